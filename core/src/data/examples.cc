@@ -24,13 +24,14 @@ struct IdsFit {
   bool rows, narrow;
 };
 IdsFit ids_fit(const Bags& c, size_t samples, int64_t rows) {
-  uint64_t bits = 0;  // of all ids
-  int32_t most = -1;
+  // Nearly always all are rows of a table whose rows have 32 bits: one sign says so, without a branch for each.
+  const int64_t last = rows - 1;
+  int64_t outside = last > std::numeric_limits<int32_t>::max() ? -1 : 0;
   for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) {
-    bits |= static_cast<uint64_t>(c.ids[j]);
-    most = std::max(most, static_cast<int32_t>(c.ids[j]));
+    const auto below_end = static_cast<int64_t>(static_cast<uint64_t>(last) - static_cast<uint64_t>(c.ids[j]));
+    outside |= c.ids[j] | below_end;
   }
-  if (bits <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) return {most < rows, true};
+  if (outside >= 0) return {true, true};
   int64_t beyond = 0;
   bool unknown = false;
   for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) {

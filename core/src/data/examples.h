@@ -131,9 +131,9 @@ class Examples {
     const std::byte* at = place(sample);
     for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(at + line * kLine);
   }
-  // That most samples lie in.
+  // That most samples lie in, and what a copy in whole steps reads behind them.
   int64_t lines() const {
-    return std::min<int64_t>(std::ssize(bytes_) / std::max<int64_t>(samples_, 1) / kLine + 2, 6);
+    return std::min<int64_t>(std::ssize(bytes_) / std::max<int64_t>(samples_, 1) / kLine + (single_ ? 2 : 3), 6);
   }
 
  private:

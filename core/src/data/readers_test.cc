@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <regex>
 
 #include "data/examples.h"
@@ -304,6 +305,69 @@ TEST(Examples, ManySamplesAtOnceAreThoseOneByOne) {
         EXPECT_EQ(all.size(), 0);
         EXPECT_FALSE(all.wide());
       }
+    }
+  }
+}
+
+// Of so many rows: does append() of bags of such ids say that the column has them all, and keep them?
+void expect_known(int64_t rows, const std::vector<int64_t>& ids, bool known, bool wide) {
+  Examples all(0, {{"a", rows, "sum"}});
+  const std::vector<int64_t> begins = {0, std::ssize(ids)};
+  const std::vector<float> label = {1};
+  EXPECT_EQ(all.append(label, {}, std::vector<Examples::Bags>{{ids.data(), begins.data(), nullptr}}), known)
+      << rows << " rows, from id " << ids[0];
+  EXPECT_EQ(all.wide(), wide) << rows << " rows, from id " << ids[0];
+  for (size_t j = 0; j < ids.size(); ++j)
+    EXPECT_EQ(wide ? all.ids<int64_t>(0)[j] : all.ids<int32_t>(0)[j], ids[j]) << rows << " rows";
+}
+
+TEST(Examples, ManyIdsAtOnceAreKnownOrNot) {
+  constexpr int64_t kNarrow = std::numeric_limits<int32_t>::max();
+  expect_known(1000, {999, 0}, true, false);
+  expect_known(1000, {3, 1000}, false, false);
+  expect_known(1000, {-1, 3}, false, false);
+  expect_known(1000, {3, int64_t{1} << 40}, false, true);
+  expect_known(1000, {(int64_t{1} << 32) + 5, 0}, false, true);
+  expect_known(1000, {std::numeric_limits<int64_t>::min(), 1}, false, true);
+  expect_known(kNarrow, {kNarrow - 1, 0}, true, false);
+  expect_known(kNarrow + 2, {kNarrow + 1, 0}, true, true);
+  expect_known(int64_t{1} << 40, {int64_t{1} << 40, 0}, false, true);
+}
+
+// Runs of ids are copied in whole steps: what lies behind a run is another bag's, another sample's or a weight.
+TEST(Examples, RunsOfAnyLengthAreKeptAndHandedOn) {
+  for (const bool weighted : {false, true}) {
+    Examples all(1, {{"a", 1 << 20, "sum"}, {"b", 1 << 20, "sum", weighted}});
+    std::vector<int64_t> ids[2], begins[2] = {{0}, {0}};
+    std::vector<float> labels, dense, weights;
+    for (int64_t i = 0; i < 70; ++i) {
+      labels.push_back(static_cast<float>(i % 2));
+      dense.push_back(static_cast<float>(i));
+      const int64_t lengths[2] = {(i * 7) % 40, i % 3 == 0 ? 0 : (i * 5) % 35};
+      for (size_t k = 0; k < 2; ++k) {
+        for (int64_t j = 0; j < lengths[k]; ++j) ids[k].push_back(1000 * i + 100 * static_cast<int64_t>(k) + j);
+        begins[k].push_back(std::ssize(ids[k]));
+      }
+    }
+    for (size_t j = 0; j < ids[1].size(); ++j) weights.push_back(static_cast<float>(j));
+    ASSERT_TRUE(all.append(labels, dense,
+                           std::vector<Examples::Bags>{{ids[0].data(), begins[0].data(), nullptr},
+                                                       {ids[1].data(), begins[1].data(), weights.data()}}));
+    Samples samples;
+    samples.kept = std::make_shared<const Examples>(std::move(all));
+    BatchReader reader(samples, {.batch = 70, .shuffle = false});
+    Batch batch;
+    ASSERT_TRUE(reader.next(batch));
+    std::vector<int64_t> wanted = ids[0];
+    wanted.insert(wanted.end(), ids[1].begin(), ids[1].end());
+    ASSERT_EQ(batch.sparse.values().numel(), std::ssize(wanted));
+    for (size_t j = 0; j < wanted.size(); ++j)
+      ASSERT_EQ(batch.sparse.values().item(static_cast<int64_t>(j)), static_cast<double>(wanted[j])) << j;
+    for (size_t j = 0; weighted && j < ids[1].size(); ++j)
+      ASSERT_EQ(batch.sparse.weights().item(static_cast<int64_t>(ids[0].size() + j)), static_cast<double>(j)) << j;
+    for (int64_t i = 0; i < 70; ++i) {
+      ASSERT_EQ(batch.dense.item(i), static_cast<double>(i));
+      ASSERT_EQ(batch.labels.item(i), static_cast<double>(i % 2));
     }
   }
 }

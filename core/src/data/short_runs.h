@@ -1,6 +1,7 @@
 // Copies of short runs: a sample's ids in one column.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -26,10 +27,14 @@ inline void copy_four(const From* from, To* to) {
 template <class From, class To>
 inline void copy_run(const From* from, const From* from_end, int64_t n, To* to, const To* to_end) {
   constexpr int64_t kStep = 16;
-  const int64_t steps = (n + kStep - 1) / kStep;
-  if (steps * kStep <= from_end - from && steps * kStep <= to_end - to) {
-    for (int64_t step = 0; step < steps; ++step, from += kStep, to += kStep)
+  // One step always: of runs that are shorter, and of empty ones, no branch depends on their length.
+  const int64_t room = std::min<int64_t>(from_end - from, to_end - to);
+  if (std::max(n + kStep - 1, kStep) <= room) {
+    int64_t left = n;
+    do {
       for (int64_t j = 0; j < kStep; j += 4) copy_four(from + j, to + j);
+      from += kStep, to += kStep, left -= kStep;
+    } while (left > 0);
   } else {
     for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
   }
