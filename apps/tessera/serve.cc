@@ -104,8 +104,8 @@ void check(const ServeArguments& a) {
   if (a.models.size() > 1 && a.shards.where.world_size > 1)
     throw UsageError("over ranks one model is served: start a job of its own for each");
   retrieval::check(a.retrieval);
-  if (a.retrieval.top_k > 0 && (models > 1 || a.shards.where.world_size > 1))
-    throw UsageError("--top-k is for one model, --model DIR or --follow DIR, in one process");
+  if (a.retrieval.top_k > 0 && models > 1)
+    throw UsageError("--top-k is for one model: give one --model DIR or --follow DIR");
   std::error_code ignored;
   if (a.retrieval.top_k > 0 && !a.followed.empty() && std::filesystem::is_regular_file(a.retrieval.items, ignored))
     throw UsageError("--items: beside --follow it is a table of the model: the vectors of a file are of one version");
@@ -193,6 +193,12 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   a.shards.where = RankEnvironment::from_environment();
   check(a);
   if (!a.models.empty()) a.shards.model = named_model(a, a.models[0]).directory;
+  a.shards.make = [&a](const Runtime& runtime, const std::function<InferenceModel()>& open,
+                       std::shared_ptr<ProcessGroup> group, ShardedPredictorOptions options) {
+    if (a.retrieval.top_k > 0)
+      return retrieval::make_sharded_retriever(runtime, open, std::move(group), std::move(options), a.retrieval);
+    return make_sharded_predictor(runtime, open, std::move(group), options);
+  };
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
   if (a.batcher.workers == 0) a.batcher.workers = half;

@@ -80,9 +80,12 @@ class TopK : public testing::Test {
     }
     return {};
   }
-  // The answer of a server with these options.
-  json asked(std::vector<std::string> more) {
-    std::vector<std::string> args{test::tessera_path(), "serve", "--model", model_.link(), "--port", "0"};
+  // The answer of a server with these options, over so many ranks.
+  json asked(const std::vector<std::string>& more, int ranks = 1) {
+    std::vector<std::string> args;
+    if (ranks > 1) args = {test::tessera_path(), "launch", "-n", std::to_string(ranks), "--"};
+    args.insert(args.end(), {test::tessera_path(), "serve", "--model", model_.link(), "--port", "0"});
+    if (ranks > 1) args.insert(args.end(), {"--backend", "tcp"});
     args.insert(args.end(), more.begin(), more.end());
     Program program(args);
     Client client(port_of(program));
@@ -112,6 +115,15 @@ TEST_F(TopK, TheServerAnswersWithTheBestRowsOfATable) {
   const auto [items, scores] = best(rows_of("film"));
   EXPECT_EQ(outputs[1]["data"].get<std::vector<int64_t>>(), items);
   expect_near(outputs[0]["data"].get<std::vector<float>>(), scores);
+}
+
+// 41 items: on 3 ranks 14, 14 and 13 of them, fewer than are asked for.
+TEST_F(TopK, RanksFindTogetherWhatOneProcessFinds) {
+  for (const char* k : {"4", "30"}) {
+    const std::vector<std::string> more{"--top-k", k, "--items", "film", "--query", "dense_arch"};
+    const json alone = asked(more);
+    for (const int ranks : {2, 3}) EXPECT_EQ(asked(more, ranks), alone) << ranks << " ranks, the best " << k;
+  }
 }
 
 TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {

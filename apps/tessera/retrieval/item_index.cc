@@ -30,9 +30,9 @@ struct Found {
 
 }  // namespace
 
-ItemIndex::ItemIndex(const Tensor& vectors)
-    : items_(vectors.dim() == 2 ? vectors.size(0) : 0), dim_(vectors.dim() == 2 ? vectors.size(1) : 0) {
-  if (items_ < 1 || items_ > kMostItems || dim_ < 1)
+ItemIndex::ItemIndex(const Tensor& vectors, int64_t first)
+    : items_(vectors.dim() == 2 ? vectors.size(0) : 0), dim_(vectors.dim() == 2 ? vectors.size(1) : 0), first_(first) {
+  if (items_ < 1 || first_ + items_ > kMostItems || dim_ < 1)
     fail(Code::kInvalidArgument, "a search is among 1 to ", kMostItems, " items with at least one value each, not ",
          items_, " with ", dim_);
   stride_ = (static_cast<size_t>(dim_) + kPadding - 1) / kPadding * kPadding;
@@ -41,7 +41,7 @@ ItemIndex::ItemIndex(const Tensor& vectors)
   for (size_t i = 0; i < static_cast<size_t>(items_); ++i) {
     const std::span<const float> row = values.subspan(i * static_cast<size_t>(dim_), static_cast<size_t>(dim_));
     if (!std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); }))
-      fail(Code::kInvalidArgument, "the vector of item ", i, " has NaN or infinity");
+      fail(Code::kInvalidArgument, "the vector of item ", first_ + static_cast<int64_t>(i), " has NaN or infinity");
     std::copy(row.begin(), row.end(), vectors_.begin() + static_cast<int64_t>(i * stride_));
   }
 }
@@ -67,7 +67,8 @@ void ItemIndex::search(std::span<const float> queries, int64_t k, Scratch& scrat
       for (size_t q = 0; q < kQueries; ++q) four[q] = scratch.queries.data() + (q0 + q) * stride_;
       dots_(four, vectors_.data() + first * stride_, count, stride_, out);
       for (size_t q = 0; q < std::min(kQueries, n - q0); ++q) {
-        for (size_t i = 0; i < count; ++i) found[q0 + q].offer(static_cast<int32_t>(first + i), out[q][i]);
+        for (size_t i = 0; i < count; ++i)
+          found[q0 + q].offer(static_cast<int32_t>(static_cast<size_t>(first_) + first + i), out[q][i]);
       }
     }
   }

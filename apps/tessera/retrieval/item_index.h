@@ -14,9 +14,9 @@ class ItemIndex {
  public:
   static constexpr int64_t kMostItems = int64_t{1} << 24;  // whose numbers are exact in float32
 
-  // vectors: float32 [items, dim], at least one of each, finite; copied. kInvalidArgument: other ones, or more than
-  // kMostItems.
-  explicit ItemIndex(const Tensor& vectors);
+  // vectors: float32 [items, dim], at least one of each, finite; copied. Item i has number first + i. kInvalidArgument:
+  // other ones, or numbers from kMostItems on.
+  explicit ItemIndex(const Tensor& vectors, int64_t first = 0);
   int64_t items() const { return items_; }
   int64_t dim() const { return dim_; }
 
@@ -31,7 +31,7 @@ class ItemIndex {
               std::span<float> scores) const;
 
  private:
-  int64_t items_, dim_;
+  int64_t items_, dim_, first_;
   size_t stride_;  // dim in padded vectors
   std::vector<float> vectors_;
   Dots dots_ = best_dots();

@@ -2,13 +2,23 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "checkpoint/safetensors.h"
 #include "tessera/error.h"
 
 namespace tessera::retrieval {
+namespace {
 
-Tensor item_vectors(const InferenceModel& model, const std::string& items) {
+// The rows of a part of `rows`: the first one, and how many.
+std::pair<int64_t, int64_t> rows_of(int64_t rows, const ItemPart& part) {
+  const int64_t each = (rows + part.parts - 1) / part.parts, first = std::min(rows, part.part * each);
+  return {first, std::min(rows, first + each) - first};
+}
+
+}  // namespace
+
+ItemVectors item_vectors(const InferenceModel& model, const std::string& items, const ItemPart& part) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(items, ignored)) {
     const checkpoint::SafetensorsReader file{checkpoint::InputFile(items)};
@@ -16,7 +26,12 @@ Tensor item_vectors(const InferenceModel& model, const std::string& items) {
     if (vectors == nullptr || vectors->dtype != DType::kFloat32 || vectors->shape.size() != 2)
       fail(Code::kInvalidArgument, items, " has no float32 tensor \"", kVectors,
            "\" [items, values]: tessera predict --vectors writes such files");
-    return file.read(kVectors);
+    const Tensor all = file.read(kVectors);
+    const auto [first, count] = rows_of(all.size(0), part);
+    if (count == all.size(0)) return {all, 0, count};
+    const auto values = all.span<float>().subspan(static_cast<size_t>(first * all.size(1)));
+    return {Tensor::from<float>(values.first(static_cast<size_t>(count * all.size(1))), {count, all.size(1)}), first,
+            all.size(0)};
   }
   const auto& tables = model.description.tables;
   const auto at = std::find_if(tables.begin(), tables.end(), [&](const ModelTable& t) { return t.name == items; });
@@ -28,7 +43,9 @@ Tensor item_vectors(const InferenceModel& model, const std::string& items) {
   const QuantizedTable& table = model.tables[static_cast<size_t>(at - tables.begin())];
   if (table.config.remapping)
     fail(Code::kInvalidArgument, "--items: the rows of table \"", items, "\" have ids of their own: name a file");
-  return dequantize_rows(table.rows, at->format, at->dim);
+  const auto [first, count] = rows_of(table.rows.size(0), part);
+  const Tensor rows = slice_rows(table, {first, count, 0, at->dim});
+  return {dequantize_rows(rows, at->format, at->dim), first, table.rows.size(0)};
 }
 
 void write_vectors(const std::string& path, const Tensor& vectors) {

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "retrieval/best_of_parts.h"
 #include "retrieval/item_index.h"
 #include "retrieval/retriever.h"
 #include "tessera/error.h"
@@ -86,6 +87,41 @@ TEST(ItemIndex, AQueryFindsTheSameWhateverIsBesideIt) {
     for (size_t i = 0; i < 10; ++i) {
       EXPECT_EQ(one.items[i], all.items[q * 10 + i]);
       EXPECT_EQ(one.scores[i], all.scores[q * 10 + i]);
+    }
+  }
+}
+
+// Each part's best, as a rank sends them: with room for k, of which it may fill fewer.
+TEST(BestOfParts, IsTheBestOfAllToTheBit) {
+  std::mt19937 random(7);
+  constexpr size_t kItems = 23, kDim = 5, kAsked = 6;
+  const std::vector<float> vectors = whole_numbers(random, kItems * kDim), asked = whole_numbers(random, kAsked * kDim);
+  const ItemIndex whole(Tensor::from<float>(vectors, {kItems, kDim}));
+  for (const size_t parts : {1, 2, 5, 23}) {
+    for (const size_t k : {1, 4, 23}) {
+      std::vector<std::vector<std::byte>> bytes;
+      std::vector<Found> found;
+      const size_t each = (kItems + parts - 1) / parts;
+      for (size_t first = 0; first < kItems; first += each) {
+        const size_t count = std::min(each, kItems - first), mine = std::min(k, count);
+        const auto begin = vectors.begin() + static_cast<int64_t>(first * kDim);
+        const std::vector<float> rows(begin, begin + static_cast<int64_t>(count * kDim));
+        const ItemIndex part(Tensor::from<float>(rows, {static_cast<int64_t>(count), kDim}),
+                             static_cast<int64_t>(first));
+        const Best best = searched(part, asked, mine);
+        bytes.emplace_back(kAsked * k * 8);
+        found.push_back(Found::in(bytes.back(), kAsked, static_cast<int64_t>(k)));
+        std::fill(found.back().items.begin(), found.back().items.end(), -1);
+        for (size_t q = 0; q < kAsked; ++q) {
+          std::copy_n(best.items.begin() + static_cast<int64_t>(q * mine), mine, &found.back().items[q * k]);
+          std::copy_n(best.scores.begin() + static_cast<int64_t>(q * mine), mine, &found.back().scores[q * k]);
+        }
+      }
+      const Best want = searched(whole, asked, k);
+      std::vector<float> scores(kAsked * k), items(kAsked * k);
+      best_of_parts(found, static_cast<int64_t>(k), scores, items);
+      EXPECT_EQ(scores, want.scores) << parts << " parts, the best " << k;
+      EXPECT_EQ(std::vector<int32_t>(items.begin(), items.end()), want.items) << parts << " parts, the best " << k;
     }
   }
 }

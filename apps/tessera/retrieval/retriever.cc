@@ -14,11 +14,11 @@ namespace {
 class Retriever : public Predictor {
  public:
   Retriever(std::unique_ptr<Predictor> model, size_t query, ItemIndex items, int64_t k)
-      : inner_(std::move(model)), model_(inner_->model()), query_(query), items_(std::move(items)), k_(k) {
-    const std::string label = model_.outputs.front().label;
-    model_.type = kTopK;
-    model_.outputs = {{"score", k, false, label}, {"item", k, false, label}};
-  }
+      : inner_(std::move(model)),
+        model_(described_as_retriever(inner_->model(), k)),
+        query_(query),
+        items_(std::move(items)),
+        k_(k) {}
 
   const ModelDescription& model() const override { return model_; }
   std::string why_not(const PredictInput& input) const override { return inner_->why_not(input); }
@@ -47,7 +47,7 @@ class Retriever : public Predictor {
   };
 
   const std::unique_ptr<Predictor> inner_;
-  ModelDescription model_;
+  const ModelDescription model_;
   const size_t query_;  // the output of the inner model
   const ItemIndex items_;
   const int64_t k_;
@@ -75,19 +75,32 @@ void check(const RetrieverOptions& options) {
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
 }
 
+size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever) {
+  return retriever.query.empty() ? 0 : model.graph.heads.size() - 1;
+}
+
+void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever) {
+  if (query.width != dim || query.probability)
+    fail(Code::kInvalidArgument, "\"", query.name, "\" has ", query.width, " values a sample, and the items of ",
+         retriever.items, " have ", dim, ": name the layer that is compared with them with --query");
+  if (retriever.top_k > all)
+    fail(Code::kInvalidArgument, "--top-k ", retriever.top_k, " is more than the ", all, " items of ", retriever.items);
+}
+
+ModelDescription described_as_retriever(ModelDescription model, int64_t k) {
+  const std::string label = model.outputs.front().label;
+  model.type = kTopK;
+  model.outputs = {{"score", k, false, label}, {"item", k, false, label}};
+  return model;
+}
+
 std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever) {
-  ItemIndex items(item_vectors(model, retriever.items));
-  const size_t query = retriever.query.empty() ? 0 : model.graph.heads.size();
+  ItemIndex items(item_vectors(model, retriever.items).vectors);
   if (!retriever.query.empty()) add_output(model, retriever.query);
+  const size_t query = query_of(model, retriever);
   std::unique_ptr<Predictor> predictor = open(std::move(model));
-  const ModelOutput& output = predictor->model().outputs.at(query);
-  if (output.width != items.dim() || output.probability)
-    fail(Code::kInvalidArgument, "\"", output.name, "\" has ", output.width, " values a sample, and the items of ",
-         retriever.items, " have ", items.dim(), ": name the layer that is compared with them with --query");
-  if (retriever.top_k > items.items())
-    fail(Code::kInvalidArgument, "--top-k ", retriever.top_k, " is more than the ", items.items(), " items of ",
-         retriever.items);
+  check_items(predictor->model().outputs.at(query), items.dim(), items.items(), retriever);
   return std::make_unique<Retriever>(std::move(predictor), query, std::move(items), retriever.top_k);
 }
 

@@ -33,4 +33,19 @@ using OpenModel = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
 std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever);
 
+// The same over ranks, collective as make_sharded_predictor(): each rank searches a part of the items, rank 0 puts
+// together what they find. The answers are those of one process, to the bit.
+std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
+                                                         const std::function<InferenceModel()>& open,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         ShardedPredictorOptions options,
+                                                         const RetrieverOptions& retriever);
+
+// What both check and say of themselves. Which of the model's outputs is the query, once add_output() has been asked
+// for the layer that was named.
+size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever);
+// kInvalidArgument, as above; `all` items of `dim` values.
+void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever);
+ModelDescription described_as_retriever(ModelDescription model, int64_t k);
+
 }  // namespace tessera::retrieval

@@ -26,7 +26,9 @@ std::unique_ptr<ShardedPredictor> open_together(const Runtime& runtime, const Sh
   sharded.kernel = options.kernel;
   sharded.plan = options.plan;
   sharded.keep_alive_s = std::min(2.0, options.timeout_s / 4);
-  return open_sharded_predictor(runtime, options.model, ProcessGroup::connect(runtime, options.where, group), sharded);
+  return options.make(
+      runtime, [&] { return open_packed_model(options.model); }, ProcessGroup::connect(runtime, options.where, group),
+      sharded);
 }
 
 // SIGTERM and SIGINT as something to ask for. Made before other threads, which inherit the mask.

@@ -5,16 +5,22 @@
 // started again takes its place, both in the same way: rank 0 forms a new group with whoever knocks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "serve/log.h"
-#include "tessera/predictor.h"
+#include "tessera/packed_model.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding_plan.h"
 
 namespace tessera::serve {
+
+// Makes the model of a group: make_sharded_predictor(), or what is around it.
+using MakeSharded = std::function<std::unique_ptr<ShardedPredictor>(
+    const Runtime& runtime, const std::function<InferenceModel()>& open, std::shared_ptr<ProcessGroup> group,
+    ShardedPredictorOptions options)>;
 
 struct ShardOptions {
   std::string model;  // directory
@@ -24,6 +30,7 @@ struct ShardOptions {
   double patience_s = 60;  // of a rank without rank 0
   std::string kernel = "auto";
   std::optional<EmbeddingModuleShardingPlan> plan;
+  MakeSharded make;
 };
 
 // Rank 0: meets the other ranks and opens the model. Errors of ProcessGroup::connect() and open_sharded_predictor().

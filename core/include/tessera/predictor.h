@@ -6,7 +6,9 @@
 // Inputs are borrowed arrays, so that a server or a C program hands its own buffers over.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +21,11 @@
 #include "tessera/sharding_plan.h"
 
 namespace tessera {
+
+struct InferenceModel;  // packed_model.h
+namespace inference {
+struct PredictorCounts;
+}
 
 // What a packed model says of itself.
 struct ModelFeature {
@@ -114,6 +121,16 @@ std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::str
 // threads. Sharded models keep SIGBUS.
 void survive_lost_pages();
 
+// What every rank does with values of a prediction, such as a search among items that are spread over the ranks.
+class RankPart {
+ public:
+  virtual ~RankPart() = default;
+  virtual int64_t answer_bytes() const = 0;  // of a sample; equal on all ranks
+  // By one thread at a time. `values`: of one output of the model, [batch, width]; fills answer[batch *
+  // answer_bytes()].
+  virtual void answer(std::span<const float> values, int64_t batch, std::span<std::byte> answer) = 0;
+};
+
 // A model whose tables are spread over the ranks of a group. Rank 0 predicts; the others look up for it.
 class ShardedPredictor : public Predictor {
  public:
@@ -121,15 +138,25 @@ class ShardedPredictor : public Predictor {
   // group and a new predictor are needed then.
   virtual void serve_shard() = 0;
   virtual const EmbeddingModuleShardingPlan& plan() const = 0;
+  // [any-thread] Rank 0, of a model with options.part: predicts, and gives the values of output `output`, `values`
+  // [batch, width], to every rank's part. Their answers, by rank: answers[world_size * batch * answer_bytes()]. Errors
+  // of predict_outputs().
+  virtual void predict_with_parts(const PredictInput& input, size_t output, std::span<float> values,
+                                  std::span<std::byte> answers) = 0;
 };
 
 struct ShardedPredictorOptions {
   std::string kernel = "auto";
   // Where every table lives, for the group's world size; the compute kernel that it says does not matter. Unset: one is
   // made by the planner.
-  std::optional<EmbeddingModuleShardingPlan> plan;
+  std::optional<EmbeddingModuleShardingPlan> plan = std::nullopt;
   // While nobody predicts, rank 0 lets the others hear of it at least this often; well below the group's timeout.
   double keep_alive_s = 2;
+  // Every rank's own part in predictions, made of the model, whose description has its outputs; what it throws is
+  // thrown on all ranks. Set on all or on none.
+  std::function<std::unique_ptr<RankPart>(const InferenceModel& model, int rank, int world_size)> part = nullptr;
+  // Where versions of one model that follow each other count on; unset: the predictor's own.
+  std::shared_ptr<inference::PredictorCounts> counts = nullptr;
 };
 
 // Collective: all ranks of `group` open the same model, kFailedPrecondition otherwise. Each rank maps the files and
@@ -138,6 +165,11 @@ struct ShardedPredictorOptions {
 // predicts, and from then on. Errors of opening are those of open_predictor(), on every rank. `group` is the
 // predictor's alone while it lives.
 std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime, const std::string& directory,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const ShardedPredictorOptions& options = {});
+// The same of what `open` gives on each rank; what that throws is thrown on all.
+std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
+                                                         const std::function<InferenceModel()>& open,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          const ShardedPredictorOptions& options = {});
 

@@ -17,6 +17,8 @@ struct PredictorCounts {
   std::vector<std::atomic<uint64_t>> bad_ids;  // by table
 };
 
+PredictorStats totals(const PredictorCounts& counts);
+
 // As the public function, of a model with as many tables as `counts` has.
 std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
                                           std::shared_ptr<PredictorCounts> counts);

@@ -47,12 +47,7 @@ class LocalPredictor : public Predictor {
   }
 
   bool usable() const override { return lost_pages() == lost_before_; }
-  PredictorStats stats() const override {
-    PredictorStats out{
-        counts_->predictions.load(std::memory_order_relaxed), counts_->samples.load(std::memory_order_relaxed), {}};
-    for (const auto& bad : counts_->bad_ids) out.bad_ids.push_back(bad.load(std::memory_order_relaxed));
-    return out;
-  }
+  PredictorStats stats() const override { return totals(*counts_); }
 
  private:
   void count_bad(std::span<const uint64_t> bad) {
@@ -80,6 +75,13 @@ class LocalPredictor : public Predictor {
 };
 
 }  // namespace
+
+PredictorStats totals(const PredictorCounts& counts) {
+  PredictorStats out{
+      counts.predictions.load(std::memory_order_relaxed), counts.samples.load(std::memory_order_relaxed), {}};
+  for (const auto& bad : counts.bad_ids) out.bad_ids.push_back(bad.load(std::memory_order_relaxed));
+  return out;
+}
 
 std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
                                           std::shared_ptr<PredictorCounts> counts) {

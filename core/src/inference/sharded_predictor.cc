@@ -1,5 +1,6 @@
 // A model over ranks: rank 0 brings every batch, the others look up their shards.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include "inference/counts.h"
 #include "inference/input_check.h"
+#include "inference/sharded.h"
 #include "inference/workspace.h"
 #include "modules/sequence_inputs.h"
 #include "tessera/packed_model.h"
@@ -81,11 +84,14 @@ class Sharded : public ShardedPredictor {
         group_(std::move(group)),
         keep_alive_(options.keep_alive_s),
         plan_(plan),
-        bags_(shard<QuantEmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection>(runtime, options, false)),
-        bad_ids_(model_.tables.size()) {
+        counts_(options.counts ? options.counts : std::make_shared<PredictorCounts>(model_.tables.size())),
+        bad_ids_(model_.tables.size()),
+        bags_(shard<QuantEmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection>(runtime, options, false)) {
+    TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     if (!tables_of(model_, true).empty())
       sequences_.emplace(shard<QuantEmbeddingCollectionSharder, ShardedEmbeddingCollection>(runtime, options, true));
     if (group_->rank() == 0) dense_ = layers_of(runtime, model_);
+    if (options.part) part_ = options.part(model_, group_->rank(), group_->world_size());
   }
   // All ranks have come so far.
   void start() {
@@ -114,26 +120,21 @@ class Sharded : public ShardedPredictor {
   std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
 
   void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
-    if (group_->rank() != 0)
-      fail(Code::kFailedPrecondition, "rank 0 predicts, and this is rank ", group_->rank(), ": call serve_shard()");
-    const Problem problem = problem_with(model(), input);
-    if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
-    const std::lock_guard lock(mutex_);
-    if (input.batch > 0) {
-      const Rows rows = step(to_batch(model(), input), false);
-      answer(*dense_, model().outputs, input, rows.bags.values.values(), sequence_inputs_.take(rows.sequences.values),
-             outputs);
-    }
-    const std::lock_guard counting(stats_mutex_);
-    count_bad_ids(slots_, input, bad_ids_);
-    ++predictions_;
-    samples_ += static_cast<uint64_t>(input.batch);
+    predict(input, outputs, nullptr);
   }
 
-  PredictorStats stats() const override {
-    const std::lock_guard lock(stats_mutex_);
-    return {predictions_, samples_, bad_ids_};
+  void predict_with_parts(const PredictInput& input, size_t output, std::span<float> values,
+                          std::span<std::byte> answers) override {
+    TESSERA_CHECK(part_, "options.part was set");
+    TESSERA_CHECK(std::cmp_equal(answers.size(), group_->world_size() * input.batch * part_->answer_bytes()),
+                  "room for all ranks' answers");
+    std::vector<std::span<float>> outputs(output + 1);
+    outputs[output] = values;
+    const Asked asked{values, answers};
+    predict(input, outputs, &asked);
   }
+
+  PredictorStats stats() const override { return totals(*counts_); }
 
   void serve_shard() override {
     if (group_->rank() == 0) fail(Code::kFailedPrecondition, "rank 0 predicts: serve_shard() is for the other ranks");
@@ -141,6 +142,7 @@ class Sharded : public ShardedPredictor {
     for (bool finished = false; !finished;) {
       try {
         finished = look_up(nothing, true).bags.all_finished;
+        if (part_ && !finished) help_with_parts();
       } catch (const Error& e) {
         if (!only_the_batch(e.code())) fail(Code::kUnavailable, "the sharded model has lost a rank: ", e.what());
       }
@@ -169,7 +171,13 @@ class Sharded : public ShardedPredictor {
     return out;
   }
 
-  // One forward of all ranks. Under the mutex.
+  [[noreturn]] void lose(const Error& e) {
+    lost_ = cat("the sharded model has lost a rank: ", e.what());
+    usable_ = false;
+    fail(Code::kUnavailable, lost_);
+  }
+
+  // One forward of all ranks. Under the mutex. Where ranks have parts, ask_parts() comes behind each but the last.
   Rows step(const KeyedJaggedTensor& batch, bool last) {
     if (!lost_.empty()) fail(Code::kUnavailable, lost_);
     try {
@@ -177,10 +185,72 @@ class Sharded : public ShardedPredictor {
       return look_up(batch.keys().empty() ? to_batch(model(), {}) : batch, last);
     } catch (const Error& e) {
       if (only_the_batch(e.code())) throw;
-      lost_ = cat("the sharded model has lost a rank: ", e.what());
-      usable_ = false;
-      fail(Code::kUnavailable, lost_);
+      lose(e);
     }
+  }
+
+  // Values for the parts of all ranks, and where their answers go.
+  struct Asked {
+    std::span<const float> values;
+    std::span<std::byte> answers;
+  };
+
+  void predict(const PredictInput& input, std::span<const std::span<float>> outputs, const Asked* asked) {
+    if (group_->rank() != 0)
+      fail(Code::kFailedPrecondition, "rank 0 predicts, and this is rank ", group_->rank(), ": call serve_shard()");
+    const Problem problem = problem_with(model(), input);
+    if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
+    const std::lock_guard lock(mutex_);
+    if (input.batch > 0) {
+      const Rows rows = step(to_batch(model(), input), false);
+      try {
+        answer(*dense_, model().outputs, input, rows.bags.values.values(), sequence_inputs_.take(rows.sequences.values),
+               outputs);
+      } catch (...) {
+        ask_parts({}, 0);
+        throw;
+      }
+      ask_parts(asked == nullptr ? Asked{} : *asked, asked == nullptr ? 0 : input.batch);
+    }
+    count_bad_ids(slots_, input, bad_ids_);
+    for (size_t t = 0; t < bad_ids_.size(); ++t)
+      counts_->bad_ids[t].fetch_add(std::exchange(bad_ids_[t], 0), std::memory_order_relaxed);
+    counts_->predictions.fetch_add(1, std::memory_order_relaxed);
+    counts_->samples.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
+  }
+
+  // Rank 0. `batch` 0: there is nothing to do for them.
+  void ask_parts(const Asked& asked, int64_t batch) {
+    if (!part_) return;
+    try {
+      const std::array<int64_t, 2> sizes{batch, static_cast<int64_t>(asked.values.size())};
+      group_->broadcast(Tensor::from<int64_t>(sizes, {2}), 0, "sizes for parts").wait();
+      if (batch > 0) work_on_parts(Tensor::from<float>(asked.values, {sizes[1]}), batch, asked.answers);
+    } catch (const Error& e) {
+      lose(e);
+    }
+  }
+
+  // Every other rank.
+  void help_with_parts() const {
+    const Tensor sizes = Tensor::zeros({2}, DType::kInt64);
+    group_->broadcast(sizes, 0, "sizes for parts").wait();
+    const std::span<const int64_t> of = sizes.span<int64_t>();
+    if (of[0] > 0) work_on_parts(Tensor::empty({of[1]}), of[0], {});
+  }
+
+  void work_on_parts(const Tensor& values, int64_t batch, std::span<std::byte> answers) const {
+    group_->broadcast(values, 0, "values for parts").wait();
+    const int64_t bytes = batch * part_->answer_bytes();
+    const Tensor mine = Tensor::empty({bytes}, DType::kUInt8);
+    part_->answer(values.span<float>(), batch, std::as_writable_bytes(mine.span<uint8_t>()));
+    const auto ranks = static_cast<size_t>(group_->world_size());
+    std::vector<int64_t> send(ranks, 0), recv(ranks, group_->rank() == 0 ? bytes : 0);
+    send[0] = bytes;
+    const Tensor all = group_->rank() == 0
+                           ? Tensor::borrow(answers.data(), {static_cast<int64_t>(answers.size())}, DType::kUInt8)
+                           : Tensor::empty({0}, DType::kUInt8);
+    group_->all_to_all_v(mine, send, all, recv, "answers of parts").wait();
   }
 
   // Batches of nothing while nobody predicts, so that the others' waits do not end, and a lost rank is noticed.
@@ -192,6 +262,7 @@ class Sharded : public ShardedPredictor {
         continue;
       try {
         (void)step({}, false);
+        ask_parts({}, 0);
       } catch (const Error&) {  // remembered in lost_
       }
     }
@@ -205,19 +276,31 @@ class Sharded : public ShardedPredictor {
   std::mutex mutex_;  // of what follows; a lost rank holds it up
   std::condition_variable wake_;
   const EmbeddingModuleShardingPlan plan_;  // of all tables
+  const std::shared_ptr<PredictorCounts> counts_;
+  std::vector<uint64_t> bad_ids_;  // of a batch
   ShardedEmbeddingBagCollection bags_;
   std::optional<ShardedEmbeddingCollection> sequences_;  // none: all tables are pooled
   SequenceInputs sequence_inputs_;
   std::unique_ptr<LayerGraph> dense_;  // rank 0
+  std::unique_ptr<RankPart> part_;     // null: ranks have none
   std::string lost_;                   // why nothing works any more
   std::atomic<bool> usable_{true};     // lost_ is empty; without the mutex
   bool closing_ = false;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
-  mutable std::mutex stats_mutex_;  // of what follows
-  uint64_t predictions_ = 0, samples_ = 0;
-  std::vector<uint64_t> bad_ids_;
   std::thread keeper_;
 };
+
+EmbeddingModuleShardingPlan for_inference(const EmbeddingModuleShardingPlan& plan) {
+  EmbeddingModuleShardingPlan out;
+  for (const auto& [table, sharding] : plan.tables()) {
+    ParameterSharding changed = sharding;
+    changed.compute_kernel = TSR_COMPUTE_QUANT;
+    out.add(table, std::move(changed));
+  }
+  return out;
+}
+
+}  // namespace
 
 EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel& model, const ProcessGroup& group) {
   PlannerModule bags{.path = kCollectionPath}, sequences{.path = kSequencePath};
@@ -240,17 +323,6 @@ EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel
   return out;
 }
 
-EmbeddingModuleShardingPlan for_inference(const EmbeddingModuleShardingPlan& plan) {
-  EmbeddingModuleShardingPlan out;
-  for (const auto& [table, sharding] : plan.tables()) {
-    ParameterSharding changed = sharding;
-    changed.compute_kernel = TSR_COMPUTE_QUANT;
-    out.add(table, std::move(changed));
-  }
-  return out;
-}
-
-// What `mine` says or throws, on all ranks. Where it throws on any, all throw the first one's error.
 std::vector<std::string> agreed(const ProcessGroup& group, const std::function<std::string()>& mine) {
   std::string text;
   try {
@@ -271,7 +343,6 @@ std::vector<std::string> agreed(const ProcessGroup& group, const std::function<s
   return texts;
 }
 
-}  // namespace
 }  // namespace inference
 
 using namespace inference;
@@ -279,16 +350,24 @@ using namespace inference;
 std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime, const std::string& directory,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          const ShardedPredictorOptions& options) {
+  return make_sharded_predictor(
+      runtime, [&] { return open_packed_model(directory); }, std::move(group), options);
+}
+
+std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
+                                                         const std::function<InferenceModel()>& open,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const ShardedPredictorOptions& options) {
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
-    model = open_packed_model(directory);
+    model = open();
     model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // refused here, on every rank
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {
     if (versions[rank] == versions[0]) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " has version ", versions[rank], " of the model at ", directory,
+                cat("rank ", rank, " has version ", versions[rank], " of model ", model.description.name,
                     ", rank 0 has version ", versions[0]),
                 static_cast<int>(rank));
   }
