@@ -99,9 +99,7 @@ void check(const ServeArguments& a) {
   if (models == 0) throw UsageError("--model DIR or --follow DIR is needed: see tessera serve --help");
   if (models > 1 && !a.name.empty())
     throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
-  if (!a.followed.empty() && a.shards.where.world_size > 1)
-    throw UsageError("--follow is for one process: over ranks give --model DIR");
-  if (a.models.size() > 1 && a.shards.where.world_size > 1)
+  if (models > 1 && a.shards.where.world_size > 1)
     throw UsageError("over ranks one model is served: start a job of its own for each");
   retrieval::check(a.retrieval);
   if (a.retrieval.top_k > 0 && models > 1)
@@ -144,9 +142,10 @@ NamedModel named_model(const ServeArguments& a, const std::string& given) {
 }
 
 // What a server opens beside its connections: itself, and models that it loads anew while all connections are open, one
-// over ranks with a group of its own.
+// over ranks with a group of its own, a followed one with a group for each version.
 rlim_t files_beside_connections(const ServeArguments& a) {
-  return 64 * (a.models.size() + a.followed.size()) + 8 * static_cast<rlim_t>(a.shards.where.world_size);
+  const rlim_t groups = a.followed.empty() ? 1 : 3;
+  return 64 * (a.models.size() + a.followed.size()) + 8 * groups * static_cast<rlim_t>(a.shards.where.world_size);
 }
 
 // A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
@@ -193,12 +192,14 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   a.shards.where = RankEnvironment::from_environment();
   check(a);
   if (!a.models.empty()) a.shards.model = named_model(a, a.models[0]).directory;
-  a.shards.make = [&a](const Runtime& runtime, const std::function<InferenceModel()>& open,
-                       std::shared_ptr<ProcessGroup> group, ShardedPredictorOptions options) {
-    if (a.retrieval.top_k > 0)
-      return retrieval::make_sharded_retriever(runtime, open, std::move(group), std::move(options), a.retrieval);
-    return make_sharded_predictor(runtime, open, std::move(group), options);
-  };
+  if (!a.followed.empty()) a.shards.follow = named_model(a, a.followed[0]).directory;
+  if (a.retrieval.top_k > 0) {
+    a.shards.make = [&a](const Runtime& runtime, const std::function<InferenceModel()>& open,
+                         std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& options) {
+      return retrieval::make_sharded_retriever(runtime, open, std::move(group), options, a.retrieval);
+    };
+    a.shards.whole_tables = {a.retrieval.items};  // ranks search other rows than those that they look up
+  }
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
   if (a.batcher.workers == 0) a.batcher.workers = half;
@@ -234,7 +235,9 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   for (const std::string& given : a.followed) {
     const NamedModel model = named_model(a, given);
     FollowOptions options{{a.shards.kernel}};
-    if (a.retrieval.top_k > 0) {
+    if (sharded) {
+      options.ranks = follow_ranks(runtime, a.shards);
+    } else if (a.retrieval.top_k > 0) {
       options.make = [&a](InferenceModel version, const FollowOptions::Open& open) {
         return retrieval::make_retriever(std::move(version), open, a.retrieval);
       };

@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -88,6 +90,19 @@ inline int port_of(const test::Program& program) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   ADD_FAILURE() << "the server does not listen; it wrote:\n" << program.output();
+  return 0;
+}
+
+// The process of a rank among the launcher's children; 0 while there is none.
+inline pid_t rank_process(pid_t launcher, int rank) {
+  std::ifstream in(cat("/proc/", launcher, "/task/", launcher, "/children"));
+  const std::string wanted = cat("RANK=", rank);
+  for (pid_t pid = 0; in >> pid;) {
+    std::istringstream environment(test::contents(cat("/proc/", pid, "/environ")));
+    for (std::string entry; std::getline(environment, entry, '\0');) {
+      if (entry == wanted) return pid;
+    }
+  }
   return 0;
 }
 

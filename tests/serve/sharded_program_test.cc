@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "served_model.h"
 #include "spawn.h"
@@ -19,19 +18,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using test::OwnInput;
 using test::Program;
-
-// The process of a rank among the launcher's children; 0 while there is none.
-pid_t rank_process(pid_t launcher, int rank) {
-  std::ifstream in(cat("/proc/", launcher, "/task/", launcher, "/children"));
-  const std::string wanted = cat("RANK=", rank);
-  for (pid_t pid = 0; in >> pid;) {
-    std::istringstream environment(test::contents(cat("/proc/", pid, "/environ")));
-    for (std::string entry; std::getline(environment, entry, '\0');) {
-      if (entry == wanted) return pid;
-    }
-  }
-  return 0;
-}
 
 class ShardedServer {
  public:

@@ -18,17 +18,24 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kRetryPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
 constexpr auto kSettle = std::chrono::seconds(1);             // for a successor that opens while its predecessor closes
 
-std::unique_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {
+std::shared_ptr<ProcessGroup> meet(const Runtime& runtime, const ShardOptions& options) {
   ProcessGroupOptions group;
   group.backend = options.backend;
   group.timeout_s = options.timeout_s;
+  return ProcessGroup::connect(runtime, options.where, group);
+}
+
+ShardedPredictorOptions sharded_options(const ShardOptions& options) {
   ShardedPredictorOptions sharded;
   sharded.kernel = options.kernel;
   sharded.plan = options.plan;
   sharded.keep_alive_s = std::min(2.0, options.timeout_s / 4);
+  return sharded;
+}
+
+std::shared_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {
   return options.make(
-      runtime, [&] { return open_packed_model(options.model); }, ProcessGroup::connect(runtime, options.where, group),
-      sharded);
+      runtime, [&] { return open_packed_model(options.model); }, meet(runtime, options), sharded_options(options));
 }
 
 // SIGTERM and SIGINT as something to ask for. Made before other threads, which inherit the mask.
@@ -55,7 +62,9 @@ class EndSignals {
 class ShardRank {
  public:
   ShardRank(const RuntimeOptions& runtime, const ShardOptions& options, Log& log)
-      : runtime_(runtime), options_(options), log_(log) {}
+      : runtime_(runtime), options_(options), log_(log) {
+    if (!options.follow.empty()) follower_.emplace(runtime_, options.follow, follow_ranks(runtime_, options));
+  }
 
   int run() {
     knock();
@@ -77,11 +86,15 @@ class ShardRank {
   void knock() {
     std::thread([this] { serve_one(); }).detach();
   }
+  // By one thread at a time.
+  std::shared_ptr<ShardedPredictor> open() {
+    return follower_ ? follower_->open(meet(runtime_, options_)) : open_together(runtime_, options_);
+  }
   void serve_one() {
-    std::unique_ptr<ShardedPredictor> model;
+    std::shared_ptr<ShardedPredictor> model;
     while (!model) {
       try {
-        model = open_together(runtime_, options_);
+        model = open();
       } catch (const std::exception& e) {
         log_.write(Level::kDebug, "not_met", {{"rank", rank()}, {"error", e.what()}});
         {
@@ -122,6 +135,7 @@ class ShardRank {
   const Runtime runtime_;
   const ShardOptions& options_;
   Log& log_;
+  std::optional<ShardFollower> follower_;
   std::mutex mutex_;
   int serving_ = 0;
   bool finished_ = false;  // rank 0 took its leave
@@ -133,6 +147,13 @@ class ShardRank {
 
 std::shared_ptr<Predictor> open_sharded(const Runtime& runtime, const ShardOptions& options) {
   return open_together(runtime, options);
+}
+
+FollowRanks follow_ranks(const Runtime& runtime, const ShardOptions& options) {
+  return {.meet = [&] { return meet(runtime, options); },
+          .sharded = sharded_options(options),
+          .make = options.make,
+          .whole_tables = options.whole_tables};
 }
 
 int serve_shards(const RuntimeOptions& runtime, const ShardOptions& options, Log& log) {

@@ -5,36 +5,36 @@
 // started again takes its place, both in the same way: rank 0 forms a new group with whoever knocks.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "serve/log.h"
-#include "tessera/packed_model.h"
+#include "tessera/online.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding_plan.h"
 
 namespace tessera::serve {
 
-// Makes the model of a group: make_sharded_predictor(), or what is around it.
-using MakeSharded = std::function<std::unique_ptr<ShardedPredictor>(
-    const Runtime& runtime, const std::function<InferenceModel()>& open, std::shared_ptr<ProcessGroup> group,
-    ShardedPredictorOptions options)>;
-
 struct ShardOptions {
-  std::string model;  // directory
+  std::string model;   // directory of a packed model
+  std::string follow;  // or of publications
   RankEnvironment where;
   std::string backend = "auto";
   double timeout_s = 10;   // for ranks to meet, and for one answer of a rank
   double patience_s = 60;  // of a rank without rank 0
   std::string kernel = "auto";
   std::optional<EmbeddingModuleShardingPlan> plan;
-  MakeSharded make;
+  MakeSharded make = make_sharded_predictor;
+  std::vector<std::string> whole_tables;  // FollowRanks'
 };
 
 // Rank 0: meets the other ranks and opens the model. Errors of ProcessGroup::connect() and open_sharded_predictor().
 std::shared_ptr<Predictor> open_sharded(const Runtime& runtime, const ShardOptions& options);
+
+// Rank 0: how a ModelFollower of options.follow has the other ranks. Both live longer.
+FollowRanks follow_ranks(const Runtime& runtime, const ShardOptions& options);
 
 // Every other rank: serves its shards of what rank 0 opens, as often as it does. Returns the process's exit status once
 // rank 0 has ended, or has not been there for patience_s. SIGTERM and SIGINT end it when rank 0 needs it no more; call

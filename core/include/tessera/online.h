@@ -6,6 +6,9 @@
 //   ModelFollower follower(runtime, "published");                             // elsewhere
 //   if (follower.update()) use(follower.current());
 //
+// Over ranks each version has a group of its own: rank 0 has the ModelFollower, with FollowOptions::ranks, the others a
+// ShardFollower each.
+//
 // A directory holds bases, which are packed models (tessera/packed_model.h), and deltas: rows that changed since the
 // publication before, packed in the same way, ids of rows that were given up, and the dense part. Each names the one
 // before it by a hash. Format: docs/online.md.
@@ -14,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,12 +90,29 @@ struct FollowStatus {
   int64_t refused = 0;      // publications that could not be taken
 };
 
+// Makes a version's predictor over ranks: make_sharded_predictor(), or what is around it. Collective.
+using MakeSharded = std::function<std::unique_ptr<ShardedPredictor>(
+    const Runtime& runtime, const std::function<InferenceModel()>& open, std::shared_ptr<ProcessGroup> group,
+    const ShardedPredictorOptions& options)>;
+
+// A followed model over ranks: the same on all of them, but for `meet`.
+struct FollowRanks {
+  std::function<std::shared_ptr<ProcessGroup>()> meet;  // rank 0: forms a new group with the others, which open() in it
+  ShardedPredictorOptions sharded = {};
+  MakeSharded make = make_sharded_predictor;
+  // Tables of which ranks read other rows than their shards': all ranks write all rows of theirs that deltas have.
+  std::vector<std::string> whole_tables = {};
+};
+
 struct FollowOptions {
   PredictorOptions predictor;
   using Open = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
   // Makes of a version's model what current() gives, by `open` and around what that gives; by the one thread that
   // updates. Unset: `open` itself.
   std::function<std::unique_ptr<Predictor>(InferenceModel model, const Open& open)> make = nullptr;
+  // Set on rank 0 of several: `predictor` and `make` are not used then. A publication is taken when all ranks can take
+  // it; what one of them refuses (kDataLoss) is refused. update() throws what keeps ranks from meeting (kUnavailable).
+  std::optional<FollowRanks> ranks = std::nullopt;
 };
 
 class ModelFollower {
@@ -117,6 +138,25 @@ class ModelFollower {
   std::shared_ptr<Predictor> reopen();
   // [any-thread] Why publications were not taken since the last call, one sentence each.
   std::vector<std::string> refusals();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A rank beside rank 0: has the versions that rank 0's ModelFollower shows, each of its own tables: of a delta it
+// writes the rows that the plan gives it. Two copies, as there. Used by one thread at a time.
+class ShardFollower {
+ public:
+  // Reads nothing yet. The runtime lives longer.
+  ShardFollower(const Runtime& runtime, std::string directory, FollowRanks options);
+  ~ShardFollower();
+  ShardFollower(const ShardFollower&) = delete;
+  ShardFollower& operator=(const ShardFollower&) = delete;
+
+  // Collective with rank 0, whose `meet` has formed `group`: the version that it is about to show, to serve_shard().
+  // What one rank cannot take is thrown on all of them, and leaves what they had.
+  std::shared_ptr<ShardedPredictor> open(const std::shared_ptr<ProcessGroup>& group);
 
  private:
   struct Impl;

@@ -1,17 +1,16 @@
-// ModelFollower: two copies of the model's tables. One is read; deltas are written to the other, which then takes its
-// place, and the one before is written in its turn, once its last reader has gone.
+// ModelFollower: looks for what was published, and shows what belongs behind what it has.
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <span>
+#include <utility>
 
 #include "inference/counts.h"
-#include "publishing/patched_model.h"
-#include "publishing/publish_directory.h"
+#include "inference/sharded.h"
+#include "publishing/followed_tables.h"
+#include "publishing/rank_target.h"
 #include "tessera/online.h"
 
 namespace tessera {
@@ -20,23 +19,18 @@ using namespace publishing;
 
 namespace {
 
-constexpr size_t kAtOnce = 16;                       // deltas in memory
-constexpr auto kPatience = std::chrono::seconds(1);  // for the readers of the version before the current one
+// Errors of a publication itself, which come again however often it is tried.
+bool is_wrong(Code code) { return code == Code::kDataLoss || code == Code::kUnimplemented || code == Code::kNotFound; }
 
-struct Taken {
-  Publication publication;
-  Delta content;
-};
+bool has_keys(const InferenceModel& model) {
+  return std::any_of(model.tables.begin(), model.tables.end(), [](const QuantizedTable& t) {
+    return t.config.remapping && t.config.remapping->keys().defined();
+  });
+}
 
 }  // namespace
 
 struct ModelFollower::Impl {
-  struct Side {
-    PatchedModel tables;
-    std::vector<std::shared_ptr<const Taken>> missing;  // that the other side has
-    std::weak_ptr<Predictor> reader;
-  };
-
   Impl(const Runtime& r, std::string where, FollowOptions o)
       : runtime(r), directory(std::move(where)), options(std::move(o)) {}
 
@@ -50,12 +44,16 @@ struct ModelFollower::Impl {
   std::string stamp(const std::string& name) const;
   bool was_refused(const std::string& name) const { return known.contains(name) && known.at(name) == stamp(name); }
   void refuse(const std::string& name, const std::string& why);
-  std::shared_ptr<const Taken> read(int64_t number, const Publication& before) const;
-  std::vector<std::shared_ptr<const Taken>> next_deltas();
-  bool apply(const std::vector<std::shared_ptr<const Taken>>& deltas);
+  std::vector<TakenDelta> next_deltas();
+  enum class Took { kYes, kNotYet, kRefused };
+  Took take(std::span<const TakenDelta> deltas);
+  void apply(std::span<const TakenDelta> deltas);
   void take_base(int64_t number);
   bool take_newer_base();
-  void show(Side& side, const Publication& what);
+  // Over ranks: meets them, and says to which publication they are to come, on the base of `from`.
+  std::shared_ptr<ProcessGroup> meet(const FollowedTables& from, const Publication& what);
+  std::shared_ptr<Predictor> made(InferenceModel model, const std::shared_ptr<ProcessGroup>& group);
+  void show(std::shared_ptr<Predictor> next, const Publication& what);
   void look_for_gap();
   bool update();
   void begin();
@@ -65,11 +63,9 @@ struct ModelFollower::Impl {
   const FollowOptions options;
 
   std::mutex updating;  // who holds it may use these:
-  std::array<Side, 2> sides;
-  size_t read_side = 0;
-  checkpoint::Descriptor base_lock;
+  FollowedTables tables;
+  std::optional<EmbeddingModuleShardingPlan> plan;     // of the ranks, as long as the base is the same
   std::shared_ptr<inference::PredictorCounts> counts;  // of all versions
-  Publication taken;                                   // the last one
   int64_t gap = 0;                                     // the number that was last found missing
   std::map<std::string, std::string> known;            // refused, and when they were written
 
@@ -98,30 +94,14 @@ void ModelFollower::Impl::refuse(const std::string& name, const std::string& why
   refusals.push_back(why);
 }
 
-std::shared_ptr<const Taken> ModelFollower::Impl::read(int64_t number, const Publication& before) const {
-  const std::string path = path_of(Publication::kDelta, number);
-  auto out = std::make_shared<Taken>();
-  out->publication = read_publication(directory, Publication::kDelta, number);
-  const Publication& p = out->publication;
-  if (p.chain != before.chain)
-    fail(Code::kDataLoss, path, ".json is of another chain, ", p.chain, " instead of ", before.chain,
-         ": it does not belong to the model that is followed");
-  if (p.previous != before.hash)
-    fail(Code::kDataLoss, path, ".json follows ", p.previous, ", and publication ", before.number, " is ", before.hash,
-         ": it belongs behind another one");
-  out->content = read_delta(directory, p);
-  sides[read_side].tables.check(out->content, cat(directory, '/', p.file->name));
-  return out;
-}
-
-std::vector<std::shared_ptr<const Taken>> ModelFollower::Impl::next_deltas() {
-  std::vector<std::shared_ptr<const Taken>> out;
+std::vector<TakenDelta> ModelFollower::Impl::next_deltas() {
+  std::vector<TakenDelta> out;
   while (out.size() < kAtOnce) {
-    const Publication& before = out.empty() ? taken : out.back()->publication;
+    const Publication& before = out.empty() ? tables.taken() : out.back()->publication;
     const std::string name = Publication::name_of(Publication::kDelta, before.number + 1);
     if (!is_there(Publication::kDelta, before.number + 1) || was_refused(name)) break;
     try {
-      out.push_back(read(before.number + 1, before));
+      out.push_back(tables.read(before.number + 1, before));
     } catch (const Error& e) {
       if (e.code() != Code::kDataLoss && e.code() != Code::kUnimplemented) break;  // it may do better the next time
       refuse(name, e.what());
@@ -131,35 +111,61 @@ std::vector<std::shared_ptr<const Taken>> ModelFollower::Impl::next_deltas() {
   return out;
 }
 
-// False: somebody still reads what would be written.
-bool ModelFollower::Impl::apply(const std::vector<std::shared_ptr<const Taken>>& deltas) {
-  Side& side = sides[1 - read_side];
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!side.reader.expired()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+ModelFollower::Impl::Took ModelFollower::Impl::take(std::span<const TakenDelta> deltas) {
+  if (!tables.wait_for_other()) return Took::kNotYet;
+  try {
+    apply(deltas);
+    return Took::kYes;
+  } catch (const Error& e) {
+    if (!options.ranks || !is_wrong(e.code())) throw;
+    if (deltas.size() > 1) return take(deltas.first(1));  // which of them is it?
+    refuse(deltas.front()->publication.name(), e.what());
+    return Took::kRefused;
   }
-  // Where memory runs out in between, all of it is written once more the next time, and comes out the same.
-  for (const auto& delta : side.missing) side.tables.apply(delta->content);
-  for (const auto& delta : deltas) side.tables.apply(delta->content);
-  show(side, deltas.back()->publication);
-  side.missing.clear();
-  sides[read_side].missing.insert(sides[read_side].missing.end(), deltas.begin(), deltas.end());
-  read_side = 1 - read_side;
-  return true;
 }
 
-void ModelFollower::Impl::show(Side& side, const Publication& what) {
-  InferenceModel model = side.tables.model();
-  model.description.version = what.hash;
+void ModelFollower::Impl::apply(std::span<const TakenDelta> deltas) {
+  const Publication what = deltas.back()->publication;
+  const std::shared_ptr<ProcessGroup> group = meet(tables, what);  // before anything is written
+  std::shared_ptr<Predictor> next = made(tables.ahead(deltas), group);
+  tables.turn(deltas);
+  tables.read_by(next);
+  show(std::move(next), what);
+}
+
+std::shared_ptr<ProcessGroup> ModelFollower::Impl::meet(const FollowedTables& from, const Publication& what) {
+  if (!options.ranks) return nullptr;
+  std::shared_ptr<ProcessGroup> group = options.ranks->meet();
+  // Rows with ids of their own come and go: their table is cut anew for each version.
+  if (!plan && !has_keys(from.current()))
+    plan =
+        options.ranks->sharded.plan ? options.ranks->sharded.plan : inference::planned(runtime, from.current(), *group);
+  tell(*group, {.base = from.base().number,
+                .number = what.number,
+                .base_hash = from.base().hash,
+                .hash = what.hash,
+                .plan = plan});
+  (void)inference::agreed(*group, [] { return std::string(); });  // what the others could not read
+  return group;
+}
+
+std::shared_ptr<Predictor> ModelFollower::Impl::made(InferenceModel model, const std::shared_ptr<ProcessGroup>& group) {
   if (!counts || counts->bad_ids.size() != model.tables.size())
     counts = std::make_shared<inference::PredictorCounts>(model.tables.size());
+  if (options.ranks) {
+    ShardedPredictorOptions sharded = options.ranks->sharded;
+    if (plan) sharded.plan = plan;
+    sharded.counts = counts;
+    return options.ranks->make(
+        runtime, [&] { return std::move(model); }, group, sharded);
+  }
   const FollowOptions::Open open = [this](InferenceModel m) {
     return inference::make_predictor(runtime, std::move(m), options.predictor, counts);
   };
-  std::shared_ptr<Predictor> next = options.make ? options.make(std::move(model), open) : open(std::move(model));
-  side.reader = next;
-  taken = what;
+  return options.make ? options.make(std::move(model), open) : open(std::move(model));
+}
+
+void ModelFollower::Impl::show(std::shared_ptr<Predictor> next, const Publication& what) {
   const std::lock_guard lock(mutex);
   if (current) ++status.updates;
   current.swap(next);
@@ -169,27 +175,27 @@ void ModelFollower::Impl::show(Side& side, const Publication& what) {
 }
 
 void ModelFollower::Impl::take_base(int64_t number) {
-  const std::string path = path_of(Publication::kBase, number);
-  checkpoint::Descriptor lock = hold_base(path);
-  const Publication base = read_publication(directory, Publication::kBase, number);
-  verify_packed_model(path);
-  std::array<Side, 2> fresh;
-  for (Side& side : fresh) side.tables = PatchedModel(path);
-  sides = std::move(fresh);
-  base_lock = std::move(lock);
-  show(sides[read_side], base);
+  FollowedTables fresh(directory, number, true);
+  plan.reset();
+  const std::shared_ptr<ProcessGroup> group = meet(fresh, fresh.base());
+  if (plan) fresh.keep(rows_read(*plan, group->rank(), options.ranks->whole_tables));
+  std::shared_ptr<Predictor> next = made(fresh.current(), group);
+  fresh.read_by(next);
+  tables = std::move(fresh);
+  show(std::move(next), tables.taken());
   known.clear();
 }
 
 bool ModelFollower::Impl::take_newer_base() {
   std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
-  for (auto number = bases.rbegin(); number != bases.rend() && *number > taken.number; ++number) {
+  for (auto number = bases.rbegin(); number != bases.rend() && *number > tables.taken().number; ++number) {
     const std::string name = Publication::name_of(Publication::kBase, *number);
     if (was_refused(name)) continue;
     try {
       take_base(*number);
       return true;
     } catch (const Error& e) {
+      if (options.ranks && !is_wrong(e.code())) throw;                    // a rank is not there
       if (is_there(Publication::kBase, *number)) refuse(name, e.what());  // else it made way for a newer one
     }
   }
@@ -197,7 +203,7 @@ bool ModelFollower::Impl::take_newer_base() {
 }
 
 void ModelFollower::Impl::look_for_gap() {
-  const int64_t next = taken.number + 1;
+  const int64_t next = tables.taken().number + 1;
   const std::vector<int64_t> there = publications_in(directory, Publication::kDelta);
   if (there.empty() || there.back() <= next || is_there(Publication::kDelta, next) || gap == next) return;
   const std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
@@ -211,10 +217,12 @@ void ModelFollower::Impl::look_for_gap() {
 bool ModelFollower::Impl::update() {
   bool changed = false;
   while (true) {
-    if (const auto deltas = next_deltas(); !deltas.empty()) {
+    if (const std::vector<TakenDelta> deltas = next_deltas(); !deltas.empty()) {
       // Who is told of a change lets go of the version before: that is not waited for here.
-      if ((changed && !sides[1 - read_side].reader.expired()) || !apply(deltas)) break;
-      changed = true;
+      if (changed && !tables.other_is_free()) break;
+      const Took took = take(deltas);
+      if (took == Took::kNotYet) break;
+      changed |= took == Took::kYes;
     } else if (take_newer_base()) {
       changed = true;
     } else {
@@ -235,6 +243,7 @@ void ModelFollower::Impl::begin() {
       take_base(*number);
       return;
     } catch (const Error& e) {
+      if (options.ranks && !is_wrong(e.code())) throw;
       refuse(Publication::name_of(Publication::kBase, *number), e.what());
       if (!first) first = e;
     }

@@ -21,13 +21,16 @@ bool has_keys(const QuantizedTable& table) {
   return table.config.remapping != nullptr && table.config.remapping->keys().defined();
 }
 
-// Ids are rows.
-void write_rows(QuantizedTable& table, const DeltaTable& delta) {
+// Ids are rows, and ascend. `kept`: null: all.
+void write_rows(QuantizedTable& table, const DeltaTable& delta, const std::vector<RowRange>* kept) {
   const int64_t stride = table.rows.size(1);
   auto* const rows = table.rows.data<uint8_t>();
   const auto* from = delta.rows.data<uint8_t>();
+  size_t range = 0;
   for (const int64_t id : delta.ids.span<int64_t>()) {
-    std::memcpy(rows + id * stride, from, static_cast<size_t>(stride));
+    while (kept != nullptr && range < kept->size() && id >= (*kept)[range].end) ++range;
+    const bool read = kept == nullptr || (range < kept->size() && id >= (*kept)[range].first);
+    if (read) std::memcpy(rows + id * stride, from, static_cast<size_t>(stride));
     from += stride;
   }
 }
@@ -98,12 +101,13 @@ void PatchedModel::check(const Delta& delta, const std::string& path) const {
   }
 }
 
-void PatchedModel::apply(const Delta& delta) {
+void PatchedModel::apply(const Delta& delta, const KeptRows* kept) {
   bool sizes_changed = false;
   for (const DeltaTable& d : delta.tables) {
     auto& table = const_cast<QuantizedTable&>(*find(model_, d.name));
     if (!has_keys(table)) {
-      write_rows(table, d);
+      const auto ranges = kept == nullptr ? KeptRows::const_iterator{} : kept->find(d.name);
+      write_rows(table, d, kept == nullptr || ranges == kept->end() ? nullptr : &ranges->second);
       continue;
     }
     write_keyed(table, d);

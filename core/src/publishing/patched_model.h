@@ -2,13 +2,25 @@
 // deltas write are copied, the others stay the file's.
 #pragma once
 
+#include <compare>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "publishing/publication.h"
 #include "tessera/packed_model.h"
 
 namespace tessera::publishing {
+
+// Of tables whose ids are rows, the rows that somebody reads: ascending ranges that do not overlap. A table that is not
+// there: all.
+struct RowRange {
+  int64_t first = 0, end = 0;
+  auto operator<=>(const RowRange&) const = default;
+};
+using KeptRows = std::map<std::string, std::vector<RowRange>>;
 
 class PatchedModel {
  public:
@@ -18,8 +30,9 @@ class PatchedModel {
 
   // kDataLoss: a delta of another model; names `path`.
   void check(const Delta& delta, const std::string& path) const;
-  // Of one that was checked. Nobody reads model()'s tables meanwhile.
-  void apply(const Delta& delta);
+  // Of one that was checked. Nobody reads model()'s tables meanwhile. `kept`: rows of other ranks are left as they are;
+  // null: all are written.
+  void apply(const Delta& delta, const KeptRows* kept = nullptr);
 
  private:
   InferenceModel model_;
