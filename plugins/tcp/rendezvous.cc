@@ -357,7 +357,8 @@ class Guest : Side {
       }
       if (error) fail_as(TSR_ABORTED, {"tcp: rank 0 died while the ranks were meeting (" + error.message() + ")", 0});
       if (head.kind == NoticeKind::kMet) co_return read_meeting(payload);
-      const sdk::Blame said{sdk::safe_text(payload.data(), payload.size()), head.at_fault};
+      sdk::Blame said{sdk::safe_text(payload.data(), payload.size()), head.at_fault};
+      if (said.text.empty()) said.text = "tcp: rank 0 gave no reason";
       if (head.kind == NoticeKind::kWaiting) who_is_missing_ = said;
       if (head.kind == NoticeKind::kRefused) fail_as(TSR_ABORTED, said);
     }

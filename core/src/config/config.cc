@@ -5,6 +5,7 @@
 #include <set>
 
 #include "config/decode.h"
+#include "config/json.h"
 #include "config/read_file.h"
 #include "tessera/sdk/nearest.h"
 
@@ -88,6 +89,7 @@ toml::table parse_value(const std::string& value, const std::string& source) {
 }
 
 Override parse_override(const std::string& text) {
+  if (!config::is_utf8(text)) fail(Code::kInvalidArgument, "--set: an override must be UTF-8, as the config is");
   Override out;
   out.text = text;
   out.source = "--set " + text;

@@ -251,6 +251,8 @@ TEST(Config, BadOverrides) {
   EXPECT_EQ(error_of("", {"batch=1"}), "--set batch=1: an override has the form section.key=value");
   EXPECT_EQ(error_of("", {"data.batch"}), "--set data.batch: an override has the form section.key=value");
   EXPECT_THAT(error_of("", {"column.price.as=dense"}), HasSubstr("a [[column]] is changed in the file alone; "));
+  EXPECT_EQ(error_of("", {"table_defaults.optimizer.learning\xc5rate=1"}),
+            "--set: an override must be UTF-8, as the config is");
   EXPECT_EQ(error_of("", {"data..batch=1"}), "--set data..batch=1: an override has the form section.key=value");
   EXPECT_EQ(error_of("", {"data.batch.x=1"}), "--set data.batch.x=1: an override has the form section.key=value");
   EXPECT_EQ(error_of("", {"table.rows=1"}), "--set table.rows=1: one table's key is written table.NAME.key=value");

@@ -26,6 +26,15 @@ std::string shown(unsigned char byte) {
 
 }  // namespace
 
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::ordered_json(text).dump();
+    return true;
+  } catch (const nlohmann::ordered_json::type_error&) {
+    return false;
+  }
+}
+
 void check_json(std::string_view text, const JsonSource& source) {
   if (text.size() > source.max_bytes) {
     fail(source.code, source.name, " has ", text.size(), " bytes of JSON, and at most ", source.max_bytes, " are read");

@@ -24,6 +24,8 @@ struct JsonSource {
   static constexpr int kMaxDepth = 32;
 };
 
+bool is_utf8(const std::string& text);
+
 // Size, depth, and zero bytes, which the library takes for the end: "NAME is nested deeper than 32".
 void check_json(std::string_view text, const JsonSource& source);
 // "NAME is no JSON: line 3, byte 57: unexpected 'x'". `at` is the library's: 1 for the text's first byte.

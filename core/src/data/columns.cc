@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "config/json.h"
 #include "data/column_check.h"
 #include "data/hash.h"
 
@@ -256,12 +257,9 @@ void Columns::learn_words(const Column& column, const BlockRows& at, const tsr_r
     const int64_t begin = v.lists ? v.lists[row] : row, end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
     for (int64_t i = begin; i < end; ++i) {
       if (!vocabulary.add(text_of(v, i))) continue;
-      try {
-        (void)nlohmann::ordered_json(text_of(v, i)).dump();
-      } catch (const nlohmann::json::exception&) {
+      if (!config::is_utf8(std::string(text_of(v, i))))
         fail(Code::kInvalidArgument, at.where(row, column.name),
              ": a word of a vocabulary must be UTF-8; ids = \"hash\" takes any bytes");
-      }
     }
   }
 }
