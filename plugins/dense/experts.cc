@@ -33,7 +33,19 @@ std::vector<int64_t> listed_inputs(const Setup& setup, const char* layer) {
   return setup.options.integers("inputs", {});
 }
 
+std::unique_ptr<tessera::sdk::Module> make_experts(const Setup& setup) {
+  needed_width(setup.options, "experts");
+  const int64_t count = setup.options.integer("experts", 4);
+  const MlpLayers shape(setup.options);
+  if (count < 1) fail(TSR_INVALID_ARGUMENT, "option \"experts\" must be above 0, not ", count);
+  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "option \"norm\" must be none or layer");
+  if (shape.plain()) return std::make_unique<PlainExperts>(setup, shape, count);
+  return std::make_unique<AnyExperts>(setup, shape, count);
+}
+
 }  // namespace
+
+Experts::Experts(const Setup& setup) : EitherLayer(make_experts(setup)) {}
 
 void Branches::add(Chain chain) {
   first_parameter_.push_back(parameters_.size());
@@ -71,12 +83,65 @@ void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x,
   chains_[i].backward(run_of(i, call, true), x, dy, dx, memory);
 }
 
-Experts::Experts(const Setup& setup)
-    : Branches(setup), joined_(setup.host, "experts", needed_width(setup.options, "experts")) {
-  const int64_t count = setup.options.integer("experts", 4);
-  const MlpLayers shape(setup.options);
-  if (count < 1) fail(TSR_INVALID_ARGUMENT, "option \"experts\" must be above 0, not ", count);
-  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "option \"norm\" must be none or layer");
+PlainExperts::PlainExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
+    : host_(setup.host), joined_(setup.host, "experts", shape.input()) {
+  for (int64_t e = 0; e < count; ++e) {
+    stacks_.emplace_back(setup.host, shape);
+    for (tessera::sdk::Parameter p : shape.parameters()) {
+      p.name = std::to_string(e) + "." + p.name;
+      parameters_.push_back(std::move(p));
+    }
+  }
+}
+
+std::vector<Value> PlainExperts::outputs(std::span<const Value> inputs) const {
+  joined_.width_of(inputs);
+  return {Value{all()}};
+}
+
+PlainStack::Pass PlainExperts::pass(size_t e, const ModuleCall& call, const float* x, const Context& memory) const {
+  const MlpLayers& shape = stacks_[e].shape();
+  float* y = matrix(call.outputs[0], call.batch, all(), "experts' output");
+  const auto before = static_cast<int64_t>(e);
+  return {call.batch,
+          pointers_.data() + e * shape.parameters().size(),
+          x,
+          {y + before * shape.output(), all()},
+          memory.kept.data() + before * stacks_[e].kept(call.batch)};
+}
+
+void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context) {
+  const float* x = joined_.rows(call);
+  auto lease = contexts_.take();
+  lease->kept.at_least(host_, std::ssize(stacks_) * stacks_[0].kept(call.batch));
+  parameter_data(call.parameters, parameters_, pointers_);
+  for (size_t e = 0; e < stacks_.size(); ++e) {
+    const PlainStack::Pass one = pass(e, call, x, *lease);
+    context != nullptr ? stacks_[e].forward(one) : stacks_[e].infer(one);
+  }
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void PlainExperts::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
+  const float* x = joined_.rows(call);
+  const float* dy = matrix(call.grad_outputs[0], call.batch, all(), "the gradient of experts' output");
+  float* dx = joined_.gradient(call);
+  parameter_data(call.parameters, parameters_, pointers_);
+  parameter_data(call.grad_parameters, parameters_, gradients_);
+  for (size_t e = 0; e < stacks_.size(); ++e) {
+    const MlpLayers& shape = stacks_[e].shape();
+    stacks_[e].backward(pass(e, call, x, *contexts_.of(context)),
+                        {{dy + static_cast<int64_t>(e) * shape.output(), all()},
+                         gradients_.data() + e * shape.parameters().size(),
+                         dx,
+                         e > 0});
+  }
+  if (dx) joined_.give(call);
+}
+
+AnyExperts::AnyExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
+    : Branches(setup), joined_(setup.host, "experts", shape.input()) {
   for (int64_t e = 0; e < count; ++e) {
     Chain chain(setup.host);
     add_mlp(chain, setup.host, shape, std::to_string(e) + ".");
@@ -84,12 +149,12 @@ Experts::Experts(const Setup& setup)
   }
 }
 
-std::vector<Value> Experts::outputs(std::span<const Value> inputs) const {
+std::vector<Value> AnyExperts::outputs(std::span<const Value> inputs) const {
   joined_.width_of(inputs);
   return {Value{static_cast<int64_t>(chains_.size()) * width()}};
 }
 
-void Experts::forward(const ModuleCall& call, tsr_module_context** context) {
+void AnyExperts::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t all = static_cast<int64_t>(chains_.size()) * width();
   const float* x = joined_.rows(call);
   float* y = matrix(call.outputs[0], call.batch, all, "experts' output");
@@ -103,7 +168,7 @@ void Experts::forward(const ModuleCall& call, tsr_module_context** context) {
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Experts::backward(const ModuleCall& call, tsr_module_context* context) {
+void AnyExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const int64_t all = static_cast<int64_t>(chains_.size()) * width(), n = call.batch * chains_[0].in();
   const float* x = joined_.rows(call);
@@ -248,9 +313,12 @@ void Mixture::compute(const ModuleCall& call) {
   const int64_t experts = call.inputs[0].shape[1], width = width_of(experts, call.inputs[1].shape[1]);
   const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
   float* y = matrix(call.outputs[0], call.batch, width, "mixture's output");
-  std::fill_n(y, call.batch * width, 0.0f);
-  for (int64_t row = 0; row < call.batch * experts; ++row)
-    loops_.add_scaled(width, weights[row], x + row * width, y + row / experts * width);
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t row = s * experts;
+    loops_.scale(width, weights[row], x + row * width, y + s * width);
+    for (int64_t e = row + 1; e < row + experts; ++e)
+      loops_.add_scaled(width, weights[e], x + e * width, y + s * width);
+  }
 }
 
 void Mixture::compute_back(const ModuleCall& call) {
@@ -262,7 +330,7 @@ void Mixture::compute_back(const ModuleCall& call) {
   for (int64_t row = 0; row < call.batch * experts; ++row) {
     const float *from = x + row * width, *grad = dy + row / experts * width;
     dgates[row] = loops_.dot(width, grad, from);
-    for (int64_t i = 0; dx && i < width; ++i) dx[row * width + i] = weights[row] * grad[i];
+    if (dx) loops_.scale(width, weights[row], grad, dx + row * width);
   }
   float* to = matrix_or_null(call.grad_inputs[0], call.batch, experts, "the gradient of an input");
   if (!to) return;

@@ -6,6 +6,7 @@
 
 #include "chain_layer.h"
 #include "combine.h"
+#include "mlp.h"
 
 namespace tessera_dense {
 
@@ -42,9 +43,40 @@ class Branches : public tessera::sdk::Module {
 };
 
 // "experts": several mlps over the same inputs, outputs beside each other: [batch, experts * last width].
-class Experts : public Branches {
+class Experts : public EitherLayer {
  public:
   explicit Experts(const tessera::sdk::Setup& setup);
+};
+
+// Of linear layers with ReLU alone: each writes its columns of the output, and adds to the inputs' gradient.
+class PlainExperts : public tessera::sdk::Module {
+ public:
+  PlainExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats kept;  // what each stack keeps
+  };
+  int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
+  // Of expert `e`.
+  PlainStack::Pass pass(size_t e, const tessera::sdk::ModuleCall& call, const float* x, const Context& memory) const;
+
+  tessera::sdk::Host host_;
+  Joined joined_;
+  std::vector<PlainStack> stacks_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  ContextPool<Context> contexts_;
+  std::vector<float*> pointers_, gradients_;
+};
+
+class AnyExperts : public Branches {
+ public:
+  AnyExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;

@@ -102,6 +102,8 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
       {"bilinear", R"({"inputs": [4, 6], "heads": 2})", {4, 6}},
       {"projection", R"({"inputs": [3, 5], "width": 4, "bias": true})", {3, 5}},
       {"experts", R"({"inputs": [3, 2], "experts": 2, "widths": [4, 3], "activation": "sigmoid"})", {3, 2}},
+      {"experts", R"({"inputs": [3, 2], "experts": 3, "widths": [4, 3]})", {3, 2}},
+      {"experts", R"({"inputs": [5], "experts": 1, "widths": [4, 3]})", {5}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.id);
@@ -109,6 +111,40 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
     ASSERT_EQ(layer.code, TSR_OK) << layer.error();
     layer.with_inputs(shapes_of(c.widths, 4));
     check_all_gradients(layer);
+  }
+}
+
+// Experts of linear layers with ReLU alone are computed in another way than others.
+TEST(Experts, AreMlpsBesideEachOther) {
+  for (const char* last : {"none", "relu"}) {
+    SCOPED_TRACE(last);
+    TestHost host(2);
+    const std::string rest = std::string(R"("widths": [5, 3], "final_activation": ")") + last + "\"}";
+    const std::string of_experts = R"({"inputs": [4], "experts": 3, )" + rest, of_one = R"({"inputs": [4], )" + rest;
+    Layer experts(host, "experts", of_experts.c_str());
+    ASSERT_EQ(experts.code, TSR_OK) << experts.error();
+    experts.with_inputs({{200, 4}});
+    experts.step();
+    std::vector<float> dx(experts.grad_inputs[0].data.size(), 0.0f);
+    for (size_t e = 0; e < 3; ++e) {
+      Layer one(host, "mlp", of_one.c_str());
+      one.with_inputs({{200, 4}});
+      one.inputs[0].data = experts.inputs[0].data;
+      const size_t of_each = one.parameters.size();
+      for (size_t p = 0; p < of_each; ++p) one.parameters[p].data = experts.parameters[e * of_each + p].data;
+      for (size_t s = 0; s < 200; ++s) {
+        for (size_t i = 0; i < 3; ++i) one.grad_output.data[3 * s + i] = experts.grad_output.data[9 * s + 3 * e + i];
+      }
+      one.step();
+      for (size_t s = 0; s < 200; ++s) {
+        for (size_t i = 0; i < 3; ++i)
+          ASSERT_EQ(experts.output.data[9 * s + 3 * e + i], one.output.data[3 * s + i]) << s << ' ' << e;
+      }
+      for (size_t p = 0; p < of_each; ++p)
+        EXPECT_EQ(experts.grad_parameters[e * of_each + p].data, one.grad_parameters[p].data) << e << ' ' << p;
+      for (size_t i = 0; i < dx.size(); ++i) dx[i] += one.grad_inputs[0].data[i];
+    }
+    for (size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(experts.grad_inputs[0].data[i], dx[i], 1e-5) << i;
   }
 }
 

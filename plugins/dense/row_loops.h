@@ -29,6 +29,8 @@ struct RowLoops {
   float (*dot)(int64_t n, const float* a, const float* b);
   // out += scale * a
   void (*add_scaled)(int64_t n, float scale, const float* a, float* out);
+  // y = scale * a
+  void (*scale)(int64_t n, float scale, const float* a, float* y);
   // y = 0 where the random number of the element, which keys and its place make, is below `least`, else scale * x. y
   // may be x.
   void (*drop)(int64_t n, const uint32_t* keys, uint32_t least, float scale, const float* x, float* y);

@@ -1,0 +1,105 @@
+#include "plain_stack.h"
+
+#include <utility>
+
+namespace tessera_dense {
+
+PlainStack::PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape)
+    : host_(host), loops_(choose_loops()), shape_(std::move(shape)) {
+  for (size_t k = 0; k < shape_.count(); ++k) {
+    matrices_.add(shape_.in(k), shape_.out(k));
+    products_ += shape_.in(k)*shape_.out(k);
+  }
+}
+
+float* PlainStack::values(size_t k, const Pass& pass, float* last) const {
+  return k + 1 == shape_.count() ? last : shape_.hidden(pass.hidden, pass.batch, k);
+}
+
+// Rows [begin, end) of the last layer's output, where its rows are apart.
+void PlainStack::multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const {
+  const size_t last = shape_.count() - 1;
+  const int64_t in = shape_.in(last), out = shape_.out(last), stride = pass.y.stride;
+  float* to = pass.y.data + begin * stride;
+  multiply({'N', 'N', end - begin, out, in, 1.0f, from, in, matrices_.transposed(last), out, 0.0f, to, stride});
+  for (; begin < end; ++begin, to += stride)
+    loops_.add_bias(1, out, pass.parameters[2 * last + 1], shape_.relu(last), to);
+}
+
+void PlainStack::forward(const Pass& pass) {
+  weights_.clear();
+  for (size_t k = 0; k < shape_.count(); ++k) weights_.push_back(pass.parameters[2 * k]);
+  matrices_.transpose(host_, loops_, weights_);
+  const bool apart = pass.y.stride != shape_.output();
+  in_blocks(host_, pass.batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    const float* from = pass.x + begin * shape_.input();
+    for (size_t k = 0; k < shape_.count(); ++k) {
+      if (apart && k + 1 == shape_.count()) return multiply_last(pass, begin, end, from);
+      float* to = values(k, pass, pass.y.data) + begin * shape_.out(k);
+      multiply(end - begin, shape_.in(k), shape_.out(k), from, matrices_.transposed(k), to);
+      loops_.add_bias(end - begin, shape_.out(k), pass.parameters[2 * k + 1], shape_.relu(k), to);
+      from = to;
+    }
+  });
+}
+
+void PlainStack::infer(const Pass& pass) {
+  constexpr int64_t kProducts = 256 << 10, kUnit = 4;
+  // A sample's values do not depend on its block. The larger, the fewer times weights are read; some for each thread,
+  // so that all end together.
+  const int64_t blocks = host_.num_threads() == 1 ? 1 : 4 * int64_t{host_.num_threads()};
+  const int64_t samples = std::max({(pass.batch + blocks - 1) / blocks, kProducts / products_, kUnit});
+  const int64_t block = (samples + kUnit - 1) / kUnit * kUnit;
+  const int64_t width = shape_.output();
+  const bool apart = pass.y.stride != width;
+  float* last = apart ? last_.at_least(host_, pass.batch * width) : pass.y.data;
+  in_blocks(host_, pass.batch, block, [&](int64_t begin, int64_t end, int64_t) {
+    const float* from = pass.x;
+    for (size_t k = 0; k < shape_.count(); ++k) {
+      float* to = values(k, pass, last);
+      loops_.affine({begin, end - begin, shape_.in(k), shape_.out(k), from, pass.parameters[2 * k],
+                     pass.parameters[2 * k + 1], to, shape_.relu(k)});
+      from = to;
+    }
+    for (int64_t s = begin; apart && s < end; ++s)
+      std::copy_n(last + s * width, width, pass.y.data + s * pass.y.stride);
+  });
+}
+
+void PlainStack::backward(const Pass& pass, const Gradients& g) {
+  const int64_t batch = pass.batch, width = shape_.output();
+  const size_t last = shape_.count() - 1;
+  const bool as_given = !shape_.relu(last) && g.y.stride == width;  // then the last layer's gradients stay in place
+  float* dz = dz_.at_least(host_, batch * (shape_.hidden_width() + width));
+  gradients_.clear();
+  for (size_t k = 0; k <= last; ++k) {
+    const float* dy = k == last && as_given ? g.y.data : shape_.hidden(dz, batch, k);
+    const float* x = k == 0 ? pass.x : shape_.hidden(pass.hidden, batch, k - 1);
+    gradients_.push_back({x, dy, g.parameters[2 * k], g.parameters[2 * k + 1]});
+  }
+  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    float* to = shape_.hidden(dz, batch, last) + begin * width;  // before the ReLU, like all of dz
+    for (int64_t s = begin; !as_given && s < end; ++s, to += width) {
+      const float* dy = g.y.data + s * g.y.stride;
+      if (shape_.relu(last))
+        loops_.mask(width, pass.y.data + s * pass.y.stride, dy, to);
+      else
+        std::copy_n(dy, width, to);
+    }
+    const int64_t rows = end - begin;
+    for (size_t k = last + 1; k-- > 0;) {
+      const int64_t in = shape_.in(k), out = shape_.out(k);
+      const float* dy = gradients_[k].dy + begin * out;
+      if (k == 0 && g.x == nullptr) break;
+      float* dx = (k == 0 ? g.x : shape_.hidden(dz, batch, k - 1)) + begin * in;
+      const float beta = k == 0 && g.add ? 1.0f : 0.0f;
+      multiply({'N', 'N', rows, in, out, 1.0f, dy, out, pass.parameters[2 * k], in, beta, dx, in});
+      if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
+    }
+  });
+  matrices_.add_gradients(host_, loops_, batch, gradients_);
+}
+
+}  // namespace tessera_dense
