@@ -56,6 +56,26 @@ batch = 16
 shuffle = false
 )";
 
+constexpr const char* kColumns = R"(
+test_fraction = 0
+[[column]]
+name = "user"
+rows = 13
+[[column]]
+name = "film"
+rows = 11
+[[column]]
+name = "age"
+as = "dense"
+[[column]]
+name = "weight"
+as = "weight"
+[[column]]
+name = ["click", "rating"]
+as = "label"
+real = true
+)";
+
 struct Sample {
   float click, rating, weight;
   int user, film;
@@ -63,6 +83,20 @@ struct Sample {
 
 class Tasks : public testing::Test {
  protected:
+  // Trains on the columns of rows.csv.
+  Finished run_columns(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train",
+                                     "--config",
+                                     folder_.write("csv.toml", std::string(kJob) + kColumns),
+                                     "--set",
+                                     "data.reader=csv",
+                                     "--set",
+                                     "data.path=" + folder_.file("rows.csv"),
+                                     "--set",
+                                     "report.json=" + folder_.file("report.json")};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args, 60);
+  }
   static std::vector<Sample> samples() {
     std::vector<Sample> out;
     for (int i = 0; i < 128; ++i) {
@@ -228,38 +262,6 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   for (const Sample& s : samples())
     rows += cat(s.user, ',', s.film, ',', s.user % 2, ',', s.click, ',', s.rating, ',', s.weight, '\n');
   folder_.write("rows.csv", rows);
-  const std::string job = folder_.write("csv.toml", std::string(kJob) + R"(
-test_fraction = 0
-[[column]]
-name = "user"
-rows = 13
-[[column]]
-name = "film"
-rows = 11
-[[column]]
-name = "age"
-as = "dense"
-[[column]]
-name = "weight"
-as = "weight"
-[[column]]
-name = ["click", "rating"]
-as = "label"
-real = true
-)");
-  const auto run_columns = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> args = {"train",
-                                     "--config",
-                                     job,
-                                     "--set",
-                                     "data.reader=csv",
-                                     "--set",
-                                     "data.path=" + folder_.file("rows.csv"),
-                                     "--set",
-                                     "report.json=" + folder_.file("report.json")};
-    args.insert(args.end(), more.begin(), more.end());
-    return run_tessera(args, 60);
-  };
   for (const char* buffer : {"256", "0.01"}) {
     const Finished done = run_columns({"--set", cat("data.buffer_mib=", buffer), "--save", folder_.file("saved")});
     ASSERT_EQ(done.status, 0) << done.output;
@@ -279,6 +281,20 @@ real = true
   const Finished text = run_columns({"--set", "data.reader=synthetic"});
   EXPECT_EQ(text.status, 2) << text.output;
   EXPECT_THAT(text.output, HasSubstr("[[column]] \"user\" is of a reader part's files, and \"synthetic\" is none"));
+}
+
+TEST_F(Tasks, MetricsThatDoNotFitALabelAreRefusedBeforeDataIsRead) {
+  folder_.write("rows.csv", "user,film,age,click,rating,weight\nno number\n");
+  for (const std::string key : {"metrics.names", "metrics.training"}) {
+    const Finished of_real = run_columns({"--set", key + "=[\"click.ne\", \"stars.ne\"]"});
+    EXPECT_EQ(of_real.status, 2) << of_real.output;
+    EXPECT_THAT(of_real.output,
+                AllOf(HasSubstr("the metric \"ne\" is of labels from 0 to 1, but the label \"rating\" of "
+                                "the head \"stars\" may be any number (real = true)"),
+                      testing::Not(HasSubstr("rows.csv"))));
+  }
+  const Finished fits = run_columns({"--set", "metrics.names=[\"click.ne\", \"stars.rmse\"]"});
+  EXPECT_THAT(fits.output, HasSubstr("rows.csv")) << "its first row is wrong, and read";
 }
 
 TEST_F(Tasks, AreRefusedWhereLabelsDoNotFit) {

@@ -65,6 +65,27 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
   }
 }
 
+// Labels of which `real = true` says that they are any numbers do not fit a metric of labels from 0 to 1. (Of a head by
+// logits they have to: its loss wants such labels itself.)
+void check_labels(const Config& config, const std::vector<Prediction>& heads, const Runtime& runtime) {
+  const auto is_real = [&](const std::string& label) {
+    return std::any_of(config.columns.begin(), config.columns.end(), [&](const ColumnConfig& c) {
+      return c.as == "label" && c.real && std::find(c.name.begin(), c.name.end(), label) != c.name.end();
+    });
+  };
+  std::vector<std::string> names = config.metrics.names;
+  names.insert(names.end(), config.metrics.training.begin(), config.metrics.training.end());
+  for (const HeadMetric& m : head_metrics(heads, names, &runtime)) {
+    const Prediction& head = heads[m.head];
+    const auto of = std::find_if(config.heads.begin(), config.heads.end(),
+                                 [&](const HeadConfig& h) { return h.name == head.head; });
+    if (head.logits || of == config.heads.end() || !is_real(of->label)) continue;
+    if (!MetricSet({m.name}, {&runtime}).takes_any_labels(m.name))
+      fail(Code::kInvalidArgument, "the metric \"", m.name, "\" is of labels from 0 to 1, but the label \"", of->label,
+           "\" of the head \"", head.head, "\" may be any number (real = true); rmse and mae are of such labels");
+  }
+}
+
 // One path for a folder, however it is named; as it is named where it cannot be looked at.
 std::filesystem::path place_of(const std::string& folder) {
   std::error_code failed;
@@ -109,6 +130,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   const auto [heads, columns] = check_job(runtime_, config_, encoding, compute_device(options_.device).id);
   metrics_ = HeadMetrics(heads, config_.metrics.names, &runtime_);
   check_keys(metrics_, columns);
+  check_labels(config_, heads, runtime_);
   if (config_.validation.fraction > 0) scores_ = std::make_unique<ValidationScores>(config_.validation, metrics_);
   if (scores_) monitor_ = scores_->monitor();
   if (!config_.metrics.training.empty())
