@@ -10,6 +10,7 @@ constexpr BenchEntry kBenches[] = {
     {"collective", "transports: time of one operation over its size", bench_collective},
     {"step", "forward and backward of a sharded EmbeddingBagCollection", bench_step},
     {"moves", "rows between the wire and the output in one process, on threads", bench_moves},
+    {"search", "the best items among many, beside reading their vectors", bench_search},
     {"predict", "the planner's step times beside measured ones", bench_predict},
     {"train", "whole DLRM training steps on synthetic data", bench_train},
     {"start", "tessera train from the start of the process to the end of its first step", bench_start},

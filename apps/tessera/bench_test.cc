@@ -214,6 +214,15 @@ TEST(BenchMoves, OneThreadAndSeveral) {
   EXPECT_NE(wrong.text.find("--batch must be at least 1"), std::string::npos) << wrong.text;
 }
 
+TEST(BenchSearch, BesideReading) {
+  const auto lines = lines_of("search --items 700 --dim 12 --batch 5 --top-k 3");  // its status: the scores are right
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("op"), "search");
+  EXPECT_EQ(lines[1].at("op"), "read");
+  for (const json& line : lines) expect_times(line);
+  EXPECT_NE(run("search --items 3 --top-k 4", " 2>&1").text.find("--top-k is more than --items"), std::string::npos);
+}
+
 TEST(BenchLookup, WhatCannotBeIsOneSentence) {
   const std::pair<const char*, const char*> cases[] = {
       {"--kernel nothing", "nothing"},

@@ -48,6 +48,7 @@ BenchRun bench_infer(const std::vector<std::string>& args, const CommonOptions& 
 BenchRun bench_collective(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_moves(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_search(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& common);

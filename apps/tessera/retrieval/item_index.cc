@@ -2,29 +2,36 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tessera/error.h"
 
 namespace tessera::retrieval {
 namespace {
 
-// The best so far of one query, the first one the best.
-struct Found {
-  std::span<int32_t> items;
-  std::span<float> scores;
-  size_t count = 0;
+using Found = ItemIndex::Found;
 
-  // Items come in the order of their numbers: one that is as good as another goes behind it.
-  void offer(int32_t item, float score) {
-    if (count == scores.size() && !(score > scores.back())) return;
-    count = std::min(count + 1, scores.size());
-    size_t at = count - 1;
-    for (; at > 0 && score > scores[at - 1]; --at) {
-      scores[at] = scores[at - 1];
-      items[at] = items[at - 1];
-    }
-    scores[at] = score;
-    items[at] = item;
+constexpr size_t kChunkBytes = size_t{128} << 10;  // of items, which stay in the cache while all queries meet them
+constexpr size_t kMostOfChunk = 2048;              // items: their products, too
+
+// The best items are the first ones.
+bool better(const Found& a, const Found& b) { return a.score > b.score || (a.score == b.score && a.item < b.item); }
+
+// The best so far of one query, the worst of them on top.
+struct Heap {
+  std::span<Found> room;
+  size_t& count;
+
+  bool full() const { return count == room.size(); }
+  float worst() const { return room.front().score; }
+  void add(const Found& found) {
+    room[count++] = {std::isnan(found.score) ? -std::numeric_limits<float>::infinity() : found.score, found.item};
+    std::push_heap(room.begin(), room.begin() + static_cast<int64_t>(count), better);
+  }
+  void replace_worst(const Found& found) {
+    std::pop_heap(room.begin(), room.end(), better);
+    room.back() = found;
+    std::push_heap(room.begin(), room.end(), better);
   }
 };
 
@@ -35,41 +42,65 @@ ItemIndex::ItemIndex(const Tensor& vectors, int64_t first)
   if (items_ < 1 || first_ + items_ > kMostItems || dim_ < 1)
     fail(Code::kInvalidArgument, "a search is among 1 to ", kMostItems, " items with at least one value each, not ",
          items_, " with ", dim_);
-  stride_ = (static_cast<size_t>(dim_) + kPadding - 1) / kPadding * kPadding;
-  vectors_.resize(static_cast<size_t>(items_) * stride_);
+  const auto dim = static_cast<size_t>(dim_);
+  padded_ = (static_cast<size_t>(items_) + kBeside - 1) / kBeside * kBeside;
+  vectors_.resize(padded_ * dim);
   const std::span<const float> values = vectors.span<float>();
   for (size_t i = 0; i < static_cast<size_t>(items_); ++i) {
-    const std::span<const float> row = values.subspan(i * static_cast<size_t>(dim_), static_cast<size_t>(dim_));
+    const std::span<const float> row = values.subspan(i * dim, dim);
     if (!std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); }))
       fail(Code::kInvalidArgument, "the vector of item ", first_ + static_cast<int64_t>(i), " has NaN or infinity");
-    std::copy(row.begin(), row.end(), vectors_.begin() + static_cast<int64_t>(i * stride_));
+    float* const to = vectors_.data() + i / kBeside * kBeside * dim + i % kBeside;
+    for (size_t c = 0; c < dim; ++c) to[c * kBeside] = row[c];
   }
 }
 
 void ItemIndex::search(std::span<const float> queries, int64_t k, Scratch& scratch, std::span<int32_t> items,
                        std::span<float> scores) const {
-  constexpr size_t kBlock = 512;  // items whose vectors stay in the cache while all queries meet them
   const auto dim = static_cast<size_t>(dim_), all = static_cast<size_t>(items_), n = queries.size() / dim;
   const auto best = static_cast<size_t>(k);
   TESSERA_CHECK(k >= 1 && k <= items_ && items.size() == n * best && scores.size() == n * best, "room for the best");
-  const size_t padded = (n + kQueries - 1) / kQueries * kQueries;  // the last ones are zeros
-  scratch.queries.assign(padded * stride_, 0.0f);
-  for (size_t q = 0; q < n; ++q) std::copy_n(queries.data() + q * dim, dim, scratch.queries.data() + q * stride_);
-  scratch.products.resize(kQueries * kBlock);
-  std::array<float*, kQueries> out{};
-  for (size_t q = 0; q < kQueries; ++q) out[q] = scratch.products.data() + q * kBlock;
-  std::vector<Found> found;
-  for (size_t q = 0; q < n; ++q) found.push_back({items.subspan(q * best, best), scores.subspan(q * best, best)});
-  for (size_t first = 0; first < all; first += kBlock) {
-    const size_t count = std::min(kBlock, all - first);
+  const size_t groups = (n + kQueries - 1) / kQueries;
+  scratch.queries.assign(groups * kQueries * dim, 0.0f);  // by groups: [dim][kQueries]
+  for (size_t q = 0; q < n; ++q) {
+    float* const to = scratch.queries.data() + q / kQueries * kQueries * dim + q % kQueries;
+    for (size_t c = 0; c < dim; ++c) to[c * kQueries] = queries[q * dim + c];
+  }
+  const size_t chunk = std::clamp(kChunkBytes / (dim * sizeof(float)) / kBeside * kBeside, 4 * kBeside, kMostOfChunk);
+  scratch.products.resize(kQueries * chunk);
+  scratch.found.resize(n * best);
+  scratch.counts.assign(n, 0);
+
+  for (size_t first = 0; first < padded_; first += chunk) {
+    const size_t count = std::min(chunk, padded_ - first);
+    const ItemBlocks blocks{vectors_.data() + first * dim, count / kBeside, dim};
     for (size_t q0 = 0; q0 < n; q0 += kQueries) {
-      std::array<const float*, kQueries> four{};
-      for (size_t q = 0; q < kQueries; ++q) four[q] = scratch.queries.data() + (q0 + q) * stride_;
-      dots_(four, vectors_.data() + first * stride_, count, stride_, out);
-      for (size_t q = 0; q < std::min(kQueries, n - q0); ++q) {
-        for (size_t i = 0; i < count; ++i)
-          found[q0 + q].offer(static_cast<int32_t>(static_cast<size_t>(first_) + first + i), out[q][i]);
+      const size_t together = std::min(kQueries, n - q0);
+      loops_.products(scratch.queries.data() + q0 * dim, together, blocks, scratch.products.data(), chunk);
+      for (size_t q = 0; q < together; ++q) {
+        Heap heap{std::span(scratch.found).subspan((q0 + q) * best, best), scratch.counts[q0 + q]};
+        const float* const products = scratch.products.data() + q * chunk;
+        const size_t real = std::min(count, all - first);  // those behind are none
+        const auto found = [&](size_t i) {
+          return Found{products[i], static_cast<int32_t>(static_cast<size_t>(first_) + first + i)};
+        };
+        size_t i = 0;
+        for (; i < real && !heap.full(); ++i) heap.add(found(i));
+        // Items come in the order of their numbers: one that is as good as the worst is no better.
+        if (heap.full()) {
+          for (i = loops_.next_above(products, i, count, heap.worst()); i < real;
+               i = loops_.next_above(products, i + 1, count, heap.worst()))
+            heap.replace_worst(found(i));
+        }
       }
+    }
+  }
+  for (size_t q = 0; q < n; ++q) {
+    const std::span<Found> found = std::span(scratch.found).subspan(q * best, best);
+    std::sort_heap(found.begin(), found.end(), better);
+    for (size_t i = 0; i < best; ++i) {
+      items[q * best + i] = found[i].item;
+      scores[q * best + i] = found[i].score;
     }
   }
 }

@@ -21,20 +21,26 @@ class ItemIndex {
   int64_t dim() const { return dim_; }
 
   // What a search works with, for one thread at a time.
+  struct Found {
+    float score = 0;
+    int32_t item = 0;
+  };
   struct Scratch {
     std::vector<float> queries, products;
+    std::vector<Found> found;  // the best so far: a heap for each query, the worst of them first
+    std::vector<size_t> counts;
   };
   // [any-thread] queries [n, dim] to the `k` <= items() best of each: items[n, k] and scores[n, k], the largest dot
   // product first, of equal ones the lowest number. All items are compared; what a query finds does not depend on
-  // the others.
+  // the others, nor on which items a part has. A product that is no number counts as the least of all.
   void search(std::span<const float> queries, int64_t k, Scratch& scratch, std::span<int32_t> items,
               std::span<float> scores) const;
 
  private:
   int64_t items_, dim_, first_;
-  size_t stride_;  // dim in padded vectors
-  std::vector<float> vectors_;
-  Dots dots_ = best_dots();
+  size_t padded_;               // items in whole blocks; the last ones are zeros
+  std::vector<float> vectors_;  // [blocks][dim][kBeside]
+  SearchLoops loops_ = best_search_loops();
 };
 
 }  // namespace tessera::retrieval
