@@ -10,6 +10,7 @@
 #include "command.h"
 #include "options.h"
 #include "plugin_watch.h"
+#include "rank_status.h"
 #include "tessera/abi/plugin.h"
 #include "tessera/error.h"
 
@@ -90,9 +91,10 @@ int main(int argc, char** argv) {
   const CommandGroup commands = all_commands();
   if (first == "--man") std::cout << manual_head("tessera", "sharded embedding tables, every part a plugin");
   const Command* command = commands.find(first);
-  const auto say = [&](const std::exception& e) {  // in one piece: ranks share standard error
-    std::cerr << "tessera" + (command ? " " + first : "") + ": " + e.what() + "\n";
+  const auto sentence = [&](const std::exception& e) {
+    return "tessera" + (command ? " " + first : "") + ": " + e.what() + "\n";
   };
+  const auto say = [&](const std::exception& e) { std::cerr << sentence(e); };  // in one piece: ranks share it
   explain_lost_pages();
   if (command && command->outlives_readers) signal(SIGPIPE, SIG_IGN);
   try {
@@ -103,11 +105,12 @@ int main(int argc, char** argv) {
     if (status == 0 && !(command && command->outlives_readers)) finish_printing();
     return status;
   } catch (const UsageError& e) {
-    say(e);
+    say_once(sentence(e));
     return 2;
   } catch (const tessera::Error& e) {
-    say(e);
-    return e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound ? 2 : 1;
+    const bool used_wrongly = e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound;
+    used_wrongly ? say_once(sentence(e)) : say(e);
+    return used_wrongly ? 2 : 1;
   } catch (const std::bad_alloc&) {
     say(out_of_memory());
     return 1;

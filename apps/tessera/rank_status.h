@@ -1,9 +1,10 @@
-// What the ranks of a job tell their launcher while they run, in memory that outlives them: how far they are, and what
-// is saved. The launcher's table says it when the job has ended, however that was.
+// What the ranks of a job tell their launcher and each other while they run, in memory that outlives them: how far they
+// are, and what is saved, which the launcher's table says when the job has ended, however that was; and what was said.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace tessera::cli {
 
@@ -12,6 +13,12 @@ struct RankStatus {
   std::atomic<int64_t> saved;  // the step of the newest checkpoint of this run; -1: none
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// A sentence that a rank says for all: by its hash, 0 for none.
+struct SaidSentence {
+  std::atomic<uint64_t> hash;
+  std::atomic<bool> written;
+};
 
 // The launcher's: shared with processes that inherit fd().
 class StatusBoard {
@@ -28,6 +35,7 @@ class StatusBoard {
  private:
   int fd_ = -1;
   int64_t bytes_ = 0;
+  void* memory_ = nullptr;
   RankStatus* ranks_ = nullptr;
 };
 
@@ -45,5 +53,9 @@ class OwnStatus {
  private:
   RankStatus* place_ = nullptr;  // as long as the process
 };
+
+// Writes a line to standard error, unless another rank of the same launcher has written just that one: what is wrong
+// with a command is wrong on all ranks.
+void say_once(const std::string& line);
 
 }  // namespace tessera::cli

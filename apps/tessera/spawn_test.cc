@@ -156,6 +156,29 @@ TEST(StatusBoard, IsReadByTheLauncherOfAProcessThatIsKilled) {
   EXPECT_EQ(board.rank(0)->step, -1);
 }
 
+TEST(StatusBoard, ASentenceOfAllRanksIsWrittenOnce) {
+  testing::internal::CaptureStderr();
+  const StatusBoard board(3);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    board.hand_on();
+    say_once("wrong on all\n");
+    say_once("wrong on rank " + std::to_string(rank) + "\n");
+    _exit(0);
+  }
+  for (const pid_t child : children) ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto count = [&](const std::string& line) {
+    int n = 0;
+    for (size_t at = said.find(line); at != std::string::npos; at = said.find(line, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("wrong on all\n"), 1) << said;
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(count("wrong on rank " + std::to_string(rank) + "\n"), 1) << said;
+}
+
 TEST(Launch, ReportsASignalAndKillsWhoIgnoresSigterm) {
   std::string said;
   EXPECT_EQ(launch_shell(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; trap '' TERM; while true; do sleep 0.05; done",
