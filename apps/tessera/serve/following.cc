@@ -38,7 +38,8 @@ void Following::work() {
 bool Following::look() {
   bool changed = false;
   try {
-    changed = follower_->update();
+    // Where a rank is lost the next group begins at a base, which is for ModelHolder to ask for.
+    if (follower_->current()->usable()) changed = follower_->update();
   } catch (const std::exception& e) {  // the next look may do better
     log_.write(Level::kError, "publication_not_taken", {{"error", e.what()}});
   }

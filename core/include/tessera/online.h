@@ -155,7 +155,8 @@ class ShardFollower {
   ShardFollower& operator=(const ShardFollower&) = delete;
 
   // Collective with rank 0, whose `meet` has formed `group`: the version that it is about to show, to serve_shard().
-  // What one rank cannot take is thrown on all of them, and leaves what they had.
+  // What one rank cannot take is thrown on all of them; the next version is then put together from its base, if need
+  // be.
   std::shared_ptr<ShardedPredictor> open(const std::shared_ptr<ProcessGroup>& group);
 
  private:

@@ -142,10 +142,11 @@ class Sharded : public ShardedPredictor {
     for (bool finished = false; !finished;) {
       try {
         finished = look_up(nothing, true).bags.all_finished;
-        if (part_ && !finished) help_with_parts();
       } catch (const Error& e) {
-        if (!only_the_batch(e.code())) fail(Code::kUnavailable, "the sharded model has lost a rank: ", e.what());
+        if (only_the_batch(e.code())) continue;
+        lose(e);
       }
+      if (part_ && !finished) help_with_parts();
     }
   }
 
@@ -171,7 +172,7 @@ class Sharded : public ShardedPredictor {
     return out;
   }
 
-  [[noreturn]] void lose(const Error& e) {
+  [[noreturn]] void lose(const std::exception& e) {
     lost_ = cat("the sharded model has lost a rank: ", e.what());
     usable_ = false;
     fail(Code::kUnavailable, lost_);
@@ -185,6 +186,8 @@ class Sharded : public ShardedPredictor {
       return look_up(batch.keys().empty() ? to_batch(model(), {}) : batch, last);
     } catch (const Error& e) {
       if (only_the_batch(e.code())) throw;
+      lose(e);
+    } catch (const std::exception& e) {  // no memory, while the others are in the step
       lose(e);
     }
   }
@@ -226,17 +229,21 @@ class Sharded : public ShardedPredictor {
       const std::array<int64_t, 2> sizes{batch, static_cast<int64_t>(asked.values.size())};
       group_->broadcast(Tensor::from<int64_t>(sizes, {2}), 0, "sizes for parts").wait();
       if (batch > 0) work_on_parts(Tensor::from<float>(asked.values, {sizes[1]}), batch, asked.answers);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       lose(e);
     }
   }
 
   // Every other rank.
-  void help_with_parts() const {
-    const Tensor sizes = Tensor::zeros({2}, DType::kInt64);
-    group_->broadcast(sizes, 0, "sizes for parts").wait();
-    const std::span<const int64_t> of = sizes.span<int64_t>();
-    if (of[0] > 0) work_on_parts(Tensor::empty({of[1]}), of[0], {});
+  void help_with_parts() {
+    try {
+      const Tensor sizes = Tensor::zeros({2}, DType::kInt64);
+      group_->broadcast(sizes, 0, "sizes for parts").wait();
+      const std::span<const int64_t> of = sizes.span<int64_t>();
+      if (of[0] > 0) work_on_parts(Tensor::empty({of[1]}), of[0], {});
+    } catch (const std::exception& e) {
+      lose(e);
+    }
   }
 
   void work_on_parts(const Tensor& values, int64_t batch, std::span<std::byte> answers) const {
@@ -263,7 +270,7 @@ class Sharded : public ShardedPredictor {
       try {
         (void)step({}, false);
         ask_parts({}, 0);
-      } catch (const Error&) {  // remembered in lost_
+      } catch (const std::exception&) {  // remembered in lost_
       }
     }
   }

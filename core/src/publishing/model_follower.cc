@@ -19,8 +19,11 @@ using namespace publishing;
 
 namespace {
 
-// Errors of a publication itself, which come again however often it is tried.
-bool is_wrong(Code code) { return code == Code::kDataLoss || code == Code::kUnimplemented || code == Code::kNotFound; }
+// Errors of ranks that are not there or late, not of the publication that they were to take.
+bool is_of_ranks(Code code) {
+  return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded ||
+         code == Code::kCancelled || code == Code::kResourceExhausted;
+}
 
 bool has_keys(const InferenceModel& model) {
   return std::any_of(model.tables.begin(), model.tables.end(), [](const QuantizedTable& t) {
@@ -117,7 +120,7 @@ ModelFollower::Impl::Took ModelFollower::Impl::take(std::span<const TakenDelta> 
     apply(deltas);
     return Took::kYes;
   } catch (const Error& e) {
-    if (!options.ranks || !is_wrong(e.code())) throw;
+    if (!options.ranks || is_of_ranks(e.code())) throw;
     if (deltas.size() > 1) return take(deltas.first(1));  // which of them is it?
     refuse(deltas.front()->publication.name(), e.what());
     return Took::kRefused;
@@ -176,10 +179,16 @@ void ModelFollower::Impl::show(std::shared_ptr<Predictor> next, const Publicatio
 
 void ModelFollower::Impl::take_base(int64_t number) {
   FollowedTables fresh(directory, number, true);
-  plan.reset();
-  const std::shared_ptr<ProcessGroup> group = meet(fresh, fresh.base());
-  if (plan) fresh.keep(rows_read(*plan, group->rank(), options.ranks->whole_tables));
-  std::shared_ptr<Predictor> next = made(fresh.current(), group);
+  std::optional<EmbeddingModuleShardingPlan> before = std::exchange(plan, std::nullopt);  // of `tables`
+  std::shared_ptr<Predictor> next;
+  try {
+    const std::shared_ptr<ProcessGroup> group = meet(fresh, fresh.base());
+    if (plan) fresh.keep(rows_read(*plan, group->rank(), options.ranks->whole_tables));
+    next = made(fresh.current(), group);
+  } catch (...) {
+    plan = std::move(before);
+    throw;
+  }
   fresh.read_by(next);
   tables = std::move(fresh);
   show(std::move(next), tables.taken());
@@ -195,7 +204,7 @@ bool ModelFollower::Impl::take_newer_base() {
       take_base(*number);
       return true;
     } catch (const Error& e) {
-      if (options.ranks && !is_wrong(e.code())) throw;                    // a rank is not there
+      if (options.ranks && is_of_ranks(e.code())) throw;
       if (is_there(Publication::kBase, *number)) refuse(name, e.what());  // else it made way for a newer one
     }
   }
@@ -243,7 +252,7 @@ void ModelFollower::Impl::begin() {
       take_base(*number);
       return;
     } catch (const Error& e) {
-      if (options.ranks && !is_wrong(e.code())) throw;
+      if (options.ranks && is_of_ranks(e.code())) throw;
       refuse(Publication::name_of(Publication::kBase, *number), e.what());
       if (!first) first = e;
     }

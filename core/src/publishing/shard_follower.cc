@@ -16,8 +16,8 @@ using namespace publishing;
 namespace {
 
 // Rank 0 sees the file; on a file system that hosts share this rank may see it a little later.
-void wait_for_publication(const std::string& directory, int64_t number) {
-  const std::string path = cat(directory, '/', Publication::name_of(Publication::kDelta, number), ".json");
+void wait_for_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
+  const std::string path = cat(directory, '/', Publication::name_of(kind, number), ".json");
   std::error_code ignored;
   for (int i = 0; i < 100 && !std::filesystem::exists(path, ignored); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -41,7 +41,8 @@ struct ShardFollower::Impl {
 };
 
 void ShardFollower::Impl::begin(const RankTarget& target, std::optional<KeptRows> keep) {
-  tables = FollowedTables();                            // its memory first
+  tables = FollowedTables();  // its memory first
+  wait_for_publication(directory, Publication::kBase, target.base);
   FollowedTables fresh(directory, target.base, false);  // rank 0 has compared its checksums
   if (fresh.base().hash != target.base_hash)
     fail(Code::kDataLoss, directory, "/base-", target.base, ".json is ", fresh.base().hash, ", and rank 0 follows ",
@@ -70,7 +71,7 @@ void ShardFollower::Impl::prepare(const RankTarget& target, int rank) {
       tables.turn(next);
       next.clear();
     }
-    wait_for_publication(directory, last().number + 1);
+    wait_for_publication(directory, Publication::kDelta, last().number + 1);
     next.push_back(tables.read(last().number + 1, last()));
   }
   if (last().hash != target.hash)
