@@ -129,7 +129,8 @@ TEST(BestOfParts, IsTheBestOfAllToTheBit) {
 // More than one chunk of items, and more wanted than a chunk has.
 TEST(ItemIndex, FindsThemInManyChunks) {
   std::mt19937 random(8);
-  const std::vector<float> vectors = whole_numbers(random, size_t{5000} * 9), asked = whole_numbers(random, size_t{11} * 9);
+  const std::vector<float> vectors = whole_numbers(random, size_t{5000} * 9),
+                           asked = whole_numbers(random, size_t{11} * 9);
   const ItemIndex index(Tensor::from<float>(vectors, {5000, 9}));
   for (const size_t k : {1, 700, 3000, 5000}) {
     const Best want = by_brute_force(asked, vectors, 9, k), got = searched(index, asked, k);
