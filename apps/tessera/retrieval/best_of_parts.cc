@@ -6,14 +6,14 @@
 
 namespace tessera::retrieval {
 
-Found Found::in(std::span<std::byte> bytes, int64_t batch, int64_t k) {
+FoundByPart FoundByPart::in(std::span<std::byte> bytes, int64_t batch, int64_t k) {
   const auto count = static_cast<size_t>(batch * k);
   TESSERA_CHECK(bytes.size() == count * (sizeof(float) + sizeof(int32_t)), "bytes of what was found");
   auto* const at = bytes.data();
   return {{reinterpret_cast<float*>(at), count}, {reinterpret_cast<int32_t*>(at + count * sizeof(float)), count}};
 }
 
-void best_of_parts(std::span<const Found> parts, int64_t k, std::span<float> scores, std::span<float> items) {
+void best_of_parts(std::span<const FoundByPart> parts, int64_t k, std::span<float> scores, std::span<float> items) {
   const auto best = static_cast<size_t>(k);
   std::vector<size_t> next(parts.size());
   for (size_t first = 0; first < scores.size(); first += best) {

@@ -100,7 +100,7 @@ TEST(BestOfParts, IsTheBestOfAllToTheBit) {
   for (const size_t parts : {1, 2, 5, 23}) {
     for (const size_t k : {1, 4, 23}) {
       std::vector<std::vector<std::byte>> bytes;
-      std::vector<Found> found;
+      std::vector<FoundByPart> found;
       const size_t each = (kItems + parts - 1) / parts;
       for (size_t first = 0; first < kItems; first += each) {
         const size_t count = std::min(each, kItems - first), mine = std::min(k, count);
@@ -110,7 +110,7 @@ TEST(BestOfParts, IsTheBestOfAllToTheBit) {
                              static_cast<int64_t>(first));
         const Best best = searched(part, asked, mine);
         bytes.emplace_back(kAsked * k * 8);
-        found.push_back(Found::in(bytes.back(), kAsked, static_cast<int64_t>(k)));
+        found.push_back(FoundByPart::in(bytes.back(), kAsked, static_cast<int64_t>(k)));
         std::fill(found.back().items.begin(), found.back().items.end(), -1);
         for (size_t q = 0; q < kAsked; ++q) {
           std::copy_n(best.items.begin() + static_cast<int64_t>(q * mine), mine, &found.back().items[q * k]);

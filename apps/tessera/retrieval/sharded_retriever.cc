@@ -18,9 +18,9 @@ class SearchPart : public RankPart {
   SearchPart(const ItemVectors& of, int64_t k) : k_(k) {
     if (of.vectors.size(0) > 0) items_.emplace(of.vectors, of.first);
   }
-  int64_t answer_bytes() const override { return Found::bytes_of(k_); }
+  int64_t answer_bytes() const override { return FoundByPart::bytes_of(k_); }
   void answer(std::span<const float> values, int64_t batch, std::span<std::byte> answer) override {
-    const Found found = Found::in(answer, batch, k_);
+    const FoundByPart found = FoundByPart::in(answer, batch, k_);
     const int64_t mine = items_ ? std::min(k_, items_->items()) : 0;
     if (mine == k_) return items_->search(values, k_, scratch_, found.items, found.scores);
     std::fill(found.scores.begin(), found.scores.end(), -std::numeric_limits<float>::infinity());
@@ -59,13 +59,13 @@ class ShardedRetriever : public ShardedPredictor {
   void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
     const auto scratch = scratch_.take();
     const auto batch = static_cast<size_t>(input.batch), found = batch * static_cast<size_t>(search_.k);
-    const auto one = batch * static_cast<size_t>(Found::bytes_of(search_.k));
+    const auto one = batch * static_cast<size_t>(FoundByPart::bytes_of(search_.k));
     scratch->queries.resize(batch * static_cast<size_t>(search_.dim));
     scratch->answers.resize(one * static_cast<size_t>(search_.world_size));
     inner_->predict_with_parts(input, search_.query, scratch->queries, scratch->answers);
     scratch->parts.clear();
     for (size_t at = 0; at < scratch->answers.size(); at += one)
-      scratch->parts.push_back(Found::in(std::span(scratch->answers).subspan(at, one), input.batch, search_.k));
+      scratch->parts.push_back(FoundByPart::in(std::span(scratch->answers).subspan(at, one), input.batch, search_.k));
     scratch->scores.resize(found);
     scratch->items.resize(found);
     if (batch > 0) best_of_parts(scratch->parts, search_.k, scratch->scores, scratch->items);
@@ -85,7 +85,7 @@ class ShardedRetriever : public ShardedPredictor {
   struct Scratch {
     std::vector<float> queries, scores, items;
     std::vector<std::byte> answers;
-    std::vector<Found> parts;
+    std::vector<FoundByPart> parts;
   };
 
   const std::unique_ptr<ShardedPredictor> inner_;

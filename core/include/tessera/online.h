@@ -111,7 +111,8 @@ struct FollowOptions {
   // updates. Unset: `open` itself.
   std::function<std::unique_ptr<Predictor>(InferenceModel model, const Open& open)> make = nullptr;
   // Set on rank 0 of several: `predictor` and `make` are not used then. A publication is taken when all ranks can take
-  // it; what one of them refuses (kDataLoss) is refused. update() throws what keeps ranks from meeting (kUnavailable).
+  // it; what one of them cannot take is refused. update() throws what keeps ranks from meeting (kUnavailable, kAborted,
+  // kDeadlineExceeded, kCancelled, kResourceExhausted).
   std::optional<FollowRanks> ranks = std::nullopt;
 };
 
