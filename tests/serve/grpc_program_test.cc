@@ -13,15 +13,15 @@ namespace tessera::serve {
 namespace {
 
 using ::testing::HasSubstr;
-using Stub = inference::GRPCInferenceService::Stub;
+using Stub = ::inference::GRPCInferenceService::Stub;
 
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-inference::ModelInferRequest request_of(const ModelDescription& model, const test::OwnInput& input) {
-  inference::ModelInferRequest out;
+::inference::ModelInferRequest request_of(const ModelDescription& model, const test::OwnInput& input) {
+  ::inference::ModelInferRequest out;
   out.set_model_name("small");
   const auto add = [&](const std::string& name, const char* datatype, const std::vector<int64_t>& shape,
                        const std::string& bytes) {
@@ -43,8 +43,8 @@ inference::ModelInferRequest request_of(const ModelDescription& model, const tes
 class Asking {
  public:
   explicit Asking(const std::string& address, std::string token = "")
-      : stub_(
-            inference::GRPCInferenceService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+      : stub_(::inference::GRPCInferenceService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
         token_(std::move(token)) {}
   template <class Method, class Request, class Response>
   grpc::Status operator()(Method method, const Request& request, Response& response) const {
@@ -70,9 +70,9 @@ TEST(ServeGrpc, AnswersAreTheModelsAndSentencesTheServers) {
   const ModelDescription& description = model.predictor().model();
 
   test::OwnInput input(description, 5, 3);
-  inference::ModelInferRequest request = request_of(description, input);
+  ::inference::ModelInferRequest request = request_of(description, input);
   request.set_id("seven");
-  inference::ModelInferResponse answer;
+  ::inference::ModelInferResponse answer;
   grpc::Status status = ask(&Stub::ModelInfer, request, answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(answer.id(), "seven");
@@ -90,18 +90,18 @@ TEST(ServeGrpc, AnswersAreTheModelsAndSentencesTheServers) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), HasSubstr("large"));
 
-  inference::ModelMetadataRequest about;
+  ::inference::ModelMetadataRequest about;
   about.set_name("small");
-  inference::ModelMetadataResponse metadata;
+  ::inference::ModelMetadataResponse metadata;
   ASSERT_TRUE(ask(&Stub::ModelMetadata, about, metadata).ok());
   EXPECT_EQ(metadata.versions(0), description.version);
   EXPECT_EQ(metadata.inputs(0).name(), "dense");
   EXPECT_EQ(metadata.inputs(0).shape(1), description.dense_inputs);
-  inference::ServerMetadataResponse server;
-  ASSERT_TRUE(ask(&Stub::ServerMetadata, inference::ServerMetadataRequest(), server).ok());
+  ::inference::ServerMetadataResponse server;
+  ASSERT_TRUE(ask(&Stub::ServerMetadata, ::inference::ServerMetadataRequest(), server).ok());
   EXPECT_EQ(server.name(), "tessera");
-  inference::ServerReadyResponse ready;
-  ASSERT_TRUE(Asking(address)(&Stub::ServerReady, inference::ServerReadyRequest(), ready).ok());  // needs no token
+  ::inference::ServerReadyResponse ready;
+  ASSERT_TRUE(Asking(address)(&Stub::ServerReady, ::inference::ServerReadyRequest(), ready).ok());  // needs no token
   EXPECT_TRUE(ready.ready());
   EXPECT_EQ(Asking(address)(&Stub::ModelMetadata, about, metadata).error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
@@ -112,21 +112,21 @@ TEST(ServeGrpc, ModelsComeAndGoAndThePortIsItsOwn) {
       {test::tessera_path(), "serve", "--model", model.link(), "--port", "0", "--endpoint", "grpc?port=0"});
   const std::string address = grpc_address_of(program);
   const Asking ask(address);
-  inference::RepositoryModelUnloadRequest unload;
+  ::inference::RepositoryModelUnloadRequest unload;
   unload.set_model_name("small");
-  inference::RepositoryModelUnloadResponse unloaded;
+  ::inference::RepositoryModelUnloadResponse unloaded;
   ASSERT_TRUE(ask(&Stub::RepositoryModelUnload, unload, unloaded).ok());
-  inference::RepositoryIndexResponse index;
-  ASSERT_TRUE(ask(&Stub::RepositoryIndex, inference::RepositoryIndexRequest(), index).ok());
+  ::inference::RepositoryIndexResponse index;
+  ASSERT_TRUE(ask(&Stub::RepositoryIndex, ::inference::RepositoryIndexRequest(), index).ok());
   EXPECT_EQ(index.models(0).state(), "UNAVAILABLE");
-  inference::ModelReadyRequest is_ready;
+  ::inference::ModelReadyRequest is_ready;
   is_ready.set_name("small");
-  inference::ModelReadyResponse model_ready;
+  ::inference::ModelReadyResponse model_ready;
   ASSERT_TRUE(ask(&Stub::ModelReady, is_ready, model_ready).ok());
   EXPECT_FALSE(model_ready.ready());
-  inference::RepositoryModelLoadRequest load;
+  ::inference::RepositoryModelLoadRequest load;
   load.set_model_name("small");
-  inference::RepositoryModelLoadResponse loaded;
+  ::inference::RepositoryModelLoadResponse loaded;
   ASSERT_TRUE(ask(&Stub::RepositoryModelLoad, load, loaded).ok());
   EXPECT_TRUE(ask(&Stub::ModelReady, is_ready, model_ready).ok());
   EXPECT_TRUE(model_ready.ready());
