@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "tessera/abi/plugin.h"
 #include "tessera/error.h"
@@ -24,8 +26,8 @@ constexpr const char* kMachineName = "AArch64";
 #endif
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint64_t kMaxNoteSegment = 1 << 20;
-constexpr uint32_t kNoteHead = 12;  // three sizes before the owner
+constexpr uint64_t kMaxNotes = 1 << 20;  // bytes of all segments of notes; further ones are passed over
+constexpr uint32_t kNoteHead = 12;       // three sizes before the owner
 
 [[noreturn]] void refuse(const auto&... parts) { fail(Code::kInvalidArgument, parts...); }
 
@@ -41,8 +43,10 @@ class Parser {
       }
     }
     std::vector<Descriptor> notes;
+    uint64_t left = kMaxNotes;
     for (const Elf64_Phdr& h : headers) {
-      if (h.p_type != PT_NOTE || h.p_filesz > kMaxNoteSegment) continue;
+      if (h.p_type != PT_NOTE || h.p_filesz > left) continue;
+      left -= h.p_filesz;  // together, as segments may lie over each other
       std::string bytes(h.p_filesz, '\0');
       read_(h.p_offset, bytes.data(), bytes.size());
       find_notes(bytes, h.p_align == 8 ? 8 : 4, &notes);
@@ -138,15 +142,13 @@ class Parser {
   }
 
   static void read_manifest(std::string_view text, std::vector<ManifestLine>* out) {
+    std::set<std::pair<std::string, std::string>> seen;
     while (!text.empty()) {
       const size_t end = text.find('\n');
       if (end == std::string_view::npos) refuse("has a manifest whose last line does not end");
       out->push_back(read_line(text.substr(0, end)));
       const ManifestLine& line = out->back();
-      const auto same = [&](const ManifestLine& o) { return o.kind == line.kind && o.id == line.id; };
-      if (std::any_of(out->begin(), out->end() - 1, same)) {
-        refuse("lists ", line.kind, " \"", line.id, "\" twice");
-      }
+      if (!seen.emplace(line.kind, line.id).second) refuse("lists ", line.kind, " \"", line.id, "\" twice");
       text.remove_prefix(end + 1);
     }
     if (out->empty()) refuse("has an empty manifest: it provides nothing");

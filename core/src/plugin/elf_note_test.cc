@@ -169,6 +169,26 @@ TEST(ElfNote, FindsTheNoteBehindOthers) {
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
 }
 
+// All program headers that a file can have, each a segment of notes as large as the file: it is not read 65,535 times.
+TEST(ElfNote, ReadsSegmentsThatLieOverEachOtherOnlySoOften) {
+  Image image;
+  image.header.e_phnum = 0xFFFF;
+  image.header.e_phoff = sizeof(image);
+  Elf64_Phdr all{};
+  all.p_type = PT_NOTE;
+  all.p_filesz = 1 << 19;
+  all.p_align = 4;
+  std::string bytes = image.bytes();
+  for (int i = 0; i < image.header.e_phnum; ++i) bytes.append(reinterpret_cast<const char*>(&all), sizeof(all));
+  uint64_t taken = 0;
+  const auto read = [&](uint64_t offset, void* out, uint64_t size) {
+    taken += size;
+    std::memcpy(out, bytes.data() + offset, size);
+  };
+  EXPECT_THROW(parse_elf_note(bytes.size(), read), Error);
+  EXPECT_LT(taken, bytes.size() + (2 << 20));
+}
+
 TEST(ElfNote, RefusesEveryPrefix) {
   const std::string whole = Image().bytes();
   for (size_t size = 0; size < whole.size(); ++size) {
