@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "config/json.h"
 #include "modules/row_figures.h"
+#include "train/saved_run.h"
 
 namespace tessera::cli {
 namespace {
@@ -31,16 +33,6 @@ void verify_files(const std::string& directory, const Manifest& manifest) {
   }
 }
 
-// Of `tessera train`; -1 where it is another program's.
-int64_t step_of(const Manifest& manifest) {
-  try {
-    const json progress = config::parse_json(manifest.progress, {"progress"});
-    return progress.is_object() && progress.contains("step") ? progress["step"].get<int64_t>() : -1;
-  } catch (const std::exception&) {
-    return -1;
-  }
-}
-
 int64_t bytes_of(const Manifest& manifest) {
   int64_t out = 0;
   for (const Manifest::File& file : manifest.files) out += file.bytes;
@@ -60,9 +52,9 @@ json table_json(const TableEntry& t) {
 }
 
 void print_text(const std::string& path, const Manifest& m) {
-  const int64_t step = step_of(m);
+  const std::optional<int64_t> step = saved_step(m.progress);
   std::printf("%s, a checkpoint%s of %d %s, %zu files of %lld bytes\n\n", path.c_str(),
-              step < 0 ? "" : cat(" after step ", step).c_str(), m.world_size, m.world_size == 1 ? "rank" : "ranks",
+              step ? cat(" after step ", *step).c_str() : "", m.world_size, m.world_size == 1 ? "rank" : "ranks",
               m.files.size(), static_cast<long long>(bytes_of(m)));
   size_t widest = 8;
   for (const TableEntry& t : m.tables) widest = std::max(widest, t.name.size());
@@ -89,7 +81,7 @@ void inspect_checkpoint(const std::string& directory, bool verify, bool as_json)
   if (verify) verify_files(held.path, m);
   if (as_json) {
     json out = {{"path", held.path}, {"type", "checkpoint"}, {"ranks", m.world_size}, {"bytes", bytes_of(m)}};
-    if (step_of(m) >= 0) out["step"] = step_of(m);
+    if (const std::optional<int64_t> step = saved_step(m.progress)) out["step"] = *step;
     for (const TableEntry& t : m.tables) out["tables"].push_back(table_json(t));
     if (verify) out["verified"] = true;
     std::cout << out.dump(1) << '\n';

@@ -328,6 +328,13 @@ TEST_F(RunEnds, OnACheckpointWhoseStepCannotBe) {
     const Finished done = train({"--load", saved(), "--set", "job.pipeline=false"});
     EXPECT_EQ(done.status, 1) << progress << '\n' << done.output;
     EXPECT_THAT(done.output, HasSubstr("does not say at which step of which data")) << progress;
+    const Finished looked = run_tessera({"model", "inspect", saved()});
+    EXPECT_EQ(looked.status, 0) << looked.output;
+    EXPECT_EQ(looked.output.find(", a checkpoint after step 3 of 1 rank") != std::string::npos,
+              std::string(progress).find("3") == 9)
+        << progress << '\n'
+        << looked.output;
+    EXPECT_EQ(looked.output.find("after step -"), std::string::npos) << looked.output;
   }
 }
 

@@ -34,6 +34,22 @@ uint64_t sample_hash(const Dataset& data) {
   return hash;
 }
 
+constexpr uint64_t kMostSteps = uint64_t{1} << 53;
+
+json parsed(const std::string& progress) {
+  try {
+    return config::parse_json(progress, {"progress"});
+  } catch (const Error&) {  // another program's
+    return {};
+  }
+}
+
+std::optional<int64_t> step_of(const json& progress) {
+  const auto step = progress.is_object() ? progress.find("step") : progress.end();
+  if (step == progress.end() || !step->is_number_unsigned() || step->get<uint64_t>() > kMostSteps) return {};
+  return step->get<int64_t>();
+}
+
 }  // namespace
 
 std::string data_fingerprint(const Config& config, const Dataset& data) {
@@ -46,21 +62,17 @@ std::string data_fingerprint(const Config& config, const Dataset& data) {
   return out.dump();
 }
 
+std::optional<int64_t> saved_step(const std::string& progress) { return step_of(parsed(progress)); }
+
 SavedRun SavedRun::from_progress(const std::string& progress, const std::string& path) {
-  constexpr uint64_t kMostSteps = uint64_t{1} << 53;
-  json j;
-  try {
-    j = config::parse_json(progress, {path, Code::kDataLoss});
-  } catch (const Error&) {  // what is said below
-  }
-  const auto step = j.is_object() ? j.find("step") : j.end();
+  const json j = parsed(progress);
+  const std::optional<int64_t> step = step_of(j);
   const auto data = j.is_object() ? j.find("data") : j.end();
-  if (step == j.end() || data == j.end() || !data->is_object() || !step->is_number_unsigned() ||
-      step->get<uint64_t>() > kMostSteps) {
+  if (!step || data == j.end() || !data->is_object()) {
     fail(Code::kDataLoss, path,
          " does not say at which step of which data it was saved: tessera train did not write it");
   }
-  SavedRun out{step->get<int64_t>(), *data};
+  SavedRun out{*step, *data};
   if (const auto v = j.find("validation"); v != j.end() && v->is_object()) {
     const json monitor = v->value("monitor", json()), least = v->value("least", json()),
                since = v->value("since_best", json());

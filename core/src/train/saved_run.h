@@ -33,6 +33,8 @@ struct SavedRun {
   void check_same_data(const std::string& fingerprint, const std::string& path) const;
 };
 
+// Of load_checkpoint(): the steps done; none where it is not of `tessera train`.
+std::optional<int64_t> saved_step(const std::string& progress);
 // Dataset::encoding of the newest checkpoint in `directory`; empty: it has none, or there is no checkpoint.
 std::string saved_encoding(const std::string& directory);
 
