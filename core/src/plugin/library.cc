@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#define BOOST_DLL_USE_STD_FS
-#include <boost/dll/shared_library.hpp>
 #include <exception>
 #include <string_view>
 
@@ -16,13 +14,13 @@
 namespace tessera::plugin {
 namespace {
 
-// Keeps the library for the life of the process: threads, atexit handlers and thread-local destructors of a plugin
-// may run at any time, so its code must never go.
-union Forever {
-  boost::dll::shared_library library;
-  Forever() : library() {}
-  ~Forever() {}
-};
+// Kept for the life of the process: threads, atexit handlers and thread-local destructors of a plugin may run at any
+// time, so its code must never go. null: dlerror() says why. The C library declares that dlopen throws nothing, but a
+// plugin's static initialisers may, so the compiler must not see whom this calls: it would end the process.
+void* open_forever(const char* path) {
+  void* (*volatile const open)(const char*, int) = &::dlopen;
+  return open(path, RTLD_NOW | RTLD_LOCAL);
+}
 
 // Whether the symbol lies in this library itself, not in one that it depends on.
 bool is_own(void* handle, const void* symbol) {
@@ -60,18 +58,13 @@ const Library::Verdict& Library::open(const tsr_host* host) {
 }
 
 Library::Verdict Library::open_once(const tsr_host* host) {
-  using boost::dll::load_mode::rtld_local;
-  using boost::dll::load_mode::rtld_now;
   if (std::string why = file_->changed(); !why.empty()) return {why, true, {}};
-  Forever forever;
-  boost::dll::fs::error_code error;
   const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
-  forever.library.load(path_, rtld_now | rtld_local, error);
-  if (!forever.library.is_loaded()) {
+  void* handle = open_forever(path_.c_str());
+  if (handle == nullptr) {
     const char* why = ::dlerror();
-    return {cat("cannot be opened: ", why != nullptr ? why : error.message().c_str()), true, {}};
+    return {cat("cannot be opened: ", why != nullptr ? why : "the system does not say why"), true, {}};
   }
-  void* handle = forever.library.native();
   void* symbol = ::dlsym(handle, TSR_ENTRY_SYMBOL);
   if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false, {}};
   if (!is_own(handle, symbol)) {
