@@ -8,18 +8,24 @@
 namespace tessera_cpu {
 namespace {
 
-constexpr int64_t kInsertionSort = 40;  // up to here, counting costs more than comparing
-constexpr int kMaxDigit = 11;           // 2048 counters of 4 bytes: a quarter of an L1 cache
+constexpr int64_t kMaxCompared = 64;          // entries that are sorted by comparing all with all
+constexpr int64_t kComparisonsPerPass = 512;  // cost about as much as a pass that counts digits
+constexpr int kMaxDigit = 11;                 // 2048 counters of 4 bytes: a quarter of an L1 cache
 constexpr int kMaxPasses = 6;
 constexpr int64_t kPlacesPerEntry = 16;  // at least: a sixteenth of the rows that occur once share a place
 
+// An entry's place is the number of smaller rows, and of equal ones before it: no branch depends on what rows there
+// are.
 template <class Entry>
-void insertion_sort(Entry* entries, int64_t n, int low) {
-  for (int64_t i = 1; i < n; ++i) {
-    const Entry e = entries[i];
-    int64_t at = i;
-    for (; at > 0 && (entries[at - 1].row >> low) > (e.row >> low); --at) entries[at] = entries[at - 1];
-    entries[at] = e;
+void sort_by_comparing(const Entry* entries, Entry* sorted, int64_t n, int low) {
+  int32_t keys[kMaxCompared];  // signed: what every processor's vectors compare
+  for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int32_t>((entries[i].row >> low) ^ 0x80000000u);
+  uint8_t equal[kMaxCompared] = {};  // before this one, by the number of smaller ones
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t key = keys[i];
+    int32_t smaller = 0;
+    for (int64_t k = 0; k < n; ++k) smaller += keys[k] < key ? 1 : 0;
+    sorted[smaller + equal[smaller]++] = entries[i];
   }
 }
 
@@ -47,11 +53,11 @@ template <class Entry>
 Entry* sort_by_row(Entry* entries, Entry* other, int64_t n, int low, int high) {
   const int bits = high - low;
   if (bits <= 0 || n < 2) return entries;
-  if (n <= kInsertionSort) {
-    insertion_sort(entries, n, low);
-    return entries;
-  }
   const int passes = (bits + widest_digit(n) - 1) / widest_digit(n);
+  if (n <= kMaxCompared && n * n <= kComparisonsPerPass * passes) {
+    sort_by_comparing(entries, other, n, low);
+    return other;
+  }
   const int digit = (bits + passes - 1) / passes;
   const uint32_t mask = (1u << digit) - 1;
   uint32_t starts[kMaxPasses][1 << kMaxDigit];
