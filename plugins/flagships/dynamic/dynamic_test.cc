@@ -499,6 +499,22 @@ void check_less_room(const std::string& evict) {
   expect(kept.size() == want && want < all.size(), evict, ": ", kept.size(), " of ", all.size(), " rows, not ", want);
 }
 
+// A row that is there, and is given back as it was seen long ago, goes first: whatever its line was known for.
+void check_older_row() {
+  for (int64_t older = 3; older <= 31; ++older) {
+    Bed bed(kAnyId, R"({"capacity":31})");  // one bucket
+    for (int64_t id = 1; id <= 31; ++id) bed.step(id, {id});
+    bed.step(40, {100});
+    expect(!bed.rows().contains(1) && bed.rows().contains(2), "the longest unseen goes first");
+    Row row = bed.rows().at(older);
+    row.extra.step = 1;
+    bed.import({{older, row}});
+    bed.step(41, {101});
+    expect(!bed.rows().contains(older) && bed.rows().contains(2), "id ", older,
+           " was seen before id 2, and outlives it");
+  }
+}
+
 void check_refusals() {
   for (const char* options :
        {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"admit_after":300})", R"({"admit_probability":0})",
@@ -586,6 +602,7 @@ int main() {
   check_reads_only();
   check_admission();
   check_full_bucket();
+  check_older_row();
   check_refusals();
   check_clamp();
   check_sums();

@@ -24,11 +24,12 @@ namespace flagships {
 constexpr uint32_t kNone = ~0u;
 
 // The tags of 20 slots, 0 where it is empty, and of each four slots, whose rows lie together, the first one's row + 1;
-// 0: none of them has been used.
+// 0: none of them has been used. None of its rows ranks below `low` (Index::rank), but they may all rank above it.
 struct alignas(64) Line {
   static constexpr int64_t kEntries = 20, kTogether = 4;
   uint16_t tags[kEntries];
   uint32_t pieces[kEntries / kTogether];
+  uint32_t low;
 
   [[gnu::always_inline]] uint32_t row(int64_t entry) const {
     return pieces[entry / kTogether] - 1 + static_cast<uint32_t>(entry % kTogether);
@@ -159,8 +160,12 @@ class Index {
     evicted = at.line == nullptr;
     if (evicted) at = victim(key, step, step);
     if (at.line == nullptr) return kNone;
+    const bool first = !evicted && at.line->equal(0) == (uint32_t{1} << kEntries) - 1;
+    uint32_t low = first ? kNone : at.line->low;
+    if (evicted) low = rank_holds() ? lowest(*at.line, at.entry) : 0;
     const uint32_t row = give(key, at, evicted);
-    restore(row, step, first_count(sightings));
+    sight(row, step, first_count(sightings));
+    at.line->low = std::min(low, rank(head(row)));
     return row;
   }
   // The same for a row that was elsewhere before and is as it was sighted there. kNone: those of its bucket all rank
@@ -175,33 +180,38 @@ class Index {
     }
     return give(key, at, evicted);
   }
-  // The row of a certain slot; kNone: the slot is not of the id's bucket, or has an id.
+  // The row of a certain slot; kNone: the slot is not of the id's bucket, or has an id. As of take_back(), restore() is
+  // to follow.
   uint32_t put(const Key& key, uint64_t slot) {
     if (slot >= static_cast<uint64_t>(num_slots())) return kNone;
     if (static_cast<int64_t>(slot) / spread_.buckets.slots != key.bucket) return kNone;
     const Place at = place(slot);
     return at.line->tags[at.entry] != 0 ? kNone : give(key, at, false);
   }
-  // What victim() may look through: first which rows, then these.
+  // What victim() looks through: first which rows, then those it will most likely begin with.
   void prefetch_lines(const Key& key) const {
     for (int64_t l = 0; l < spread_.lines; ++l) __builtin_prefetch(lines_.data() + key.bucket * spread_.lines + l);
   }
   void prefetch_heads(const Key& key) const {
+    const Line* const bucket = lines_.data() + key.bucket * spread_.lines;
+    const Line* lowest = bucket;
     for (int64_t l = 0; l < spread_.lines; ++l) {
-      const Line& line = lines_[static_cast<uint64_t>(key.bucket * spread_.lines + l)];
-      if ((line.equal(0) & valid(l)) != 0) return;  // nobody will have to go
-      for (int64_t p = 0; p < pieces(entries_) && line.pieces[p] != 0; ++p) {
-        const char* at = heads_.data() + line.row(p * kTogether) * stride_;
-        __builtin_prefetch(at);
-        __builtin_prefetch(at + (kTogether - 1) * stride_);
-      }
+      if ((bucket[l].equal(0) & valid(l)) != 0) return;  // nobody will have to go
+      if (bucket[l].low < lowest->low) lowest = bucket + l;
+    }
+    for (int64_t p = 0; p < pieces(entries_) && lowest->pieces[p] != 0; ++p) {
+      const char* at = heads_.data() + lowest->row(p * kTogether) * stride_;
+      __builtin_prefetch(at);
+      __builtin_prefetch(at + (kTogether - 1) * stride_);
     }
   }
 
   uint32_t count_bits(uint32_t row) const { return evict_ == Evict::kLru ? 0 : head(row).count; }
-  void restore(uint32_t row, uint32_t step, uint32_t count_bits) {
-    head(row).step = step;
-    if (evict_ != Evict::kLru) head(row).count = count_bits;
+  // What a row was when it was saved.
+  void restore(const Key& key, uint32_t row, uint32_t step, uint32_t count_bits) {
+    sight(row, step, count_bits);
+    Line* const bucket = lines_.data() + key.bucket * spread_.lines;
+    for (int64_t l = 0; l < spread_.lines; ++l) bucket[l].low = std::min(bucket[l].low, rank(head(row)));
   }
   uint32_t first_count(uint32_t sightings) const {
     return evict_ == Evict::kDecayed ? std::bit_cast<uint32_t>(static_cast<float>(sightings)) : sightings;
@@ -243,6 +253,30 @@ class Index {
     return row;
   }
 
+  void sight(uint32_t row, uint32_t step, uint32_t count_bits) {
+    head(row).step = step;
+    if (evict_ != Evict::kLru) head(row).count = count_bits;
+  }
+
+  // A row of lower rank goes before one of higher rank; of equal ones either may. It never falls when a row is seen.
+  // For policies that rank_holds() names.
+  uint32_t rank(const Head& own) const {
+    constexpr uint32_t kSteps = 28, kCounted = (1 << (32 - kSteps)) - 1;
+    if (evict_ == Evict::kLru) return own.step;
+    return own.count >= kCounted ? kCounted << kSteps : own.count << kSteps | std::min(own.step, (1u << kSteps) - 1);
+  }
+  bool rank_holds() const { return ttl_ == 0 && expired_below_ == 0 && evict_ != Evict::kDecayed; }
+  // The lowest rank of a line's rows but that of one entry.
+  uint32_t lowest(const Line& line, int64_t but) const {
+    uint32_t out = kNone;
+    for (int64_t entry = 0; entry < entries_; ++entry) {
+      if (line.tags[entry] == 0 || entry == but) continue;
+      const Head& own = head(line.row(entry));
+      if (pinned_.empty() || !pinned(own.id)) out = std::min(out, rank(own));
+    }
+    return out;
+  }
+
   // Lower goes first: what counts as gone, then by the policy.
   float score(uint32_t last, uint32_t count_bits, uint32_t step) const {
     if (expired(last, step)) return -1;
@@ -260,27 +294,49 @@ class Index {
     const float score_of_own = score(own.step, count_bits(row), now), others = score(other.step, other.count, now);
     return score_of_own != others ? score_of_own < others : goes_first(own, other);
   }
-  // Of the id that goes first, but not one that was sighted in step `spared`.
-  Place victim(const Key& key, uint32_t step, uint32_t spared) const {
-    Place out{nullptr, 0};
-    const Head* lowest = nullptr;
-    float lowest_score = 0;
-    for (int64_t l = 0; l < spread_.lines; ++l) {
-      Line& line = lines_[static_cast<uint64_t>(key.bucket * spread_.lines + l)];
-      for (int64_t entry = 0; entry < entries_; ++entry) {
-        if (line.tags[entry] == 0) continue;
-        const uint32_t row = line.row(entry);
-        const Head& own = head(row);
-        if (own.step == spared || (!pinned_.empty() && pinned(own.id))) continue;
-        const float own_score = score(own.step, count_bits(row), step);
-        if (lowest != nullptr && (own_score > lowest_score || (own_score == lowest_score && !goes_first(own, *lowest))))
-          continue;
-        out = {&line, entry};
-        lowest = &own;
-        lowest_score = own_score;
-      }
+  struct Victim {
+    Place at{nullptr, 0};
+    const Head* head = nullptr;
+    float score = 0;
+  };
+  // Of the id that goes first, but not one that was sighted in step `spared`. Where ranks hold, lines are looked
+  // through from the lowest on, until all that are left are above what was found: one or two of six, mostly.
+  Place victim(const Key& key, uint32_t step, uint32_t spared) {
+    Line* const bucket = lines_.data() + key.bucket * spread_.lines;
+    Victim found;
+    if (!rank_holds()) {
+      for (int64_t l = 0; l < spread_.lines; ++l) look_through<false>(bucket[l], step, spared, found);
+      return found.at;
     }
-    return out;
+    for (uint32_t left = (uint32_t{1} << spread_.lines) - 1; left != 0;) {
+      int64_t next = std::countr_zero(left);
+      for (uint32_t others = left & (left - 1); others != 0; others &= others - 1) {
+        if (bucket[std::countr_zero(others)].low < bucket[next].low) next = std::countr_zero(others);
+      }
+      left &= ~(uint32_t{1} << next);
+      if (found.head != nullptr && bucket[next].low > rank(*found.head)) break;
+      bucket[next].low = look_through<true>(bucket[next], step, spared, found);
+    }
+    return found.at;
+  }
+  // With kRanked, the lowest rank of the line; otherwise 0.
+  template <bool kRanked>
+  uint32_t look_through(Line& line, uint32_t step, uint32_t spared, Victim& found) const {
+    uint32_t low = kRanked ? kNone : 0;
+    for (int64_t entry = 0; entry < entries_; ++entry) {
+      if (line.tags[entry] == 0) continue;
+      const uint32_t row = line.row(entry);
+      const Head& own = head(row);
+      if (!pinned_.empty() && pinned(own.id)) continue;
+      if constexpr (kRanked) low = std::min(low, rank(own));
+      if (own.step == spared) continue;
+      const float own_score = score(own.step, count_bits(row), step);
+      if (found.head != nullptr &&
+          (own_score > found.score || (own_score == found.score && !goes_first(own, *found.head))))
+        continue;
+      found = {{&line, entry}, &own, own_score};
+    }
+    return low;
   }
 
   float decayed(uint32_t bits, uint32_t steps) const {

@@ -140,7 +140,7 @@ uint32_t Table::row_for(int64_t id, const Extra* given) {
     evictions_ += evicted ? 1 : 0;
     if (row != kNone) begin(row, id);
   }
-  if (row != kNone && restored) index_.restore(row, extra.step, extra.count_bits);
+  if (row != kNone && restored) index_.restore(own, row, extra.step, extra.count_bits);
   return row;
 }
 
@@ -207,7 +207,7 @@ void Table::load(const tsr_stream_io& io) {
     const bool same_slots = header.version == kVersion && header.slots == index_.num_slots();
     uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
     if (own != kNone)
-      index_.restore(own, saved.extra.step, saved.extra.count_bits);
+      index_.restore(key(saved.id), own, saved.extra.step, saved.extra.count_bits);
     else
       own = row_for(saved.id, &saved.extra);
     if (own != kNone) note_change(own);

@@ -197,6 +197,7 @@ class Table {
   uint64_t evictions_ = 0;
   int64_t memory_for_ = 0;  // rows
 
+  static constexpr size_t kLinesAhead = 7, kHeadsAhead = 3;  // newcomers
   struct Newcomer {
     Key key;
     size_t first_miss;
@@ -224,8 +225,8 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
   new_rows_.clear();
   for (size_t next = 0; next < newcomers_.size();) {
     const Newcomer& n = newcomers_[next++];
-    if (next + 1 < newcomers_.size()) index_.prefetch_lines(newcomers_[next + 1].key);
-    if (next < newcomers_.size()) index_.prefetch_heads(newcomers_[next].key);
+    if (next + kLinesAhead < newcomers_.size()) index_.prefetch_lines(newcomers_[next + kLinesAhead].key);
+    if (next + kHeadsAhead < newcomers_.size()) index_.prefetch_heads(newcomers_[next + kHeadsAhead].key);
     if (!admitted(n.key, n.sightings, step)) continue;
     bool evicted = false;
     const uint32_t row = index_.take(n.key, step, n.sightings, evicted);
