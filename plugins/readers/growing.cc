@@ -140,13 +140,13 @@ void Growing::follow(std::string_view path, std::string_view position) {
   if (!whole) {
     if (!fs::exists(path_of(name), ignored))
       fail(TSR_NOT_FOUND, path_of(name), " is gone, whose rows from ", rows + 1, " on were still to be read");
-    open(name, rows);
+    open_file(name, rows);
   } else if (const std::string first = directory_.next(); !first.empty()) {
-    open(first, 0);
+    open_file(first, 0);
   }
 }
 
-void Growing::open(const std::string& name, int64_t rows_taken) {
+void Growing::open_file(const std::string& name, int64_t rows_taken) {
   name_ = name;
   where_ = path_of(name);
   inner_.open(where_);
@@ -178,7 +178,7 @@ bool Growing::advance() {
     const std::string name = directory_.next();
     tell_late();
     if (name.empty()) return false;
-    open(name, 0);
+    open_file(name, 0);
   }
   for (; in_block_ >= blocks_[block_]; in_block_ = 0, read_ = false) ++block_;
   if (!read_) values_ = inner_.read(static_cast<int64_t>(block_));

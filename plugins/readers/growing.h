@@ -48,7 +48,7 @@ class Growing : public tessera::sdk::ArrivingReader {
   std::string position() const override;
 
  private:
-  void open(const std::string& name, int64_t rows_taken);
+  void open_file(const std::string& name, int64_t rows_taken);
   bool advance();
   tessera::sdk::Arrived taken(int64_t most);
   void tell_late();

@@ -111,7 +111,7 @@ class Lossy : public testing::TestWithParam<std::pair<bool, bool>> {};
 
 // Each rank says what it has seen of the labels, "label flags width", and what it has counted.
 TEST_P(Lossy, CallsSayWhereTheyAreAndWhatTheyMayLose) {
-  const auto [rows, gradients] = GetParam();
+  const auto rows = std::get<0>(GetParam()), gradients = std::get<1>(GetParam());
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / cat("tessera_lossy_", getpid());
   std::filesystem::create_directories(folder);
   const auto log_of = [&](int rank) { return (folder / cat("calls_", rank)).string(); };

@@ -337,8 +337,9 @@ TEST_P(UnevenWorlds, WeightedMeanIsTheWeightedSumOverTheLength) {
 
 TEST_P(UnevenWorlds, FewerSamplesRowsAndColumnsThanRanks) {
   for (const auto& [rows, dim] : {std::pair{13, 1}, {13, 3}, {13, 5}, {1, 3}, {2, 5}, {3, 1}}) {
-    const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60,
-                                       [&](const RankEnvironment& where) { return few_of_all(where, rows, dim); });
+    const auto out = cli::run_in_ranks(
+        GetParam().first, GetParam().second, 60,
+        [rows = rows, dim = dim](const RankEnvironment& where) { return few_of_all(where, rows, dim); });
     for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << rows << " x " << dim << ", rank " << r;
   }
 }

@@ -183,8 +183,9 @@ using World = std::pair<int, int>;  // ranks, ranks per host
 class Variants : public testing::TestWithParam<std::tuple<Variant, std::string, World>> {};
 
 TEST_P(Variants, EqualUnsharded) {
-  const auto& [variant, type, ranks] = GetParam();
-  const auto& [world, local] = ranks;
+  const Variant& variant = std::get<0>(GetParam());
+  const std::string& type = std::get<1>(GetParam());
+  const auto& [world, local] = std::get<2>(GetParam());
   const auto run = variant.sequence ? run_sequence : run_pooled;
   const auto out = cli::run_in_ranks(
       world, local, 60, [&](const RankEnvironment& where) { return run(where, type, variant.make, variant.bounds); });

@@ -91,7 +91,7 @@ struct Stepped {
 class Subject {
  public:
   Subject(const char* plugin, const char* id, DLDevice device, Model& reference, const char* optimizers)
-      : device_(device), reference_(reference), stream_(gpu::stream_create()) {
+      : reference_(reference), stream_(gpu::stream_create()) {
     kernel_ = create(plugin, id);
     optimizer_ = create(optimizers, reference.options.optimizer.c_str());
     api_ = static_cast<const tsr_kernel*>(kernel_.component->api);
@@ -183,7 +183,6 @@ class Subject {
   }
 
   DeviceHost host_;
-  DLDevice device_;
   Model& reference_;
   gpu::Stream stream_;
   tsr_part kernel_{}, optimizer_{};

@@ -5,13 +5,27 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 
 #include "simt/runtime.h"
 
 namespace simt {
 
-using Where = std::source_location;
+// A place in the source; std::source_location is unknown to clang 14.
+class Where {
+ public:
+  static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    Where out;
+    out.file_ = file;
+    out.line_ = line;
+    return out;
+  }
+  const char* file_name() const { return file_; }
+  int line() const { return line_; }
+
+ private:
+  const char* file_ = "";
+  int line_ = 0;
+};
 
 // Of the calling GPU thread.
 struct Indices {
