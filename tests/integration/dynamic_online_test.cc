@@ -4,6 +4,9 @@
 
 #include "inference/test_model.h"
 #include "publishing/test_publications.h"
+#include "serve/online_job.h"
+#include "serve/served_model.h"
+#include "spawn.h"
 #include "tessera/online.h"
 #include "tessera_program.h"
 
@@ -68,6 +71,54 @@ TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
     for (int64_t& id : ids) id %= 50;
   }
   EXPECT_EQ(scores_of(*follower.current(), input.view()), scores_of(*last, input.view()));
+}
+
+// Each rank puts such a table together anew for each delta.
+TEST(DynamicOnline, RanksFollowThem) {
+  const TestFolder folder;
+  const std::string published = folder.file("published"), watched = folder.file("watched");
+  const auto done = run_tessera({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish",
+                                 published, "--every", "5steps"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  std::filesystem::create_directories(watched);
+  copy_publication(published, watched, Publication::kBase, 1);
+  const int port = cli::free_port();
+  Program server({tessera_path(), "launch", "-n", "2", "--", tessera_path(), "serve", "--follow", "m=" + watched,
+                  "--port", std::to_string(port), "--backend", "tcp"});
+  ASSERT_EQ(serve::port_of(server), port);
+  const Runtime runtime;
+  int64_t removed = 0;
+  for (int64_t n = 1; n <= 6; ++n) {
+    if (n > 1) {
+      copy_publication(published, watched, Publication::kDelta, n);
+      for (const auto& table : publishing::read_publication(published, Publication::kDelta, n).tables)
+        removed += table.removed;
+    }
+    const publishing::PatchedModel model = model_at(published, n);
+    const auto want = make_predictor(runtime, model.model());
+    OwnInput input(want->model(), 100, static_cast<uint32_t>(n));
+    for (auto& ids : input.values) {  // most that have rows, or had them
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] %= i % 4 == 0 ? 1'000'000 : 400;
+    }
+    const std::string version =
+        publishing::read_publication(published, n == 1 ? Publication::kBase : Publication::kDelta, n).hash;
+    nlohmann::json answer;
+    ASSERT_TRUE(serve::comes_true([&] {
+      serve::Client client(port);
+      const auto reply =
+          client.ask(serve::Client::post("/v2/models/m/infer", serve::json_request(want->model(), input)));
+      if (reply.status != 200) return false;
+      answer = nlohmann::json::parse(reply.body);
+      return answer["model_version"] == version;
+    })) << server.output();
+    const auto got = answer["outputs"][0]["data"].get<std::vector<float>>();
+    const std::vector<float> scores = scores_of(*want, input.view());
+    ASSERT_EQ(got.size(), scores.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], scores[i], 1e-6f) << "publication " << n;
+  }
+  EXPECT_GT(removed, 20);
+  ASSERT_EQ(kill(server.pid(), SIGTERM), 0);
+  EXPECT_EQ(server.wait(60), 128 + SIGTERM) << server.output();
 }
 
 // Rows that are admitted when they have been seen often: the first base has none.
