@@ -46,7 +46,7 @@ PartPtr create_told(const Runtime& runtime, const DenseLayerOptions& o) {
 
 // `p` was checked.
 Tensor start_values(const tsr_parameter& p, const std::string& name, uint64_t seed) {
-  const Tensor value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype));
+  Tensor value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype));
   const double a = p.init_values[0], b = p.init_values[1];
   if (value.dtype() == DType::kInt64) {
     for (int64_t& v : value.span<int64_t>()) v = static_cast<int64_t>(a);

@@ -288,7 +288,7 @@ Tensor LayerGraph::backward(const std::vector<Tensor>& grads) {
   for (size_t i = 0; i < m.sequences; ++i) m.sequence_grads.push_back(m.values[kFirstSequence + i].grad);
   Value& pooled = m.values[kPooledValue];
   if (pooled.grad.defined()) return pooled.grad;
-  const Tensor none = m.ensure(pooled.memory, pooled.rows, pooled.width);
+  Tensor none = m.ensure(pooled.memory, pooled.rows, pooled.width);
   m.clear(none);
   return none;
 }
