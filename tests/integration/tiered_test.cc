@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "failing_disk.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -122,6 +124,43 @@ TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
   EXPECT_THAT(full.output(), HasSubstr("its file in \"/var/tmp\" cannot be written: File too large; make room there, "
                                        "or give the table another \"directory\", and go on from the last checkpoint"));
   expect_same(trained("1", cached({"--load", save})), trained("1", in_memory({"--load", save})));
+}
+
+// A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on to the same numbers.
+TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
+#ifdef TESSERA_TEST_SANITIZE
+  GTEST_SKIP() << "sanitizers must be loaded first";
+#endif
+  const json whole = trained("1", in_memory());
+  for (const bool reads : {true, false}) {
+    const std::string name = reads ? "read" : "written", disk = folder_.file(name), save = folder_.file("save_" + name);
+    std::filesystem::create_directories(disk);
+    const std::vector<std::string> job{
+        "train", "--config",
+        config_, "--save",
+        save,    "--save-every",
+        "5",     "--resume",
+        "--set", cat(R"(table_defaults.kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
+    std::vector<std::string> command = job;
+    command.insert(command.begin(), tessera_path());
+    const DiskFault fault{.under = disk, .at = reads ? 300 : 5, .with = EIO, .reads = reads};
+    const Finished broken = run_program(command, 60, [&] { preload(fault); });
+    EXPECT_EQ(broken.status, 1) << broken.output;
+    EXPECT_TRUE(has_struck(broken.output)) << broken.output;
+    const std::string sentence = cat("its file in \"", disk, "\" cannot be ", name,
+                                     ": Input/output error; go on from the last checkpoint, with another "
+                                     "\"directory\" where the disk is broken");
+    EXPECT_THAT(broken.output, HasSubstr(sentence));
+    EXPECT_EQ(broken.output.find(sentence), broken.output.rfind(sentence)) << broken.output;
+    const std::string report = folder_.file("report.json");
+    std::vector<std::string> again = job;
+    again.insert(again.end(), {"--set", "report.json=" + report});
+    const Finished resumed = run_tessera(again);
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("goes on from"));
+    for (const char* key : {"samples", "auc", "logloss", "calibration"})
+      EXPECT_EQ(json::parse(contents(report))["test"][key], whole["test"][key]) << name;
+  }
 }
 
 TEST_F(TieredJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
