@@ -36,7 +36,7 @@ class RowBlock {
   // kLines > 0: rows are so many cache lines; kRowState: one_row_state().
   template <int kLines, bool kRowState = false>
   [[gnu::always_inline]] void prefetch(int64_t row) const {
-    prefetch_lines(address<kLines>(row), kLines > 0 ? 64 * kLines : row_bytes_);
+    prefetch_lines(address<kLines>(row), kLines > 0 ? int64_t{64} * kLines : row_bytes_);
     if constexpr (kRowState) {
       __builtin_prefetch(state(0, row), 1, 3);
     } else {
@@ -51,7 +51,7 @@ class RowBlock {
   // For lists of rows that are kept elsewhere. Where a row is, and its states:
   template <int kLines>
   [[gnu::always_inline]] char* address(int64_t row) const {
-    return table_ + row * (kLines > 0 ? 64 * kLines : row_bytes_);
+    return table_ + row * (kLines > 0 ? int64_t{64} * kLines : row_bytes_);
   }
   [[gnu::always_inline]] float* state(uint32_t k, int64_t row) const {
     return state_of_[k].first + row * state_of_[k].stride;

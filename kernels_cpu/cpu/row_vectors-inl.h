@@ -150,7 +150,7 @@ template <int kLines, int kLocality>
 HWY_INLINE void prefetch_row(const char* row, int64_t bytes) {
   if constexpr (kLines > 0) {
     HWY_UNROLL(16)
-    for (int line = 0; line < kLines; ++line) __builtin_prefetch(row + 64 * line, 0, kLocality);
+    for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(row + 64 * line, 0, kLocality);
   } else {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, kLocality);
     __builtin_prefetch(row + bytes - 1, 0, kLocality);

@@ -78,7 +78,7 @@ class ModelTrainer : public Trainer {
   void reset_stages();
   void synchronize() override;
   void set_trace(Trace* trace) override;
-  void observe(Observer observer) override { observer_ = std::move(observer); }
+  void observe(const Observer& observer) override { observer_ = observer; }
 
  private:
   // The rows of tables that are not pooled, as the graph takes them.

@@ -40,7 +40,7 @@ class Trainer {
   // From now on step() calls it with what predict() would have given of each batch that has samples here before the
   // step learned from it; null: no more. kUnimplemented unless overridden.
   using Observer = std::function<void(const std::vector<Tensor>& scores, const Batch& batch)>;
-  virtual void observe(Observer observer);
+  virtual void observe(const Observer& observer);
 
   virtual const ProcessGroup& group() const = 0;
   // The tables whose ids a pipeline exchanges ahead of the step.

@@ -18,7 +18,7 @@ namespace tessera::publishing {
 // there: all.
 struct RowRange {
   int64_t first = 0, end = 0;
-  auto operator<=>(const RowRange&) const = default;
+  bool operator==(const RowRange&) const = default;
 };
 using KeptRows = std::map<std::string, std::vector<RowRange>>;
 

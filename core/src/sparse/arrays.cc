@@ -50,7 +50,6 @@ int rank_of(DType dtype) {
     case DType::kInt64:
       return 2;
     case DType::kFloat16:
-      return 3;
     case DType::kBFloat16:
       return 3;
     case DType::kFloat32:
@@ -153,7 +152,7 @@ Tensor concat(std::span<const Tensor> tensors, int64_t axis) {
     }
     shape[axis] += other[axis];
   }
-  const Tensor out = Tensor::empty(shape, dtype);
+  Tensor out = Tensor::empty(shape, dtype);
   const int64_t outer = product(shape, 0, axis);
   const int64_t stride = product(shape, axis, out.dim()) * size_of(dtype);
   int64_t at = 0;

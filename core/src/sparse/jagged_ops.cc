@@ -163,7 +163,7 @@ SparseData take_bags(const SparseData& data, const std::vector<int64_t>& lengths
   const auto gather = [&](const Tensor& from) {
     Shape shape = from.shape();
     shape[0] = to.back();
-    const Tensor out = Tensor::empty(shape, from.dtype());
+    Tensor out = Tensor::empty(shape, from.dtype());
     for (size_t i = 0; i < order.size(); ++i)
       copy_rows(from, offsets[static_cast<size_t>(order[i])], taken[i], out, to[i]);
     return out;
@@ -210,7 +210,7 @@ Tensor dense_to_jagged(const Tensor& dense, std::span<const Tensor> offsets) {
   check_dense(levels, dense);
   std::vector<int64_t> shape{levels.elements()};
   for (int64_t i = 1 + static_cast<int64_t>(offsets.size()); i < dense.dim(); ++i) shape.push_back(dense.size(i));
-  const Tensor out = Tensor::zeros(shape, dense.dtype());
+  Tensor out = Tensor::zeros(shape, dense.dtype());
   std::vector<int64_t> rows = shape;
   rows[0] = -1;
   const Tensor cells = dense.numel() > 0 ? dense.reshape(rows) : dense;
@@ -219,13 +219,13 @@ Tensor dense_to_jagged(const Tensor& dense, std::span<const Tensor> offsets) {
 }
 
 Tensor jagged_dense_elementwise_add(const Tensor& values, std::span<const Tensor> offsets, const Tensor& dense) {
-  const Tensor out = dense.clone();
+  Tensor out = dense.clone();
   zip(values, offsets, dense, [&](int64_t, int64_t at, float v, float d) { out.data<float>()[at] = v + d; });
   return out;
 }
 
 Tensor jagged_dense_elementwise_mul(const Tensor& values, std::span<const Tensor> offsets, const Tensor& dense) {
-  const Tensor out = Tensor::zeros(values.shape());
+  Tensor out = Tensor::zeros(values.shape());
   zip(values, offsets, dense, [&](int64_t at, int64_t, float v, float d) { out.data<float>()[at] = v * d; });
   return out;
 }
@@ -280,7 +280,7 @@ Tensor jagged_index_select_backward(const Tensor& grad_values, const Tensor& len
   const int64_t width = sparse::row_width(grad_values);
   Shape shape = grad_values.shape();
   shape[0] = offsets.back();
-  const Tensor out = Tensor::zeros(shape);
+  Tensor out = Tensor::zeros(shape);
   const std::span<const float> from = grad_values.span<float>();
   size_t at = 0;
   for (const int64_t bag : integers(indices, "indices")) {

@@ -60,7 +60,7 @@ Tensor packed(const Tensor& tensor, const Tensor& lengths, const char* what) {
   }
   std::vector<int64_t> shape(tensor.shape().begin() + 1, tensor.shape().end());
   shape[0] = total;
-  const Tensor out = Tensor::empty(shape, tensor.dtype());
+  Tensor out = Tensor::empty(shape, tensor.dtype());
   const int64_t entry_bytes = sparse::row_width(out) * size_of(tensor.dtype());
   if (out.bytes() == 0) return out;
   char* to = static_cast<char*>(out.raw());

@@ -62,7 +62,7 @@ Tensor gathered(const Tensor& tensor, const std::vector<int64_t>& starts, const 
     shape[0] += blocks.back().size(0);
   }
   if (DeviceStream* stream = tensor.stream()) {
-    const Tensor out = stream->empty(shape, tensor.dtype());
+    Tensor out = stream->empty(shape, tensor.dtype());
     int64_t first = 0;
     for (const Tensor& block : blocks) {
       stream->copy(block, out.narrow(first, block.size(0)));
@@ -70,7 +70,7 @@ Tensor gathered(const Tensor& tensor, const std::vector<int64_t>& starts, const 
     }
     return out;
   }
-  const Tensor out = Tensor::empty(shape, tensor.dtype());
+  Tensor out = Tensor::empty(shape, tensor.dtype());
   char* to = static_cast<char*>(out.raw());
   for (const Tensor& block : blocks) {
     if (block.bytes() > 0) std::memcpy(to, block.raw(), block.bytes());

@@ -42,7 +42,7 @@ Tensor narrowed(const Tensor& tensor, int64_t axis, int64_t start, int64_t lengt
   }
   std::vector<int64_t> shape = tensor.shape();
   shape[axis] = length;
-  const Tensor out = Tensor::empty(shape, tensor.dtype());
+  Tensor out = Tensor::empty(shape, tensor.dtype());
   copy_along(out, 0, tensor, start, length, axis);
   return out;
 }

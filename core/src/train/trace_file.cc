@@ -39,11 +39,11 @@ Times agreed_times(const std::vector<NamedTrace>& threads, const ProcessGroup& g
   const auto of = all.span<int64_t>();
   const auto shift_of = [&](int rank) {
     const int host = rank / group.local_world_size() * group.local_world_size();
-    return of[0] - of[static_cast<size_t>(2 * host)];
+    return of[0] - of[2 * static_cast<size_t>(host)];
   };
   Times times{shift_of(group.rank()), std::numeric_limits<int64_t>::max()};
   for (int rank = 0; rank < group.world_size(); ++rank) {
-    const int64_t begin = of[static_cast<size_t>(2 * rank + 1)];
+    const int64_t begin = of[2 * static_cast<size_t>(rank) + 1];
     if (begin != std::numeric_limits<int64_t>::max()) times.origin = std::min(times.origin, begin + shift_of(rank));
   }
   return times;

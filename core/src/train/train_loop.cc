@@ -11,7 +11,7 @@ namespace tessera {
 
 std::vector<Tensor> Trainer::predict(const Batch&) { fail(Code::kUnimplemented, "this trainer does not predict"); }
 
-void Trainer::observe(Observer) { fail(Code::kUnimplemented, "this trainer does not tell its predictions"); }
+void Trainer::observe(const Observer&) { fail(Code::kUnimplemented, "this trainer does not tell its predictions"); }
 
 TrainLoop::TrainLoop(Trainer& trainer, ReadBatch read, TrainLoopOptions options)
     : trainer_(trainer), read_(std::move(read)), options_(std::move(options)) {}
