@@ -2,11 +2,11 @@
 // deltas write are copied, the others stay the file's.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "publishing/publication.h"
@@ -18,7 +18,7 @@ namespace tessera::publishing {
 // there: all.
 struct RowRange {
   int64_t first = 0, end = 0;
-  bool operator==(const RowRange&) const = default;
+  bool operator<(const RowRange& other) const { return std::pair(first, end) < std::pair(other.first, other.end); }
 };
 using KeptRows = std::map<std::string, std::vector<RowRange>>;
 
