@@ -18,6 +18,7 @@ namespace tessera::publishing {
 // there: all.
 struct RowRange {
   int64_t first = 0, end = 0;
+  bool operator==(const RowRange&) const = default;
   bool operator<(const RowRange& other) const { return std::pair(first, end) < std::pair(other.first, other.end); }
 };
 using KeptRows = std::map<std::string, std::vector<RowRange>>;
