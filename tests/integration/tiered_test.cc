@@ -126,7 +126,8 @@ TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
   expect_same(trained("1", cached({"--load", save})), trained("1", in_memory({"--load", save})));
 }
 
-// A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on to the same numbers.
+// A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on
+// to the same numbers.
 TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 #ifdef TESSERA_TEST_SANITIZE
   GTEST_SKIP() << "sanitizers must be loaded first";
