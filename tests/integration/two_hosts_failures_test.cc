@@ -90,8 +90,19 @@ TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
   const auto start = Clock::now();
   const std::vector<Finished> done = run.wait(kEnough);
   EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(kEnough));
-  for (const int rank : {0, 1}) expect_failed(done[rank], HasSubstr("ranks 2, 3 cannot be reached any more"));
-  for (const int rank : {2, 3}) expect_failed(done[rank], HasSubstr("ranks 0, 1 cannot be reached any more"));
+  // With table_row_wise, a rank that waits for the other one of its host, which waits across the cut, may have begun a
+  // moment before it: then its time is up first, and it names that one.
+  int named = 0;
+  for (const int rank : {0, 1, 2, 3}) {
+    const char* other_host =
+        rank < 2 ? "ranks 2, 3 cannot be reached any more" : "ranks 0, 1 cannot be reached any more";
+    expect_failed(done[rank],
+                  AnyOf(HasSubstr(other_host), AllOf(HasSubstr(" was late: "), HasSubstr("inside the host"))));
+    named += done[rank].output.find(other_host) != std::string::npos ? 1 : 0;
+  }
+  if (std::string_view(GetParam()) == "row_wise") {  // which has no exchange inside the host
+    EXPECT_EQ(named, 4);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharding, LinkCut, testing::Values("row_wise", "table_row_wise"),
