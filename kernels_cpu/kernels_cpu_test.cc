@@ -340,7 +340,7 @@ TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   }
   for (const auto& rows : all) {
     for (int64_t i = 0; i < 19; ++i) {
-      const float value = rows[static_cast<size_t>(2 * 19 + i)];
+      const float value = rows[static_cast<size_t>(int64_t{2} * 19 + i)];
       const bool poison = i == 17 || i == 3;
       EXPECT_EQ(std::isnan(value), poison) << i;
       if (!poison) {

@@ -61,7 +61,7 @@ TEST_F(LookupTest, AutoTakesTheHighestPriorityThatSupportsTheTables) {
 
 TEST_F(LookupTest, NoKernelNamesEveryCandidateWithItsReason) {
   try {
-    Lookup(runtime, one_table("tensor_train"));
+    const Lookup lookup(runtime, one_table("tensor_train"));
     FAIL() << "nothing was refused";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kUnimplemented);

@@ -100,7 +100,7 @@ void backward(Model& model, const Placement& placed, Batch& batch, tsr_context* 
 }
 
 void compare(TestHost& host, const char* path, const std::string& id, const std::string& isa, const Options& o,
-             std::vector<FeatureShape> features, int64_t bags, bool weighted) {
+             const std::vector<FeatureShape>& features, int64_t bags, bool weighted) {
   SCOPED_TRACE(id + " " + isa + (weighted ? " weighted" : ""));
   Model plain(host, path, id, o, isa), other(host, path, id, o, isa);
   plain.open().randomize(Random(5));

@@ -103,7 +103,7 @@ TEST(RowChanges, AreTheRowsOfTheBatchesWithTheirValues) {
         for (size_t i = 0; i < found.ids.size(); ++i) {
           for (size_t d = 0; d < 16; ++d)
             ASSERT_EQ(found.weights[16 * i + d], after[static_cast<size_t>(found.ids[i]) * 16 + d]);
-          ASSERT_EQ(found.states[i], after[3000 * 16 + static_cast<size_t>(found.ids[i])]);
+          ASSERT_EQ(found.states[i], after[size_t{3000} * 16 + static_cast<size_t>(found.ids[i])]);
         }
       }
       const Changed all = model.changed(0, 5000);

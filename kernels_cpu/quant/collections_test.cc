@@ -61,7 +61,7 @@ std::vector<EmbeddingBagConfig> three_tables() {
           config("word", 5, 24, {"w1", "u1"})};
 }
 
-KeyedJaggedTensor batch_of(std::vector<int64_t> ids) {
+KeyedJaggedTensor batch_of(const std::vector<int64_t>& ids) {
   // i1: 2, 0, 1   w1: 1, 1, 0   u1: 0, 2, 1   u2: 1, 0, 1
   return KeyedJaggedTensor::from_lengths_sync({"i1", "w1", "u1", "u2"}, Tensor::from(ids),
                                               Tensor::from<int32_t>({2, 0, 1, 1, 1, 0, 0, 2, 1, 1, 0, 1}));
@@ -131,7 +131,7 @@ TEST(QuantEmbeddingBagCollection, PrunedIdsCountInMeansAndBadOnesFollowThePolicy
   EmbeddingBagCollection whole(runtime(), float_options({config("t", 6, 8, {"f"}, PoolingType::kMean)}));
   const auto tables = quantize(whole, {});
   const Tensor rows = dequantize_rows(tables[0].rows, RowFormat::kInt8, 8);
-  const auto forward = [&](QuantCollectionOptions options, std::vector<int64_t> ids) {
+  const auto forward = [&](QuantCollectionOptions options, const std::vector<int64_t>& ids) {
     options.tables = tables;
     QuantEmbeddingBagCollection quant(runtime(), options);
     const Tensor given = Tensor::from(ids);
@@ -252,9 +252,9 @@ TEST(QuantEmbeddingCollection, RowsOfSequencesWithZerosForPrunedIds) {
   EXPECT_THAT(out[1].second.lengths().to_vector<int32_t>(), ElementsAre(0, 3));
   const Tensor rows = dequantize_rows(tables[0].rows, RowFormat::kInt4, 8);
   for (int64_t d = 0; d < 8; ++d) {
-    EXPECT_NEAR(out[1].second.values().item(d), rows.item(8 * 8 + d), 1e-6);
+    EXPECT_NEAR(out[1].second.values().item(d), rows.item(64 + d), 1e-6);
     EXPECT_EQ(out[1].second.values().item(8 + d), 0);
-    EXPECT_NEAR(out[1].second.values().item(16 + d), rows.item(2 * 8 + d), 1e-6);
+    EXPECT_NEAR(out[1].second.values().item(16 + d), rows.item(16 + d), 1e-6);
   }
   EXPECT_EQ(out[2].second.values().size(0), 1);
 }

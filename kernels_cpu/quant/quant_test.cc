@@ -256,7 +256,7 @@ TEST(QuantKernel, ImportedRowsAreTheCodecsAndSurviveSaveAndLoad) {
     for (int i = 0; i < 320; ++i) values.push_back(normal(random));
     imported.set_rows(0, values);
     std::vector<float> row(16), stored(static_cast<size_t>(tessera::sdk::row_bytes(format.format, 16)) / 4 + 1);
-    for (int r = 0; r < 20; ++r) {
+    for (int64_t r = 0; r < 20; ++r) {
       tessera::sdk::encode_row(format.format, values.data() + 16 * r, 16, stored.data());
       tessera::sdk::decode_row(format.format, stored.data(), 16, row.data());
       const std::vector<float> all = imported.rows_of(0);

@@ -52,7 +52,7 @@ TEST(Mlp, ForwardEqualsNaiveLoops) {
                 std::string(R"({"layers": [13, 40, 17, 1], "final_activation": ")") + (relu ? "relu" : "none") + "\"}");
       mlp.with_inputs({{batch, 13}});
       std::vector<double> y(mlp.inputs[0].data.begin(), mlp.inputs[0].data.end());
-      for (int k = 0; k < 3; ++k) {
+      for (size_t k = 0; k < 3; ++k) {
         y = naive_linear(y, batch, mlp.parameters[2 * k], mlp.parameters[2 * k + 1], k < 2 || relu);
       }
       for (const bool keep : {false, true}) {  // two ways: with and without a backward to follow
@@ -105,7 +105,7 @@ TEST(Layers, ThreadsChangeNothing) {
       {"mlp", R"({"layers": [6, 50, 35, 2], "final_activation": "relu"})", {{2000, 6}}},
       {"cross", R"({"width": 130, "layers": 2})", {{203, 130}}},
       {"cross", R"({"width": 150, "layers": 3, "low_rank": 20})", {{203, 150}}},
-      {"dot_interaction", "{}", {{300, 64}, {300, 26 * 64}}},
+      {"dot_interaction", "{}", {{300, 64}, {300, int64_t{26} * 64}}},
   };
   for (const Case& c : cases) {
     std::vector<std::vector<Matrix>> results;
@@ -247,7 +247,7 @@ TEST_P(NotANumber, PassesTheReluOfAnMlp) {
   Layer mlp(host_, "mlp", R"({"layers": [2, 21, 3], "final_activation": "relu"})");
   if (mlp.code == TSR_UNAVAILABLE) GTEST_SKIP() << "not this processor";
   mlp.with_inputs({{9, 2}});
-  mlp.inputs[0].data[2 * 4] = kNaN;  // of sample 4
+  mlp.inputs[0].data[8] = kNaN;  // of sample 4
   for (const bool keep : {false, true}) {
     tsr_module_context* context = nullptr;
     ASSERT_EQ(mlp.forward(keep ? &context : nullptr), TSR_OK) << mlp.error();
@@ -261,7 +261,7 @@ TEST_P(NotANumber, PassesTheReluOfAnMlp) {
   EXPECT_EQ(count_nan(mlp.grad_parameters[2]), 3 * 21);
   // As PyTorch has it, a ReLU whose output is no number hands the gradient on: here weights alone, which are numbers.
   EXPECT_EQ(count_nan(mlp.grad_inputs[0]), 0);
-  EXPECT_NE(mlp.grad_inputs[0].data[2 * 4], 0);
+  EXPECT_NE(mlp.grad_inputs[0].data[8], 0);
 }
 
 TEST_P(NotANumber, PassesTheMaskOfAnMlpBackwards) {

@@ -85,7 +85,7 @@ std::unique_ptr<Communicator> Communicator::split(int32_t color, int32_t rank, d
   ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) throw *stopped_;
+    if (stopped_) throw sdk::Failure(*stopped_);
     result = ncclCommSplit(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank, child.get(), &config);
   }
   try {
@@ -108,7 +108,7 @@ void Communicator::settle(ncclResult_t result, Clock::time_point deadline, const
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      if (stopped_) throw *stopped_;
+      if (stopped_) throw sdk::Failure(*stopped_);
       check(result, comm_, what);
       if (result == ncclSuccess) return;
       check(ncclCommGetAsyncError(comm_, &result), comm_, what);
@@ -124,7 +124,7 @@ void Communicator::enqueue(const std::function<void(ncclComm_t)>& body, Clock::t
   ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) throw *stopped_;
+    if (stopped_) throw sdk::Failure(*stopped_);
     check(ncclGroupStart(), comm_, "cannot begin an operation");
     try {
       body(comm_);

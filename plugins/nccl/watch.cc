@@ -75,7 +75,7 @@ void Watch::enqueued(uint64_t number, gpu::Event event) {
 void Watch::wait(uint64_t number) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= number || failure_; });
-  if (done_ < number) throw *failure_;
+  if (done_ < number) throw sdk::Failure(*failure_);
 }
 
 void Watch::ask_why() {
@@ -88,12 +88,12 @@ void Watch::check() {
   std::unique_lock lock(mutex_);
   if (!failing_) return;
   changed_.wait(lock, [&] { return failure_ != nullptr; });
-  throw *failure_;
+  throw sdk::Failure(*failure_);
 }
 
 void Watch::status() {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw *failure_;
+  if (failure_) throw sdk::Failure(*failure_);
 }
 
 void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32_t rank) {
@@ -170,7 +170,7 @@ gpu::Event Watch::follow(const Operation& operation) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return enqueued_ >= operation.number || failure_; });
-    if (failure_) throw *failure_;
+    if (failure_) throw sdk::Failure(*failure_);
     event = events_.front();
   }
   while (!gpu::event_done(event)) {

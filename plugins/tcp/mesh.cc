@@ -55,7 +55,7 @@ struct MeshBuilder::Impl {
   int32_t name(int32_t rank) const { return options->members.names[static_cast<size_t>(rank)]; }
 
   // A rank above this one has knocked.
-  void visit(SocketPtr socket, const Hello& hello) {
+  void visit(const SocketPtr& socket, const Hello& hello) {
     error_code gone;
     const Endpoint from = socket->remote_endpoint(gone);
     const bool fits = hello.group == options->group && hello.target == options->rank &&
@@ -107,10 +107,10 @@ struct MeshBuilder::Impl {
     links = std::vector<Link>(options->members.addresses.size());
     missing = 2 * (world_size() - 1);
     if (missing == 0) return std::move(links);
-    door.open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
+    door.open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
     for (int32_t rank = 0; rank < options->rank; ++rank) {
       for (Purpose purpose : {Purpose::kData, Purpose::kControl}) {
-        asio::co_spawn(io, call(rank, purpose), [this](std::exception_ptr e) {
+        asio::co_spawn(io, call(rank, purpose), [this](const std::exception_ptr& e) {
           if (!e) return;
           error = e;
           io.stop();

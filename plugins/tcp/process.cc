@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 namespace tessera::tcp {
@@ -17,8 +18,7 @@ ssize_t Process::read(const iovec* pieces, size_t count, uint64_t address) const
     bytes += pieces[i].iov_len;
   }
   here[count] = {seen.data(), seen.size()};
-  const iovec there[2] = {{reinterpret_cast<void*>(address), bytes},
-                          {reinterpret_cast<void*>(badge_address), seen.size()}};
+  const iovec there[2] = {{std::bit_cast<void*>(address), bytes}, {std::bit_cast<void*>(badge_address), seen.size()}};
   const ssize_t n = process_vm_readv(number, here, count + 1, there, 2, 0);
   if (n < 0) return n;
   if (static_cast<size_t>(n) == bytes + seen.size() && seen == badge) return n - static_cast<ssize_t>(seen.size());

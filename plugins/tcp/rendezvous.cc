@@ -83,7 +83,7 @@ class Side {
  protected:
   // Adds to what run() does; an exception of `task` ends it.
   void spawn(Task<> task) {
-    asio::co_spawn(io_, std::move(task), [this](std::exception_ptr error) {
+    asio::co_spawn(io_, std::move(task), [this](const std::exception_ptr& error) {
       if (error) stop(error);
     });
   }
@@ -94,7 +94,7 @@ class Side {
     return stopped_;
   }
   void stop(std::exception_ptr error = nullptr) {
-    error_ = error;
+    error_ = std::move(error);
     stopped_ = true;
     io_.stop();
   }
@@ -165,7 +165,7 @@ class Master : Side {
     sdk::fail(TSR_UNAVAILABLE, problem);
   }
 
-  void visit(SocketPtr socket, const Hello& hello) {
+  void visit(const SocketPtr& socket, const Hello& hello) {
     error_code gone;
     const Endpoint from = socket->remote_endpoint(gone);
     if (over_) return;

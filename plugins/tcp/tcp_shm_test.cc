@@ -28,7 +28,7 @@ void exchange(sdk::Group& group, int64_t each) {
   finish(group.all_to_all_v(View<int32_t>(sent), counts, View<int32_t>(got), counts, call("ids")));
   for (size_t i = 0; i < got.size(); ++i) {
     const auto from = static_cast<int32_t>(i) / static_cast<int32_t>(each);
-    ASSERT_EQ(got[i], from * 1000000 + group.rank() * each + static_cast<int32_t>(i) % each) << "at " << i;
+    ASSERT_EQ(got[i], from * int64_t{1000000} + group.rank() * each + static_cast<int32_t>(i) % each) << "at " << i;
   }
 }
 

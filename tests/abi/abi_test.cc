@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-RuntimeOptions only(std::vector<std::string> names) {
+RuntimeOptions only(const std::vector<std::string>& names) {
   RuntimeOptions options;
   for (const std::string& name : names) options.plugin_path.push_back(std::string(ABI_PLUGINS_DIR) + "/" + name);
   options.default_path = false;

@@ -18,7 +18,7 @@ constexpr int64_t kSizes[] = {0, 1, 2, 3, 17, 1000, 4096, 10000};
 // Small whole numbers: sums are exact in every type.
 template <class T>
 T value(int rank, int64_t i) {
-  return static_cast<T>((rank * 31 + i * 7) % 23 - 5);
+  return static_cast<T>((int64_t{31} * rank + i * 7) % 23 - 5);
 }
 
 template <class T>
@@ -178,7 +178,7 @@ TEST(Asynchronous, ManyOperationsInFlightInAnyOrderOfWaiting) {
     std::vector<std::unique_ptr<View<int32_t>>> views;
     std::vector<Pending> works;
     for (int i = 0; i < kCount; ++i) {
-      buffers[i] = values<int32_t>(group.rank(), i * 200);
+      buffers[i] = values<int32_t>(group.rank(), int64_t{200} * i);
       views.push_back(std::make_unique<View<int32_t>>(buffers[i]));
       works.push_back(i % 3 == 0 ? group.broadcast(*views[i], i % 2, call())
                                  : group.all_reduce(*views[i], TSR_REDUCE_SUM, call()));

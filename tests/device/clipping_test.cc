@@ -30,7 +30,8 @@ Values some_gradients(int count = 6) {
   Values out;
   for (int g = 0; g < count; ++g) {
     std::vector<float> values(g == 3 ? 0 : g == 1 ? 700 : 1 + static_cast<size_t>(g) % 9);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((7 * g + 13 * i) % 41) / 8.0f - 2.5f;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>((7 * static_cast<size_t>(g) + 13 * i) % 41) / 8.0f - 2.5f;
     out.push_back(std::move(values));
   }
   return out;

@@ -84,7 +84,7 @@ KeyedJaggedTensor batch_of(const Case& c, int rank, int step) {
       const int64_t length = (b + rank + step + static_cast<int64_t>(f)) % 4;
       lengths.push_back(static_cast<int32_t>(length));
       for (int64_t i = 0; i < length; ++i) {
-        ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + step) % kRows);
+        ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + int64_t{7} * rank + step) % kRows);
         weights.push_back(static_cast<float>((b + i + step) % 5 + 1) / 4);
       }
     }

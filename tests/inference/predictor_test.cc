@@ -78,7 +78,7 @@ class Predicting : public testing::Test {
  protected:
   std::unique_ptr<Predictor> packed(const PackOptions& pack, FloatModelOptions options = {}) {
     const std::string path = folder_.file(cat("model", count_++));
-    pack_model(small_model(folder_, options).model, path, pack);
+    pack_model(small_model(folder_, std::move(options)).model, path, pack);
     return open_predictor(runtime(), path);
   }
   ModelFolder folder_;

@@ -212,7 +212,7 @@ TEST_F(Sharded, OnlyRank0Predicts) {
     const auto predictor = open_sharded_predictor(runtime, folder_.file("model"), group);
     OwnInput input(predictor->model(), 2, 1);
     if (group->rank() == 0) return failure_of([&] { predictor->serve_shard(); }).first;
-    const std::string said = failure_of([&] { (void)scores_of(*predictor, input.view()); }).first;
+    std::string said = failure_of([&] { (void)scores_of(*predictor, input.view()); }).first;
     predictor->serve_shard();
     return said;
   });

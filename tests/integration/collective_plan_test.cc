@@ -103,32 +103,32 @@ TEST(CollectivePlan, WhyThereIsNoneIsKnownEverywhere) {
 
 TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
   expect_everywhere(
-      cli::run_in_ranks(
-          2, 1, 60,
-          [](const RankEnvironment& where) -> std::string {
-            const Runtime runtime;
-            const auto group = ProcessGroup::connect(runtime, where);
-            EmbeddingBagConfig table;
-            table.name = "t";
-            table.num_embeddings = 12;
-            table.embedding_dim = 8;
-            table.feature_names = {"f"};
-            const EmbeddingBagCollection described(runtime, {.tables = {table}, .device = kMeta});
-            ShardingRequest request;
-            request.sharding_type = where.rank == 0 ? "table_wise" : "row_wise";
-            EmbeddingModuleShardingPlan tables;
-            tables.add("t", make_sharding(runtime, table, request, Topology::of(2, 1, "cpu")));
-            DistributedModelParallelOptions options;
-            options.plan.emplace();
-            options.plan->world_size = 2;
-            options.plan->modules.emplace_back("sparse", std::move(tables));
-            try {
-              DistributedModelParallel(runtime, {.bag_collections = {{"sparse", &described}}}, group, options);
-              return "accepted";
-            } catch (const Error& e) {
-              return e.what();
-            }
-          }),
+      cli::run_in_ranks(2, 1, 60,
+                        [](const RankEnvironment& where) -> std::string {
+                          const Runtime runtime;
+                          const auto group = ProcessGroup::connect(runtime, where);
+                          EmbeddingBagConfig table;
+                          table.name = "t";
+                          table.num_embeddings = 12;
+                          table.embedding_dim = 8;
+                          table.feature_names = {"f"};
+                          const EmbeddingBagCollection described(runtime, {.tables = {table}, .device = kMeta});
+                          ShardingRequest request;
+                          request.sharding_type = where.rank == 0 ? "table_wise" : "row_wise";
+                          EmbeddingModuleShardingPlan tables;
+                          tables.add("t", make_sharding(runtime, table, request, Topology::of(2, 1, "cpu")));
+                          DistributedModelParallelOptions options;
+                          options.plan.emplace();
+                          options.plan->world_size = 2;
+                          options.plan->modules.emplace_back("sparse", std::move(tables));
+                          try {
+                            const DistributedModelParallel model(runtime, {.bag_collections = {{"sparse", &described}}},
+                                                                 group, options);
+                            return "accepted";
+                          } catch (const Error& e) {
+                            return e.what();
+                          }
+                        }),
       HasSubstr("rank 1 was given another plan than rank 0"));
 }
 

@@ -63,7 +63,7 @@ class Datasets : public testing::TestWithParam<Baseline> {
   // The prepared form, where the set is kept in another.
   std::string prepared(const std::string& data) {
     if (!fs::exists(data + "/expand.py")) return data;
-    const std::string out = scratch_.file("expanded");
+    std::string out = scratch_.file("expanded");
     const Finished done = run_program({"/usr/bin/env", "python3", data + "/expand.py", out}, 600);
     EXPECT_EQ(done.status, 0) << done.output;
     return out;

@@ -46,7 +46,7 @@ ModelGraph diamond() {
 Tensor random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
-  const Tensor t = Tensor::empty({rows, columns});
+  Tensor t = Tensor::empty({rows, columns});
   for (float& v : t.span<float>()) v = normal(random);
   return t;
 }

@@ -134,7 +134,7 @@ std::vector<double> looked_up(const std::string& sharding) {
          // A payload is its ids, and a word for each bag and one more.
          const auto ids_of = [](const std::vector<int64_t>& payloads) {
            const int64_t bytes = std::accumulate(payloads.begin(), payloads.end(), int64_t{0});
-           return static_cast<double>(bytes - kWorld * 4 * (kBags + 1)) / 8;
+           return static_cast<double>(bytes - int64_t{4} * kWorld * (kBags + 1)) / 8;
          };
          group->barrier();
          return cat(kBags * kIds - ids_of(traffic.ids_sent) + ids_of(traffic.ids_received));

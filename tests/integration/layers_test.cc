@@ -21,7 +21,7 @@ const Runtime& runtime() {
   return it;
 }
 
-Tensor matrix(std::vector<float> values, int64_t width) {
+Tensor matrix(const std::vector<float>& values, int64_t width) {
   const Tensor t = Tensor::from(values);
   return t.reshape({t.numel() / width, width});
 }

@@ -152,7 +152,7 @@ TEST(QuantPlanner, PlansQuantizedTablesWithTheirStoredBytes) {
     if (o.name != "t1" || o.sharding_type != "table_wise") continue;
     ++options_of_t1;
     EXPECT_GE(o.total_storage.ddr, 13 * (4 + 8));
-    EXPECT_LT(o.total_storage.ddr - 13 * (4 + 8),
+    EXPECT_LT(o.total_storage.ddr - int64_t{13} * (4 + 8),
               options.topology.world_size * options.batch_size * (8 + 4 * kDim) + 1);
   }
   EXPECT_EQ(options_of_t1, 1);

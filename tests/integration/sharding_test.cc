@@ -268,7 +268,7 @@ TEST(ShardedErrors, AForwardTakesABatchThatWasTakenInAndTakesItOnce) {
   const std::vector<EmbeddingBagConfig> tables = {
       {.name = "film", .num_embeddings = 10, .embedding_dim = 4, .feature_names = {"film"}}};
   const auto plan = construct_module_sharding_plan(runtime, tables, {{"film", row_wise()}}, Topology::of(1, 1, "cpu"));
-  const auto batch = [](std::vector<int64_t> ids) {
+  const auto batch = [](const std::vector<int64_t>& ids) {
     const std::vector<int32_t> ones(ids.size(), 1);
     return KeyedJaggedTensor::from_lengths_sync({"film"}, Tensor::from(ids), Tensor::from(ones));
   };

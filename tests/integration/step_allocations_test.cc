@@ -60,7 +60,7 @@ KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, DType 
     keys.push_back(t.feature_names[0]);
     for (int64_t b = 0; b < samples; ++b) {
       lengths.push_back(static_cast<int32_t>((b + seed) % 4));
-      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 331 + i * 7919 + seed * 101) % kRows);
+      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 331 + int64_t{7919} * i + seed * 101) % kRows);
     }
   }
   const Tensor values =

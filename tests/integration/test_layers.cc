@@ -198,12 +198,12 @@ tsr_code odd_parameter(void* self, uint32_t i, tsr_parameter* out, tsr_error* er
   if (fault == "name") out->name = nullptr;
   return code;
 }
-constexpr tsr_module odd_table() {
+tsr_module odd_table() {
   tsr_module table = Odd::table<Odd>;
   table.parameter = odd_parameter;
   return table;
 }
-constexpr tsr_module kOddTable = odd_table();
+const tsr_module kOddTable = odd_table();
 constexpr tsr_component odd() {
   tsr_component c = component<Odd>({.id = "test.odd", .version = "0.1.0", .about = "to be refused"});
   c.api = &kOddTable;

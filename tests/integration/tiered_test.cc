@@ -142,7 +142,9 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
         save,    "--save-every",
         "5",     "--resume",
         "--set", cat(R"(table_defaults.kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
-    std::vector<std::string> command = job;
+    std::vector<std::string> sound = job, command = job;
+    sound.insert(sound.end(), {"--max-steps", "20"});
+    ASSERT_EQ(run_tessera(sound).status, 0);
     command.insert(command.begin(), tessera_path());
     const DiskFault fault{.under = disk, .at = reads ? 300 : 5, .with = EIO, .reads = reads};
     const Finished broken = run_program(command, 60, [&] { preload(fault); });

@@ -18,7 +18,7 @@ class TraceOfAJob : public testing::Test {
  protected:
   // Trains on two ranks and returns where the calls are.
   std::string recorded(const std::string& name, const std::string& setting) const {
-    const std::string file = folder_.file(name);
+    std::string file = folder_.file(name);
     const Finished done =
         run_tessera({"train", "--config", config_, "--nproc", "2", "--set",
                      cat("comm.backend=trace?file=", file, "&checksums=true(tcp)"), "--set",

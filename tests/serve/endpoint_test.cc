@@ -30,7 +30,7 @@ class ByHand : public sdk::Endpoint {
     int32_t status = 0;
     std::string json, tensors;
   };
-  static std::future<Answer> ask(sdk::EndpointRequest request) {
+  static std::future<Answer> ask(const sdk::EndpointRequest& request) {
     auto answer = std::make_shared<std::promise<Answer>>();
     asked->handle(request, [answer](const sdk::EndpointResponse& r) {
       answer->set_value({r.status, std::string(r.json), std::string(r.tensors)});

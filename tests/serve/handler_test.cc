@@ -358,7 +358,7 @@ TEST_F(HandlerTest, TwoModelsOfOneNameAndVersionAreRefused) {
   const auto same = [] { return std::make_shared<FakePredictor>(); };
   const std::vector<ModelSource> sources = {{"a", same}, {"a", same}};
   try {
-    ModelRepository(sources, metrics_, log_);
+    const ModelRepository repository(sources, metrics_, log_);
     FAIL() << "nothing was thrown";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);

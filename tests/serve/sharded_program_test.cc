@@ -32,7 +32,7 @@ class ShardedServer {
     OwnInput input(model_.predictor().model(), 4, seed);
     Client client(port_);
     if (!client.connected()) return {};
-    const Reply reply = client.ask(Client::post(kSmall, json_request(model_.predictor().model(), input)));
+    Reply reply = client.ask(Client::post(kSmall, json_request(model_.predictor().model(), input)));
     if (reply.status == 200) {
       EXPECT_EQ(model_.wrong_with(reply, input), "");
     }

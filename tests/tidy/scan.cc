@@ -54,12 +54,10 @@ class Blanker {
   void step() {
     const char c = source_[at_];
     if (c == '\n') line_empty_ = true;
-    if (starts("//")) {
+    if (starts("//") || (c == '#' && line_empty_)) {
       blank_to(end_of_logical_line());
     } else if (starts("/*")) {
       blank_to(find("*/", at_ + 2) + 2);
-    } else if (c == '#' && line_empty_) {
-      blank_to(end_of_logical_line());
     } else if (raw_string_here()) {
       const size_t open = find("(", at_);
       const std::string close = ")" + std::string(source_.substr(at_ + 2, open - at_ - 2)) + "\"";

@@ -67,12 +67,12 @@ tsr_code nine_dimensions(void* self, uint32_t i, tsr_parameter* out, tsr_error* 
   if (code == TSR_OK && has("has_nine_dimensions")) out->ndim = 9;
   return code;
 }
-constexpr tsr_module with_faults() {
+tsr_module with_faults() {
   tsr_module table = Linear::table<Linear>;
   table.parameter = nine_dimensions;
   return table;
 }
-constexpr tsr_module kTable = with_faults();
+const tsr_module kTable = with_faults();
 constexpr tsr_component linear() {
   tsr_component c =
       component<Linear>({.id = "zoo.linear", .version = "1.0.0", .about = "has the fault that ZOO_FAULT names"});

@@ -136,7 +136,7 @@ tsr_code create(const tsr_host* host, const char* options, const tsr_part* inner
   return code;
 }
 
-constexpr tsr_sharder kTable = {sizeof(tsr_sharder), 0, &propose, Zoo::table<Zoo>.route, Zoo::table<Zoo>.unroute};
+const tsr_sharder kTable = {sizeof(tsr_sharder), 0, &propose, Zoo::table<Zoo>.route, Zoo::table<Zoo>.unroute};
 constexpr tsr_component with_own_slots(tsr_component c) {
   c.api = &kTable;
   c.create = &create;

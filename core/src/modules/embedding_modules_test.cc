@@ -241,9 +241,9 @@ TEST_F(EmbeddingModulesTest, MetaDescribes) {
 TEST_F(EmbeddingModulesTest, DenseInBackwardMovesRowsThatDidNotOccur) {
   EmbeddingBagCollection m(*runtime_, two_tables());
   m.apply_optimizer_in_backward(DenseOptimizerSpec{"adam", R"({"lr": 0.1})"});
-  const auto step = [&](std::vector<int64_t> ids) {
+  const auto step = [&](const std::vector<int64_t>& ids) {
     EmbeddingContext context;
-    (void)m.forward(batch(std::move(ids)), &context);
+    (void)m.forward(batch(ids), &context);
     EXPECT_TRUE(m.backward(std::move(context), ones({2, 6})).tables.empty());
   };
   step({0, 0, 0, 0});

@@ -46,7 +46,7 @@ TEST(LearningRateSchedule, StagesFollowEachOther) {
 
 void expect_refused(const std::vector<std::string>& stages, const std::string& why) {
   try {
-    LearningRateSchedule(stages, 10);
+    const LearningRateSchedule schedule(stages, 10);
     ADD_FAILURE() << why;
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);

@@ -248,7 +248,7 @@ TEST_F(StepModelTest, ReplicasReduceTheRowsOfTheStep) {
   EXPECT_EQ(stage(before, 0, "exchange rows"), stage(before, 0, "exchange gradients"));
   EXPECT_NEAR(stage(before, 0, "lookup"), 2 * 100e-6, 1e-8);
   // A bit for each row to the other rank, then the gradients of both ranks' rows; nearly all of them are different.
-  const double marks = 2 * (1 << 20) / 8, gradients = 2 * 200 * 16 * 4;
+  const double marks = 2.0 * (1 << 20) / 8, gradients = 2 * 200 * 16 * 4;
   EXPECT_NEAR(before.exchanges, (marks + gradients) * 1e-9, 0.01 * gradients * 1e-9 + 1e-9);
   EXPECT_NEAR(before.tables[0].bytes[0], marks / 2 + gradients / 2, 0.01 * gradients);
   o.machine->replica = {1e-6, 2e-6, 3e-8, 4e-8, 5e-12, 6e-10};

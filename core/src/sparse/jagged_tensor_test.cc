@@ -29,7 +29,7 @@ JaggedTensor three_rows() {
 KeyedJaggedTensor two_keys(Tensor weights = {}) {
   return KeyedJaggedTensor::from_lengths_sync({"product", "user"},
                                               Tensor::from<int64_t>(std::vector<int64_t>{1, 2, 1, 5, 2, 3, 4, 1}),
-                                              Tensor::from<int64_t>({3, 1, 2, 2}), weights);
+                                              Tensor::from<int64_t>({3, 1, 2, 2}), std::move(weights));
 }
 
 TEST(JaggedTensor, RowsShareTheValues) {
@@ -136,7 +136,7 @@ TEST(KeyedJaggedTensor, JaggedDictRoundTrip) {
 }
 
 TEST(KeyedJaggedTensor, RefusesWhatDoesNotFit) {
-  const auto make = [](KeyedJaggedTensor::Options o) { return [o] { KeyedJaggedTensor kjt(o); }; };
+  const auto make = [](const KeyedJaggedTensor::Options& o) { return [o] { KeyedJaggedTensor kjt(o); }; };
   const Tensor v = Tensor::from<int64_t>({1, 2, 3}), l = Tensor::from<int64_t>({1, 1, 1});
   EXPECT_THAT(refusal(make({.keys = {"a", "b"}, .values = v, .lengths = l})), HasSubstr("3 lengths do not fit 2 keys"));
   EXPECT_THAT(refusal(make({.keys = {"a"}, .values = v})), HasSubstr("lengths or offsets"));

@@ -24,7 +24,7 @@ TEST(Tensor, UndefinedHasNoElements) {
 
 TEST(Tensor, CopiesShareAndClonesDoNot) {
   const Tensor a = Tensor::from<float>({1, 2, 3});
-  const Tensor shared = a;
+  const Tensor shared = a;  // NOLINT(performance-unnecessary-copy-initialization): the copy is what is tested
   const Tensor copy = a.clone();
   shared.data<float>()[0] = 9;
   EXPECT_EQ(a.item(0), 9);

@@ -115,7 +115,7 @@ class TraceGroup final : public WrappedGroup {
 
   // The work comes first: once the inner one has started, nothing may fail.
   template <class Start>
-  Work* started(CallRecord record, const DLTensor* result, const Start& start) const {
+  Work* started(const CallRecord& record, const DLTensor* result, const Start& start) const {
     Result left;
     if (result != nullptr && result->device.device_type == kDLCPU)
       left = {raw(*result), static_cast<size_t>(numel(*result) * element_bytes(*result))};

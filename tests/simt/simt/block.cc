@@ -252,7 +252,8 @@ Table Block::exchange(uint64_t value, int width, const Where& where) {
   const uint64_t present = lanes == 64 ? ~uint64_t{0} : (uint64_t{1} << lanes) - 1;
   const uint64_t wide = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
   const uint64_t expected = present & (wide << (self.lane / width * width));
-  Group& group = warp.groups[static_cast<size_t>(64 / width + self.lane / width)];
+  Group& group =
+      warp.groups[static_cast<size_t>(64) / static_cast<size_t>(width) + static_cast<size_t>(self.lane / width)];
   const uint64_t generation = group.generation;
   auto& values = warp.values[std::countr_zero(static_cast<unsigned>(width))][generation & 1];
   values[static_cast<size_t>(self.lane)] = value;

@@ -126,7 +126,7 @@ TEST(Partitioner, RandomProposalsKeepTheRules) {
                                                           : 1 + below(5);
       std::vector<Shard> shards;
       for (int i = 0; i < count; ++i) shards.push_back(shard(below(20), below(100)));
-      options.push_back(option(placement, std::move(shards)));
+      options.push_back(option(placement, shards));
     }
     const int64_t hbm = 20 + below(120);
     const Partition p = run(options, topology, hbm);
