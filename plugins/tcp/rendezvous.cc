@@ -144,7 +144,7 @@ class Master : Side {
     own_ = door_->endpoint();
     at_ = " at " + to_text(own_);
     meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
-    door_->open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
+    door_->open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
     spawn(tell_news());
   }
 

@@ -144,11 +144,10 @@ TEST_P(Under, TrainingNeedsNoOtherSettingAndGivesTheSameLosses) {
 TEST_P(Under, ARankWithAnotherJobEndsAll) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kConfig);
-  const Finished done =
-      run(2, {"/bin/sh", "-c",
-              "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" --set data.path=/nowhere "
-              "--set data.reader=$([ $R = 1 ] && echo prepared || echo synthetic)",
-              tessera_path(), config});
+  const std::string unlike =
+      "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" --set data.path=/nowhere "
+      "--set data.reader=$([ $R = 1 ] && echo prepared || echo synthetic)";
+  const Finished done = run(2, {"/bin/sh", "-c", unlike, tessera_path(), config});
   EXPECT_NE(done.status, 0);
   EXPECT_THAT(done.output, HasSubstr("rank 1"));
 }
