@@ -168,6 +168,9 @@ class Csv : public tessera::sdk::Reader {
   std::vector<std::string> header_of(std::string_view record, const std::string& path) const {
     constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
     if (record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
+    if (record.find('\0') != std::string_view::npos)
+      fail(TSR_INVALID_ARGUMENT, path,
+           " is no text: its first line, which must name the columns, has a byte of value 0");
     std::vector<std::string> names;
     std::string scratch;
     const char* at = record.data();

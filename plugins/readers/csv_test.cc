@@ -340,6 +340,11 @@ TEST(Csv, WrongFilesAndOptions) {
               HasSubstr(" has no files whose names end in one of .csv, .tsv, .txt, .csv.gz"));
   const std::string empty = dir.write("a.csv", "");
   EXPECT_EQ(sentence([&] { csv.open(empty); }), empty + " is empty: its first line must name the columns");
+  const std::string binary = dir.write("a.csv", std::string("\x7f"
+                                                            "ELF\0\1,b\n1,2\n",
+                                                            13));
+  EXPECT_EQ(sentence([&] { csv.open(binary); }),
+            binary + " is no text: its first line, which must name the columns, has a byte of value 0");
   const std::string twice = dir.write("a.csv", "a,b,a\n");
   EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");

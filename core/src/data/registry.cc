@@ -76,7 +76,7 @@ std::vector<int64_t> rows_of(const DataConfig& config, size_t columns) {
   if (config.rows.size() == 1) return std::vector<int64_t>(columns, config.rows[0]);
   if (config.rows.size() != columns) {
     fail(Code::kInvalidArgument, "data.rows has ", config.rows.size(), " numbers, but reader \"", config.reader,
-         "\" has ", columns, " columns: give one number for all, or one for each");
+         "\" has ", columns, columns == 1 ? " column" : " columns", ": give one number for all, or one for each");
   }
   return config.rows;
 }

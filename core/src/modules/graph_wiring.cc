@@ -85,6 +85,18 @@ class Order {
   std::vector<size_t> path_, order_;
 };
 
+// Where a layer takes an input of the model with nearly this name. Before data is read whatever is taken may be one of
+// its tables.
+std::string misspelt(const std::string& name, const ModelGraph& graph, const GraphWiring& wiring) {
+  for (size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    for (const GraphLink& link : wiring.inputs[layer]) {
+      if (link.of_layer || 2 * sdk::edit_distance(graph.inputs[link.index].name, name) >= name.size()) continue;
+      return cat(" (\"", graph.layers[layer].name, "\" takes \"", graph.inputs[link.index].name, "\")");
+    }
+  }
+  return {};
+}
+
 // What leads to no head would never be trained.
 void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
   std::vector<bool> used(graph.layers.size(), false);
@@ -99,8 +111,9 @@ void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
   }
   const auto idle = std::find(used.begin(), used.end(), false);
   if (idle == used.end()) return;
-  fail(Code::kInvalidArgument, "the layer \"", graph.layers[static_cast<size_t>(idle - used.begin())].name,
-       "\" leads to no head: let a head or another layer take it, or leave it out");
+  const std::string& name = graph.layers[static_cast<size_t>(idle - used.begin())].name;
+  fail(Code::kInvalidArgument, "the layer \"", name, "\" leads to no head: let a head or another layer take it",
+       misspelt(name, graph, wiring), ", or leave it out");
 }
 
 }  // namespace

@@ -60,6 +60,14 @@ TEST(GraphWiring, RefusesWhatIsNoGraph) {
             "the layer \"user\" is called like an input of the model: give it another name");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.heads[0].input = "cross"; }),
             "the layer \"top\" leads to no head: let a head or another layer take it, or leave it out");
+  EXPECT_EQ(
+      refusal([](ModelGraph& g) {
+        g.inputs.push_back({"botom"});
+        g.layers[1].inputs = {"botom"};
+        g.layers[0].inputs = {"cross"};
+      }),
+      "the layer \"bottom\" leads to no head: let a head or another layer take it (\"cross\" takes \"botom\"), or "
+      "leave it out");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.heads.clear(); }), "the model has no head, which says what is trained");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.heads.push_back(g.heads[0]); }), "two heads are called \"click\"");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].inputs.clear(); }), "the layer \"top\" takes no inputs");
