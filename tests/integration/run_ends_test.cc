@@ -331,7 +331,7 @@ TEST_F(RunEnds, OnACheckpointWhoseStepCannotBe) {
     const Finished looked = run_tessera({"model", "inspect", saved()});
     EXPECT_EQ(looked.status, 0) << looked.output;
     EXPECT_EQ(looked.output.find(", a checkpoint after step 3 of 1 rank") != std::string::npos,
-              std::string(progress).find("3") == 9)
+              std::string(progress).find('3') == 9)
         << progress << '\n'
         << looked.output;
     EXPECT_EQ(looked.output.find("after step -"), std::string::npos) << looked.output;
