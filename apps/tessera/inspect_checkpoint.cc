@@ -56,6 +56,7 @@ void print_text(const std::string& path, const Manifest& m) {
   std::printf("%s, a checkpoint%s of %d %s, %zu files of %lld bytes\n\n", path.c_str(),
               step ? cat(" after step ", *step).c_str() : "", m.world_size, m.world_size == 1 ? "rank" : "ranks",
               m.files.size(), static_cast<long long>(bytes_of(m)));
+  if (m.base) std::printf("of some tables only the rows that changed since %s, beside it\n\n", m.base->name.c_str());
   size_t widest = 8;
   for (const TableEntry& t : m.tables) widest = std::max(widest, t.name.size());
   const int name = static_cast<int>(widest);
@@ -75,14 +76,20 @@ bool is_checkpoint(const std::string& directory) { return checkpoint::has_checkp
 
 void inspect_checkpoint(const std::string& directory, bool verify, bool as_json) {
   const checkpoint::HeldCheckpoint held = checkpoint::hold_checkpoint(directory);
-  const std::string manifest = cat(held.path, '/', checkpoint::kManifestFile);
-  const Manifest m = Manifest::from_json(checkpoint::read_text(manifest), manifest);
+  const Manifest m = checkpoint::manifest_in(held.path);
   for (const Manifest::File& listed : m.files) (void)checkpoint::open_listed(held.path, listed);
   if (verify) verify_files(held.path, m);
+  if (m.base) {
+    const checkpoint::HeldCheckpoint base = checkpoint::hold_base(held.path, *m.base);
+    const Manifest of_base = checkpoint::manifest_in(base.path);
+    for (const Manifest::File& listed : of_base.files) (void)checkpoint::open_listed(base.path, listed);
+    if (verify) verify_files(base.path, of_base);
+  }
   if (as_json) {
     json out = {{"path", held.path}, {"type", "checkpoint"}, {"ranks", m.world_size}, {"bytes", bytes_of(m)}};
     if (const std::optional<int64_t> step = saved_step(m.progress)) out["step"] = *step;
     for (const TableEntry& t : m.tables) out["tables"].push_back(table_json(t));
+    if (m.base) out["base"] = m.base->name;
     if (verify) out["verified"] = true;
     std::cout << out.dump(1) << '\n';
     return;

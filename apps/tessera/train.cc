@@ -72,6 +72,9 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
   add("save-every-minutes", po::value(&out->job.save_every_minutes)->value_name("MINUTES"),
       "and after so many minutes, with --save-every after whatever comes first");
+  add("save-full-every", po::value(&out->job.save_full_every)->value_name("N"),
+      "of every N checkpoints one holds all rows, and those between it and the next only the rows that changed since "
+      "(default: 1, all rows always)");
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
       "how many checkpoints stay in --save DIR");
   add("publish", po::value(&out->publish)->value_name("DIR"),
@@ -112,6 +115,10 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
     throw UsageError("--save-every-minutes takes minutes from 0 to 1000000");
   const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !(*found)["keep"].defaulted();
   if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
+  if (out->job.save_full_every < 1) throw UsageError("--save-full-every takes a number of checkpoints: 1 or more");
+  if (out->job.save_full_every > 1 && out->job.save_every == 0 && out->job.save_every_minutes == 0)
+    throw UsageError(
+        "--save-full-every is about checkpoints between steps: it needs --save-every or --save-every-minutes");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
   if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
   if (!out->every.empty()) add_every(out->every, out->overrides);

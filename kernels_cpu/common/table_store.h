@@ -1,11 +1,12 @@
 // The rows of one table and their optimizer state, in the host's memory; what both CPU kernels do with them.
 #pragma once
 
+#include <tessera/sdk/draft/row_marks.h>
+
 #include <cstdint>
 #include <vector>
 
 #include "config.h"
-#include "row_marks.h"
 
 namespace tessera_cpu {
 
@@ -47,8 +48,8 @@ class TableStore {
   void load(const tsr_stream_io& io);
 
   // Rows that were written since marks().start(), which the kernel adds; import_rows and load do by themselves.
-  RowMarks& marks() { return marks_; }
-  const RowMarks& marks() const { return marks_; }
+  sdk::RowMarks& marks() { return marks_; }
+  const sdk::RowMarks& marks() const { return marks_; }
   void export_marked(uint64_t& cursor, tsr_rows& rows) const;
 
  private:
@@ -82,7 +83,7 @@ class TableStore {
   int64_t step_ = 0;  // of the last begin_step
   char* weights_ = nullptr;
   std::vector<State> states_;
-  RowMarks marks_;
+  sdk::RowMarks marks_;
 };
 
 // The config's tables, rows 0 and states as they start, in one block of memory: huge pages serve small tables and

@@ -188,7 +188,7 @@ void CpuInstance::mark_ids(const Batch& batch) {
   const uint32_t workers = static_cast<uint32_t>(std::min<size_t>(workers_for(batch), marking_.size()));
   share(marking_.size(), workers, [&](size_t i, uint32_t) {
     const auto [table, begin, end] = marking_[i];
-    RowMarks& marks = tables_[table].marks();
+    sdk::RowMarks& marks = tables_[table].marks();
     if (batch.ids.wide()) {
       marks.add(batch.ids.data<int64_t>() + begin, end - begin);
     } else {

@@ -6,7 +6,9 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "failing_disk.h"
 #include "tessera/error.h"
@@ -73,6 +75,10 @@ class TieredJobs : public testing::Test {
   static void expect_same(const json& a, const json& b) {
     ASSERT_FALSE(a.is_null() || b.is_null());
     EXPECT_EQ(a["train"]["loss"], b["train"]["loss"]);
+    expect_same_test(a, b);
+  }
+  static void expect_same_test(const json& a, const json& b) {
+    ASSERT_FALSE(a.is_null() || b.is_null());
     for (const char* key : {"samples", "auc", "logloss", "calibration"}) EXPECT_EQ(a["test"][key], b["test"][key]);
   }
 
@@ -124,6 +130,64 @@ TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
   EXPECT_THAT(full.output(), HasSubstr("its file in \"/var/tmp\" cannot be written: File too large; make room there, "
                                        "or give the table another \"directory\", and go on from the last checkpoint"));
   expect_same(trained("1", cached({"--load", save})), trained("1", in_memory({"--load", save})));
+}
+
+// A job that is told to end saves the rows that have changed since its first checkpoint. From there it goes on to the
+// numbers of one that was never told, under other ranks, too, and in memory; and what it leaves at its own end has all.
+TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
+  const std::string save = folder_.file("save");
+  std::vector<std::string> command{tessera_path(), "train", "--config", config_, "--nproc", "2"};
+  for (const std::string& more :
+       cached({"--save", save, "--save-every", "5", "--save-full-every", "1000000", "--set", "data.epochs=100000"}))
+    command.push_back(more);
+  Program job(command);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(save + "/save-1") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(kill(job.pid(), SIGTERM), 0);
+  job.wait(60);
+  EXPECT_THAT(job.output(), HasSubstr("stopped by a signal"));
+
+  const Finished looked = run_tessera({"model", "inspect", "--json", "--verify", save});
+  ASSERT_EQ(looked.status, 0) << looked.output;
+  const json last = json::parse(looked.output);
+  EXPECT_EQ(last["base"], "save-1");
+  const std::string from = last["path"], steps = cat(last["step"].get<int64_t>() + 20);
+  const std::vector<std::string> on{"--set", "data.epochs=100000", "--max-steps", steps};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), on.begin(), on.end());
+    return more;
+  };
+  const json whole = trained("2", in_memory(on));
+  expect_same_test(trained("2", cached(with({"--load", from}))), whole);
+  expect_same_test(trained("2", in_memory(with({"--load", from}))), whole);
+  expect_same_test(trained("1", cached(with({"--load", from}))), trained("1", in_memory(with({"--load", from}))));
+  EXPECT_THAT(run_tessera({"model", "inspect", from}).output,
+              HasSubstr("of some tables only the rows that changed since save-1, beside it"));
+  const Finished refused = run_tessera({"quantize", "--load", from, "--save", folder_.file("packed")});
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.output, HasSubstr("holds only the rows that changed since save-1, and a model needs all"));
+
+  const json resumed =
+      trained("2", cached(with({"--save", save, "--save-every", "5", "--save-full-every", "1000000", "--resume"})));
+  expect_same_test(resumed, whole);
+  EXPECT_FALSE(json::parse(run_tessera({"model", "inspect", "--json", save}).output).contains("base"));
+}
+
+// What cannot be: one sentence, before any step.
+TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
+  const std::vector<std::string> often{"--save", folder_.file("save"), "--save-every", "5", "--save-full-every", "3"};
+  const auto said = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--config", config_});
+    more.insert(more.end(), often.begin(), often.end());
+    const Finished done = run_tessera(more);
+    EXPECT_NE(done.status, 0) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(said({"--set", "job.kernel=\"reference\""}),
+              HasSubstr("no table's kernel can say which of its rows change"));
+  EXPECT_THAT(said({"--publish", folder_.file("published")}),
+              HasSubstr("--save-full-every and [publish] both follow which rows change"));
 }
 
 // A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on

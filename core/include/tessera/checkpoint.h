@@ -23,6 +23,14 @@ enum class CheckpointContent {
   kWeights,  // without optimizer states: nothing goes on from it, and packed models are made of it
 };
 
+enum class CheckpointRows {
+  kAll,
+  // Those that have changed since the last one with all rows, which this one needs beside it: of tables that are cut by
+  // rows alone, whose kernels know it (abi/draft/changes.h), and whose optimizers have no state of a whole table; the
+  // others have all theirs.
+  kChanged,
+};
+
 // Writes checkpoints of one model, at once or beside its training. All but busy() is collective, and used by the thread
 // that trains. Every rank learns of a failure on any rank; none is left waiting, however slow the disk; the checkpoints
 // before are whole after any. kUnavailable and kResourceExhausted name the path; kAlreadyExists: the directory holds
@@ -41,8 +49,12 @@ class CheckpointWriter {
   // make files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first
   // step is not counted.
   void check_place(int64_t saves = 1);
+  // From here on the kernels remember which rows change behind a checkpoint with all rows. Nobody else may mark changes
+  // of this model (ModelPublisher does). False, on all ranks: every table would have all its rows anyway.
+  bool follow_changes();
   // `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). It is all there on return.
-  void save(const std::string& progress);
+  // kChanged: where this writer has written one with all rows, and that is there; all rows otherwise.
+  void save(const std::string& progress, CheckpointRows rows = CheckpointRows::kAll);
 
   // Takes memory for copies of the rows that this rank stores, copy_bytes(), which start() needs. False, on all ranks:
   // some host has too little.
@@ -50,10 +62,12 @@ class CheckpointWriter {
   int64_t copy_bytes() const;  // states included, 4 bytes a value
   // Copies rows and dense parameters aside; a thread of each rank writes them while the model goes on changing. Waits
   // for the one before, and throws its error instead.
-  void start(const std::string& progress);
-  bool busy() const;  // what start() began is not written yet, on this rank
-  void finish();      // waits until it is, and throws its error
-  void give_up();     // stops it, where it is not whole yet, and forgets its error
+  void start(const std::string& progress, CheckpointRows rows = CheckpointRows::kAll);
+  bool busy() const;            // what start() began is not written yet, on this rank
+  void finish();                // waits until it is, and throws its error
+  void give_up();               // stops it, where it is not whole yet, and forgets its error
+  CheckpointRows rows() const;  // of the one that was begun last
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -180,9 +180,11 @@ class Lookup {
   struct RowChanges {
     int64_t changed = 0, removed = 0;
   };
+  bool knows_changes() const;
   void mark_changes();
   RowChanges changes(int table) const;
-  int64_t export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights) const;
+  int64_t export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                         std::span<float* const> states = {}, void* extra = nullptr) const;
   int64_t export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const;
   // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
   // kUnimplemented when the kernel copies all rows.
@@ -194,6 +196,19 @@ class Lookup {
   tsr_kernel_stats stats(int table) const;
 
  private:
+  struct RowExport {
+    tsr_code (*call)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
+    const char* name;
+  };
+  struct Room {  // for rows that are handed out
+    int table;
+    uint64_t& cursor;
+    std::span<int64_t> ids;
+    float* weights;
+    std::span<float* const> states;
+    void* extra;
+  };
+  int64_t export_by(const RowExport& function, const Room& room) const;
   template <class Call>
   void with_backward(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
                      double grad_scale, const Tensor& grad_weights, const Call& call);

@@ -45,6 +45,7 @@ struct TrainJobOptions {
   std::string start;                 // checkpoint to begin a new run with, as far as it fits; empty: none
   int64_t save_every = 0;            // steps between checkpoints; 0: not by steps
   double save_every_minutes = 0;     // and minutes; 0: not by time. Neither: one at the end only
+  int64_t save_full_every = 1;       // of so many checkpoints one has all rows, the others those changed since it
   int keep = 2;                      // checkpoints that stay in `save`
   bool resume = false;               // go on with the newest whole checkpoint in `save`; none: as without
   std::string save_best;             // directory for the checkpoint that validated best; empty: none

@@ -277,6 +277,130 @@ TEST(CheckpointWriter, LeavesTheOneBeforeWhole) {
   EXPECT_EQ(make().load(dir.file("c")), "better");
 }
 
+std::string tensors_of(const std::string& path) { return read_file(path + "/" + kModelFile); }
+std::vector<std::string> in_directory(const std::string& path) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(path)) out.push_back(entry.path().filename().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Tables large enough that a step leaves most rows alone, on a kernel that knows which it has changed.
+TestModelOptions large_tables(const Cut& cut = [](const EmbeddingBagConfig& t, int world) {
+  return by_rows(t, world);
+}) {
+  TestModelOptions o = with_cut(cut);
+  o.kernel = "cpu";
+  for (EmbeddingBagConfig& t : o.tables) t.num_embeddings *= 100;
+  return o;
+}
+
+TEST(CheckpointWriter, SavesTheRowsThatHaveChanged) {
+  const TestDirectory dir;
+  TestModel model = make(large_tables());
+  CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
+  ASSERT_TRUE(writer.follow_changes());
+  model.train(0, 2);
+  writer.save("no base yet", CheckpointRows::kChanged);
+  EXPECT_EQ(writer.rows(), CheckpointRows::kAll);
+  ASSERT_TRUE(writer.reserve_copies());
+  for (const bool beside : {false, true}) {
+    model.train(2, 4);
+    if (beside)
+      writer.start("changes", CheckpointRows::kChanged), writer.finish();
+    else
+      writer.save("changes", CheckpointRows::kChanged);
+    EXPECT_EQ(writer.rows(), CheckpointRows::kChanged);
+    const Manifest manifest = manifest_in(newest_in(dir.file("c")));
+    ASSERT_TRUE(manifest.base);
+    EXPECT_EQ(manifest.base->name, "save-1");
+    const TableEntry& film = manifest.tables[0];
+    EXPECT_TRUE(film.changes);
+    EXPECT_GT(*film.keys, 5);
+    EXPECT_LT(*film.keys, 60);
+    EXPECT_EQ(film.rows, 4100);
+    EXPECT_LT(tensors_of(newest_in(dir.file("c"))).size(), tensors_of(dir.file("c/save-1")).size() / 10);
+    // Under other plans, and in tables on another kernel.
+    for (const Cut& cut : {large_tables().cut, columns({4, 4}), Cut(replicated),
+                           Cut([](const EmbeddingBagConfig&t, int world) { return striped(t, world, 3); })}) {
+      TestModelOptions other = large_tables(cut);
+      TestModel loaded = make(other);
+      EXPECT_EQ(loaded.load(dir.file("c")), "changes");
+      const TestDirectory whole, again;
+      model.save(whole.file("c"));
+      loaded.save(again.file("c"));
+      EXPECT_EQ(tensors_of(newest_in(again.file("c"))), tensors_of(newest_in(whole.file("c"))));
+    }
+    TestModel rest = make(large_tables());
+    rest.load(dir.file("c"));
+    EXPECT_EQ(snapshot(rest), snapshot(model));
+  }
+}
+
+TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
+  const TestDirectory dir;
+  TestModel model = make(large_tables());
+  CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer(), 1);
+  ASSERT_TRUE(writer.follow_changes());
+  const auto save = [&](int step, CheckpointRows rows) {
+    model.train(step, step + 1);
+    writer.save(cat(step), rows);
+    return in_directory(dir.file("c"));
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(save(0, CheckpointRows::kAll), Names({"save-1"}));
+  EXPECT_EQ(save(1, CheckpointRows::kChanged), Names({"save-1", "save-2"}));
+  EXPECT_EQ(save(2, CheckpointRows::kChanged), Names({"save-1", "save-3"}));
+  EXPECT_EQ(save(3, CheckpointRows::kAll), Names({"save-4"}));
+  EXPECT_EQ(save(4, CheckpointRows::kChanged), Names({"save-4", "save-5"}));
+
+  // Without its base one is not whole.
+  const auto group = ProcessGroup::connect(runtime(), {});
+  EXPECT_EQ(whole_checkpoints(dir.file("c"), *group).size(), 2);
+  fs::rename(dir.file("c/save-4"), dir.file("aside"));
+  TestModel other = make(large_tables());
+  const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
+  EXPECT_EQ(code, Code::kDataLoss);
+  EXPECT_THAT(text, HasSubstr("save-5 holds the rows that changed since save-4, and "));
+  EXPECT_THAT(text, HasSubstr("save-4 is not there: both are needed, side by side"));
+  EXPECT_TRUE(whole_checkpoints(dir.file("c"), *group).empty());
+  fs::create_directory(dir.file("c/save-4"));
+  fs::copy(dir.file("c/save-5"), dir.file("c/save-4"));
+  EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is another checkpoint"));
+  fs::remove_all(dir.file("c/save-4"));
+  // The writer sees it, too, and begins with all rows.
+  EXPECT_EQ(save(5, CheckpointRows::kChanged), Names({"save-6"}));
+  EXPECT_EQ(writer.rows(), CheckpointRows::kAll);
+  EXPECT_EQ(other.load(dir.file("c")), "5");
+}
+
+// A failure of one with all rows leaves nothing that changes could be of.
+TEST(CheckpointWriter, BeginsWithAllRowsBehindAFailure) {
+  const TestDirectory dir;
+  TestModel model = make(large_tables());
+  CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
+  ASSERT_TRUE(writer.follow_changes());
+  ASSERT_TRUE(writer.reserve_copies());
+  writer.save("good");
+  model.train(0, 1);
+  {
+    const LargestFile limit(1000);
+    writer.start("bad");
+    EXPECT_EQ(error_of([&] { writer.finish(); }).second, Code::kResourceExhausted);
+  }
+  model.train(1, 2);
+  writer.save("all", CheckpointRows::kChanged);
+  EXPECT_EQ(writer.rows(), CheckpointRows::kAll);
+  model.train(2, 3);
+  writer.save("changes", CheckpointRows::kChanged);
+  EXPECT_EQ(writer.rows(), CheckpointRows::kChanged);
+  TestModel loaded = make(large_tables());
+  EXPECT_EQ(loaded.load(dir.file("c")), "changes");
+  EXPECT_EQ(snapshot(loaded), snapshot(model));
+  EXPECT_FALSE(CheckpointWriter(dir.file("d"), make().parallel(), model.optimizer()).follow_changes())
+      << "the reference kernel does not know";
+}
+
 TEST(Checkpoint, KeepsOneStatePerColumnCut) {
   const TestDirectory dir;
   TestModel model = make(with_cut(columns({4, 4})));
@@ -426,11 +550,11 @@ TEST(Checkpoint, RefusesANewerFormat) {
   TestModel model = make();
   model.save(dir.file("c"));
   auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/save-1/checkpoint.json")));
-  manifest["version"] = 3;
+  manifest["version"] = 4;
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnimplemented);
-  EXPECT_THAT(text, HasSubstr("checkpoint format 3"));
+  EXPECT_THAT(text, HasSubstr("checkpoint format 4"));
   manifest["version"] = 1;
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   EXPECT_EQ(model.load(dir.file("c")), "{}") << "the one before had one file of each kind";

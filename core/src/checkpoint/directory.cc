@@ -9,6 +9,7 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -122,16 +123,30 @@ void remove_checkpoint(const std::string& path) {
   fs::remove(path, ignored);
 }
 
+std::string base_path(const std::string& directory, const Manifest::Base& base) {
+  return (fs::path(directory).parent_path() / base.name).string();
+}
+
 // Whether all that was to be written is there: the manifest comes last and has a checksum of its own.
 bool is_whole(const std::string& staging) {
   try {
-    const std::string manifest = cat(staging, '/', kManifestFile);
-    for (const Manifest::File& file : Manifest::from_json(read_text(manifest), manifest).files) {
+    const Manifest manifest = manifest_in(staging);
+    for (const Manifest::File& file : manifest.files) {
       if (InputFile(cat(staging, '/', file.name)).size() != file.bytes) return false;
     }
-    return true;
+    return !manifest.base || (has_base(staging, *manifest.base) && is_whole(base_path(staging, *manifest.base)));
   } catch (const Error&) {
     return false;
+  }
+}
+
+// The checkpoint beside it that one needs; empty: none.
+std::string base_of(const std::string& path) {
+  try {
+    const Manifest manifest = manifest_in(path);
+    return manifest.base ? base_path(path, *manifest.base) : "";
+  } catch (const Error&) {  // nothing can be loaded from it
+    return "";
   }
 }
 
@@ -213,10 +228,33 @@ void StagedCheckpoint::commit(int keep) {
          " again, which puts it in its place");
   }
   sync_directory(directory_);
+  remove_old(keep);
+}
+
+std::string StagedCheckpoint::name() const { return fs::path(name_).filename().string(); }
+
+void StagedCheckpoint::remove_old(int keep) const {
   const Contents contents = contents_of(directory_);
   const int64_t too_many = contents.checkpoints() - std::max(1, keep);
-  if (too_many > 0 && contents.flat) remove_files(directory_);
-  for (int64_t i = 0; i < too_many - contents.flat; ++i) remove_checkpoint(path_of(directory_, contents.whole[i]));
+  if (too_many <= 0) return;
+  if (contents.flat) remove_files(directory_);
+  std::vector<std::string> old, whole;
+  for (const int64_t number : contents.whole) {
+    const bool is_old = std::ssize(old) < too_many - contents.flat;
+    (is_old ? old : whole).push_back(path_of(directory_, number));
+  }
+  // Those with a base first: one that is being read stays, and its base with it.
+  std::set<std::string> needed;
+  for (const std::string& path : whole) needed.insert(base_of(path));
+  for (const std::string& path : old) {
+    const std::string base = base_of(path);
+    if (base.empty()) continue;
+    remove_checkpoint(path);
+    if (is_checkpoint(path)) needed.insert(base);
+  }
+  for (const std::string& path : old) {
+    if (!needed.contains(path) && base_of(path).empty()) remove_checkpoint(path);
+  }
 }
 
 HeldCheckpoint hold_checkpoint(const std::string& directory) {
@@ -234,6 +272,27 @@ HeldCheckpoint hold_checkpoint(const std::string& directory) {
   }
   fail(Code::kNotFound, "there is no checkpoint at ", target, ": neither it nor a directory ", kName,
        "N in it has a file ", kManifestFile);
+}
+
+bool has_base(const std::string& path, const Manifest::Base& base) {
+  const std::string manifest = cat(base_path(path, base), '/', kManifestFile);
+  try {
+    const InputFile file(manifest);
+    return file.crc32(0, file.size()) == base.crc;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base) {
+  HeldCheckpoint held{base_path(path, base), Descriptor()};
+  held.lock = Descriptor(::open(held.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (held.lock.get() >= 0 && ::flock(held.lock.get(), LOCK_SH) != 0 && errno == EINTR) {
+  }
+  if (has_base(path, base)) return held;
+  fail(Code::kDataLoss, path, " holds the rows that changed since ", base.name, ", and ", held.path,
+       is_checkpoint(held.path) ? " is another checkpoint than that one" : " is not there",
+       ": both are needed, side by side");
 }
 
 std::vector<std::string> whole_checkpoints(const std::string& directory) {

@@ -2,6 +2,8 @@
 // number. A new one is written as DIR/save-N.saving and gets its name by one rename; old ones go only after that. So
 // whatever is interrupted, those before are whole; and all of it happens inside DIR, which may be a mount point.
 //
+// One that holds the rows that changed since another (Manifest::base) needs that one: it stays as long.
+//
 // Versions before wrote the files of their only checkpoint into DIR itself: that one is read too, and counts as the
 // oldest. Nothing but the files of checkpoints is ever removed.
 #pragma once
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
 
@@ -24,14 +27,17 @@ class StagedCheckpoint {
   StagedCheckpoint& operator=(const StagedCheckpoint&) = delete;
 
   const std::string& path() const { return staging_; }
+  std::string name() const;  // that it will have: "save-4"
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
   // kResourceExhausted: there is no room for `saves` checkpoints of `bytes` each, of which `keep` are kept.
   void check_space(int64_t bytes, int64_t saves, int keep) const;
   // Puts the checkpoint in its place, then removes the oldest until `keep` are left; ones that are being read stay for
-  // now. Its files must be synced. Where only its renaming fails, they stay and the error says where.
+  // now, and so do bases of those that are left. Its files must be synced. Where only its renaming fails, they stay and
+  // the error says where.
   void commit(int keep);
 
  private:
+  void remove_old(int keep) const;
   std::string directory_, staging_, name_;
   Descriptor lock_;
   int64_t others_ = 0;  // checkpoints that were there
@@ -46,9 +52,12 @@ struct HeldCheckpoint {
 
 // `directory` itself where it has the files of a checkpoint, or else the newest in it. kNotFound: there is none.
 HeldCheckpoint hold_checkpoint(const std::string& directory);
+// The base of the checkpoint whose files are in `path`. kDataLoss: it is not there, or is another one.
+HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base);
+bool has_base(const std::string& path, const Manifest::Base& base);
 bool has_checkpoint(const std::string& directory);
-// All in `directory` whose files are there in the sizes that they should have, the newest first; one that a killed job
-// had all but renamed gets its name.
+// All in `directory` whose files, and those of their bases, are there in the sizes that they should have, the newest
+// first; one that a killed job had all but renamed gets its name.
 std::vector<std::string> whole_checkpoints(const std::string& directory);
 
 }  // namespace tessera::checkpoint

@@ -1,6 +1,8 @@
 // load_checkpoint(): every rank reads what it holds, after all have agreed that everything fits.
 #include <algorithm>
-#include <cstring>
+#include <functional>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -25,6 +27,9 @@ struct Source {
   std::string directory;
   Manifest manifest;
   TensorFiles model, optimizer;
+  std::unique_ptr<Source> base;  // where some tables have all their rows
+
+  bool changes_of(const ModelTable& table) const { return manifest.find(table.stored.parameter)->changes; }
 };
 
 TensorFiles open_checked(const ProcessGroup& group, const Source& source, const char* kind) {
@@ -44,12 +49,12 @@ TensorFiles open_checked(const ProcessGroup& group, const Source& source, const 
   return out;
 }
 
-Source open_checkpoint(const ProcessGroup& group, const std::string& directory) {
+Source open_held(const ProcessGroup& group, const std::function<HeldCheckpoint()>& hold) {
   Source source;
   // Rank 0 says which directory, so that all read the same one, and sees to it that it stays.
   const auto texts = together(group, "checkpoint.json", [&]() -> std::string {
     if (group.rank() != 0) return "";
-    source.held = hold_checkpoint(directory);
+    source.held = hold();
     return source.held.path + '\0' + read_text(cat(source.held.path, '/', kManifestFile));
   });
   const size_t end = texts[0].find('\0');
@@ -57,6 +62,16 @@ Source open_checkpoint(const ProcessGroup& group, const std::string& directory) 
   source.manifest = Manifest::from_json(texts[0].substr(end + 1), cat(source.directory, '/', kManifestFile));
   source.model = open_checked(group, source, kModel);
   source.optimizer = open_checked(group, source, kOptimizer);
+  return source;
+}
+
+Source open_checkpoint(const ProcessGroup& group, const std::string& directory) {
+  Source source = open_held(group, [&] { return hold_checkpoint(directory); });
+  if (!source.manifest.base) return source;
+  source.base =
+      std::make_unique<Source>(open_held(group, [&] { return hold_base(source.directory, *source.manifest.base); }));
+  if (source.base->manifest.base)
+    fail(Code::kDataLoss, source.base->directory, " lacks rows itself, and ", source.directory, " goes on from it");
   return source;
 }
 
@@ -71,7 +86,8 @@ class FitCheck {
     for (const ModelTable& t : tables_) {
       check_table(t);
       wanted.insert(t.stored.parameter);
-      if (t.stored.keys) wanted.insert(t.stored.keys_name());
+      if (source_.manifest.find(t.stored.parameter)->keys) wanted.insert(t.stored.keys_name());
+      if (source_.changes_of(t)) FitCheck(*source_.base, tables_, dense_).check_table(t);
     }
     for (const ParameterPtr& p : dense_) {
       check_dense(*p);
@@ -91,17 +107,16 @@ class FitCheck {
     const TableEntry& mine = table.stored;
     const TableEntry* stored = source_.manifest.find(mine.parameter);
     if (!stored) fail(Code::kInvalidArgument, where(), " has no table \"", mine.name, "\" (", mine.parameter, ")");
-    if (stored->keys.has_value() != mine.keys.has_value()) {
+    if (stored->on_demand() != mine.on_demand()) {
       fail(Code::kInvalidArgument, "the rows of table \"", mine.name, "\" ",
-           stored->keys ? "have come on demand" : "are all there", " in ", where(), ", and ",
+           stored->on_demand() ? "have come on demand" : "are all there", " in ", where(), ", and ",
            mine.keys ? "come on demand" : "are all there",
            " in this model: load it with the compute kernel that saved it");
     }
-    const bool alike =
-        mine.keys ? stored->dim == mine.dim && stored->dtype == mine.dtype : stored->weight() == mine.weight();
-    if (!alike) {
-      fail(Code::kInvalidArgument, "table \"", mine.name, "\" is ", describe(stored->weight()), " in ", where(),
-           ", and ", describe(mine.weight()), " in this model");
+    const bool rows_fit = mine.on_demand() || stored->rows == mine.rows;
+    if (!rows_fit || stored->dim != mine.dim || stored->dtype != mine.dtype) {
+      fail(Code::kInvalidArgument, "table \"", mine.name, "\" is ", describe(all_rows(*stored)), " in ", where(),
+           ", and ", describe(all_rows(mine)), " in this model");
     }
     if (stored->optimizer.name != mine.optimizer.name || stored->state_list() != mine.state_list()) {
       if (!stored->states.empty() || !mine.states.empty()) {
@@ -127,6 +142,9 @@ class FitCheck {
     check_tensor(source_.optimizer, stored->extra_name(), stored->extra());
   }
 
+  static StoredTensor all_rows(const TableEntry& t) {
+    return {t.dtype, {t.on_demand() ? t.stored_rows() : t.rows, t.dim}, 0};
+  }
   static std::string optimizer_of(const TableEntry& t) {
     return cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
   }
@@ -165,7 +183,7 @@ class ShardLoader {
       for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
         if (t.sharding->shards[s].rank != rank) continue;
         if (t.stored.keys && t.sharding->shards[s].rows > 0) on_demand_.push_back({&t, s, 0, 0});
-        add_blocks(blocks_, t, s, t.stored.keys ? *stored(t).keys : t.sharding->shards[s].rows);
+        add_blocks(blocks_, t, s, stored(t).keys.value_or(t.sharding->shards[s].rows));
       }
     }
   }
@@ -240,8 +258,9 @@ class ShardLoader {
     }
     if (stored.extra_words == 0) values.extra = nullptr;
     if (values.extra) extra(stored, rows, b.where(), values.extra);
-    if (values.keys) std::memcpy(values.keys, ids.data(), ids.size() * sizeof(int64_t));
-    write_values(b, values);
+    if (!stored.keys) return write_values(b, values);
+    const std::vector<const float*> states(values.states.begin(), values.states.end());
+    table.collection->import_rows(table.held(b.shard), ids, values.weights, states, values.extra);
   }
 
   void read(const TensorFiles& files, const std::string& name, const RowSet& rows, int64_t width, float* into) {
@@ -312,8 +331,7 @@ void set_steps(const Manifest& manifest, DistributedModelParallel& model) {
 
 std::string saved_progress(const std::string& directory) {
   const checkpoint::HeldCheckpoint held = checkpoint::hold_checkpoint(directory);
-  const std::string path = cat(held.path, "/", checkpoint::kManifestFile);
-  return checkpoint::Manifest::from_json(checkpoint::read_text(path), path).progress;
+  return checkpoint::manifest_in(held.path).progress;
 }
 
 std::vector<std::string> whole_checkpoints(const std::string& directory, const ProcessGroup& group) {
@@ -347,6 +365,13 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   });
   dense_state.keep();
 
+  if (source.base) {
+    std::vector<ModelTable> changed;
+    std::copy_if(tables.begin(), tables.end(), std::back_inserter(changed),
+                 [&](const ModelTable& t) { return source.changes_of(t); });
+    ShardLoader before(*source.base, changed, group.rank());
+    together_in_turns(group, "loading of table rows", [&] { return before.next(); });
+  }
   ShardLoader shards(source, tables, group.rank());
   together_in_turns(group, "loading of table rows", [&] { return shards.next(); });
   together(group, "loading of dense parameters", [&] {

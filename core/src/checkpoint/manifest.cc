@@ -18,7 +18,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 2;                    // 1: one file of each kind
+constexpr int64_t kVersion = 3;                    // with a base
+constexpr int64_t kWholeVersion = 2;               // without; 1: one file of each kind
 constexpr int64_t kFileBytes = int64_t{16} << 20;  // at which a file is full
 constexpr int64_t kMostFiles = 128;                // and at which part of all of them, else: files are open at a time
 constexpr std::string_view kSuffix = ".safetensors";
@@ -64,6 +65,7 @@ OrderedJson to_json(const TableEntry& t) {
       {"column_cuts", t.cuts}};
   if (t.extra_words > 0) out["extra_words"] = t.extra_words;
   if (t.keys) out["keys"] = *t.keys;
+  if (t.changes) out["changes"] = true;
   if (!t.table_extras.empty()) out["table_extras"] = t.table_extras;
   if (t.figures) out["figures"] = to_json(*t.figures);
   return out;
@@ -91,6 +93,8 @@ void check_table(const TableEntry& t) {
     fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.extra_words, " extra words, more than there can be");
   if (std::any_of(t.table_extras.begin(), t.table_extras.end(), [](int64_t n) { return n < 0; }))
     fail(Code::kDataLoss, "table \"", t.name, "\" has less than no bytes of some shard");
+  if (t.changes && (!t.keys || *t.keys > t.rows))
+    fail(Code::kDataLoss, "table \"", t.name, "\" has more changed rows than rows, or does not say how many");
   std::set<std::string> names;
   for (const Lookup::State& s : t.states) {
     if (s.name.empty() || !names.insert(s.name).second)
@@ -115,6 +119,7 @@ TableEntry table_from(const JsonObject& j) {
   t.cuts = j.get<std::vector<int64_t>>("column_cuts");
   if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
   if (j.has("keys")) t.keys = count(j, "keys", 0);
+  if (j.has("changes")) t.changes = j.get<bool>("changes");
   if (j.has("table_extras")) t.table_extras = j.get<std::vector<int64_t>>("table_extras");
   if (j.has("figures")) t.figures = row_figures_from(j.object("figures"));
   check_table(t);
@@ -139,6 +144,15 @@ Manifest manifest_from(const JsonObject& j) {
     if (m.files.back().name.find('/') != std::string::npos)
       fail(Code::kDataLoss, "\"", m.files.back().name, "\" is no file beside it");
   }
+  if (j.has("base")) {
+    const JsonObject base = j.object("base");
+    m.base = Manifest::Base{base.get<std::string>("name"), base.hex("crc32")};
+    if (m.base->name.empty() || m.base->name.find('/') != std::string::npos || m.base->name.starts_with('.'))
+      fail(Code::kDataLoss, "its base \"", m.base->name, "\" is no directory beside it");
+  }
+  const auto changes = [](const TableEntry& t) { return t.changes; };
+  if (!m.base && std::any_of(m.tables.begin(), m.tables.end(), changes))
+    fail(Code::kDataLoss, "it holds changes, and no base that they are of");
   return m;
 }
 
@@ -197,9 +211,11 @@ std::string Manifest::json() const {
   content["dense_optimizer"] = dense_optimizer;
   content["files"] = OrderedJson::array();
   for (const File& f : files) content["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"crc32", hex(f.crc)}});
+  if (base) content["base"] = {{"name", base->name}, {"crc32", hex(base->crc)}};
+  const int64_t version = base ? kVersion : kWholeVersion;
   try {
     const std::string sum = hex(crc_of(content.dump()));
-    return OrderedJson{{"format", "tessera.checkpoint"}, {"version", kVersion}, {"crc32", sum}, {"content", content}}
+    return OrderedJson{{"format", "tessera.checkpoint"}, {"version", version}, {"crc32", sum}, {"content", content}}
                .dump(1) +
            "\n";
   } catch (const nlohmann::json::exception&) {
@@ -225,6 +241,11 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
     if (e.code() == Code::kUnimplemented) throw;
     fail(Code::kDataLoss, path, " is damaged: ", e.what());
   }
+}
+
+Manifest manifest_in(const std::string& directory) {
+  const std::string path = cat(directory, '/', kManifestFile);
+  return Manifest::from_json(read_text(path), path);
 }
 
 InputFile open_listed(const std::string& directory, const Manifest::File& file) {

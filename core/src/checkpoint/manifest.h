@@ -33,12 +33,15 @@ struct TableEntry {
   std::vector<Lookup::State> states;  // float32
   std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
   int64_t extra_words = 0;            // of 4 bytes, per row and cut: what only the kernel understands
-  // Rows that come on demand: so many are stored, each with its id in `rows`; unset: all of [0, rows) are.
+  // So many rows are stored, each with its id below `rows`: of rows that come on demand, or those that have changed;
+  // unset: all of [0, rows) are.
   std::optional<int64_t> keys;
+  bool changes = false;               // with `keys`: what has changed since the base; the base has all rows
   std::vector<int64_t> table_extras;  // bytes that their kernel kept of each shard besides
   std::optional<RowFigures> figures;  // with `keys`; for information
 
   int64_t stored_rows() const { return keys.value_or(rows); }
+  bool on_demand() const { return keys.has_value() && !changes; }
   StoredTensor weight() const;             // type and shape
   StoredTensor state(size_t k) const;      // [rows], [rows, cuts] or [rows, dim]
   std::string state_name(size_t k) const;  // "<parameter>/film.momentum1"
@@ -54,6 +57,11 @@ struct TableEntry {
 
 struct Manifest {
   using File = StoredFile;
+  // The checkpoint beside it whose rows these are the changes of.
+  struct Base {
+    std::string name;  // of its directory: "save-3"
+    uint32_t crc = 0;  // CRC-32 of its checkpoint.json
+  };
   int world_size = 1;    // of the job that wrote it; for information
   std::string progress;  // the caller's
   std::vector<TableEntry> tables;
@@ -61,6 +69,7 @@ struct Manifest {
   // One for each group of the dense optimizer: its settings as "name = value". Names must fit, values are information.
   std::vector<std::vector<std::string>> dense_optimizer;
   std::vector<File> files;
+  std::optional<Base> base;
 
   const TableEntry* find(const std::string& parameter) const;  // nullptr: not there
   // The files of tensors of a kind, kModel or kOptimizer; kDataLoss: there are none. `path`: the manifest's own.
@@ -70,6 +79,7 @@ struct Manifest {
   static Manifest from_json(const std::string& text, const std::string& path);
 };
 
+Manifest manifest_in(const std::string& directory);
 // A file that the manifest in `directory` lists, of the size that it says. kDataLoss: otherwise.
 InputFile open_listed(const std::string& directory, const Manifest::File& file);
 [[noreturn]] void fail_wrong_sum(const std::string& directory, const Manifest::File& file);

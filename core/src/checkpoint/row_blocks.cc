@@ -97,22 +97,25 @@ BlockValues values_at(const RowBlock& block, float* memory) {
 
 void BlockReader::read(const RowBlock& block, float* memory) {
   const BlockValues v = values_at(block, memory);
-  if (v.keys) return read_on_demand(block, v);
+  if (v.keys) return read_by_cursor(block, v);
   block.table->collection->read_rows(block.table->held(block.shard), block.first, block.count, v.weights, v.states,
                                      v.extra);
 }
 
-void BlockReader::read_on_demand(const RowBlock& block, const BlockValues& v) {
+void BlockReader::read_by_cursor(const RowBlock& block, const BlockValues& v) {
   const TableEntry& entry = block.table->stored;
+  const HeldShard held = block.table->held(block.shard);
   if (block.first == 0) cursor_ = 0;
   ids_.resize(static_cast<size_t>(block.count));
   for (int64_t done = 0, count = 0; done < block.count; done += count) {
     std::vector<float*> states;
     for (size_t k = 0; k < v.states.size(); ++k)
       states.push_back(v.states[k] + done * (entry.states[k].per_row ? 1 : block.where().cols));
-    count = block.table->collection->export_rows(
-        block.table->held(block.shard), cursor_, std::span(ids_).subspan(static_cast<size_t>(done)),
-        v.weights + done * block.where().cols, states, v.extra ? v.extra + done * entry.extra_words : nullptr);
+    const std::span<int64_t> ids = std::span(ids_).subspan(static_cast<size_t>(done));
+    float* const weights = v.weights + done * block.where().cols;
+    float* const extra = v.extra ? v.extra + done * entry.extra_words : nullptr;
+    count = entry.changes ? block.table->collection->export_changed(held, cursor_, ids, weights, states, extra)
+                          : block.table->collection->export_rows(held, cursor_, ids, weights, states, extra);
     if (count == 0)
       fail(Code::kInternal, "table \"", entry.name, "\" gives fewer rows than its kernel says that it has");
   }

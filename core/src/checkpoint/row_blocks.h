@@ -14,7 +14,7 @@ namespace tessera::checkpoint {
 struct RowBlock {
   const ModelTable* table;
   size_t shard;
-  int64_t first, count;  // rows of the shard, of those on demand in the order of their kernel
+  int64_t first, count;  // rows of the shard; of those on demand, or changed, in the order of their kernel
 
   const ShardMetadata& where() const { return table->sharding->shards[shard]; }
   int64_t floats() const;  // its values in memory take
@@ -45,7 +45,7 @@ class BlockReader {
   void read(const RowBlock& block, float* memory);
 
  private:
-  void read_on_demand(const RowBlock& block, const BlockValues& values);
+  void read_by_cursor(const RowBlock& block, const BlockValues& values);
   uint64_t cursor_ = 0;
   std::vector<int64_t> ids_;
 };

@@ -142,13 +142,14 @@ using namespace checkpoint;
 struct CheckpointWriter::Impl {
   Impl(std::string where, int kept, CheckpointContent what, DistributedModelParallel& of, const KeyedOptimizer& dense)
       : directory(std::move(where)), keep(kept), content(what), model(of), optimizer(dense) {
-    look();
+    look(CheckpointRows::kAll);
   }
 
-  // The tables as they are now: rows that come on demand are counted, and rates change. Collective.
-  void look() {
+  // The tables as they are now: rows that come on demand or have changed are counted, and rates change. Collective.
+  void look(CheckpointRows asked) {
     known_blocks.clear();
-    tables = model_tables(model);
+    rows = asked == CheckpointRows::kChanged && base_is_there() ? CheckpointRows::kChanged : CheckpointRows::kAll;
+    tables = model_tables(model, rows == CheckpointRows::kChanged ? Rows::kChanged : Rows::kAll);
     if (content == CheckpointContent::kAll) return;
     for (ModelTable& t : tables) {
       t.stored.states.clear();
@@ -167,12 +168,26 @@ struct CheckpointWriter::Impl {
     for (const RowBlock& block : blocks()) sum += block.floats();
     return sum;
   }
-  bool on_demand() const {
+  // Whether how many rows are stored is not the plan's.
+  bool counted() const {
     return std::any_of(tables.begin(), tables.end(), [](const ModelTable& t) { return t.stored.keys.has_value(); });
+  }
+  // On every rank. Collective where there may be one.
+  bool base_is_there() const {
+    if (!base) return false;
+    return together(model.group(), "base of a checkpoint", [&] {
+             const bool there = model.group().rank() == 0 && has_base(cat(directory, "/save"), *base);
+             return there ? "there" : "";
+           })[0] == "there";
+  }
+  // Behind the copy of all rows: what changes from here on is a change of the checkpoint that is being written.
+  void mark() const {
+    if (!follows || rows != CheckpointRows::kAll) return;
+    for (const auto& [path, collection] : model.sharded()) collection->mark_changes(ShardedEmbeddings::Mark::kByRows);
   }
   // On every rank. Collective where rows come on demand.
   bool copies_have_room() {
-    if (!on_demand()) return true;
+    if (!counted()) return true;
     const auto room = together(model.group(), "room for rows",
                                [&] { return copies.defined() && copies.numel() >= floats() ? "enough" : ""; });
     return std::find(room.begin(), room.end(), "") == room.end();
@@ -199,6 +214,9 @@ struct CheckpointWriter::Impl {
   CheckpointContent content;
   DistributedModelParallel& model;
   const KeyedOptimizer& optimizer;
+  bool follows = false;                        // changes are marked
+  std::optional<Manifest::Base> base;          // the last one with all rows, since which they are; once it is written
+  CheckpointRows rows = CheckpointRows::kAll;  // of the one that was begun last
   std::vector<ModelTable> tables;
   std::vector<RowBlock> known_blocks;
   // Of the thread beside training: its ranks, and the rows copied aside, block by block.
@@ -229,12 +247,14 @@ Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) cons
   for (const ModelTable& t : tables) m.tables.push_back(t.stored);
   for (const auto& [path, collection] : model.sharded()) m.steps.emplace_back(path, collection->step());
   m.dense_optimizer = settings_of(optimizer);
+  if (rows == CheckpointRows::kChanged) m.base = base;
   return out;
 }
 
 // `from`: the blocks' values; undefined: they are read as they are written. Collective, in `of`.
 void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tensor& from) {
-  const bool first = of.rank() == 0;
+  const bool first = of.rank() == 0, all = rows == CheckpointRows::kAll;
+  if (all) base.reset();
   const Layout layout = layout_of(tables, rest);
   std::optional<StagedCheckpoint> staged;  // rank 0's
   std::optional<Files> files;
@@ -275,15 +295,18 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
     files->sync();
     return files->sums();
   });
-  together_at_length(of, "end of a checkpoint", [&] {
+  const auto ends = together_at_length(of, "end of a checkpoint", [&]() -> std::string {
     if (!first) return "";
     rest.manifest.files = files->listed(sums);
     write_index(*staged, kModel, layout.model, rest.manifest);
     write_index(*staged, kOptimizer, layout.optimizer, rest.manifest);
-    write_text(staged->file(kManifestFile), rest.manifest.json());
+    const uint32_t crc = write_text(staged->file(kManifestFile), rest.manifest.json());
     staged->commit(keep);
-    return "";
+    return cat(crc, ' ', staged->name());
   });
+  if (!all || !follows) return;
+  const size_t space = ends[0].find(' ');
+  base = Manifest::Base{ends[0].substr(space + 1), static_cast<uint32_t>(std::stoul(ends[0]))};
 }
 
 CheckpointWriter::CheckpointWriter(std::string directory, DistributedModelParallel& model,
@@ -308,16 +331,26 @@ void CheckpointWriter::check_place(int64_t saves) {
     }
     const StagedCheckpoint staged(impl_->directory);
     OutputFile(staged.file(kManifestFile), 0).sync();
-    staged.check_space(bytes, saves, impl_->keep);
+    staged.check_space(bytes, saves, impl_->keep + (impl_->follows ? 1 : 0));  // a base stays for its changes
     return "";
   });
 }
 
-void CheckpointWriter::save(const std::string& progress) {
+bool CheckpointWriter::follow_changes() {
+  impl_->follows = true;
+  impl_->mark();
+  const std::vector<ModelTable> tables = model_tables(impl_->model, Rows::kChanged);
+  return std::any_of(tables.begin(), tables.end(), [](const ModelTable& t) { return t.stored.changes; });
+}
+
+CheckpointRows CheckpointWriter::rows() const { return impl_->rows; }
+
+void CheckpointWriter::save(const std::string& progress, CheckpointRows rows) {
   finish();
   impl_->given_up = false;
-  impl_->look();
+  impl_->look(rows);
   impl_->write(impl_->model.group(), impl_->rest(progress, false), Tensor());
+  impl_->mark();
 }
 
 int64_t CheckpointWriter::copy_bytes() const { return 4 * impl_->floats(); }
@@ -336,7 +369,7 @@ bool CheckpointWriter::reserve_copies() {
     if (copies > kShare * std::stod(texts[rank].substr(texts[rank].find(' ') + 1))) return false;
   }
   together(ranks, "room for rows", [&] {
-    const int64_t more = impl_->on_demand() ? impl_->floats() / 4 : 0;              // rows that are still to come
+    const int64_t more = impl_->counted() ? impl_->floats() / 4 : 0;                // rows that are still to come
     impl_->copies = Tensor::zeros({std::max<int64_t>(1, impl_->floats() + more)});  // touched now: no step waits for it
     return "";
   });
@@ -344,16 +377,16 @@ bool CheckpointWriter::reserve_copies() {
   return true;
 }
 
-void CheckpointWriter::start(const std::string& progress) {
+void CheckpointWriter::start(const std::string& progress, CheckpointRows rows) {
   TESSERA_CHECK(impl_->group, "reserve_copies() comes first");
   finish();
-  impl_->look();
+  impl_->look(rows);
   if (!impl_->copies_have_room()) {  // rows have come on demand
     impl_->copies = {};
     if (!reserve_copies()) {  // at once, and finish() says how it went
       std::promise<void> done;
       try {
-        save(progress);
+        save(progress, rows);
         done.set_value();
       } catch (const Error&) {
         done.set_exception(std::current_exception());
@@ -372,6 +405,7 @@ void CheckpointWriter::start(const std::string& progress) {
     }
     return "";
   });
+  impl_->mark();
   impl_->given_up = false;
   impl_->running = std::async(std::launch::async, [impl = impl_.get(), rest = std::move(rest)]() mutable {
     give_way();

@@ -26,9 +26,16 @@ uint64_t digest_of(const ModelTable& table, size_t shard) {
   return out;
 }
 
-// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}], and
-// "on_demand": [[shard, rows, digest, bytes besides, figures]].
-std::string known_here(std::vector<ModelTable>& tables, int rank) {
+// Every row is in one shard, with all its columns.
+bool cut_by_rows(const ModelTable& table) {
+  const std::vector<ShardMetadata>& shards = table.sharding->shards;
+  return !table.sharding->routed && table.sharding->distinct().size() == shards.size() &&
+         std::all_of(shards.begin(), shards.end(), [&](const auto& s) { return s.cols == table.stored.dim; });
+}
+
+// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}],
+// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [[shard, rows]].
+std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
   OrderedJson known = OrderedJson::array();
   for (size_t t = 0; t < tables.size(); ++t) {
     ModelTable& table = tables[t];
@@ -45,6 +52,8 @@ std::string known_here(std::vector<ModelTable>& tables, int rank) {
                {"extra", table.collection->extra_bytes(table.held(s)) / 4},
                {"rate", table.collection->learning_rate(table.stored.name)}};
       }
+      if (rows == Rows::kChanged && cut_by_rows(table) && table.collection->changes_by_rows(table.held(s)))
+        one["changed"].push_back({s, table.collection->changes(table.held(s)).changed});
       if (!table.collection->rows_on_demand(table.held(s))) continue;
       table.table_extras.resize(table.sharding->shards.size());
       table.table_extras[s] = table.collection->table_extra(table.held(s));
@@ -88,12 +97,19 @@ void learn_rows(const OrderedJson& shards, ModelTable& table, std::vector<uint64
   }
 }
 
+void learn_changes(const OrderedJson& shards, ModelTable& table) {
+  table.stored.changes = true;
+  table.rows_in_use.resize(table.sharding->shards.size(), -1);
+  for (const OrderedJson& shard : shards) table.rows_in_use.at(shard[0].get<size_t>()) = shard[1].get<int64_t>();
+}
+
 void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests) {
   for (const OrderedJson& known : config::parse_json(text, {"what a rank says of its tables"})) {
     const auto t = known["table"].get<size_t>();
     TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
     if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
+    if (known.contains("changed")) learn_changes(known["changed"], tables[t]);
     if (!stored.states.empty()) continue;
     for (const OrderedJson& state : known["states"])
       stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
@@ -107,6 +123,12 @@ void count_keys(ModelTable& table) {
   table.stored.keys = 0;
   for (size_t s = 0; s < table.rows_in_use.size(); ++s) {
     if (table.sharding->shards[s].rows == 0) table.rows_in_use[s] = 0;
+    if (table.rows_in_use[s] < 0 && table.stored.changes) {  // some rank does not know them
+      table.rows_in_use.clear();
+      table.stored.keys.reset();
+      table.stored.changes = false;
+      return;
+    }
     if (table.rows_in_use[s] < 0)
       fail(Code::kUnimplemented, "table \"", table.stored.name,
            "\" has shards whose rows come on demand, and others: checkpoints have no place for both");
@@ -125,7 +147,7 @@ int64_t ModelTable::first_stored(size_t shard) const {
   return out;
 }
 
-std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
+std::vector<ModelTable> model_tables(DistributedModelParallel& model, Rows rows) {
   std::vector<ModelTable> tables;
   for (const auto& [path, collection] : model.sharded()) {
     for (const EmbeddingBagConfig& config : collection->tables()) {
@@ -146,7 +168,7 @@ std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
   for (size_t t = 0; t < tables.size(); ++t)
     tables[t].stored.parameter = parameters[parameters.size() - tables.size() + t]->name;
   const auto known =
-      together(model.group(), "states of tables", [&] { return known_here(tables, model.group().rank()); });
+      together(model.group(), "states of tables", [&] { return known_here(tables, model.group().rank(), rows); });
   std::vector<std::vector<uint64_t>> digests(tables.size());
   for (const std::string& text : known) learn(text, tables, digests);
   for (ModelTable& table : tables) count_keys(table);

@@ -16,7 +16,7 @@ struct ModelTable {
   const ParameterSharding* sharding = nullptr;
   TableEntry stored;     // as this model would store it
   int64_t id_bound = 0;  // ids of its rows are below
-  // Of rows that come on demand: what each shard has now, and what this rank's have besides.
+  // Of rows that come on demand, or that have changed: how many each shard has now, and what this rank's have besides.
   std::vector<int64_t> rows_in_use;
   std::vector<std::string> table_extras;
 
@@ -27,8 +27,10 @@ struct ModelTable {
 
 // Of all collections. What only the ranks that hold the tables know is asked of them: optimizer states, and of rows on
 // demand how many there are now. kFailedPrecondition: shards of the same rows and other columns have different ones.
-// Collective.
-std::vector<ModelTable> model_tables(DistributedModelParallel& model);
+// kChanged: of tables whose ranks have rows of their own, and know which of them have changed since mark_changes(),
+// those alone. Collective.
+enum class Rows { kAll, kChanged };
+std::vector<ModelTable> model_tables(DistributedModelParallel& model, Rows rows = Rows::kAll);
 
 // Widths of the columns between all boundaries of a table's shards: one width where columns are not cut.
 std::vector<int64_t> column_cuts(const ParameterSharding& sharding, int64_t dim);

@@ -35,6 +35,10 @@ void for_each_lookup(ShardedCollection& c, const F& f) {
   for (const auto& lookup : c.replicas().groups().lookups()) f(*lookup);
 }
 
+bool changes_by_rows_in(const Lookup& lookup) {
+  return lookup.knows_changes() && !lookup.rows_on_demand() && !lookup.updates_tables();
+}
+
 // Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
 // float32. A slot's rows begin at element `first`.
 void round_output(const ShardedCollection& c, const Slot& slot, const Tensor& output, int64_t first, int64_t count,
@@ -163,8 +167,14 @@ RowFigures ShardedEmbeddings::row_figures(const HeldShard& shard) const {
   return f.lookup.row_figures(f.shard->index);
 }
 
-void ShardedEmbeddings::mark_changes() {
-  for_each_lookup(*impl_, [](Lookup& lookup) { lookup.mark_changes(); });
+void ShardedEmbeddings::mark_changes(Mark which) {
+  for_each_lookup(*impl_, [&](Lookup& lookup) {
+    if (which == Mark::kAll || changes_by_rows_in(lookup)) lookup.mark_changes();
+  });
+}
+
+bool ShardedEmbeddings::changes_by_rows(const HeldShard& shard) const {
+  return changes_by_rows_in(find(*impl_, shard).lookup);
 }
 
 Lookup::RowChanges ShardedEmbeddings::changes(const HeldShard& shard) const {
@@ -173,9 +183,9 @@ Lookup::RowChanges ShardedEmbeddings::changes(const HeldShard& shard) const {
 }
 
 int64_t ShardedEmbeddings::export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,
-                                          float* weights) const {
+                                          float* weights, std::span<float* const> states, void* extra) const {
   const Found f = find(*impl_, shard);
-  const int64_t count = f.lookup.export_changed(f.shard->index, cursor, ids, weights);
+  const int64_t count = f.lookup.export_changed(f.shard->index, cursor, ids, weights, states, extra);
   impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
   return count;
 }

@@ -51,6 +51,11 @@ void FloatTensors::add_file(checkpoint::InputFile file) {
 void FloatTensors::open_checkpoint(const std::string& directory) {
   const std::string manifest = cat(directory, '/', checkpoint::kManifestFile);
   manifest_ = checkpoint::Manifest::from_json(checkpoint::read_text(manifest), manifest);
+  if (manifest_->base) {
+    fail(Code::kInvalidArgument, directory, " holds only the rows that changed since ", manifest_->base->name,
+         ", and a model needs all: take ", manifest_->base->name,
+         " beside it, or go on with tessera train --load, which saves all rows at its end");
+  }
   for (const checkpoint::Manifest::File& listed : manifest_->files_of(checkpoint::kModel, manifest)) {
     checkpoint::InputFile file = checkpoint::open_listed(directory, listed);
     if (file.crc32(0, file.size()) != listed.crc) checkpoint::fail_wrong_sum(directory, listed);

@@ -105,18 +105,23 @@ void Lookup::write_rows(int table, int64_t first, int64_t count, const float* we
 
 bool Lookup::rows_on_demand() const { return impl_->rows_on_demand(); }
 
+// One call of a function that hands out rows by a cursor.
+int64_t Lookup::export_by(const RowExport& function, const Room& room) const {
+  Tensor into = Tensor::borrow(room.ids.data(), {std::ssize(room.ids)}, DType::kInt64);
+  const std::vector<const float*> states(room.states.begin(), room.states.end());
+  RawRows rows(into, impl_->table(room.table), impl_->states, std::ssize(room.ids), room.weights, states, 0);
+  if (room.extra != nullptr) rows.take_extra(room.extra, extra_bytes(room.table), 0);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, function.name);
+  impl_->check(function.call(impl_->instance, static_cast<uint32_t>(room.table), &room.cursor, &rows.raw, error.out()),
+               error);
+  return impl_->count_of(rows.raw, std::ssize(room.ids), function.name);
+}
+
 int64_t Lookup::export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                             std::span<float* const> states, void* extra) const {
   impl_->need(impl_->api->export_rows, "hand out rows");
-  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
-  const std::vector<const float*> values(states.begin(), states.end());
-  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), weights, values, 0);
-  if (extra != nullptr) rows.take_extra(extra, extra_bytes(table), 0);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "export_rows");
-  impl_->check(impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
-               error);
-  return impl_->count_of(rows.raw, std::ssize(ids), "export_rows");
+  return export_by({impl_->api->export_rows, "export_rows"}, {table, cursor, ids, weights, states, extra});
 }
 
 void Lookup::import_rows(int table, std::span<const int64_t> ids, const float* weights,
@@ -215,6 +220,10 @@ const tsr_kernel_changes& changes_of(const Part& kernel, const std::string& tabl
 
 }  // namespace
 
+bool Lookup::knows_changes() const {
+  return impl_->kernel->extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES) != nullptr;
+}
+
 void Lookup::mark_changes() {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name);
   AbiError error;
@@ -232,27 +241,16 @@ Lookup::RowChanges Lookup::changes(int table) const {
   return out;
 }
 
-int64_t Lookup::export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights) const {
+int64_t Lookup::export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                               std::span<float* const> states, void* extra) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
-  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
-  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), weights, {}, 0);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "changes.export_changed");
-  impl_->check(draft.export_changed(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
-               error);
-  return impl_->count_of(rows.raw, std::ssize(ids), "export_changed");
+  return export_by({draft.export_changed, "changes.export_changed"}, {table, cursor, ids, weights, states, extra});
 }
 
 int64_t Lookup::export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
-  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
-  const float no_weights = 0;
-  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), &no_weights, {}, 0);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "changes.export_removed");
-  impl_->check(draft.export_removed(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
-               error);
-  return impl_->count_of(rows.raw, std::ssize(ids), "export_removed");
+  float no_weights = 0;
+  return export_by({draft.export_removed, "changes.export_removed"}, {table, cursor, ids, &no_weights, {}, nullptr});
 }
 
 int64_t Lookup::extra_bytes(int table) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "distributed/stopwatch.h"
+#include "tessera/abi/draft/changes.h"
 
 namespace tessera {
 
@@ -12,7 +13,14 @@ JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& tra
     : writer_(options.save, trainer.parallel(), trainer.dense_optimizer(), options.keep),
       group_(trainer.group()),
       schedule_({options.save_every, 60 * options.save_every_minutes, first_step}),
-      watch_(std::move(watch)) {
+      watch_(std::move(watch)),
+      full_every_(options.save_full_every) {
+  if (full_every_ > 1 && !writer_.follow_changes()) {
+    fail(Code::kInvalidArgument,
+         "no table's kernel can say which of its rows change, so that every checkpoint would hold all rows: leave out "
+         "--save-full-every, or cut tables by rows, with a kernel that does (tessera plugins shows ",
+         TSR_KERNEL_CHANGES, ')');
+  }
   const bool by_time = options.save_every_minutes > 0;
   const bool in_between = by_time || options.save_every > 0;
   const int64_t planned = std::max<int64_t>(0, steps - first_step);
@@ -26,11 +34,16 @@ void JobCheckpoints::tell(const TrainSave& save) {
   if (watch_) watch_(save);
 }
 
+CheckpointRows JobCheckpoints::rows_now() {
+  return begun_++ % full_every_ == 0 ? CheckpointRows::kAll : CheckpointRows::kChanged;
+}
+
 void JobCheckpoints::look_at_last(bool wait) {
   if (!writing_ || (!wait && writer_.busy())) return;
   TrainSave save = *std::exchange(writing_, std::nullopt);
   try {
     writer_.finish();
+    saved_changes_ += writer_.rows() == CheckpointRows::kChanged ? 1 : 0;
   } catch (const Error& e) {
     if (!of_the_disk(e)) error_ = e;
     save.error = e.what();
@@ -63,9 +76,10 @@ void JobCheckpoints::save_if_due(int64_t step, const Progress& progress) {
   if (!schedule_.due(step, writing_.has_value(), group_)) return;
   if (error_) throw Error(*error_);
   tried_step_ = step;
-  if (beside_) return write(step, progress, [&](const std::string& text) { writer_.start(text); });
+  const CheckpointRows rows = rows_now();
+  if (beside_) return write(step, progress, [&](const std::string& text) { writer_.start(text, rows); });
   try {
-    write(step, progress, [&](const std::string& text) { writer_.save(text); });
+    write(step, progress, [&](const std::string& text) { writer_.save(text, rows); });
   } catch (const Error& e) {
     if (!of_the_disk(e)) throw;
     return tell({step, 0, e.what()});
@@ -80,7 +94,9 @@ void JobCheckpoints::at_end(int64_t step, bool stopped, const Progress& progress
   }
   look_at_last(true);
   if (error_) throw Error(*error_);
-  write(step, progress, [&](const std::string& text) { writer_.save(text); });
+  // Who ends a run by a signal waits for it; what a finished one leaves is whole in itself.
+  const CheckpointRows rows = stopped ? rows_now() : CheckpointRows::kAll;
+  write(step, progress, [&](const std::string& text) { writer_.save(text, rows); });
   look_at_last(true);
 }
 

@@ -35,9 +35,11 @@ class JobCheckpoints {
   double longest_pause_s() const { return longest_pause_s_; }
   int64_t saved() const { return saved_; }
   int64_t failed() const { return failed_; }
+  int64_t saved_changes() const { return saved_changes_; }  // of those saved, without rows that had not changed
 
  private:
   void save_if_due(int64_t step, const Progress& progress);
+  CheckpointRows rows_now();
   template <class Write>
   void write(int64_t step, const Progress& progress, const Write& how);
   void look_at_last(bool wait);  // on this rank
@@ -52,7 +54,8 @@ class JobCheckpoints {
   std::optional<TrainSave> writing_;  // beside training, on this rank
   std::optional<Error> error_;        // of one that was
   double longest_pause_s_ = 0;
-  int64_t saved_ = 0, failed_ = 0;
+  const int64_t full_every_;
+  int64_t begun_ = 0, saved_ = 0, failed_ = 0, saved_changes_ = 0;
 };
 
 }  // namespace tessera

@@ -167,11 +167,9 @@ std::string TrainReport::text(const MetricValues& metrics) {
   if (job_.ahead_) out["pipeline"] = pipeline();
   if (job_.group_->world_size() > 1) out["bytes_per_step"] = traffic();
   if (const JobCheckpoints* c = job_.checkpoints_.get()) {
-    out["checkpoints"] = {{"saved", c->saved()},
-                          {"failed", c->failed()},
-                          {"beside_training", c->beside()},
-                          {"copy_bytes", c->copy_bytes()},
-                          {"longest_pause_s", c->longest_pause_s()}};
+    out["checkpoints"] = {{"saved", c->saved()},           {"saved_changes", c->saved_changes()},
+                          {"failed", c->failed()},         {"beside_training", c->beside()},
+                          {"copy_bytes", c->copy_bytes()}, {"longest_pause_s", c->longest_pause_s()}};
   }
   if (const JobPublisher* p = job_.publisher_.get()) {
     out["publications"] = {{"published", p->published()},

@@ -230,6 +230,7 @@ void Tier::changed(std::span<const uint32_t> pinned) {
     s.changed = true;
     log_.drop(s.place);
     s.place = RowLog::kNowhere;
+    if (marks_) marks_.add(s.row);
   }
 }
 
@@ -339,16 +340,20 @@ void Tier::read_stored(std::span<Stored> rows, bool runs) {
   }
 }
 
-void Tier::read(int64_t first, int64_t count, float* records) {
+void Tier::read(std::span<const int64_t> rows, float* records) {
   const Lock file(read_mutex_);
   const Lock lock(mutex_);
   const int64_t floats = options_.record.floats();
   stored_.clear();
   new_rows_.clear();
-  for (int64_t row = first; row < first + count; ++row) {
-    float* const record = records + (row - first) * floats;
-    const uint32_t w = at(row);
-    if (where(w) == kStarts) new_rows_.push_back(row);
+  std::vector<size_t> new_at;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    float* const record = records + static_cast<int64_t>(i) * floats;
+    const uint32_t w = at(rows[i]);
+    if (where(w) == kStarts) {
+      new_rows_.push_back(rows[i]);
+      new_at.push_back(i);
+    }
     if (where(w) == kStored) stored_.push_back({number(w), record});
     if (where(w) == kOnTheWay) std::copy_n(on_the_way_.record(number(w)), floats, record);
     if (where(w) != kCached) continue;
@@ -359,12 +364,13 @@ void Tier::read(int64_t first, int64_t count, float* records) {
   fill_starts(new_rows_, new_records_);
   for (size_t i = 0; i < new_rows_.size(); ++i)
     std::copy_n(new_records_.data() + static_cast<int64_t>(i) * floats, floats,
-                records + (new_rows_[i] - first) * floats);
+                records + static_cast<int64_t>(new_at[i]) * floats);
 }
 
 void Tier::write(std::span<const int64_t> rows, const float* records) {
   Lock lock(mutex_);
   const int64_t floats = options_.record.floats();
+  if (marks_) marks_.add(rows.data(), std::ssize(rows));
   for (size_t i = 0; i < rows.size(); ++i) {
     const float* const record = records + static_cast<int64_t>(i) * floats;
     const uint32_t w = at(rows[i]);
@@ -406,7 +412,7 @@ tsr_kernel_stats Tier::stats(size_t t) const {
   const tsr_kernel_stats inner = inner_.stats();
   out.weight_bytes = inner.weight_bytes;
   out.state_bytes = inner.state_bytes;
-  out.other_bytes = inner.other_bytes + on_the_way_.bytes() + log_.bytes() + uses_.size() +
+  out.other_bytes = inner.other_bytes + on_the_way_.bytes() + log_.bytes() + uses_.size() + marks_.bytes() +
                     at_.size() * sizeof(uint32_t) + slots_.size() * (sizeof(Slot) + sizeof(uint32_t));
   out.read_seconds = read_seconds_;
   out.wait_seconds = wait_seconds_;

@@ -7,6 +7,7 @@
 // write_back(), in a thread of its own, takes those to the file.
 #pragma once
 
+#include <tessera/sdk/draft/row_marks.h>
 #include <tessera/sdk/inner_kernel.h>
 
 #include <chrono>
@@ -59,9 +60,12 @@ class Tier {
   void write_back();
   bool waits() const;
 
-  // Records of rows [first, first + count), and of any rows.
-  void read(int64_t first, int64_t count, float* records);
+  // Records of different rows, which ascend for read().
+  void read(std::span<const int64_t> rows, float* records);
   void write(std::span<const int64_t> rows, const float* records);
+  // Rows that changed() or write() have had since start_marks().
+  void start_marks() { marks_.start(static_cast<int64_t>(at_.size())); }
+  const sdk::RowMarks& marks() const { return marks_; }
 
   tsr_kernel_stats stats(size_t table) const;
 
@@ -121,7 +125,8 @@ class Tier {
   mutable std::mutex write_mutex_, read_mutex_, mutex_;
   RowLog log_;
   RowFile file_;
-  std::vector<uint32_t> at_;   // a word for each row
+  std::vector<uint32_t> at_;  // a word for each row
+  sdk::RowMarks marks_;
   std::vector<uint8_t> uses_;  // of each row, in cache or not: counted, and halved now and then
   int64_t aged_ = 0;           // the row whose uses are halved next
   std::vector<Slot> slots_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace flagships {
 namespace {
@@ -264,24 +265,63 @@ void TieredTables::check(const Table& table, const tsr_rows& rows) const {
          " optimizer states, not ", rows.num_states);
 }
 
+// The records of rows [first, first + count).
+void TieredTables::read(const Table& table, int64_t first, int64_t count) {
+  read_.resize(static_cast<size_t>(count));
+  std::iota(read_.begin(), read_.end(), table.in_tier().first + first);
+  records_.resize(static_cast<size_t>(count * table.record().floats()));
+  table.tier->read(read_, records_.data());
+}
+
 void TieredTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
   const Table& table = tables_.at(t);
-  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
+  const int64_t all = table.in_tier().rows;
   check(table, rows);
   const auto first = static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(all)));
-  rows.count = std::min({sdk::numel(*rows.ids), all - first, kRowsAtOnce});
-  const int64_t floats = table.record().floats();
-  records_.resize(static_cast<size_t>(rows.count * floats));
-  table.tier->read(start + first, rows.count, records_.data());
+  read(table, first, std::min({sdk::numel(*rows.ids), all - first, kRowsAtOnce}));
+  hand_out(table, rows);
+  cursor += static_cast<uint64_t>(rows.count);
+}
+
+void TieredTables::mark() {
+  for (const auto& tier : tiers_) tier->start_marks();
+}
+
+sdk::RowChanges TieredTables::changes(uint32_t t) {
+  const TierTable& own = tables_.at(t).in_tier();
+  const sdk::RowMarks& marks = tables_[t].tier->marks();
+  sdk::RowChanges out;
+  for (int64_t row = marks.next(own.first); row >= 0 && row < own.first + own.rows; row = marks.next(row + 1))
+    ++out.changed;
+  return out;
+}
+
+void TieredTables::export_changed(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
+  const Table& table = tables_.at(t);
+  const TierTable& own = table.in_tier();
+  const sdk::RowMarks& marks = table.tier->marks();
+  check(table, rows);
+  const int64_t most = std::min(sdk::numel(*rows.ids), kRowsAtOnce), end = own.first + own.rows;
+  int64_t next = own.first + static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(own.rows)));
+  read_.clear();
+  while (std::ssize(read_) < most && (next = marks.next(next)) >= 0 && next < end) read_.push_back(next++);
+  records_.resize(read_.size() * static_cast<size_t>(table.record().floats()));
+  table.tier->read(read_, records_.data());
+  hand_out(table, rows);
+  cursor = static_cast<uint64_t>(next < 0 ? own.rows : next - own.first);
+}
+
+// The rows that were read.
+void TieredTables::hand_out(const Table& table, tsr_rows& rows) {
+  rows.count = std::ssize(read_);
   for (int64_t i = 0; i < rows.count; ++i) {
-    const float* record = records_.data() + i * floats;
-    data_as<int64_t>(*rows.ids)[i] = first + i;
+    const float* record = records_.data() + i * table.record().floats();
+    data_as<int64_t>(*rows.ids)[i] = read_[static_cast<size_t>(i)] - table.in_tier().first;
     std::copy_n(record, table.record().dim(), data_as<float>(*rows.weights) + i * table.record().dim());
     record += table.record().dim();
     for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
       std::copy_n(record, table.record().width(k), data_as<float>(*rows.states[k]) + i * table.record().width(k));
   }
-  cursor += static_cast<uint64_t>(rows.count);
 }
 
 void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
@@ -300,7 +340,8 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
     for (int64_t i = 0; i < count; ++i) {
       float* record = records_.data() + i * floats;
       const int64_t from = first + i;
-      if (rows.num_states < table.record().states()) table.tier->read(start + ids[from], 1, record);  // its states stay
+      const int64_t row = start + ids[from];
+      if (rows.num_states < table.record().states()) table.tier->read({&row, 1}, record);  // its states stay
       std::copy_n(data_as<float>(*rows.weights) + from * dim, dim, record);
       record += dim;
       for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
@@ -314,11 +355,10 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
 
 void TieredTables::save(uint32_t t, const tsr_stream_io& io) {
   const Table& table = tables_.at(t);
-  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
+  const int64_t all = table.in_tier().rows;
   for (int64_t first = 0; first < all; first += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, all - first);
-    records_.resize(static_cast<size_t>(count * table.record().floats()));
-    table.tier->read(start + first, count, records_.data());
+    read(table, first, count);
     sdk::Call call;
     call.check(io.write(io.self, records_.data(), static_cast<uint64_t>(count) * table.record().bytes(), call.err()));
   }
@@ -353,7 +393,7 @@ Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
 
 const void* Tiered::extension(std::string_view id) const {
   static constexpr tsr_prefetch kPrefetch{sizeof(tsr_prefetch), 0, &flagships::prefetch};
-  return id == TSR_PREFETCH ? &kPrefetch : nullptr;
+  return id == TSR_PREFETCH ? &kPrefetch : sdk::changes_extension<Instance>(id);
 }
 
 void Tiered::supports(const tsr_kernel_config& config) const {

@@ -2,6 +2,8 @@
 // slots of its cache.
 #pragma once
 
+#include <tessera/sdk/draft/changes.h>
+
 #include <memory>
 
 #include "tier.h"
@@ -21,7 +23,7 @@ struct TierOptions {
   int64_t slots(int64_t rows, const RecordShape& record) const;
 };
 
-class TieredTables : public sdk::KernelInstance {
+class TieredTables : public sdk::KernelInstance, public sdk::Changes {
  public:
   TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options);
 
@@ -34,6 +36,9 @@ class TieredTables : public sdk::KernelInstance {
   void import_rows(uint32_t table, const tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }
   void prefetch(const tsr_lookup& lookup);
+  void mark() override;
+  sdk::RowChanges changes(uint32_t table) override;
+  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
 
  private:
   struct Table {
@@ -63,6 +68,8 @@ class TieredTables : public sdk::KernelInstance {
   void pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, const tsr_lookup_feature& feature);
   void end(Context& context) noexcept;
   void check(const Table& table, const tsr_rows& rows) const;
+  void hand_out(const Table& table, tsr_rows& rows);
+  void read(const Table& table, int64_t first, int64_t count);
 
   std::vector<std::unique_ptr<Tier>> tiers_;
   std::vector<Table> tables_;
@@ -72,6 +79,7 @@ class TieredTables : public sdk::KernelInstance {
   std::vector<int64_t> asked_, inner_ids_, early_;
   DLTensor inner_ids_view_{};
   Kept passing_;
+  std::vector<int64_t> read_;  // rows of a tier, and their records
   std::vector<float> records_;
 };
 

@@ -264,18 +264,49 @@ class Pair {
       plain_.import_rows(t, rows);
     });
   }
+  void mark() {
+    cached().marked_now();
+    for (uint32_t t = 0; t < kTables; ++t) marked_[t] = exported(plain_, t, 1000);
+  }
+  // Rows that are others than at the mark are named, with their states; most others are not.
+  void compare_changes(int step) {
+    for (uint32_t t = 0; t < kTables; ++t) {
+      const auto now = exported(plain_, t, 1000);
+      const auto changed =
+          exported_by([&](uint64_t& cursor, tsr_rows& rows) { cached().export_changed(t, cursor, rows); }, 31);
+      expect(cached().changes(t).changed == std::ssize(changed[0]), "step ", step, ": table ", t, " counts others");
+      size_t at = 0;
+      for (size_t row = 0; row < now[0].size(); ++row) {
+        const auto weights = [&](const auto& of, size_t i) {
+          return std::vector(of[1].begin() + i * kDim, of[1].begin() + (i + 1) * kDim);
+        };
+        const bool named = at < changed[0].size() && changed[0][at] == now[0][row];
+        const bool same = weights(now, row) == weights(marked_[t], row) && now[2][row] == marked_[t][2][row];
+        expect(named || same, "step ", step, ": row ", row, " of table ", t, " changed, and is not named");
+        if (!named) continue;
+        expect(weights(changed, at) == weights(now, row) && changed[2][at] == now[2][row], "step ", step, ": row ", row,
+               " of table ", t, " is another");
+        ++at;
+      }
+      expect(at == changed[0].size(), "step ", step, ": table ", t, " names what it has not");
+    }
+  }
   void compare(int step) {
     for (uint32_t t = 0; t < kTables; ++t)
       expect(exported(*cached_, t, 97) == exported(plain_, t, 1000), "step ", step, ": table ", t, " differs");
   }
   static std::array<std::vector<float>, 3> exported(KernelInstance& from, uint32_t t, size_t at_once) {
+    return exported_by([&](uint64_t& cursor, tsr_rows& rows) { from.export_rows(t, cursor, rows); }, at_once);
+  }
+  template <class Export>
+  static std::array<std::vector<float>, 3> exported_by(const Export& call, size_t at_once) {
     std::vector<float> all_ids, all_weights, all_states;
     for (uint64_t cursor = 0;;) {
       std::vector<int64_t> ids(at_once);
       std::vector<float> weights(at_once * kDim), states(at_once);
       int64_t count = 0;
       move(ids, weights, states, [&](tsr_rows& rows) {
-        from.export_rows(t, cursor, rows);
+        call(cursor, rows);
         count = rows.count;
       });
       all_ids.insert(all_ids.end(), ids.begin(), ids.begin() + count);
@@ -309,6 +340,7 @@ class Pair {
   Bed bed_;
   std::unique_ptr<KernelInstance> cached_;
   PlainRows plain_;
+  std::array<std::array<std::vector<float>, 3>, kTables> marked_;  // all rows at the mark
 };
 
 void check_against_memory(const std::string& options, bool prefetching, int steps) {
@@ -331,9 +363,11 @@ void check_against_memory(const std::string& options, bool prefetching, int step
     if (random() % 6 == 0) pair.evaluate(random, random() % 60);
     if (ahead.joinable()) ahead.join();
     if (live.empty() && random() % 20 == 0) pair.import(random);
+    if (step == steps - 40) pair.mark();
   }
   for (const Pair::Live& l : live) pair.end(l);
   pair.compare(steps);
+  pair.compare_changes(steps);
   const tsr_kernel_stats s = pair.cached().stats(0);
   expect(s.evictions > 0 && s.storage_writes > 0 && s.storage_reads > 0, options, ": nothing was evicted or read");
   expect(s.lookups > s.hits && s.hits > 0, options, ": ", s.hits, " hits of ", s.lookups);

@@ -1,4 +1,6 @@
-// Which rows of a table have changed since a mark: a bit for each, once there is a mark.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// tessera/sdk/draft/row_marks.h - which rows of a table have changed since a mark: a bit for each, once there is a
+// mark. For kernels that know it (sdk/draft/changes.h).
 #pragma once
 
 #include <algorithm>
@@ -7,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera_cpu {
+namespace tessera::sdk {
 
 class RowMarks {
  public:
@@ -15,6 +17,7 @@ class RowMarks {
   void start(int64_t rows) { words_.assign(static_cast<size_t>(rows / 64 + 1), 0); }
   uint64_t bytes() const { return words_.size() * sizeof(uint64_t); }
 
+  void add(int64_t row) { add(&row, 1); }
   // By any number of threads at once. Most rows of a batch were marked by the ones before: those cost a read.
   template <class Id>
   void add(const Id* rows, int64_t count) {
@@ -25,7 +28,7 @@ class RowMarks {
     }
   }
   void add_all(int64_t rows) {
-    for (int64_t row = 0; row < rows; ++row) add(&row, 1);
+    for (int64_t row = 0; row < rows; ++row) add(row);
   }
 
   int64_t count() const {
@@ -49,4 +52,4 @@ class RowMarks {
   std::vector<uint64_t> words_;
 };
 
-}  // namespace tessera_cpu
+}  // namespace tessera::sdk
