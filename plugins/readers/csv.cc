@@ -67,13 +67,15 @@ class RecordReader {
       fail(TSR_INVALID_ARGUMENT, file_.path(), ", row ", rows_before + 1, " is longer than ", kLongestRecord,
            " bytes: a quote may not be closed");
     }
+    if (!damage_.empty()) fail(TSR_DATA_LOSS, file_.path(), " ", damage_, " behind row ", rows_before);
     if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
     try {
       const size_t got = file_.read(buffer_.data() + end_, buffer_.size() - end_);
       at_end_ = got < buffer_.size() - end_;
       end_ += got;
-    } catch (const Damaged& e) {
-      fail(TSR_DATA_LOSS, file_.path(), " ", e.what(), " behind row ", rows_before);
+    } catch (const Damaged& e) {  // there may be rows before the damage
+      end_ += e.read();
+      damage_ = e.what();
     }
     ends_.start_buffer();
   }
@@ -84,6 +86,7 @@ class RecordReader {
   size_t begin_ = 0, end_ = 0;
   int64_t base_ = 0;  // in the text, of the buffer
   bool at_end_ = false;
+  std::string damage_;  // behind the buffer
 };
 
 class Csv : public tessera::sdk::Reader {

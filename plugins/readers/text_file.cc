@@ -23,7 +23,8 @@ using tessera::sdk::fail;
 class TextFile::Decoder {
  public:
   virtual ~Decoder() = default;
-  virtual size_t read(int file, char* to, size_t n) = 0;
+  // Adds to `done` what it has put there, which it has done when it throws, too.
+  virtual void read(int file, char* to, size_t n, size_t& done) = 0;
 };
 
 namespace {
@@ -53,9 +54,8 @@ class Gzip : public TextFile::Decoder {
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
 
-  size_t read(int file, char* to, size_t n) override {
+  void read(int file, char* to, size_t n, size_t& done) override {
     constexpr size_t kMost = size_t{1} << 30;  // uInt counts in zlib
-    size_t done = 0;
     while (done < n && !at_end_) {
       if (stream_.avail_in == 0 && !fill(file)) break;
       const size_t room = std::min(n - done, kMost);
@@ -68,7 +68,6 @@ class Gzip : public TextFile::Decoder {
       if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
         throw Damaged(std::string("is damaged (") + (stream_.msg != nullptr ? stream_.msg : "no gzip") + ")");
     }
-    return done;
   }
 
  private:
@@ -103,23 +102,22 @@ class Zstd : public TextFile::Decoder {
   Zstd(const Zstd&) = delete;
   Zstd& operator=(const Zstd&) = delete;
 
-  size_t read(int file, char* to, size_t n) override {
+  void read(int file, char* to, size_t n, size_t& done) override {
     ZSTD_outBuffer out{to, n, 0};
-    while (out.pos < n) {
+    for (; out.pos < n; done = out.pos) {
       if (in_.pos == in_.size) {
         in_ = {input_.data(), read_all(file, input_.data(), input_.size()), 0};
         if (in_.size == 0) {
           const size_t before = out.pos;
           if (wanted_ != 0) wanted_ = ZSTD_decompressStream(stream_, &out, &in_);  // what it still holds
           if (wanted_ != 0 && out.pos == before) throw Damaged("is cut off");
-          if (out.pos == before) break;
+          if (out.pos == before) return;
           continue;
         }
       }
       wanted_ = ZSTD_decompressStream(stream_, &out, &in_);
       if (ZSTD_isError(wanted_) != 0) throw Damaged(std::string("is damaged (") + ZSTD_getErrorName(wanted_) + ")");
     }
-    return out.pos;
   }
 
  private:
@@ -168,7 +166,12 @@ TextFile::TextFile(const std::string& path) : path_(path), file_(::open(path.c_s
 TextFile::~TextFile() { ::close(file_); }
 
 size_t TextFile::read(char* to, size_t n) {
-  const size_t got = decoder_ ? decoder_->read(file_, to, n) : read_all(file_, to, n);
+  size_t got = 0;
+  try {
+    decoder_ ? decoder_->read(file_, to, n, got) : void(got = read_all(file_, to, n));
+  } catch (const Damaged& e) {
+    throw Damaged(e.what(), got);
+  }
   offset_ += static_cast<int64_t>(got);
   return got;
 }

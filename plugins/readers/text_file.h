@@ -11,7 +11,12 @@ namespace tessera_readers {
 
 // Why a file cannot be read to its end: "is cut off", "is damaged (incorrect data check)".
 class Damaged : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+ public:
+  explicit Damaged(const std::string& what, size_t read = 0) : std::runtime_error(what), read_(read) {}
+  size_t read() const { return read_; }  // bytes that read() has put there all the same
+
+ private:
+  size_t read_;
 };
 
 class TextFile {

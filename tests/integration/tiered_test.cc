@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -172,6 +173,24 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
       trained("2", cached(with({"--save", save, "--save-every", "5", "--save-full-every", "1000000", "--resume"})));
   expect_same_test(resumed, whole);
   EXPECT_FALSE(json::parse(run_tessera({"model", "inspect", "--json", save}).output).contains("base"));
+}
+
+// What is published of tables on disk is what is published of those in memory.
+TEST_F(TieredJobs, PublishTheRowsThatHaveChanged) {
+  const auto published = [&](const std::string& name, std::vector<std::string> more) {
+    const std::string to = folder_.file(name);
+    more.insert(more.end(), {"--publish", to, "--every", "10steps"});
+    trained("2", more);
+    std::map<std::string, std::string> out;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(to)) {
+      const std::string kind = file.path().extension();
+      if (kind == ".safetensors" || kind == ".rows") out[file.path().lexically_relative(to)] = contents(file.path());
+    }
+    return out;
+  };
+  const auto here = published("here", in_memory());
+  EXPECT_EQ(here.size(), 4 + 7) << "a base of three tables and a dense part, and deltas";
+  EXPECT_TRUE(here == published("there", cached()));
 }
 
 // What cannot be: one sentence, before any step.
