@@ -209,7 +209,11 @@ class PairEngine {  // as PairwiseGroup takes it
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
-  Blame who_is_late(const Op& op) const;
+  struct Late {
+    Blame blame;
+    uint64_t in;  // sequence number of the operation in which it is owed
+  };
+  Late who_is_late(const Op& op) const;
   struct Debt {   // the less, the worse
     uint64_t in;  // the operation's sequence number
     enum What { kAll, kData, kRest } what;
@@ -217,7 +221,7 @@ class PairEngine {  // as PairwiseGroup takes it
   };
   std::optional<Debt> debt_of(const Peer& peer, const Op& op) const;
   bool is_held_up(const Peer& peer, const Op& op, const Debt& debt) const;
-  void probe(const Op& op, const Blame& waits_for) noexcept;
+  void probe(const Late& waits_for) noexcept;
   std::vector<int32_t> unacknowledging() const;
   bool poison(tsr_code code, const Blame& blame) noexcept;
   void tell_all(Notice::Kind kind, tsr_code code, const Blame& blame, uint64_t sequence) noexcept;

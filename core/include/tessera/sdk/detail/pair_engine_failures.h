@@ -92,7 +92,7 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
 
 template <IsPairLink Link>
 void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
-  probe(op, {});
+  probe({{}, op.header.sequence});
   const Clock::time_point now = Clock::now();
   const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
   while (!unacknowledging().empty() && Clock::now() < answers_by) {
@@ -105,8 +105,8 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
 }
 
 template <IsPairLink Link>
-void PairEngine<Link>::probe(const Op& op, const Blame& waits_for) noexcept {
-  tell_all(Notice::kProbe, TSR_OK, waits_for, op.header.sequence);
+void PairEngine<Link>::probe(const Late& waits_for) noexcept {
+  tell_all(Notice::kProbe, TSR_OK, waits_for.blame, waits_for.in);
 }
 
 // Ranks whose machine has not acknowledged the probe. A process that is stopped or busy has a machine that does.
@@ -127,7 +127,7 @@ void PairEngine<Link>::late(const Op& op) {
     fail_with(TSR_DEADLINE_EXCEEDED, says::out_of_reach(away, says::not_within(op)));
   }
   for (Peer& peer : peers_) hear(peer, op, 0);
-  fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op));
+  fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op).blame);
 }
 
 // Whether it owes that because it waits for another one, in an earlier operation; or in this one, for what it needs.
@@ -155,21 +155,21 @@ std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const P
 
 // Those whose debt is the oldest and largest, less those who are held up, unless all are: then it is what these say.
 template <IsPairLink Link>
-Blame PairEngine<Link>::who_is_late(const Op& op) const {
-  const Peer* held_up = nullptr;
+typename PairEngine<Link>::Late PairEngine<Link>::who_is_late(const Op& op) const {
+  std::optional<Late> held_up;
   std::map<Debt, std::vector<int32_t>> ranks;
   for (const Peer& peer : peers_) {
     const std::optional<Debt> debt = debt_of(peer, op);
     if (!debt) continue;
     if (is_held_up(peer, op, *debt))
-      held_up = &peer;
+      held_up = Late{peer.waits_for, debt->in};
     else
       ranks[*debt].push_back(peer.name);
   }
-  if (ranks.empty()) return held_up ? held_up->waits_for : named(says::late({}, op));
-  std::vector<int32_t>& late = ranks.begin()->second;
+  if (ranks.empty()) return held_up ? *held_up : Late{named(says::late({}, op)), op.header.sequence};
+  auto& [debt, late] = *ranks.begin();
   std::sort(late.begin(), late.end());
-  return named(says::late(late, op));
+  return {named(says::late(late, op)), debt.in};
 }
 
 }  // namespace tessera::sdk

@@ -129,7 +129,7 @@ void PairEngine<Link>::exchange(Op& op) {
       late(op);
     }
     if (now >= probe_at) {
-      probe(op, who_is_late(op));
+      probe(who_is_late(op));
       probed = true;
       probe_at = Clock::time_point::max();
     }
@@ -155,7 +155,7 @@ void PairEngine<Link>::exchange(Op& op) {
       now = Clock::now();
     }
   }
-  if (probed) probe(op, {});  // nobody any more
+  if (probed) probe({{}, op.header.sequence});  // nobody any more
 }
 
 // --- moving bytes ----------------------------------------------------------------------------------------------------
