@@ -82,7 +82,9 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
     if (peer.left) {
       // Whoever left may have done so because of another, whose word is here, too.
       for (Peer& other : peers_) hear(other, op, 0);
-      fail_with(TSR_ABORTED, says::closed(peer.name, op.header));
+      // It may have done its part of the operation that is waited for, and another one has hit upon its absence.
+      const Op* const owed = peer.sending != nullptr ? peer.sending : peer.receiving;
+      fail_with(TSR_ABORTED, says::closed(peer.name, owed != nullptr ? owed->header : op.header));
     }
     pollfd polled{peer.link.notices().descriptor(), POLLIN, 0};
     poll(&polled, 1, 10);
