@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -37,6 +39,13 @@ std::string first_defect(const std::string& output) {
   return "no defect was found:\n" + output;
 }
 
+// Whether a line begins as expected, where '#' stands for any digit: of some ranks, whichever is looked at first.
+bool begins_like(std::string_view line, std::string_view expected) {
+  const auto alike = [](char a, char b) { return b == '#' ? a >= '0' && a <= '9' : a == b; };
+  return line.size() >= expected.size() &&
+         std::equal(expected.begin(), expected.end(), line.begin(), [&](char b, char a) { return alike(a, b); });
+}
+
 struct Animal {
   const char* plugin;
   const char* fault;
@@ -52,7 +61,7 @@ TEST_P(Zoo, IsFoundOut) {
   const Finished done = verify(animal.plugin, animal.fault, animal.options);
   EXPECT_EQ(done.status, 1) << done.output;
   const std::string line = first_defect(done.output);
-  EXPECT_THAT(line, testing::StartsWith(animal.line));
+  EXPECT_TRUE(begins_like(line, animal.line)) << line << "\nand not as expected:\n" << animal.line;
   EXPECT_THAT(line, testing::EndsWith("]")) << "it names no rule";
 }
 std::string name_of(const testing::TestParamInfo<Animal>& info) {
@@ -307,17 +316,17 @@ constexpr Animal kCollectives[] = {
     {"collectives", "forgets_its_failure", "FAILED collective.poison, zoo.through: after an operation failed with ",
      "--only collective.poison"},
     {"collectives", "swallows_errors",
-     "FAILED collective.killed, zoo.through: rank 0 finished an operation although rank 1 was killed",
+     "FAILED collective.killed, zoo.through: rank # finished an operation although rank 1 was killed",
      "--only collective.killed"},
     {"collectives", "blames_nobody",
-     "FAILED collective.killed, zoo.through: when rank 1 was killed, rank 0 gets an error with rank -1, though it "
+     "FAILED collective.killed, zoo.through: when rank 1 was killed, rank # gets an error with rank -1, though it "
      "says: ",
      "--only collective.killed"},
     {"collectives", "ignores_deadlines",
-     "FAILED collective.stopped, zoo.through: rank 0 was not told within 10 s that rank 1 was stopped",
+     "FAILED collective.stopped, zoo.through: rank # was not told within 10 s that rank 1 was stopped",
      "--only collective.stopped"},
     {"collectives", "ignores_abort",
-     "FAILED collective.abort, zoo.through: rank 0 finished an operation that was aborted", "--only collective.abort"},
+     "FAILED collective.abort, zoo.through: rank # finished an operation that was aborted", "--only collective.abort"},
 };
 INSTANTIATE_TEST_SUITE_P(Collectives, Zoo, testing::ValuesIn(kCollectives), name_of);
 
