@@ -39,8 +39,8 @@ struct Notice {
   uint32_t kind = kGoodbye;
   int32_t rank = 0;       // of the sender in the group
   int32_t code = TSR_OK;  // of an abort: what the receiver reports
-  uint64_t sequence =
-      0;  // of a goodbye: how many operations the sender has started; of a probe: where what it waits for is owed
+  // Of a goodbye: how many operations the sender has started; of a probe: in which what it waits for is owed.
+  uint64_t sequence = 0;
   int32_t at_fault = -1;  // of an abort, and of a probe: Blame::rank
   char text[484] = {};    // NUL-terminated, safe_text() to print it
 
