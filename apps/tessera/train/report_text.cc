@@ -112,7 +112,7 @@ void print_training(const json& report) {
   std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
-  const double steps = std::max(1.0, number(report["steps"]) - number(report["first_step"]));
+  const double steps = std::max(1.0, number(report["steps"]));  // of this run
   for (const auto& [name, table] : report["tables"].items()) {
     if (table.contains("storage_reads")) {
       const double read = number(table["read_us"]);
@@ -121,7 +121,7 @@ void print_training(const json& report) {
           "and %.0f %% of the reads' time was ahead of the lookups\n",
           name.c_str(), 100 * number(table["hits"]) / std::max(1.0, number(table["lookups"])),
           number(table["storage_reads"]) / steps, number(table["storage_writes"]) / steps,
-          read > 0 ? 100 * (1 - number(table["wait_us"]) / read) : 100.0);
+          read > 0 ? 100 * std::max(0.0, 1 - number(table["wait_us"]) / read) : 100.0);
       continue;
     }
     if (number(table["hits"]) >= number(table["lookups"])) continue;  // every row was there
