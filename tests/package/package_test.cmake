@@ -61,7 +61,7 @@ expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
 # Flagships are projects of their own.
-foreach(flagship ftrl codec trace hot_rows tensor_train dynamic tiered mch)
+foreach(flagship ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
   build(${SOURCE}/plugins/flagships/${flagship} ${flagship})
   run(ignored ctest --test-dir ${work}/${flagship}-build --output-on-failure --no-tests=error)
 endforeach()

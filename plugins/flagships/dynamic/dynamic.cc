@@ -5,8 +5,6 @@
 #include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 
-#include "hash.h"
-
 namespace flagships {
 
 namespace {
@@ -22,6 +20,13 @@ tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_
 }
 tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
   return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
+}
+
+TableShape shape_of(const tsr_kernel_table& table, const OptimizerRef& optimizer) {
+  Options options(table.options == nullptr ? "{}" : table.options);
+  TableShape out(table, optimizer, options);
+  options.finish();
+  return out;
 }
 
 }  // namespace
@@ -53,13 +58,13 @@ void Dynamic::supports(const tsr_kernel_config& config) const {
            " columns, but needs at least 0 rows and 1 column");
     if ((shard.poolings & 1u << TSR_POOLING_MAX) != 0)
       fail(TSR_UNIMPLEMENTED, "table \"", shard.name, "\" is pooled by MAX, which dynamic tables do not serve");
-    const TableShape shape(shard, optimizer);
+    shape_of(shard, optimizer);
   }
 }
 
 tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
   const OptimizerRef optimizer(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
-  const TableShape shape(table_of(config, 0), optimizer);
+  const TableShape shape = shape_of(table_of(config, 0), optimizer);
   const double row = static_cast<double>(work.dim) * sizeof(float);
   const double states = static_cast<double>(shape.row_bytes) - row;
   tsr_workload held = work;
@@ -97,7 +102,7 @@ DynamicTables::DynamicTables(const tsr_kernel_config& config)
       misses_(config.num_tables) {
   int64_t widest = 0;
   for (uint32_t t = 0; t < config.num_tables; ++t) {
-    tables_.emplace_back(TableShape(table_of(config, t), optimizer_), t, optimizer_, StartValues(config));
+    tables_.emplace_back(shape_of(table_of(config, t), optimizer_), t, optimizer_, StartValues(config));
     widest = std::max(widest, tables_.back().dim());
   }
   zeros_.resize(static_cast<size_t>(widest));
@@ -123,9 +128,3 @@ DynamicTables::Batch DynamicTables::read(const tsr_lookup& lookup) {
 }
 
 }  // namespace flagships
-
-TESSERA_PLUGIN("dynamic", "1.0.0",
-               tessera::sdk::component<flagships::Dynamic>(
-                   {.id = "dynamic", .version = "1.0.0", .about = "rows on demand, evicted where there is no room"}),
-               tessera::sdk::component<flagships::Hash>(
-                   {.id = "hash", .version = "1.0.0", .about = "whole buckets of ids on each rank"}));

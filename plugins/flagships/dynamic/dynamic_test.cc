@@ -5,16 +5,50 @@
 #include <bit>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
 #include <sstream>
+#include <thread>
 
+#ifdef TESTS_VIRTUAL_TABLES
+#include "../tiered/plain_rows.h"
+#include "../virtual_table/virtual_table.h"
+#else
 #include "dynamic.h"
+#endif
 
 namespace {
 
 using namespace flagships;
+
+#ifdef TESTS_VIRTUAL_TABLES  // with a cache that is mostly smaller than the table
+using Tested = VirtualTables;
+const char* const kComputeKernel = "ssd_virtual_table";
+constexpr bool kStartsAbsent = false;
+std::string options_of_test(const std::string& options) {
+  return "{\"cache_rows\":450" + std::string(options == "{}" ? "" : ",") + options.substr(1);
+}
+std::unique_ptr<KernelInstance> opened(const tsr_kernel_config& config) {
+  static const Plain plain;
+  static const tsr_component component = [] {
+    tsr_component out{};
+    out.id = "test.plain";
+    out.api = &Kernel::table<Plain>;
+    return out;
+  }();
+  const tsr_part inner{&component, const_cast<Plain*>(&plain)};
+  Options none("{}");
+  return VirtualTableKernel(Setup{Host(nullptr), none, &inner}).open(config);
+}
+#else
+using Tested = DynamicTables;
+const char* const kComputeKernel = "dynamic";
+constexpr bool kStartsAbsent = true;
+std::string options_of_test(const std::string& options) { return options; }
+std::unique_ptr<KernelInstance> opened(const tsr_kernel_config& config) { return Dynamic().open(config); }
+#endif
 
 int failures = 0;
 template <class... Parts>
@@ -61,15 +95,16 @@ struct Row {
 class Bed {
  public:
   Bed(int64_t rows, const std::string& options, double max_gradient = 0) {
+    const std::string own = options_of_test(options);
     optimizer_api_.struct_size = sizeof(optimizer_api_);
     optimizer_api_.state = state;
     optimizer_api_.update_row = update_row;
     component_.id = "counting_sgd";
     component_.api = &optimizer_api_;
     part_.component = &component_;
-    table_ = {sizeof(tsr_kernel_table), 0, "t", rows, kDim, options.c_str(), 0, 0};
+    table_ = {sizeof(tsr_kernel_table), 0, "t", rows, kDim, own.c_str(), 0, 0};
     config_.struct_size = sizeof(config_);
-    config_.compute_kernel = "dynamic";
+    config_.compute_kernel = kComputeKernel;
     config_.device = {kDLCPU, 0};
     config_.weight_dtype = config_.output_dtype = dtype_of<float>();
     config_.num_tables = 1;
@@ -78,39 +113,52 @@ class Bed {
     config_.optimizer = &part_;
     config_.max_gradient = max_gradient;
     config_.start_values = &start_;
-    tables_ = Dynamic().open(config_);
+    tables_ = opened(config_);
   }
 
-  // Bags of one id each; the sums. With `grad`, a backward that gives each id this gradient in all columns.
-  double time = 0;  // of the next step
-  std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
-    std::vector<int64_t> offsets(ids.size() + 1);
-    for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
-    std::vector<int64_t> n{std::ssize(ids)}, m{std::ssize(offsets)}, shape{std::ssize(ids), kDim};
-    const DLTensor id_view = tensor(ids.data(), dtype_of<int64_t>(), n),
-                   offset_view = tensor(offsets.data(), dtype_of<int64_t>(), m);
+  // Bags of one id each.
+  struct Query {
+    Query(const std::vector<int64_t>& asked, int64_t step, double time)
+        : ids(asked), offsets(asked.size() + 1), n{std::ssize(asked)}, m{std::ssize(offsets)} {
+      for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
+      id_view = tensor(ids.data(), dtype_of<int64_t>(), n);
+      offset_view = tensor(offsets.data(), dtype_of<int64_t>(), m);
+      feature.pooling = TSR_POOLING_SUM;
+      feature.bags = std::ssize(ids);
+      feature.output_stride = kDim;
+      lookup.struct_size = sizeof(lookup);
+      lookup.num_features = 1;
+      lookup.feature_stride = sizeof(feature);
+      lookup.features = &feature;
+      lookup.ids = &id_view;
+      lookup.offsets = &offset_view;
+      lookup.step = step;
+      lookup.time = time;
+    }
+    Query(const Query&) = delete;
+    Query& operator=(const Query&) = delete;
+    std::vector<int64_t> ids, offsets, n, m;
+    DLTensor id_view{}, offset_view{};
     tsr_lookup_feature feature{};
-    feature.pooling = TSR_POOLING_SUM;
-    feature.bags = std::ssize(ids);
-    feature.output_stride = kDim;
     tsr_lookup lookup{};
-    lookup.struct_size = sizeof(lookup);
-    lookup.flags = reads_only ? TSR_LOOKUP_READ_ONLY : 0;
-    lookup.num_features = 1;
-    lookup.feature_stride = sizeof(feature);
-    lookup.features = &feature;
-    lookup.ids = &id_view;
-    lookup.offsets = &offset_view;
-    lookup.step = step;
-    lookup.time = time;
+  };
+
+  // The sums. With `grad`, a backward that gives each id this gradient in all columns.
+  double time = 0;                // of the next step
+  std::function<void()> between;  // forward and backward
+  std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
+    Query query(ids, step, time);
+    query.lookup.flags = reads_only ? TSR_LOOKUP_READ_ONLY : 0;
+    std::vector<int64_t> shape{std::ssize(ids), kDim};
     std::vector<float> out(ids.size() * kDim), grads(out.size(), grad);
     const DLTensor output = tensor(out.data(), dtype_of<float>(), shape),
                    gradient = tensor(grads.data(), dtype_of<float>(), shape);
     tsr_context* context = nullptr;
-    tables_->forward(lookup, output, nullptr, reads_only ? nullptr : &context);
+    tables_->forward(query.lookup, output, nullptr, reads_only ? nullptr : &context);
     if (reads_only) return out;
+    if (const auto call = std::exchange(between, nullptr)) call();
     const tsr_update update{sizeof(tsr_update), 0, kRate, step};
-    const tsr_backward args{sizeof(tsr_backward), 0, &lookup, &gradient, nullptr, 1, &update};
+    const tsr_backward args{sizeof(tsr_backward), 0, &query.lookup, &gradient, nullptr, 1, &update};
     tables_->backward(context, args, nullptr);
     tables_->release(context);
     return out;
@@ -154,7 +202,7 @@ class Bed {
       tables_->import_rows(0, b.raw);
     }
   }
-  DynamicTables& tables() { return static_cast<DynamicTables&>(*tables_); }
+  Tested& tables() { return static_cast<Tested&>(*tables_); }
   tsr_kernel_stats stats() { return tables_->stats(0); }
 
  private:
@@ -346,10 +394,12 @@ void check_reads_only() {
 }
 
 void check_admission() {
-  Bed third(kAnyId, R"({"capacity":1000,"admit_after":3,"absent":"start"})");
+  Bed third(kAnyId,
+            std::string(R"({"capacity":1000,"admit_after":3)") + (kStartsAbsent ? R"(,"absent":"start"})" : "}"));
   for (int64_t step = 1; step <= 4; ++step) {
     const std::vector<float> out = third.step(step, {5, 6, 6});
-    expect(out[0] == start_of(5, 0) - (step == 4 ? kRate : 0), "id 5 gives ", out[0], " in step ", step);
+    const float starts = kStartsAbsent || step > 2 ? start_of(5, 0) : 0;
+    expect(out[0] == starts - (step == 4 ? kRate : 0), "id 5 gives ", out[0], " in step ", step);
   }
   // 6 came in with its fourth sighting, 5 with its third.
   const auto rows = third.rows();
@@ -358,14 +408,18 @@ void check_admission() {
   Bed zero(kAnyId, R"({"capacity":1000,"admit_after":2})");
   expect(zero.step(1, {5})[0] == 0, "an id without a row is not 0");
   Bed some(kAnyId, R"({"capacity":20000,"admit_probability":0.25})");
-  std::vector<int64_t> ids(4000);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) * 12345;
-  some.step(1, ids);
-  const uint64_t one = some.stats().rows_in_use;
+  const auto pass = [&](int64_t first) {  // 4000 ids
+    for (int64_t step = 0; step < 10; ++step) {
+      std::vector<int64_t> ids(400);
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = (400 * step + static_cast<int64_t>(i)) * 12345;
+      some.step(first + step, ids);
+    }
+    return some.stats().rows_in_use;
+  };
+  const uint64_t one = pass(1);
   expect(one > 900 && one < 1100, "of 4000 ids ", one, " were admitted, of probability 0.25");
-  some.step(2, ids);
-  const uint64_t two = some.stats().rows_in_use;
-  expect(two > 1620 && two < 1880, "of 4000 ids ", two, " were admitted in two steps");
+  const uint64_t two = pass(11);
+  expect(two > 1620 && two < 1880, "of 4000 ids ", two, " were admitted in two passes");
 }
 
 // A bucket that is full of this step's ids takes no more of them, and fails nothing.
@@ -541,6 +595,7 @@ void check_clamp() {
   expect(bed.rows().at(3).values[0] == start_of(3, 0) - kRate * 1, "each id's gradient is clamped to 0.5");
 }
 
+#ifndef TESTS_VIRTUAL_TABLES
 void check_sums() {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
@@ -560,6 +615,7 @@ void check_sums() {
   }
 }
 
+#endif
 // Rows that changed since a mark, with what they hold, and ids that gave theirs up: what there was, with these, is what
 // there is.
 void check_changes() {
@@ -595,6 +651,55 @@ void check_changes() {
   expect(removed > 20, "only ", removed, " rows were given up: too few to tell");
 }
 
+// A gradient of an id that has lost its row meanwhile goes nowhere.
+void check_evicted_between() {
+  Bed bed(kAnyId, R"({"capacity":3})");
+  bed.between = [&] { bed.step(2, {2, 3, 4}); };
+  bed.step(1, {1, 1});
+  const auto rows = bed.rows();
+  expect(rows.size() == 3 && !rows.contains(1), "id 1 goes while its gradient is on the way");
+  for (const auto& [id, row] : rows)
+    expect(row.values[0] == start_of(id, 0) - kRate && row.updates == 1.25f, "id ", id, " got what was for id 1");
+}
+
+#ifdef TESTS_VIRTUAL_TABLES
+void check_refusals_of_disk() {
+  for (const char* options : {R"({"capacity":9,"absent":"start"})", R"({"capacity":9,"directory":"/nowhere/at/all"})",
+                              R"({"capacity":9,"io":"tape"})", R"({"capacity":9,"cache_row":9})"}) {
+    try {
+      Bed bed(kAnyId, options);
+      expect(false, options, " is taken");
+    } catch (const Failure&) {
+    }
+  }
+}
+
+// A thread that asks for the rows of coming steps changes nothing, and saves lookups from waiting.
+void check_prefetch_beside() {
+  Bed bed(kAnyId, R"({"capacity":3000,"evict":"lfu"})");
+  Oracle oracle(3000, "lfu", 7, 0);
+  std::mt19937_64 random(12);
+  std::vector<std::vector<int64_t>> batches;
+  for (int i = 0; i < 120; ++i) batches.push_back(drawn(random, 400, 12000));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    std::thread ahead([&] {
+      if (i + 1 == batches.size()) return;
+      const Bed::Query next(batches[i + 1], static_cast<int64_t>(i) + 2, 0);
+      bed.tables().prefetch(next.lookup);
+    });
+    bed.step(static_cast<int64_t>(i) + 1, batches[i]);
+    ahead.join();
+    oracle.step(static_cast<int64_t>(i) + 1, batches[i]);
+  }
+  compare(bed.rows(), oracle.all(), "with a thread ahead");
+  const tsr_kernel_stats stats = bed.stats();
+  expect(stats.storage_reads > 500 && stats.storage_writes > 500, stats.storage_reads, " rows read, and ",
+         stats.storage_writes, " written: too few to tell");
+  expect(stats.hits > 0 && stats.hits < stats.lookups && stats.evictions > 100, "what is counted: ", stats.hits,
+         " hits, ", stats.evictions, " evictions");
+}
+#endif
+
 }  // namespace
 
 int main() {
@@ -605,7 +710,13 @@ int main() {
   check_older_row();
   check_refusals();
   check_clamp();
+  check_evicted_between();
+#ifdef TESTS_VIRTUAL_TABLES
+  check_refusals_of_disk();
+  check_prefetch_beside();
+#else
   check_sums();
+#endif
   check_seconds();
   check_pinned();
   for (const char* evict : {"lru", "lfu", "decayed"}) {

@@ -18,7 +18,8 @@ using namespace tessera::sdk;
 enum class Evict { kLru, kLfu, kDecayed };
 
 struct Policy {
-  explicit Policy(const tsr_kernel_table& table);
+  // Takes what it knows out of the options of a table.
+  Policy(Options& options, const char* table);
 
   int64_t capacity = 0;    // rows; 0: as the table has
   uint64_t max_bytes = 0;  // of rows and states, another bound of the capacity; 0: none
@@ -44,12 +45,11 @@ inline std::vector<int64_t> ids_of_file(const std::string& path) {
   return out;
 }
 
-inline Policy::Policy(const tsr_kernel_table& table) {
-  Options options(table.options == nullptr ? "{}" : table.options);
+inline Policy::Policy(Options& options, const char* table) {
   const auto at_least = [&](const char* key, int64_t otherwise, int64_t least) {
     const int64_t value = options.integer(key, otherwise);
     if (value < least)
-      fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": ", key, " is ", value, ", but needs ", least, " or more");
+      fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": ", key, " is ", value, ", but needs ", least, " or more");
     return value;
   };
   capacity = at_least("capacity", 0, 0);
@@ -60,29 +60,27 @@ inline Policy::Policy(const tsr_kernel_table& table) {
   else if (how == "decayed")
     evict = Evict::kDecayed;
   else if (how != "lru")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": evict is \"", how,
-         "\", but there are lru, lfu and decayed");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": evict is \"", how, "\", but there are lru, lfu and decayed");
   half_life = options.number("half_life", half_life);
   if (!(half_life > 0 && std::isfinite(half_life)))
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": half_life is ", half_life, " steps, but must be above 0");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life is ", half_life, " steps, but must be above 0");
   ttl = at_least("ttl_steps", 0, 0);
   ttl_seconds = options.number("ttl_seconds", 0);
   if (!(ttl_seconds >= 0 && std::isfinite(ttl_seconds)))
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": ttl_seconds is ", ttl_seconds, ", but needs 0 or more");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": ttl_seconds is ", ttl_seconds, ", but needs 0 or more");
   if (options.has("pinned")) pinned = ids_of_file(options.string("pinned", ""));
   admit_after = at_least("admit_after", 1, 1);
   if (admit_after > 255)
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": admit_after is ", admit_after,
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit_after is ", admit_after,
          ", but sightings are counted to 255");
   admit_probability = options.number("admit_probability", 1);
   if (!(admit_probability > 0 && admit_probability <= 1))
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": admit_probability is ", admit_probability,
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit_probability is ", admit_probability,
          ", but must be above 0 and at most 1");
   const std::string absent = options.string("absent", "zero");
   if (absent != "zero" && absent != "start")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": absent is \"", absent, "\", but there are zero and start");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": absent is \"", absent, "\", but there are zero and start");
   start_values = absent == "start";
-  options.finish();
 }
 
 }  // namespace flagships

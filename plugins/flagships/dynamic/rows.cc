@@ -25,11 +25,11 @@ constexpr uint32_t kVersion = 3;  // 1: without what is kept besides rows; 2: sl
 
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
-  call.check(io.write(io.self, bytes, size, call.err()));
+  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
 }
 void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   Call call;
-  call.check(io.read(io.self, bytes, size, call.err()));
+  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
 }
 // nullptr: nobody wants them.
 void read_into(const tsr_stream_io& io, float* values, int64_t count) {
@@ -172,18 +172,24 @@ void Table::add_extra(const tsr_stream_io& io) {
   times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
 }
 
+// By their numbers, so that rows have the same ones when they are loaded.
 void Table::save(const tsr_stream_io& io) const {
+  constexpr uint64_t kNoSlot = ~uint64_t{0};
   Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), index_.used()};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   write(io, &header, sizeof(header));
-  each_row([&](uint64_t slot, uint32_t own) {
+  std::vector<uint64_t> slots(static_cast<size_t>(index_.rows_taken()), kNoSlot);
+  each_row([&](uint64_t slot, uint32_t own) { slots[own] = slot; });
+  for (uint32_t own = 0; own < slots.size(); ++own) {
+    const uint64_t slot = slots[own];
+    if (slot == kNoSlot) continue;
     const Saved saved{
         index_.head(own).id, static_cast<uint32_t>(slot), {index_.head(own).step, index_.count_bits(own)}, 0};
     write(io, &saved, sizeof(saved));
     write(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
     for (uint32_t k = 0; k < header.num_states; ++k)
       write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
-  });
+  }
   write_extra(io);
 }
 

@@ -15,10 +15,11 @@ namespace flagships {
 
 constexpr int64_t kMostRows = 4'000'000'000;  // of a shard: slots have 32 bits
 
-// What a table is, of its config and its options.
+// What a table is, of its config and its options. One of 0 columns knows which ids have rows, and has none.
 struct TableShape {
-  explicit TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer)
-      : name(table.name), rows(table.rows), ids(table.rows), dim(table.dim), policy(table) {
+  // Takes what it knows out of the options, which are the table's.
+  TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer, Options& options)
+      : name(table.name), rows(table.rows), ids(table.rows), dim(table.dim), policy(options, table.name) {
     int64_t floats = dim;
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += optimizer.state_width(k, dim);
     row_bytes = static_cast<uint64_t>(floats) * sizeof(float);
@@ -152,7 +153,7 @@ class Table {
   // Rows of new ids: start values, and states as they start.
   void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
     new_values_.resize(ids.size() * static_cast<size_t>(shape_.dim));
-    start_values(ids, new_values_.data());
+    if (shape_.dim > 0) start_values(ids, new_values_.data());
     for (size_t i = 0; i < ids.size(); ++i) {
       changed_.add(rows[i]);
       std::copy_n(new_values_.data() + static_cast<int64_t>(i) * shape_.dim, shape_.dim, row(rows[i]));

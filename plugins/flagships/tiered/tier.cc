@@ -254,8 +254,10 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   const auto floats = static_cast<size_t>(options_.record.floats());
   early_records_.resize(early_rows_.size() * floats);
   early_stored_.clear();
+  early_places_.clear();
   for (size_t i = 0; i < early_rows_.size(); ++i) {
-    early_stored_.push_back({number(at(early_rows_[i])), early_records_.data() + i * floats});
+    early_places_.push_back(number(at(early_rows_[i])));
+    early_stored_.push_back({early_places_.back(), early_records_.data() + i * floats});
     ++counts_[table_of(early_rows_[i])].reads;
   }
   lock.unlock();
@@ -264,7 +266,8 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   lock.lock();
   for (size_t i = 0; i < early_rows_.size(); ++i) {  // unless a lookup was faster, or the record was moved
     const uint32_t w = at(early_rows_[i]);
-    if (where(w) == kStored) put_on_the_way(early_rows_[i], false, number(w), early_records_.data() + i * floats);
+    if (where(w) == kStored && number(w) == early_places_[i])
+      put_on_the_way(early_rows_[i], false, number(w), early_records_.data() + i * floats);
   }
   for (size_t i = 0; i < early_new_.size(); ++i) {
     if (where(at(early_new_[i])) == kStarts)

@@ -152,6 +152,7 @@ class Tier {
   IdMap early_;
   std::vector<int64_t> early_rows_, early_new_;
   std::vector<Stored> early_stored_;
+  std::vector<uint32_t> early_places_;
   std::vector<float> early_records_, early_starts_;
   std::vector<Written> written_;
   std::vector<uint32_t> blocks_;

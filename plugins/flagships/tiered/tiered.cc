@@ -80,7 +80,8 @@ int64_t TierOptions::slots(int64_t rows, const RecordShape& record) const {
   return std::min(rows, static_cast<int64_t>(std::min(wanted, kMost)));
 }
 
-TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options) {
+TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config,
+                           std::span<const TierOptions> options) {
   const OptimizerRef optimizer = optimizer_of(config);
   const sdk::StartValues start(config);
   struct Group {
@@ -92,7 +93,7 @@ TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_confi
   std::vector<size_t> group_of;
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& table = table_of(config, t);
-    const TierOptions own = options_of(table, options);
+    const TierOptions& own = options[t];
     const RecordShape record(table.dim, optimizer);
     const auto joins = [&](const Group& g) {
       return own.shared && g.options.shared && g.tier.record.dim() == table.dim && g.options.file == own.file;
@@ -259,6 +260,24 @@ void TieredTables::prefetch(const tsr_lookup& lookup) {
   });
 }
 
+void TieredTables::read_rows(uint32_t t, std::span<const int64_t> rows, float* records) {
+  moved_.assign(rows.begin(), rows.end());
+  for (int64_t& row : moved_) row += tables_.at(t).in_tier().first;
+  tables_[t].tier->read(moved_, records);
+}
+
+void TieredTables::write_rows(uint32_t t, std::span<const int64_t> rows, const float* records) {
+  moved_.assign(rows.begin(), rows.end());
+  for (int64_t& row : moved_) row += tables_.at(t).in_tier().first;
+  tables_[t].tier->write(moved_, records);
+}
+
+void TieredTables::prefetch_rows(uint32_t t, std::span<const int64_t> rows) {
+  early_.assign(rows.begin(), rows.end());
+  for (int64_t& row : early_) row += tables_.at(t).in_tier().first;
+  tables_[t].tier->prefetch(early_);
+}
+
 void TieredTables::check(const Table& table, const tsr_rows& rows) const {
   if (rows.num_states != 0 && rows.num_states != table.record().states())
     fail(TSR_INVALID_ARGUMENT, "table \"", table.in_tier().name, "\" has ", table.record().states(),
@@ -381,14 +400,18 @@ void TieredTables::load(uint32_t t, const tsr_stream_io& io) {
 
 Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
   if (!inner_) fail(TSR_INVALID_ARGUMENT, "tiered works around another kernel: say tiered(cpu)");
-  const tsr_kernel& api = inner_.api();
+  check_inner("tiered", inner_);
+  options_.read(setup.options);
+}
+
+void check_inner(const char* kernel, const sdk::InnerKernel& inner) {
+  const tsr_kernel& api = inner.api();
   if ((api.flags & TSR_KERNEL_PLACES_ROWS) == 0 || !TSR_HAS(tsr_kernel, &api, backward) ||
       !TSR_HAS(tsr_kernel, &api, export_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
       (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) {
-    fail(TSR_INVALID_ARGUMENT, "tiered cannot work around ", inner_.id(),
+    fail(TSR_INVALID_ARGUMENT, kernel, " cannot work around ", inner.id(),
          ", which has to train, to hand out and take in rows, and to place them");
   }
-  options_.read(setup.options);
 }
 
 const void* Tiered::extension(std::string_view id) const {
@@ -406,29 +429,35 @@ void Tiered::supports(const tsr_kernel_config& config) const {
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& asked = table_of(config, t);
     options_of(asked, options_);
-    if (asked.rows > LogShape::kMostRows)
-      fail(TSR_UNIMPLEMENTED, "tiered holds at most ", LogShape::kMostRows, " rows of a table on a rank, not ",
-           asked.rows, ": cut it over more ranks");
-    inner_.supports(InnerConfig(config, asked, 0).raw);
+    check_tier(inner_, config, asked);
   }
+}
+
+void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table) {
+  if (table.rows > LogShape::kMostRows)
+    fail(TSR_UNIMPLEMENTED, "at most ", LogShape::kMostRows, " rows of a table lie on the disk of a rank, not ",
+         table.rows, ": cut it over more ranks");
+  inner.supports(InnerConfig(config, table, 0).raw);
 }
 
 std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& config) const {
   supports(config);
-  return std::make_unique<TieredTables>(inner_, config, options_);
+  std::vector<TierOptions> options;
+  for (uint32_t t = 0; t < config.num_tables; ++t) options.push_back(options_of(table_of(config, t), options_));
+  return std::make_unique<TieredTables>(inner_, config, options);
 }
 
 // What the cache misses follows from how much is touched between two visits of a row, where that is the table's own: of
 // rows that are asked for alike, the cache has as large a part as it is of them all.
-tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
+tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
+                           const tsr_kernel_table& shard, const tsr_workload& work) {
   constexpr double kSlotBytes = 32;      // beside its row
   constexpr double kRowBytes = 5;        // of each row of the table: where it is, and its uses
   constexpr double kReadSeconds = 5e-6;  // of a row, with others under way
   constexpr double kReuse = 0.632;       // of a table, between two visits of a row where all are asked for alike
-  const tsr_kernel_table& shard = table_of(config, 0);
   const RecordShape record(shard.dim, optimizer_of(config));
-  const int64_t slots = options_of(shard, options_).slots(shard.rows, record);
-  tsr_estimate out = inner_.estimate(InnerConfig(config, shard, slots).raw, work);
+  const int64_t slots = options.slots(shard.rows, record);
+  tsr_estimate out = inner.estimate(InnerConfig(config, shard, slots).raw, work);
   const double rows = static_cast<double>(std::max<int64_t>(shard.rows, 1)), of_band = static_cast<double>(work.rows);
   const double row_bytes = static_cast<double>(shard.dim) * sizeof(float);
   const double own_reuse = kReuse * rows * row_bytes;
@@ -445,10 +474,9 @@ tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workloa
   return out;
 }
 
-}  // namespace flagships
+tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
+  const tsr_kernel_table& shard = table_of(config, 0);
+  return estimate_tier(inner_, options_of(shard, options_), config, shard, work);
+}
 
-TESSERA_PLUGIN("tiered", "0.1.0",
-               tessera::sdk::component<flagships::Tiered>({.id = "tiered",
-                                                           .version = "0.1.0",
-                                                           .about = "tables beyond memory: rows in files, a cache "
-                                                                    "in another kernel's tables"}));
+}  // namespace flagships

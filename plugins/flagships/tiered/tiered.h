@@ -25,7 +25,8 @@ struct TierOptions {
 
 class TieredTables : public sdk::KernelInstance, public sdk::Changes {
  public:
-  TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options);
+  // options: of each table.
+  TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, std::span<const TierOptions> options);
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
@@ -36,6 +37,11 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void import_rows(uint32_t table, const tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }
   void prefetch(const tsr_lookup& lookup);
+  // Rows of a table, without a lookup: records are weights and then states. Those that are read ascend.
+  const RecordShape& record(uint32_t table) const { return tables_.at(table).record(); }
+  void read_rows(uint32_t table, std::span<const int64_t> rows, float* records);
+  void write_rows(uint32_t table, std::span<const int64_t> rows, const float* records);
+  void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
   void mark() override;
   sdk::RowChanges changes(uint32_t table) override;
   void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
@@ -76,12 +82,19 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   Writer writer_{tiers_};  // goes before them
 
   // Scratch: of the steps, and of prefetch(), which runs beside them.
-  std::vector<int64_t> asked_, inner_ids_, early_;
+  std::vector<int64_t> asked_, inner_ids_, moved_, early_;
   DLTensor inner_ids_view_{};
   Kept passing_;
   std::vector<int64_t> read_;  // rows of a tier, and their records
   std::vector<float> records_;
 };
+
+// What a table costs, apart from its options.
+tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
+                           const tsr_kernel_table& shard, const tsr_workload& work);
+// Refuse what rows on disk cannot be, and a kernel that cannot hold the cache.
+void check_inner(const char* kernel, const sdk::InnerKernel& inner);
+void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table);
 
 class Tiered : public sdk::Kernel {
  public:

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <thread>
 
+#include "plain_rows.h"
 #include "tiered.h"
 
 namespace {
@@ -37,81 +38,6 @@ void expect(bool right, const Parts&... parts) {
 constexpr int64_t kDim = 5;
 constexpr int64_t kRows[] = {700, 90};
 constexpr size_t kTables = std::size(kRows);
-
-// A kernel to work around: rows in memory, plain loops, w -= 0.5 g, and a state that starts at 0.25 and counts updates.
-class PlainRows : public KernelInstance {
- public:
-  explicit PlainRows(const tsr_kernel_config& config) {
-    for (uint32_t t = 0; t < config.num_tables; ++t)
-      tables_.emplace_back(static_cast<size_t>(table_of(config, t).rows), Row{{}, 0.25f});
-  }
-  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override {
-    float* const out = data_as<float>(output);
-    for (uint32_t f = 0; f < lookup.num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(lookup, f);
-      clear_output(lookup, feature, kDim, out);
-      for_each_entry(lookup, feature, [&](const LookupEntry& e) {
-        for (int64_t d = 0; d < kDim; ++d) out[e.place + d] += row(feature.table, e.row).weights[d];
-      });
-    }
-    if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);
-  }
-  void backward(tsr_context*, const tsr_backward& args, tsr_stream) override {
-    std::map<std::pair<int32_t, int64_t>, std::vector<float>> sums;
-    for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(*args.lookup, f);
-      for_each_entry(*args.lookup, feature, [&](const LookupEntry& e) {
-        std::vector<float>& sum = sums.try_emplace({feature.table, e.row}, kDim, 0.0f).first->second;
-        for (int64_t d = 0; d < kDim; ++d) sum[static_cast<size_t>(d)] += gradient_at(args, e, d, 0);
-      });
-    }
-    for (const auto& [at, sum] : sums) {
-      Row& r = row(at.first, at.second);
-      for (size_t d = 0; d < kDim; ++d) r.weights[d] -= 0.5f * sum[d];
-      r.updates += 1;
-    }
-  }
-  void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override {}
-  void load(uint32_t, const tsr_stream_io&) override {}
-  void export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) override {
-    rows.count = std::min(numel(*rows.ids), std::ssize(tables_[t]) - static_cast<int64_t>(cursor));
-    for (int64_t i = 0; i < rows.count; ++i, ++cursor) {
-      const Row& r = tables_[t][cursor];
-      data_as<int64_t>(*rows.ids)[i] = static_cast<int64_t>(cursor);
-      std::copy_n(r.weights, kDim, data_as<float>(*rows.weights) + i * kDim);
-      if (rows.num_states > 0) data_as<float>(*rows.states[0])[i] = r.updates;
-    }
-  }
-  void import_rows(uint32_t t, const tsr_rows& rows) override {
-    for (int64_t i = 0; i < rows.count; ++i) {
-      Row& r = row(static_cast<int32_t>(t), data_as<int64_t>(*rows.ids)[i]);
-      std::copy_n(data_as<float>(*rows.weights) + i * kDim, kDim, r.weights);
-      if (rows.num_states > 0) r.updates = data_as<float>(*rows.states[0])[i];
-    }
-  }
-  tsr_kernel_stats stats(uint32_t) override { return {}; }
-
- private:
-  struct Row {
-    float weights[kDim] = {};
-    float updates = 0;
-  };
-  Row& row(int32_t table, int64_t id) { return tables_[static_cast<size_t>(table)][static_cast<size_t>(id)]; }
-  std::vector<std::vector<Row>> tables_;
-};
-
-class Plain : public Kernel {
- public:
-  using Instance = PlainRows;
-  static constexpr const char* kComputeKernels[] = {"fused", nullptr};
-  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
-  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
-  void supports(const tsr_kernel_config&) const override {}
-  std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const override {
-    return std::make_unique<PlainRows>(config);
-  }
-};
 
 float start_of(uint32_t table, int64_t id, int64_t column) {
   return static_cast<float>(id) + static_cast<float>(column) / 8 + 1000 * static_cast<float>(table);

@@ -1,0 +1,120 @@
+// Jobs on tables of any ids whose rows lie on a disk (docs/dynamic_tables.md): they learn what those in memory learn,
+// whatever the ranks; checkpoints go from one to the other; what is wrong is said in a sentence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string job(const TestFolder& folder) {
+  return folder.write("job.toml", cat(R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[plugins]
+path = [")",
+                                      TESSERA_TEST_PLUGINS, R"("]
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [8, 1]
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+sharding = ["hash"]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [1000000000000]
+dense = 3
+pooling = 3
+index_dist = "zipf:1.05"
+samples = 4000
+test_samples = 600
+batch = 32
+)"));
+}
+
+class VirtualTableJobs : public testing::Test {
+ protected:
+  Finished run(const std::string& kernel, const std::string& ranks, const std::vector<std::string>& more) {
+    std::vector<std::string> args{"train",
+                                  "--config",
+                                  config_,
+                                  "--nproc",
+                                  ranks,
+                                  "--set",
+                                  "report.json=" + folder_.file("report.json"),
+                                  "--set",
+                                  cat("table_defaults.kernel=\"", kernel, "\"")};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  }
+  // The report of a job that ends well.
+  json trained(const std::string& kernel, const std::string& ranks, const std::vector<std::string>& more = {}) {
+    const Finished done = run(kernel, ranks, more);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status == 0 ? json::parse(contents(folder_.file("report.json"))) : json();
+  }
+  // Sums are in another order, and rounded otherwise.
+  static void expect_same(const json& a, const json& b) {
+    ASSERT_FALSE(a.is_null() || b.is_null());
+    EXPECT_EQ(a["test"]["samples"], b["test"]["samples"]);
+    for (const char* key : {"auc", "logloss"})
+      EXPECT_NEAR(a["test"][key].get<double>(), b["test"][key].get<double>(), 1e-4) << key;
+    for (const auto& [name, table] : a["tables"].items()) {
+      for (const char* key : {"rows_in_use", "evictions"}) EXPECT_EQ(table[key], b["tables"][name][key]) << name;
+    }
+  }
+
+  const std::string in_memory_ = "dynamic?capacity=2000&evict=lfu",
+                    on_disk_ = "ssd_virtual_table?capacity=2000&evict=lfu&cache_rows=200";
+  TestFolder folder_;
+  const std::string config_ = job(folder_);
+};
+
+TEST_F(VirtualTableJobs, LearnWhatTablesInMemoryDo) {
+  for (const char* ranks : {"1", "2"}) {
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    const json there = trained(on_disk_, ranks), here = trained(in_memory_, ranks);
+    expect_same(there, here);
+    const json large = there["tables"].begin().value();
+    EXPECT_GT(large["storage_reads"], 100);
+    EXPECT_GT(large["storage_writes"], 100);
+    EXPECT_GT(large["evictions"], 100);
+    EXPECT_LT(large["hits"], large["lookups"]);
+  }
+}
+
+TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
+  const std::string save = folder_.file("save"), other = folder_.file("other");
+  trained(on_disk_, "2", {"--max-steps", "60", "--save", save});
+  trained(in_memory_, "1", {"--max-steps", "60", "--save", other});
+  const json there = trained(on_disk_, "1", {"--load", save});
+  expect_same(there, trained(in_memory_, "2", {"--load", save}));
+  expect_same(there, trained(on_disk_, "2", {"--load", other}));
+}
+
+TEST_F(VirtualTableJobs, SayWhatIsWrong) {
+  EXPECT_THAT(run("ssd_virtual_table?capacity=2000&cach_rows=3", "1", {}).output,
+              HasSubstr("unknown option \"cach_rows\": the nearest known one is \"cache_rows\""));
+  EXPECT_THAT(run("ssd_virtual_table?capacity=2000&absent=start", "1", {}).output,
+              HasSubstr("ids without a row read zeros in ssd_virtual_table tables"));
+  const Finished few = run("ssd_virtual_table?capacity=2000&cache_rows=20", "1", {});
+  EXPECT_EQ(few.status, 1) << few.output;
+  EXPECT_THAT(few.output, HasSubstr("the steps under way need more rows at a time than the 20 that its cache has room "
+                                    "for: give it a larger cache_mib, or smaller batches"));
+}
+
+}  // namespace
+}  // namespace tessera::test
