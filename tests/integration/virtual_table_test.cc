@@ -105,6 +105,19 @@ TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
   expect_same(there, trained(on_disk_, "2", {"--load", other}));
 }
 
+TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
+  const auto plan = [&](const char* gib) {
+    const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set",
+                                       R"(table_defaults.kernels=["dynamic?capacity=4000000",)"
+                                       R"("ssd_virtual_table?capacity=4000000&cache_rows=20000"])"});
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  const std::string roomy = plan("1"), tight = plan("0.4");
+  EXPECT_THAT(roomy, testing::Not(HasSubstr("ssd_virtual_table")));
+  EXPECT_THAT(tight, testing::AllOf(HasSubstr("ssd_virtual_table"), HasSubstr("reads a step"), HasSubstr("disk MiB")));
+}
+
 TEST_F(VirtualTableJobs, SayWhatIsWrong) {
   EXPECT_THAT(run("ssd_virtual_table?capacity=2000&cach_rows=3", "1", {}).output,
               HasSubstr("unknown option \"cach_rows\": the nearest known one is \"cache_rows\""));

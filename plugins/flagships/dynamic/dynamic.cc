@@ -79,7 +79,7 @@ tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_worklo
     out.backward_seconds = distinct * (15e-9 + row * 0.06e-9) + (work.ids - distinct) * 15e-9 + bags;
   }
   out.struct_size = sizeof(out);
-  out.bytes = static_cast<uint64_t>(static_cast<double>(held.rows) * (row + states + double{Index::kBytes}));
+  out.bytes = static_cast<uint64_t>(shape.rows_of(work) * (row + states + double{Index::kBytes}));
   return out;
 }
 

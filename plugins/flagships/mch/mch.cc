@@ -166,10 +166,12 @@ tsr_estimate MchKernel::estimate(const tsr_kernel_config& config, const tsr_work
   const tsr_kernel_table& shard = table_of(config, 0);
   const TableShape shape(shard);
   const auto slots = static_cast<double>(shape.mch.zch_size);
+  // Of the table: the planner asks about each band of its rows apart.
+  const double part =
+      std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(shard.rows, 1)));
   tsr_workload held = work;
-  held.rows = std::min(work.rows, shape.mch.zch_size);
+  held.rows = static_cast<int64_t>(part * slots);
   tsr_estimate out = inner_.estimate(InnerConfig(config, shard, shape.mch.zch_size).raw, held);
-  const double part = static_cast<double>(held.rows) / slots;
   out.forward_seconds +=
       work.ids * kFindSeconds + part * slots * kScoreSeconds / static_cast<double>(shape.mch.eviction_interval);
   out.bytes += static_cast<uint64_t>(part * slots * sizeof(sdk::Mch::Slot));

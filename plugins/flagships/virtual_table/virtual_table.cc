@@ -317,7 +317,7 @@ tsr_estimate VirtualTableKernel::estimate(const tsr_kernel_config& config, const
   const tsr_kernel_table& shard = table_of(config, 0);
   const Shapes shapes = shapes_of(shard, optimizer_of(config));
   tsr_workload held = work;
-  held.rows = std::min(work.rows, shapes.ids.capacity);
+  held.rows = static_cast<int64_t>(shapes.ids.rows_of(work));
   tsr_estimate out = estimate_tier(inner_, shapes.disk, config, table_of_rows(shard, shapes.ids.capacity), held);
   out.forward_seconds += work.ids * kFindSeconds;
   out.bytes += static_cast<uint64_t>(held.rows) * Index::kBytes;
