@@ -106,10 +106,11 @@ TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
 }
 
 TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
+  const std::string both =
+      R"(table_defaults.kernels=["dynamic?capacity=4000000", "ssd_virtual_table?capacity=4000000&cache_rows=20000"])";
   const auto plan = [&](const char* gib) {
-    const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set",
-                                       R"(table_defaults.kernels=["dynamic?capacity=4000000",)"
-                                       R"("ssd_virtual_table?capacity=4000000&cache_rows=20000"])"});
+    const Finished done =
+        run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set", both});
     EXPECT_EQ(done.status, 0) << done.output;
     return done.output;
   };
