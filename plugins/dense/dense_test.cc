@@ -68,13 +68,13 @@ TEST(Mlp, ForwardEqualsNaiveLoops) {
 TEST(Mlp, InferenceGivesASampleTheSameValuesInEveryBatch) {
   for (const uint32_t threads : {1u, 3u}) {
     TestHost host(threads);
-    Layer whole(host, "mlp", R"({"layers": [37, 50, 35, 3]})"), one(host, "mlp", R"({"layers": [37, 50, 35, 3]})");
-    whole.with_inputs({{61, 37}});
+    Layer whole(host, "mlp", R"({"layers": [137, 150, 35, 3]})"), one(host, "mlp", R"({"layers": [137, 150, 35, 3]})");
+    whole.with_inputs({{61, 137}});
     ASSERT_EQ(whole.forward(), TSR_OK) << whole.error();
     one.parameters = whole.parameters;
     for (int64_t s = 0; s < 61; s += 6) {
-      one.with_inputs({{1, 37}});
-      std::copy_n(whole.inputs[0].data.begin() + s * 37, 37, one.inputs[0].data.begin());
+      one.with_inputs({{1, 137}});
+      std::copy_n(whole.inputs[0].data.begin() + s * 137, 137, one.inputs[0].data.begin());
       ASSERT_EQ(one.forward(), TSR_OK) << one.error();
       for (int64_t o = 0; o < 3; ++o) EXPECT_EQ(one.output.data[o], whole.output.data[s * 3 + o]) << s;
     }
