@@ -52,11 +52,8 @@ class PreluPiece : public Piece {
     loops_.activate(Activation::kLeakyRelu, run.batch * in(), run.parameters[0][0], x, y);
   }
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
-    const int64_t n = run.batch * in();
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) sum += x[i] < 0 ? double{x[i]} * dy[i] : 0.0;
-    run.gradients[0][0] += static_cast<float>(sum);
-    if (dx) loops_.activate_back(Activation::kLeakyRelu, n, run.parameters[0][0], x, dy, dx);
+    const double of_slope = loops_.leaky_back(run.batch * in(), run.parameters[0][0], x, dy, dx);
+    run.gradients[0][0] += static_cast<float>(of_slope);
   }
 
  private:

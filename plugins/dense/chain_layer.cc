@@ -48,16 +48,17 @@ ChainLayer::ChainLayer(const Setup& setup, const char* name, int64_t width)
     : chain_(setup.host), host_(setup.host), name_(name), joined_(setup.host, name, width) {}
 
 void ChainLayer::forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) {
-  const float* x = joined_.rows(call);
   float* y = matrix(call.outputs[0], call.batch, chain_.out(), name_);
   auto lease = contexts_.take();
+  const float* x = joined_.rows(call, lease->joined);
   lease->kept.at_least(host_, chain_.kept(call.batch));
   chain_.forward(pointers_.run(call, chain_, call.batch, context != nullptr), x, y, lease->kept.data());
   contexts_.hand_out(std::move(lease), context);
 }
 
 void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) {
-  const float* x = joined_.rows(call);
+  const Context& kept = *contexts_.of(context);
+  const float* x = joined_.rows_again(call, kept.joined);
   const float* dy = matrix_or_null(call.grad_outputs[0], call.batch, chain_.out(), name_);
   if (dy == nullptr) {  // zeros; batch norm adds up over the ranks whatever comes
     float* zeros = zeros_.at_least(host_, call.batch * chain_.out());
@@ -65,7 +66,7 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
     dy = zeros;
   }
   float* dx = joined_.gradient(call);
-  chain_.backward(pointers_.run(call, chain_, call.batch, true), x, dy, dx, contexts_.of(context)->kept.data());
+  chain_.backward(pointers_.run(call, chain_, call.batch, true), x, dy, dx, kept.kept.data());
   if (dx) joined_.give(call);
 }
 

@@ -47,6 +47,7 @@ class ChainLayer : public tessera::sdk::Module {
  private:
   struct Context {
     Floats kept;
+    Floats joined;  // several inputs, beside each other
   };
   tessera::sdk::Host host_;
   const char* name_;

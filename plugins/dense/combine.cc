@@ -168,6 +168,7 @@ void Matmul::compute_back(const ModuleCall& call) {
 
 Fm::Fm(const tessera::sdk::Setup& setup)
     : host_(setup.host),
+      loops_(*choose_loops().of_rows),
       dim_(setup.options.integer("dim", 1)),
       joined_(setup.host, "fm", tessera::sdk::joined_width(setup.options)) {
   if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must be above 0, not ", dim_);
@@ -189,20 +190,8 @@ void Fm::compute(const ModuleCall& call) {
   float* out = matrix(call.outputs[0], call.batch, 1, "fm's output");
   const int64_t width = joined_.width_of(call);
   check_width(width);
-  float* sums = sums_.at_least(host_, dim_);
-  for (int64_t s = 0; s < call.batch; ++s, x += width) {
-    std::fill_n(sums, dim_, 0.0f);
-    double pairs = 0;
-    for (int64_t i = 0; i < width; i += dim_) {
-      float with_those_before = 0;
-      for (int64_t d = 0; d < dim_; ++d) {
-        with_those_before += sums[d] * x[i + d];
-        sums[d] += x[i + d];
-      }
-      pairs += with_those_before;
-    }
-    out[s] = static_cast<float>(pairs);
-  }
+  float* scratch = sums_.at_least(host_, 2 * dim_);
+  for (int64_t s = 0; s < call.batch; ++s) out[s] = loops_.pairs(width / dim_, dim_, x + s * width, scratch);
 }
 
 void Fm::compute_back(const ModuleCall& call) {
@@ -211,17 +200,9 @@ void Fm::compute_back(const ModuleCall& call) {
   const float* x = joined_.rows(call);
   const float* grad = matrix(call.grad_outputs[0], call.batch, 1, "the gradient of fm's output");
   const int64_t width = joined_.width_of(call);
-  float* sums = sums_.at_least(host_, dim_);
-  for (int64_t s = 0; s < call.batch; ++s) {
-    const int64_t at = s * width;
-    memset(sums, 0, sizeof(float) * static_cast<size_t>(dim_));
-    for (int64_t i = 0; i < width; i += dim_) {
-      for (int64_t d = 0; d < dim_; ++d) sums[d] += x[at + i + d];
-    }
-    for (int64_t i = 0; i < width; i += dim_) {
-      for (int64_t d = 0; d < dim_; ++d) dx[at + i + d] = grad[s] * (sums[d] - x[at + i + d]);
-    }
-  }
+  float* scratch = sums_.at_least(host_, 2 * dim_);
+  for (int64_t s = 0; s < call.batch; ++s)
+    loops_.pairs_back(width / dim_, dim_, grad[s], x + s * width, dx + s * width, scratch);
   joined_.give(call);
 }
 

@@ -105,9 +105,10 @@ class Fm : public Stateless {
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
   tessera::sdk::Host host_;
+  const RowLoops& loops_;
   int64_t dim_;
   Joined joined_;
-  Floats sums_;
+  Floats sums_;  // scratch
 };
 
 }  // namespace tessera_dense

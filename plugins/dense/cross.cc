@@ -38,10 +38,10 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
 
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = args.batch;
-  const float* x0 = joined_.rows(args);
   float* output = matrix(args.outputs[0], batch, width_, "cross's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
+  const float* x0 = joined_.rows(args, lease->joined);
   lease->kept.at_least(host_, shape_.kept_floats(batch));
   matrices_.transpose(host_, loops_, weights_);
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
@@ -57,9 +57,8 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
         in = projected;
       }
       multiply(rows, shape_.inner(), width_, in, matrices_.transposed(up(k)), kept.y + at);
-      loops_.add_bias(rows, width_, biases_[static_cast<size_t>(k)], false, kept.y + at);
       float* next = (k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x) + at;
-      loops_.multiply_add(rows * width_, x0 + at, kept.y + at, x, next);
+      loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, kept.y + at, next);
       x = next;
     }
   });
@@ -70,12 +69,11 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   if (nothing_comes_back(args)) return;
   const int64_t batch = args.batch, n = batch * width_;
   const Context& saved = *contexts_.of(context);
-  const float* x0 = joined_.rows(args);
+  const float* x0 = joined_.rows_again(args, saved.joined);
   const float* grad = matrix(args.grad_outputs[0], batch, width_, "the gradient of cross's output");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
   inner_.at_least(host_, batch * layers_ * (width_ + low_rank_));
-  dx_.at_least(host_, n);
   dout_.at_least(host_, n);
   float* wanted = joined_.gradient(args);
   float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
@@ -91,22 +89,24 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
 // Samples [begin, end) from the last layer to the first.
 void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
-  float *dout = dout_.data() + at, *dx = dx_.data() + at, *dx0 = way.dx0 + at;
+  float *dout = dout_.data() + at, *dx0 = way.dx0 + at;
   memcpy(dout, way.grad + at, sizeof(float) * static_cast<size_t>(n));
-  memset(dx0, 0, sizeof(float) * static_cast<size_t>(n));
   for (int64_t k = layers_; k-- > 0;) {
     const Inner inside = inner(batch, k);
     float* dy = inside.dy + at;
-    loops_.multiply(n, dout, way.x0 + at, dy);
-    loops_.add_product(n, dout, shape_.kept(way.saved.kept.data(), batch, k).y + at, dx0);
+    const float* y = shape_.kept(way.saved.kept.data(), batch, k).y + at;
+    loops_.cross_back(n, dout, way.x0 + at, y, dy, dx0, k + 1 < layers_);
+    const float *inner_gradient = dy, *w = weights_[up(k)];
+    int64_t inner_width = width_;
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;
-      multiply_back(rows, low_rank_, width_, dy, weights_[up(k)], dv);
-      multiply_back(rows, width_, low_rank_, dv, weights_[down(k)], dx);
-    } else {
-      multiply_back(rows, width_, width_, dy, weights_[up(k)], dx);
+      multiply_back(rows, low_rank_, width_, dy, w, dv);
+      inner_gradient = dv;
+      inner_width = low_rank_;
+      w = weights_[down(k)];
     }
-    loops_.add(n, dx, dout);  // the way around the layer
+    // Added to what goes around the layer.
+    multiply({'N', 'N', rows, width_, inner_width, 1, inner_gradient, inner_width, w, width_, 1, dout, width_});
   }
   loops_.add(n, dout, dx0);
 }
@@ -157,10 +157,10 @@ VectorCross::VectorCross(const tessera::sdk::Setup& setup)
 
 void VectorCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t width = joined_.width(), n = args.batch * width;
-  const float *x0 = joined_.rows(args), *x = x0;
   float* output = matrix(args.outputs[0], args.batch, width, "cross's output");
   parameter_data(args.parameters, parameters_, weights_);
   auto lease = contexts_.take();
+  const float *x0 = joined_.rows(args, lease->joined), *x = x0;
   float* kept = lease->kept.at_least(host_, (layers_ - 1) * n + layers_ * args.batch);
   float* dots = kept + (layers_ - 1) * n;
   for (int64_t k = 0; k < layers_; ++k, dots += args.batch) {
@@ -181,7 +181,7 @@ void VectorCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
 void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   if (nothing_comes_back(args)) return;
   const int64_t width = joined_.width(), n = args.batch * width;
-  const float* x0 = joined_.rows(args);
+  const float* x0 = joined_.rows_again(args, contexts_.of(context)->joined);
   const float* grad = matrix(args.grad_outputs[0], args.batch, width, "the gradient of cross's output");
   const float* kept = contexts_.of(context)->kept.data();
   parameter_data(args.parameters, parameters_, weights_);

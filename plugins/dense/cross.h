@@ -26,6 +26,7 @@ class MatrixCross : public tessera::sdk::Module {
  private:
   struct Context {
     Floats kept;
+    Floats joined;  // several inputs, beside each other
   };
   using Kept = tessera::sdk::CrossLayers::Kept;
   // Of one layer: the gradients of W x + b and of V x.
@@ -35,7 +36,7 @@ class MatrixCross : public tessera::sdk::Module {
   // What samples need on their way back.
   struct Way {
     const float *x0, *grad;
-    float* dx0;
+    float* dx0;  // written
     const Context& saved;
   };
   size_t up(int64_t k) const { return static_cast<size_t>(low_rank_ > 0 ? 2 * k + 1 : k); }  // U_k or W_k
@@ -52,7 +53,7 @@ class MatrixCross : public tessera::sdk::Module {
   Joined joined_;
   Weights matrices_;  // of each layer V_k (low rank only), and U_k or W_k
   ContextPool<Context> contexts_;
-  Floats inner_, dx_, dout_, dx0_;
+  Floats inner_, dout_, dx0_;
   std::vector<float*> parameters_;
   std::vector<const float*> weights_, biases_;  // of each matrix, of each layer
   std::vector<Weights::Gradient> gradients_;
@@ -74,7 +75,8 @@ class VectorCross : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;  // inputs of all layers but the first, then of each layer x . k of each sample
+    Floats kept;    // inputs of all layers but the first, then of each layer x . k of each sample
+    Floats joined;  // several inputs, beside each other
   };
   tessera::sdk::Host host_;
   const RowLoops& loops_;

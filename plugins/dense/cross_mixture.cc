@@ -54,10 +54,10 @@ MixtureCross::LayerWeights MixtureCross::layer(const std::vector<float*>& of, in
 }
 
 void MixtureCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const float* x0 = joined_.rows(args);
   float* output = matrix(args.outputs[0], args.batch, width_, "cross's output");
   parameter_data(args.parameters, parameters_, weights_);
   auto lease = contexts_.take();
+  const float* x0 = joined_.rows(args, lease->joined);
   float* memory = lease->kept.at_least(host_, layers_ * kept_floats(args.batch));
   const int64_t block = std::max<int64_t>(16, kProductsWorthAThread / (layers_ * stacked_ * (2 * width_ + rank_)));
   in_blocks(host_, args.batch, block, [&](int64_t begin, int64_t end, int64_t) {
@@ -108,7 +108,7 @@ void MixtureCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_con
   if (nothing_comes_back(args)) return;
   const int64_t batch = args.batch, n = batch * width_;
   float* memory = contexts_.of(context)->kept.data();
-  const float* x0 = joined_.rows(args);
+  const float* x0 = joined_.rows_again(args, contexts_.of(context)->joined);
   parameter_data(args.parameters, parameters_, weights_);
   parameter_data(args.grad_parameters, parameters_, gradients_);
   float* wanted = joined_.gradient(args);

@@ -33,6 +33,7 @@ class MixtureCross : public tessera::sdk::Module {
   };
   struct Context {
     Floats kept;
+    Floats joined;  // several inputs, beside each other
   };
   // A layer on its way back.
   struct Back {

@@ -111,8 +111,8 @@ PlainStack::Pass PlainExperts::pass(size_t e, const ModuleCall& call, const floa
 }
 
 void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context) {
-  const float* x = joined_.rows(call);
   auto lease = contexts_.take();
+  const float* x = joined_.rows(call, lease->joined);
   lease->kept.at_least(host_, std::ssize(stacks_) * stacks_[0].kept(call.batch));
   parameter_data(call.parameters, parameters_, pointers_);
   for (size_t e = 0; e < stacks_.size(); ++e) {
@@ -124,18 +124,18 @@ void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context)
 
 void PlainExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
-  const float* x = joined_.rows(call);
+  const Context& memory = *contexts_.of(context);
+  const float* x = joined_.rows_again(call, memory.joined);
   const float* dy = matrix(call.grad_outputs[0], call.batch, all(), "the gradient of experts' output");
   float* dx = joined_.gradient(call);
   parameter_data(call.parameters, parameters_, pointers_);
   parameter_data(call.grad_parameters, parameters_, gradients_);
   for (size_t e = 0; e < stacks_.size(); ++e) {
     const MlpLayers& shape = stacks_[e].shape();
-    stacks_[e].backward(pass(e, call, x, *contexts_.of(context)),
-                        {{dy + static_cast<int64_t>(e) * shape.output(), all()},
-                         gradients_.data() + e * shape.parameters().size(),
-                         dx,
-                         e > 0});
+    stacks_[e].backward(pass(e, call, x, memory), {{dy + static_cast<int64_t>(e) * shape.output(), all()},
+                                                   gradients_.data() + e * shape.parameters().size(),
+                                                   dx,
+                                                   e > 0});
   }
   if (dx) joined_.give(call);
 }
@@ -156,10 +156,10 @@ std::vector<Value> AnyExperts::outputs(std::span<const Value> inputs) const {
 
 void AnyExperts::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t all = static_cast<int64_t>(chains_.size()) * width();
-  const float* x = joined_.rows(call);
   float* y = matrix(call.outputs[0], call.batch, all, "experts' output");
   float* rows = rows_.at_least(host_, call.batch * width());
   auto lease = contexts_.take();
+  const float* x = joined_.rows(call, lease->joined);
   float* memory = lease->kept.at_least(host_, kept(call.batch));
   for (size_t e = 0; e < chains_.size(); ++e) {
     forward_branch(e, call, context != nullptr, x, rows, memory);
@@ -171,7 +171,8 @@ void AnyExperts::forward(const ModuleCall& call, tsr_module_context** context) {
 void AnyExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const int64_t all = static_cast<int64_t>(chains_.size()) * width(), n = call.batch * chains_[0].in();
-  const float* x = joined_.rows(call);
+  const Context& memory = *contexts_.of(context);
+  const float* x = joined_.rows_again(call, memory.joined);
   const float* dy = matrix(call.grad_outputs[0], call.batch, all, "the gradient of experts' output");
   float* dx = joined_.gradient(call);
   float* rows = rows_.at_least(host_, call.batch * width());
@@ -179,7 +180,7 @@ void AnyExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (dx) std::fill_n(dx, n, 0.0f);
   for (size_t e = 0; e < chains_.size(); ++e) {
     copy_columns(call.batch, width(), dy + static_cast<int64_t>(e) * width(), all, rows, width());
-    backward_branch(e, call, x, rows, dx ? of_one : nullptr, contexts_.of(context)->kept.data());
+    backward_branch(e, call, x, rows, dx ? of_one : nullptr, memory.kept.data());
     if (dx) loops_.add(n, of_one, dx);
   }
   if (dx) joined_.give(call);
@@ -261,7 +262,7 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   auto lease = contexts_.take();
   float* memory = lease->kept.at_least(host_, kept(call.batch) + n);
   float* gate = memory + kept(call.batch);
-  forward_branch(0, call, context != nullptr, signals_.rows(call), gate, memory);
+  forward_branch(0, call, context != nullptr, signals_.rows(call, lease->joined), gate, memory);
   loops_.of_rows->multiply(n, x, gate, scale_, y);
   contexts_.hand_out(std::move(lease), context);
 }
@@ -269,16 +270,17 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
 void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const int64_t n = call.batch * widths_[0];
-  const float *x = input(call, 0, widths_[0]), *memory = contexts_.of(context)->kept.data();
-  const float* gate = memory + kept(call.batch);
+  const Context& memory = *contexts_.of(context);
+  const float *x = input(call, 0, widths_[0]), *gate = memory.kept.data() + kept(call.batch);
   const float* dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
   float* dgate = dgate_.at_least(host_, n);
   loops_.of_rows->multiply(n, dy, x, scale_, dgate);
   float* dsignals = signals_.gradient(call);
-  backward_branch(0, call, signals_.rows(call), dgate, dsignals, memory);
+  backward_branch(0, call, signals_.rows_again(call, memory.joined), dgate, dsignals, memory.kept.data());
   float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
   const bool itself = widths_.size() == 1;  // then dx has what came through the gate
-  for (int64_t i = 0; dx && i < n; ++i) dx[i] = scale_ * dy[i] * gate[i] + (itself ? dx[i] : 0.0f);
+  if (dx) loops_.of_rows->multiply(n, dy, gate, scale_, itself ? dgate : dx);
+  if (dx && itself) loops_.add(n, dgate, dx);
   if (dsignals) signals_.give(call);
 }
 

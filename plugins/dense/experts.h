@@ -20,6 +20,7 @@ class Branches : public tessera::sdk::Module {
  protected:
   struct Context {
     Floats kept;
+    Floats joined;  // several inputs, beside each other
   };
   explicit Branches(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
   void add(Chain chain);
@@ -60,7 +61,8 @@ class PlainExperts : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;  // what each stack keeps
+    Floats kept;    // what each stack keeps
+    Floats joined;  // several inputs, beside each other
   };
   int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
   // Of expert `e`.

@@ -55,11 +55,11 @@ class Joined {
     return width;
   }
 
-  // [batch, width]: the one input, or a copy of all.
-  const float* rows(const tessera::sdk::ModuleCall& call) {
+  // [batch, width]: the one input, or a copy of all, which is in `memory` then.
+  const float* rows(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const int64_t width = width_of(call);
     if (one(call)) return matrix(call.inputs[first_], call.batch, width, what_.c_str());
-    float* to = rows_.at_least(host_, call.batch * width);
+    float* to = memory.at_least(host_, call.batch * width);
     int64_t at = 0;
     for (const DLTensor& t : call.inputs.subspan(first_)) {
       const int64_t w = t.shape[1];
@@ -68,6 +68,11 @@ class Joined {
       at += w;
     }
     return to;
+  }
+  const float* rows(const tessera::sdk::ModuleCall& call) { return rows(call, rows_); }
+  // In a backward, what rows() gave the forward that had this memory.
+  const float* rows_again(const tessera::sdk::ModuleCall& call, const Floats& memory) const {
+    return one(call) ? matrix(call.inputs[first_], call.batch, width_of(call), what_.c_str()) : memory.data();
   }
   // Where the gradient of rows() goes; NULL where no input's is wanted. Then give().
   float* gradient(const tessera::sdk::ModuleCall& call) {

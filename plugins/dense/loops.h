@@ -48,12 +48,11 @@ struct Loops {
   void (*sum_rows)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* sums);
   // to [columns, rows] = from [rows, columns], of which rows [first, last).
   void (*transpose)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* to);
-  // out = a * b + c
-  void (*multiply_add)(int64_t n, const float* a, const float* b, const float* c, float* out);
-  // out = a * b
-  void (*multiply)(int64_t n, const float* a, const float* b, float* out);
-  // out += a * b
-  void (*add_product)(int64_t n, const float* a, const float* b, float* out);
+  // Of a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
+  void (*cross)(int64_t rows, int64_t columns, const float* bias, const float* x0, const float* x, float* y,
+                float* next);
+  // And back: dy = dnext * x0; dx0 = dnext * y, or added to it.
+  void (*cross_back)(int64_t n, const float* dnext, const float* x0, const float* y, float* dy, float* dx0, bool add);
   // out += a
   void (*add)(int64_t n, const float* a, float* out);
   // A sample's values do not depend on the others of its batch, nor on their number.

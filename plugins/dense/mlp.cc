@@ -19,12 +19,12 @@ Mlp::Mlp(const tessera::sdk::Setup& setup) : EitherLayer(make_mlp(setup)) {}
 PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape)
     : host_(setup.host), stack_(setup.host, std::move(shape)), joined_(setup.host, "mlp", stack_.shape().input()) {}
 
-PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const Context& kept) {
+PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept) {
   const int64_t width = stack_.shape().output();
   parameter_data(args.parameters, parameters(), parameters_);
   return {args.batch,
           parameters_.data(),
-          joined_.rows(args),
+          x,
           {matrix(args.outputs[0], args.batch, width, "mlp's output"), width},
           kept.hidden.data()};
 }
@@ -32,8 +32,9 @@ PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const Cont
 void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   auto lease = contexts_.take();
   lease->hidden.at_least(host_, stack_.kept(args.batch));
-  if (context == nullptr) return stack_.infer(pass(args, *lease));
-  stack_.forward(pass(args, *lease));
+  const PlainStack::Pass all = pass(args, joined_.rows(args, lease->joined), *lease);
+  if (context == nullptr) return stack_.infer(all);
+  stack_.forward(all);
   contexts_.hand_out(std::move(lease), context);
 }
 
@@ -43,7 +44,9 @@ void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context
   const float* grad = matrix(args.grad_outputs[0], args.batch, width, "the gradient of mlp's output");
   float* grad_input = joined_.gradient(args);
   parameter_data(args.grad_parameters, parameters(), gradients_);
-  stack_.backward(pass(args, *contexts_.of(context)), {{grad, width}, gradients_.data(), grad_input, false});
+  const Context& kept = *contexts_.of(context);
+  stack_.backward(pass(args, joined_.rows_again(args, kept.joined), kept),
+                  {{grad, width}, gradients_.data(), grad_input, false});
   if (grad_input) joined_.give(args);
 }
 

@@ -27,8 +27,9 @@ class PlainMlp : public tessera::sdk::Module {
  private:
   struct Context {
     Floats hidden;  // what the stack keeps
+    Floats joined;  // several inputs, beside each other
   };
-  PlainStack::Pass pass(const tessera::sdk::ModuleCall& args, const Context& kept);
+  PlainStack::Pass pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept);
 
   tessera::sdk::Host host_;
   PlainStack stack_;

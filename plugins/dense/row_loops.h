@@ -36,6 +36,16 @@ struct RowLoops {
   void (*drop)(int64_t n, const uint32_t* keys, uint32_t least, float scale, const float* x, float* y);
   // y = a * b * c, where `c` is one number.
   void (*multiply)(int64_t n, const float* a, const float* b, float c, float* y);
+  // dx = dy * (x < 0 ? slope : 1), unless dx is NULL; returns the gradient of the slope, the sum of dy * x over x < 0.
+  double (*leaky_back)(int64_t n, float slope, const float* x, const float* dy, float* dx);
+  // out [4 * width] = q, k, q - k, q * k.
+  void (*compare)(int64_t width, const float* q, const float* k, float* out);
+  // And back from dout [4 * width]: dq and dk are added to, unless they are NULL.
+  void (*compare_back)(int64_t width, const float* q, const float* k, const float* dout, float* dq, float* dk);
+  // The sum of all dot products of two of `count` vectors of `dim` values. `scratch`: 2 * dim floats.
+  float (*pairs)(int64_t count, int64_t dim, const float* x, float* scratch);
+  // dx [count, dim] = g * (the sum of all vectors but this one). `scratch`: dim floats.
+  void (*pairs_back)(int64_t count, int64_t dim, float g, const float* x, float* dx, float* scratch);
 };
 
 }  // namespace tessera_dense

@@ -163,15 +163,8 @@ void TargetAttention::forward(const ModuleCall& call, tsr_module_context** conte
   float* to = lease->features.at_least(host_, history.count * 4 * width_);
   for (int64_t s = 0; s < call.batch; ++s) {
     const float* q = target + s * width_;
-    for (int64_t r = history.offsets[s]; r < history.offsets[s + 1]; ++r, to += 4 * width_) {
-      const float* k = history.rows + r * width_;
-      for (int64_t i = 0; i < width_; ++i) {
-        to[i] = q[i];
-        to[width_ + i] = k[i];
-        to[2 * width_ + i] = q[i] - k[i];
-        to[3 * width_ + i] = q[i] * k[i];
-      }
-    }
+    for (int64_t r = history.offsets[s]; r < history.offsets[s + 1]; ++r, to += 4 * width_)
+      loops_.compare(width_, q, history.rows + r * width_, to);
   }
   float* scores = lease->scores.at_least(host_, history.count);
   lease->kept.at_least(host_, chain_.kept(history.count));
@@ -217,13 +210,9 @@ void TargetAttention::add_rows_gradients(const ModuleCall& call, const Context& 
   if (dtarget) std::fill_n(dtarget, call.batch * width_, 0.0f);
   for (int64_t s = 0; s < call.batch; ++s) {
     for (int64_t r = history.offsets[s]; r < history.offsets[s + 1]; ++r) {
-      const float *d = dfeatures + r * 4 * width_, *k = history.rows + r * width_, *q = target + s * width_;
-      for (int64_t i = 0; dtarget && i < width_; ++i)
-        dtarget[s * width_ + i] += d[i] + d[2 * width_ + i] + d[3 * width_ + i] * k[i];
-      for (int64_t i = 0; drows && i < width_; ++i) {
-        drows[r * width_ + i] =
-            d[width_ + i] - d[2 * width_ + i] + d[3 * width_ + i] * q[i] + scores[r] * dout[s * width_ + i];
-      }
+      float *dq = dtarget ? dtarget + s * width_ : nullptr, *dk = drows ? drows + r * width_ : nullptr;
+      if (dk) loops_.scale(width_, scores[r], dout + s * width_, dk);
+      loops_.compare_back(width_, target + s * width_, history.rows + r * width_, dfeatures + r * 4 * width_, dq, dk);
     }
   }
 }
