@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "tessera/sdk/inner_kernel.h"
 #include "zoo.h"
 
 namespace tessera::sdk {
@@ -352,6 +353,85 @@ TEST(Slots, ATransportThroughItsTable) {
   EXPECT_EQ(api.status(group, &err), TSR_CANCELLED);
   EXPECT_EQ(err.rank, -1) << "nobody is to blame";
   api.close(group);
+}
+
+// Two tables that read the same positions; of table 1 a feature without bags.
+struct WrappedBatch {
+  WrappedBatch() {
+    for (const auto& [table, bags, first] : {std::tuple(1, 2, 0), {0, 3, 0}, {1, 0, 0}, {1, 1, 3}}) {
+      tsr_lookup_feature& f = features.emplace_back();
+      f.table = table;
+      f.bags = bags;
+      f.first_offset = first;
+      f.output_stride = 8;
+    }
+    lookup.struct_size = sizeof(lookup);
+    lookup.num_features = static_cast<uint32_t>(features.size());
+    lookup.feature_stride = sizeof(tsr_lookup_feature);
+    lookup.features = features.data();
+    lookup.ids = &id_view;
+    lookup.offsets = &offset_view;
+    lookup.step = 9;
+  }
+  WrappedBatch(const WrappedBatch&) = delete;
+  std::vector<int64_t> ids = {50, 60, 70, 80, 90}, offsets = {0, 2, 3, 3, 5}, five = {5};
+  std::vector<int32_t> narrow = {50, 60, 70, 80, 90};
+  std::vector<tsr_lookup_feature> features;
+  DLTensor id_view{ids.data(), {kDLCPU, 0}, 1, dtype_of<int64_t>(), five.data(), nullptr, 0};
+  DLTensor offset_view{offsets.data(), {kDLCPU, 0}, 1, dtype_of<int64_t>(), five.data(), nullptr, 0};
+  tsr_lookup lookup{};
+};
+
+TEST(InnerLookup, HasRowsInThePlaceOfIds) {
+  WrappedBatch batch;
+  InnerAsk ask;
+  std::vector<int64_t> ids = {1};
+  ASSERT_TRUE(ask.take(batch.lookup, 1, 4));
+  EXPECT_EQ(ask.table, 1u);
+  ASSERT_EQ(ask.features.size(), 2u) << "one has no bags";
+  for (const tsr_lookup_feature& f : ask.features) EXPECT_EQ(f.table, 4);
+  ask.read_ids(batch.lookup, ids);
+  EXPECT_THAT(ids, ElementsAre(50, 60, 70, 80, 90));
+  batch.id_view = {batch.narrow.data(), {kDLCPU, 0}, 1, dtype_of<int32_t>(), batch.five.data(), nullptr, 0};
+  ask.read_ids(batch.lookup, ids);
+  EXPECT_THAT(ids, ElementsAre(50, 60, 70, 80, 90)) << "32 bits are as good";
+
+  InnerLookup inner;
+  ask.rows = {5, 6, 7, 8, 9};
+  const tsr_lookup of_one = inner.of(batch.lookup, ask);
+  EXPECT_EQ(of_one.num_features, 2u);
+  EXPECT_EQ(of_one.step, 9);
+  EXPECT_EQ(of_one.offsets, batch.lookup.offsets);
+  EXPECT_EQ(feature_of(of_one, 1).first_offset, 3);
+  const auto rows = elements<const int64_t>(*of_one.ids, "ids");
+  EXPECT_THAT(std::vector<int64_t>(rows.begin(), rows.end()), ElementsAre(5, 6, 7, 8, 9));
+
+  // The same positions, for the other table, in the same memory.
+  ASSERT_TRUE(ask.take(batch.lookup, 0));
+  EXPECT_EQ(ask.features.size(), 1u) << "those of before are forgotten";
+  ask.rows = {3, 2, 1};
+  const tsr_lookup of_other = inner.of(batch.lookup, ask);
+  EXPECT_EQ(of_other.ids->data, rows.data());
+  EXPECT_THAT(std::vector<int64_t>(rows.begin(), rows.begin() + 3), ElementsAre(3, 2, 1));
+  EXPECT_FALSE(ask.take(batch.lookup, 2));
+}
+
+TEST(InnerConfig, AsksAboutRowsByNumber) {
+  const tsr_kernel_table table{sizeof(tsr_kernel_table), TSR_TABLE_ANY_ID, "item", 1000, 8, "{}", 2, 0};
+  tsr_kernel_config config{};
+  config.struct_size = sizeof(config);
+  config.compute_kernel = "acme.cached";
+  config.max_gradient = 3;
+  const InnerConfig inner(config, table, 40);
+  EXPECT_STREQ(inner.raw.compute_kernel, TSR_COMPUTE_FUSED);
+  EXPECT_EQ(inner.raw.max_gradient, 3);
+  ASSERT_EQ(inner.raw.num_tables, 1u);
+  const tsr_kernel_table& asked = table_of(inner.raw, 0);
+  EXPECT_EQ(asked.rows, 40);
+  EXPECT_EQ(asked.dim, 8);
+  EXPECT_EQ(asked.flags, 0u);
+  EXPECT_EQ(asked.options, nullptr);
+  EXPECT_STREQ(asked.name, "item");
 }
 
 TEST(CutBlocks, CoverEverything) {

@@ -2,7 +2,6 @@
 #include "mch.h"
 
 #include <tessera/abi/draft/table_extra.h>
-#include <tessera/sdk/plain_lookup.h>
 #include <tessera/sdk/plugin.h>
 
 #include <algorithm>
@@ -11,8 +10,6 @@ namespace flagships {
 namespace {
 
 using sdk::fail;
-using sdk::feature_of;
-using sdk::integer_at;
 using sdk::OptimizerRef;
 using sdk::table_of;
 
@@ -35,56 +32,22 @@ MchTables::MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& con
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& asked = table_of(config, t);
     TableShape shape(asked);
-    const InnerConfig rows(config, asked, shape.mch.zch_size);
+    const sdk::InnerConfig rows(config, asked, shape.mch.zch_size);
     tables_.emplace_back(std::move(shape), t, optimizer, sdk::StartValues(config), sdk::InnerInstance(inner, rows.raw));
   }
-}
-
-// The lookup with rows in the place of ids. One array serves all tables, one after the other: two of them may read the
-// same positions.
-tsr_lookup MchTables::inner_lookup(const tsr_lookup& lookup, const Kept& kept) {
-  tsr_lookup out = sdk::read_struct(lookup);
-  inner_ids_.resize(static_cast<size_t>(sdk::numel(*lookup.ids)));
-  auto row = kept.rows.begin();
-  for (const tsr_lookup_feature& f : kept.features) {
-    const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
-    const int64_t count = integer_at(*lookup.offsets, f.first_offset + f.bags) - begin;
-    std::copy_n(row, count, inner_ids_.begin() + begin);
-    row += count;
-  }
-  inner_ids_view_ = *lookup.ids;
-  inner_ids_view_.data = inner_ids_.data();
-  inner_ids_view_.dtype = sdk::dtype_of<int64_t>();
-  inner_ids_view_.byte_offset = 0;
-  out.ids = &inner_ids_view_;
-  out.features = kept.features.data();
-  out.num_features = static_cast<uint32_t>(kept.features.size());
-  out.feature_stride = sizeof(tsr_lookup_feature);
-  return out;
 }
 
 // A table's ids are sighted together, whatever the features that read it.
 void MchTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context) {
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
   for (uint32_t t = 0; t < tables_.size(); ++t) {
-    std::vector<tsr_lookup_feature> features;
-    ids_.clear();
-    for (uint32_t f = 0; f < lookup.num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(lookup, f);
-      if (feature.table != static_cast<int32_t>(t) || feature.bags == 0) continue;
-      features.push_back(feature);
-      features.back().table = 0;
-      const int64_t end = integer_at(*lookup.offsets, feature.first_offset + feature.bags);
-      for (int64_t p = integer_at(*lookup.offsets, feature.first_offset); p < end; ++p)
-        ids_.push_back(integer_at(*lookup.ids, p));
-    }
-    if (features.empty()) continue;
-    Kept& kept = context.tables.emplace_back();
-    kept.table = t;
-    kept.features = std::move(features);
+    sdk::InnerAsk asked;
+    if (!asked.take(lookup, t)) continue;
+    sdk::InnerAsk& kept = context.tables.emplace_back(std::move(asked));
+    kept.read_ids(lookup, ids_);
     kept.rows.resize(ids_.size());
     tables_[t].find(ids_, trains, kept.rows.data());
-    tables_[t].inner().forward(inner_lookup(lookup, kept), output, stream, keeps ? &kept.context : nullptr);
+    tables_[t].inner().forward(inner_lookup_.of(lookup, kept), output, stream, keeps ? &kept.context : nullptr);
   }
 }
 
@@ -105,8 +68,8 @@ void MchTables::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_st
 }
 
 void MchTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
-  for (const Kept& kept : reinterpret_cast<Context*>(context)->tables) {
-    const tsr_lookup lookup = inner_lookup(*args.lookup, kept);
+  for (const sdk::InnerAsk& kept : reinterpret_cast<Context*>(context)->tables) {
+    const tsr_lookup lookup = inner_lookup_.of(*args.lookup, kept);
     tsr_backward inner = sdk::read_struct(args);
     inner.lookup = &lookup;
     tables_[kept.table].inner().backward(kept.context, inner, stream);
@@ -114,7 +77,7 @@ void MchTables::backward(tsr_context* context, const tsr_backward& args, tsr_str
 }
 
 void MchTables::end(Context& context) noexcept {
-  for (const Kept& kept : context.tables) {
+  for (const sdk::InnerAsk& kept : context.tables) {
     if (kept.context != nullptr) tables_[kept.table].inner().release(kept.context);
   }
 }
@@ -151,7 +114,7 @@ void MchKernel::supports(const tsr_kernel_config& config) const {
   optimizer.check_states();
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& asked = table_of(config, t);
-    inner_.supports(InnerConfig(config, asked, TableShape(asked).mch.zch_size).raw);
+    inner_.supports(sdk::InnerConfig(config, asked, TableShape(asked).mch.zch_size).raw);
   }
 }
 
@@ -171,7 +134,7 @@ tsr_estimate MchKernel::estimate(const tsr_kernel_config& config, const tsr_work
       std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(shard.rows, 1)));
   tsr_workload held = work;
   held.rows = static_cast<int64_t>(part * slots);
-  tsr_estimate out = inner_.estimate(InnerConfig(config, shard, shape.mch.zch_size).raw, held);
+  tsr_estimate out = inner_.estimate(sdk::InnerConfig(config, shard, shape.mch.zch_size).raw, held);
   out.forward_seconds +=
       work.ids * kFindSeconds + part * slots * kScoreSeconds / static_cast<double>(shape.mch.eviction_interval);
   out.bytes += static_cast<uint64_t>(part * slots * sizeof(sdk::Mch::Slot));

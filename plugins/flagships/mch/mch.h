@@ -24,23 +24,15 @@ class MchTables : public sdk::KernelInstance {
   ManagedTable& table(uint32_t t) { return tables_.at(t); }
 
  private:
-  // What a forward keeps of a table that it asked.
-  struct Kept {
-    uint32_t table = 0;
-    std::vector<tsr_lookup_feature> features;  // of the inner kernel's one table
-    std::vector<int64_t> rows;                 // of their ids, feature by feature
-    tsr_context* context = nullptr;
-  };
   struct Context {
-    std::vector<Kept> tables;
+    std::vector<sdk::InnerAsk> tables;  // that a forward asked
   };
   void ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context);
-  tsr_lookup inner_lookup(const tsr_lookup& lookup, const Kept& kept);
   void end(Context& context) noexcept;
 
   std::vector<ManagedTable> tables_;
-  std::vector<int64_t> ids_, inner_ids_;  // scratch
-  DLTensor inner_ids_view_{};
+  std::vector<int64_t> ids_;  // scratch, and so are these
+  sdk::InnerLookup inner_lookup_;
   Context passing_;
 };
 

@@ -26,23 +26,6 @@ struct TableShape {
   bool reset = true;  // a row that gets another id begins anew
 };
 
-// The question about a table, put to the inner kernel about its rows.
-struct InnerConfig {
-  InnerConfig(const tsr_kernel_config& config, const tsr_kernel_table& asked, int64_t rows)
-      : table{sizeof(tsr_kernel_table), 0, asked.name, rows, asked.dim, nullptr, asked.poolings, 0},
-        raw(sdk::read_struct(config)) {
-    raw.compute_kernel = TSR_COMPUTE_FUSED;
-    raw.num_tables = 1;
-    raw.table_stride = sizeof(tsr_kernel_table);
-    raw.tables = &table;
-    raw.start_values = nullptr;
-  }
-  InnerConfig(const InnerConfig&) = delete;
-  InnerConfig& operator=(const InnerConfig&) = delete;
-  tsr_kernel_table table;
-  tsr_kernel_config raw;
-};
-
 class ManagedTable {
  public:
   // In export_rows and import_rows, the id of the row that ids without one share. No id is as large.

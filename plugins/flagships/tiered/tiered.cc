@@ -33,23 +33,6 @@ TierOptions options_of(const tsr_kernel_table& table, TierOptions all) {
   return all;
 }
 
-// The same question about the cache, to the inner kernel.
-struct InnerConfig {
-  InnerConfig(const tsr_kernel_config& config, const tsr_kernel_table& asked, int64_t slots)
-      : table{sizeof(tsr_kernel_table), 0, asked.name, slots, asked.dim, nullptr, asked.poolings, 0},
-        raw(sdk::read_struct(config)) {
-    raw.compute_kernel = TSR_COMPUTE_FUSED;
-    raw.num_tables = 1;
-    raw.table_stride = sizeof(tsr_kernel_table);
-    raw.tables = &table;
-    raw.start_values = nullptr;
-  }
-  InnerConfig(const InnerConfig&) = delete;
-  InnerConfig& operator=(const InnerConfig&) = delete;
-  tsr_kernel_table table;
-  tsr_kernel_config raw;
-};
-
 tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
   return sdk::guard(err, [&] {
     static_cast<TieredTables&>(*static_cast<sdk::KernelInstance*>(instance)).prefetch(sdk::read_struct(*lookup));
@@ -110,70 +93,28 @@ TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_confi
     group_of.push_back(static_cast<size_t>(group - groups.begin()));
   }
   for (Group& group : groups) {
-    const InnerConfig of_cache(config, table_of(config, group.first), group.tier.slots);
+    const sdk::InnerConfig of_cache(config, table_of(config, group.first), group.tier.slots);
     tiers_.push_back(std::make_unique<Tier>(std::move(group.tier), sdk::InnerInstance(inner, of_cache.raw), start));
   }
   std::vector<size_t> seen(tiers_.size());
   for (const size_t g : group_of) tables_.push_back({tiers_[g].get(), seen[g]++});
 }
 
-// body(table, its features, which are then those of a table 0)
-template <class Body>
-void TieredTables::for_each_table(const tsr_lookup& lookup, const Body& body) const {
-  for (uint32_t t = 0; t < tables_.size(); ++t) {
-    std::vector<tsr_lookup_feature> features;
-    for (uint32_t f = 0; f < lookup.num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(lookup, f);
-      if (feature.table != static_cast<int32_t>(t) || feature.bags == 0) continue;
-      features.push_back(feature);
-      features.back().table = 0;
-    }
-    if (!features.empty()) body(t, features);
-  }
-}
-
-void TieredTables::rows_of(const tsr_lookup& lookup, uint32_t table, std::span<const tsr_lookup_feature> features,
-                           std::vector<int64_t>& rows) const {
-  rows.clear();
-  const int64_t first = tables_[table].in_tier().first;
-  const bool plain = lookup.ids->dtype.bits == 64;
-  const int64_t* const all = plain ? data_as<int64_t>(*lookup.ids) : nullptr;
-  for (const tsr_lookup_feature& f : features) {
-    const int64_t end = integer_at(*lookup.offsets, f.first_offset + f.bags);
-    for (int64_t p = integer_at(*lookup.offsets, f.first_offset); p < end; ++p)
-      rows.push_back(first + (plain ? all[p] : integer_at(*lookup.ids, p)));
-  }
-}
-
-// The lookup with slots in the place of ids. One array serves all tables, one after the other: two of them may read
-// the same positions.
-tsr_lookup TieredTables::inner_lookup(const tsr_lookup& lookup, const Kept& kept) {
-  tsr_lookup out = sdk::read_struct(lookup);
-  inner_ids_.resize(static_cast<size_t>(sdk::numel(*lookup.ids)));
-  auto slot = kept.slots.begin();
-  for (const tsr_lookup_feature& f : kept.features) {
-    const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
-    const int64_t count = integer_at(*lookup.offsets, f.first_offset + f.bags) - begin;
-    std::copy_n(slot, count, inner_ids_.begin() + begin);
-    slot += count;
-  }
-  inner_ids_view_ = *lookup.ids;
-  inner_ids_view_.data = inner_ids_.data();
-  inner_ids_view_.dtype = sdk::dtype_of<int64_t>();
-  inner_ids_view_.byte_offset = 0;
-  out.ids = &inner_ids_view_;
-  out.features = kept.features.data();
-  out.num_features = static_cast<uint32_t>(kept.features.size());
-  out.feature_stride = sizeof(tsr_lookup_feature);
-  return out;
+void TieredTables::rows_of(const tsr_lookup& lookup, const sdk::InnerAsk& ask, std::vector<int64_t>& rows) const {
+  ask.read_ids(lookup, rows);
+  const int64_t first = tables_[ask.table].in_tier().first;
+  if (first == 0) return;
+  for (int64_t& row : rows) row += first;
 }
 
 void TieredTables::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) {
   if (context == nullptr) {
-    for_each_table(lookup, [&](uint32_t t, std::vector<tsr_lookup_feature>& features) {
-      passing_.table = t;
+    std::vector<tsr_lookup_feature> features;
+    for (uint32_t t = 0; t < tables_.size(); ++t) {
+      if (!passing_.take(lookup, t)) continue;
+      features.swap(passing_.features);
       for (const tsr_lookup_feature& feature : features) pass(lookup, output, stream, feature);
-    });
+    }
     return writer_.look();
   }
   auto kept = std::make_unique<Context>();
@@ -188,16 +129,16 @@ void TieredTables::forward(const tsr_lookup& lookup, const DLTensor& output, tsr
 }
 
 void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context) {
-  for_each_table(lookup, [&](uint32_t t, std::vector<tsr_lookup_feature>& features) {
-    Kept& kept = context.tables.emplace_back();
-    kept.table = t;
-    kept.features = std::move(features);
-    rows_of(lookup, t, kept.features, asked_);
-    kept.slots.resize(asked_.size());
+  for (uint32_t t = 0; t < tables_.size(); ++t) {
+    Kept asked;
+    if (!asked.take(lookup, t)) continue;
+    Kept& kept = context.tables.emplace_back(std::move(asked));
+    rows_of(lookup, kept, asked_);
+    kept.rows.resize(asked_.size());
     Tier& tier = *tables_[t].tier;
-    tier.take(asked_, true, kept.slots.data(), kept.pinned);
-    tier.inner().forward(inner_lookup(lookup, kept), output, stream, &kept.context);
-  });
+    tier.take(asked_, true, kept.rows.data(), kept.pinned);
+    tier.inner().forward(inner_lookup_.of(lookup, kept), output, stream, &kept.context);
+  }
 }
 
 // Without a backward, so many bags at a time as the cache certainly has room for.
@@ -214,12 +155,12 @@ void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_st
     const int64_t rows = feature.pooling == TSR_POOLING_NONE ? offset(begin) - offset(0) : begin;
     if (feature.pooling == TSR_POOLING_NONE || feature.listed == 0) part.output_offset += rows * feature.output_stride;
     passing_.features.assign(1, part);
-    rows_of(lookup, passing_.table, passing_.features, asked_);
-    passing_.slots.resize(asked_.size());
+    rows_of(lookup, passing_, asked_);
+    passing_.rows.resize(asked_.size());
     passing_.pinned.clear();
     try {
-      tier.take(asked_, (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0, passing_.slots.data(), passing_.pinned);
-      tier.inner().forward(inner_lookup(lookup, passing_), output, stream, nullptr);
+      tier.take(asked_, (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0, passing_.rows.data(), passing_.pinned);
+      tier.inner().forward(inner_lookup_.of(lookup, passing_), output, stream, nullptr);
     } catch (...) {
       tier.release(passing_.pinned);
       throw;
@@ -233,7 +174,7 @@ void TieredTables::backward(tsr_context* context, const tsr_backward& args, tsr_
   for (Kept& kept : reinterpret_cast<Context*>(context)->tables) {
     Tier& tier = *tables_[kept.table].tier;
     tier.changed(kept.pinned);
-    const tsr_lookup lookup = inner_lookup(*args.lookup, kept);
+    const tsr_lookup lookup = inner_lookup_.of(*args.lookup, kept);
     tsr_backward inner = sdk::read_struct(args);
     inner.lookup = &lookup;
     tier.inner().backward(kept.context, inner, stream);
@@ -254,10 +195,11 @@ void TieredTables::release(tsr_context* context) noexcept {
 }
 
 void TieredTables::prefetch(const tsr_lookup& lookup) {
-  for_each_table(lookup, [&](uint32_t t, const std::vector<tsr_lookup_feature>& features) {
-    rows_of(lookup, t, features, early_);
+  for (uint32_t t = 0; t < tables_.size(); ++t) {
+    if (!early_ask_.take(lookup, t)) continue;
+    rows_of(lookup, early_ask_, early_);
     tables_[t].tier->prefetch(early_);
-  });
+  }
 }
 
 void TieredTables::read_rows(uint32_t t, std::span<const int64_t> rows, float* records) {
@@ -437,7 +379,7 @@ void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, 
   if (table.rows > LogShape::kMostRows)
     fail(TSR_UNIMPLEMENTED, "at most ", LogShape::kMostRows, " rows of a table lie on the disk of a rank, not ",
          table.rows, ": cut it over more ranks");
-  inner.supports(InnerConfig(config, table, 0).raw);
+  inner.supports(sdk::InnerConfig(config, table, 0).raw);
 }
 
 std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& config) const {
@@ -457,7 +399,7 @@ tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& opt
   constexpr double kReuse = 0.632;       // of a table, between two visits of a row where all are asked for alike
   const RecordShape record(shard.dim, optimizer_of(config));
   const int64_t slots = options.slots(shard.rows, record);
-  tsr_estimate out = inner.estimate(InnerConfig(config, shard, slots).raw, work);
+  tsr_estimate out = inner.estimate(sdk::InnerConfig(config, shard, slots).raw, work);
   const double rows = static_cast<double>(std::max<int64_t>(shard.rows, 1)), of_band = static_cast<double>(work.rows);
   const double row_bytes = static_cast<double>(shard.dim) * sizeof(float);
   const double own_reuse = kReuse * rows * row_bytes;

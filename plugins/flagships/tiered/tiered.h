@@ -54,22 +54,14 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
     const RecordShape& record() const { return tier->record(); }
   };
   // What a forward keeps of a table that it asked.
-  struct Kept {
-    uint32_t table = 0;
-    std::vector<tsr_lookup_feature> features;  // of the inner kernel's one table
-    std::vector<int64_t> slots;                // of their ids, feature by feature
+  struct Kept : sdk::InnerAsk {  // its rows are slots
     std::vector<uint32_t> pinned;
-    tsr_context* context = nullptr;
   };
   struct Context {
     std::vector<Kept> tables;
   };
 
-  template <class Body>
-  void for_each_table(const tsr_lookup& lookup, const Body& body) const;
-  void rows_of(const tsr_lookup& lookup, uint32_t table, std::span<const tsr_lookup_feature> features,
-               std::vector<int64_t>& rows) const;
-  tsr_lookup inner_lookup(const tsr_lookup& lookup, const Kept& kept);
+  void rows_of(const tsr_lookup& lookup, const sdk::InnerAsk& ask, std::vector<int64_t>& rows) const;
   void keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context);
   void pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, const tsr_lookup_feature& feature);
   void end(Context& context) noexcept;
@@ -82,8 +74,9 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   Writer writer_{tiers_};  // goes before them
 
   // Scratch: of the steps, and of prefetch(), which runs beside them.
-  std::vector<int64_t> asked_, inner_ids_, moved_, early_;
-  DLTensor inner_ids_view_{};
+  std::vector<int64_t> asked_, moved_, early_;
+  sdk::InnerLookup inner_lookup_;
+  sdk::InnerAsk early_ask_;
   Kept passing_;
   std::vector<int64_t> read_;  // rows of a tier, and their records
   std::vector<float> records_;

@@ -4,7 +4,6 @@
 #include <tessera/abi/draft/prefetch.h>
 #include <tessera/abi/draft/row_ages.h>
 #include <tessera/abi/draft/table_extra.h>
-#include <tessera/sdk/plain_lookup.h>
 
 #include <algorithm>
 
@@ -29,11 +28,6 @@ Shapes shapes_of(const tsr_kernel_table& table, const OptimizerRef& optimizer) {
   return {table, optimizer, Options(table.options == nullptr ? "{}" : table.options)};
 }
 
-// The question about a table, put to the rows: so many, by number.
-tsr_kernel_table table_of_rows(const tsr_kernel_table& asked, int64_t rows) {
-  return {sizeof(tsr_kernel_table), 0, asked.name, rows, asked.dim, nullptr, asked.poolings, 0};
-}
-
 VirtualTables& tables_of(void* instance) {
   return static_cast<VirtualTables&>(*static_cast<KernelInstance*>(instance));
 }
@@ -50,13 +44,6 @@ tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noex
   return guard(err, [&] { tables_of(instance).prefetch(read_struct(*lookup)); });
 }
 
-// body(id) for each of a feature's ids.
-template <class Body>
-void for_each_id(const tsr_lookup& lookup, const tsr_lookup_feature& feature, const Body& body) {
-  const int64_t end = integer_at(*lookup.offsets, feature.first_offset + feature.bags);
-  for (int64_t p = integer_at(*lookup.offsets, feature.first_offset); p < end; ++p) body(integer_at(*lookup.ids, p));
-}
-
 }  // namespace
 
 VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& config)
@@ -71,7 +58,7 @@ VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& 
     Table ids(std::move(shapes.ids), t, OptimizerRef(), start_);
     const int64_t most = Index::most_rows(ids.spread());
     tables_.push_back({std::move(ids), t, asked.dim, most});
-    of_rows.push_back(table_of_rows(asked, most + 1));
+    of_rows.push_back(inner_table(asked, most + 1));
     disks.push_back(shapes.disk);
   }
   tsr_kernel_config asked = read_struct(config);
@@ -138,29 +125,6 @@ void VirtualTables::begin(const VirtualTable& table, std::span<const int64_t> ro
   }
 }
 
-// The lookup with rows in the place of ids. One array serves all tables, one after the other: two of them may read the
-// same positions.
-tsr_lookup VirtualTables::lookup_of_rows(const tsr_lookup& lookup, const Kept& kept) {
-  tsr_lookup out = read_struct(lookup);
-  inner_ids_.resize(static_cast<size_t>(numel(*lookup.ids)));
-  auto row = kept.rows.begin();
-  for (const tsr_lookup_feature& f : kept.features) {
-    const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
-    const int64_t count = integer_at(*lookup.offsets, f.first_offset + f.bags) - begin;
-    std::copy_n(row, count, inner_ids_.begin() + begin);
-    row += count;
-  }
-  inner_ids_view_ = *lookup.ids;
-  inner_ids_view_.data = inner_ids_.data();
-  inner_ids_view_.dtype = dtype_of<int64_t>();
-  inner_ids_view_.byte_offset = 0;
-  out.ids = &inner_ids_view_;
-  out.features = kept.features.data();
-  out.num_features = static_cast<uint32_t>(kept.features.size());
-  out.feature_stride = sizeof(tsr_lookup_feature);
-  return out;
-}
-
 // A table's ids are sighted together, whatever the features that read it.
 void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps,
                         Context& context) {
@@ -168,19 +132,15 @@ void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_st
   for (VirtualTable& table : tables_) {
     if (trains) table.ids.begin_step(static_cast<uint32_t>(lookup.step), lookup.time);
     Kept kept;
-    kept.table = table.number;
-    for (uint32_t f = 0; f < lookup.num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(lookup, f);
-      if (feature.table != static_cast<int32_t>(table.number) || feature.bags == 0) continue;
+    if (!kept.take(lookup, table.number, static_cast<int32_t>(table.number))) continue;
+    for (const tsr_lookup_feature& feature : kept.features) {
       if (feature.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "tables of any ids have no MAX pooling");
-      kept.features.push_back(feature);
-      for_each_id(lookup, feature, [&](int64_t id) { kept.ids.push_back(id); });
     }
-    if (kept.features.empty()) continue;
+    kept.read_ids(lookup, kept.ids);
     find(table, lookup, kept);
     context.tables.push_back(std::move(kept));
     Kept& own = context.tables.back();
-    rows_->forward(lookup_of_rows(lookup, own), output, stream, keeps ? &own.context : nullptr);
+    rows_->forward(inner_lookup_.of(lookup, own), output, stream, keeps ? &own.context : nullptr);
   }
 }
 
@@ -231,7 +191,7 @@ void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr
     const std::vector<int64_t> lost = lost_rows(kept);
     std::vector<float> before(lost.size() * floats);
     if (!lost.empty()) rows_->read_rows(kept.table, lost, before.data());
-    const tsr_lookup lookup = lookup_of_rows(*args.lookup, kept);
+    const tsr_lookup lookup = inner_lookup_.of(*args.lookup, kept);
     tsr_backward inner = read_struct(args);
     inner.lookup = &lookup;
     rows_->backward(kept.context, inner, stream);
@@ -258,15 +218,13 @@ void VirtualTables::release(tsr_context* context) noexcept {
 void VirtualTables::prefetch(const tsr_lookup& lookup) {
   for (VirtualTable& table : tables_) {
     early_.clear();
+    if (!early_ask_.take(lookup, table.number)) continue;
+    early_ask_.read_ids(lookup, early_ids_);
     {
       const std::lock_guard lock(mutex_);
-      for (uint32_t f = 0; f < lookup.num_features; ++f) {
-        const tsr_lookup_feature& feature = feature_of(lookup, f);
-        if (feature.table != static_cast<int32_t>(table.number) || feature.bags == 0) continue;
-        for_each_id(lookup, feature, [&](int64_t id) {
-          const uint32_t row = table.ids.index().find(table.ids.key(id));
-          if (row != kNone) early_.push_back(row);
-        });
+      for (const int64_t id : early_ids_) {
+        const uint32_t row = table.ids.index().find(table.ids.key(id));
+        if (row != kNone) early_.push_back(row);
       }
     }
     if (!early_.empty()) rows_->prefetch_rows(table.number, early_);
@@ -303,7 +261,7 @@ void VirtualTableKernel::supports(const tsr_kernel_config& config) const {
     if (shapes.ids.policy.start_values)
       fail(TSR_UNIMPLEMENTED, "table \"", asked.name, "\": ids without a row read zeros in ", kComputeKernels[0],
            " tables: absent = \"start\" is for dynamic ones");
-    check_tier(inner_, config, table_of_rows(asked, shapes.ids.capacity));
+    check_tier(inner_, config, inner_table(asked, shapes.ids.capacity));
   }
 }
 
@@ -318,7 +276,7 @@ tsr_estimate VirtualTableKernel::estimate(const tsr_kernel_config& config, const
   const Shapes shapes = shapes_of(shard, optimizer_of(config));
   tsr_workload held = work;
   held.rows = static_cast<int64_t>(shapes.ids.rows_of(work));
-  tsr_estimate out = estimate_tier(inner_, shapes.disk, config, table_of_rows(shard, shapes.ids.capacity), held);
+  tsr_estimate out = estimate_tier(inner_, shapes.disk, config, inner_table(shard, shapes.ids.capacity), held);
   out.forward_seconds += work.ids * kFindSeconds;
   out.bytes += static_cast<uint64_t>(held.rows) * Index::kBytes;
   return out;

@@ -52,12 +52,9 @@ class VirtualTables : public KernelInstance, public Changes {
 
  private:
   // What a forward keeps of a table that it asked.
-  struct Kept {
-    uint32_t table = 0;
-    std::vector<tsr_lookup_feature> features;
-    std::vector<int64_t> ids, rows;  // feature by feature
-    uint64_t evictions = 0;          // up to when rows are those of the ids
-    tsr_context* context = nullptr;
+  struct Kept : InnerAsk {
+    std::vector<int64_t> ids;
+    uint64_t evictions = 0;  // up to when rows are those of the ids
   };
   struct Context {
     std::vector<Kept> tables;
@@ -66,7 +63,6 @@ class VirtualTables : public KernelInstance, public Changes {
   void ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context);
   void find(VirtualTable& table, const tsr_lookup& lookup, Kept& kept);
   void begin(const VirtualTable& table, std::span<const int64_t> rows);
-  tsr_lookup lookup_of_rows(const tsr_lookup& lookup, const Kept& kept);
   void note_changes(const Kept& kept);
   std::vector<int64_t> lost_rows(const Kept& kept) const;
   void end(Context& context) noexcept;
@@ -83,9 +79,10 @@ class VirtualTables : public KernelInstance, public Changes {
 
   // Scratch: of the steps, and of prefetch().
   std::vector<Table::Miss> misses_;
-  std::vector<int64_t> begun_, begun_ids_, inner_ids_, early_;
+  std::vector<int64_t> begun_, begun_ids_, early_, early_ids_;
   std::vector<float> records_;
-  DLTensor inner_ids_view_{};
+  InnerLookup inner_lookup_;
+  InnerAsk early_ask_;
   Context passing_;
 };
 

@@ -2,9 +2,12 @@
 // tessera/sdk/inner_kernel.h - kernels that work around another one (TSR_KERNEL_WRAPS): the caller's half, as C++.
 #pragma once
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "tessera/sdk/kernel.h"
+#include "tessera/sdk/plain_lookup.h"
 
 namespace tessera::sdk {
 
@@ -33,6 +36,26 @@ class InnerKernel {
  private:
   friend class InnerInstance;
   const tsr_part* part_;
+};
+
+// The question about one of a wrapper's tables, put to the inner kernel: so many rows, by number, which the wrapper
+// starts itself. It borrows of both, and stays where it is.
+inline tsr_kernel_table inner_table(const tsr_kernel_table& asked, int64_t rows) {
+  return {sizeof(tsr_kernel_table), 0, asked.name, rows, asked.dim, nullptr, asked.poolings, 0};
+}
+struct InnerConfig {
+  InnerConfig(const tsr_kernel_config& config, const tsr_kernel_table& asked, int64_t rows)
+      : table(inner_table(asked, rows)), raw(read_struct(config)) {
+    raw.compute_kernel = TSR_COMPUTE_FUSED;
+    raw.num_tables = 1;
+    raw.table_stride = sizeof(tsr_kernel_table);
+    raw.tables = &table;
+    raw.start_values = nullptr;
+  }
+  InnerConfig(const InnerConfig&) = delete;
+  InnerConfig& operator=(const InnerConfig&) = delete;
+  tsr_kernel_table table;
+  tsr_kernel_config raw;
 };
 
 // One of its instances, closed when this goes; its functions are those of abi/kernel.h, of its first table.
@@ -85,6 +108,74 @@ class InnerInstance {
  private:
   const tsr_kernel* api_;
   void* raw_ = nullptr;
+};
+
+// What a lookup asks of one table of a wrapper, which keeps it from a forward to its backward.
+struct InnerAsk {
+  uint32_t table = 0;                        // the wrapper's
+  std::vector<tsr_lookup_feature> features;  // that read it, as the inner kernel has them
+  std::vector<int64_t> rows;                 // of their ids, feature by feature: the wrapper's answer
+  tsr_context* context = nullptr;            // of the inner kernel's forward, where there was one
+
+  // The features that read `own` and have bags, in the lookup's order, as features of the inner kernel's table `inner`.
+  // False: there are none.
+  bool take(const tsr_lookup& lookup, uint32_t own, int32_t inner = 0) {
+    table = own;
+    features.clear();
+    for (uint32_t f = 0; f < lookup.num_features; ++f) {
+      const tsr_lookup_feature& feature = feature_of(lookup, f);
+      if (feature.table != static_cast<int32_t>(own) || feature.bags == 0) continue;
+      features.push_back(feature);
+      features.back().table = inner;
+    }
+    return !features.empty();
+  }
+  // Their ids, feature by feature, in the place of what `out` had.
+  void read_ids(const tsr_lookup& lookup, std::vector<int64_t>& out) const {
+    out.clear();
+    for (const tsr_lookup_feature& f : features) {
+      const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
+      const int64_t end = integer_at(*lookup.offsets, f.first_offset + f.bags);
+      if (holds<int64_t>(*lookup.ids)) {
+        const int64_t* const all = data_as<int64_t>(*lookup.ids);
+        out.insert(out.end(), all + begin, all + end);
+      } else {
+        for (int64_t p = begin; p < end; ++p) out.push_back(integer_at(*lookup.ids, p));
+      }
+    }
+  }
+};
+
+// The lookup with rows in the place of ids, which the inner kernel is asked. One serves all tables of an instance, one
+// after the other, though two of them may read the same positions. It takes memory for a lookup with more ids than any
+// before, and for no other.
+class InnerLookup {
+ public:
+  // Holds until the next call, as long as both arguments live and `ask` is as it was.
+  tsr_lookup of(const tsr_lookup& lookup, const InnerAsk& ask) {
+    ids_.resize(static_cast<size_t>(numel(*lookup.ids)));
+    auto row = ask.rows.begin();
+    for (const tsr_lookup_feature& f : ask.features) {
+      const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
+      const int64_t count = integer_at(*lookup.offsets, f.first_offset + f.bags) - begin;
+      std::copy_n(row, count, ids_.begin() + begin);
+      row += count;
+    }
+    view_ = *lookup.ids;
+    view_.data = ids_.data();
+    view_.dtype = dtype_of<int64_t>();
+    view_.byte_offset = 0;
+    tsr_lookup out = read_struct(lookup);
+    out.ids = &view_;
+    out.features = ask.features.data();
+    out.num_features = static_cast<uint32_t>(ask.features.size());
+    out.feature_stride = sizeof(tsr_lookup_feature);
+    return out;
+  }
+
+ private:
+  std::vector<int64_t> ids_;
+  DLTensor view_{};
 };
 
 }  // namespace tessera::sdk
