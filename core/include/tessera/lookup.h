@@ -174,6 +174,8 @@ class Lookup {
   // How such a table fares: what it has room for and how old its rows are, where its kernel says it
   // (abi/draft/row_ages.h), and what it counts.
   RowFigures row_figures(int table) const;
+  // Whether its ids without a row share one (abi/draft/shared_row.h).
+  bool shares_row(int table) const;
   // Which rows change (abi/draft/changes.h). mark_changes(): from here on the kernel remembers that of all tables, and
   // forgets what was before. The others, behind it: how many there are now, and those rows, or the ids of rows that
   // were given up, as export_rows. kUnimplemented: the kernel does not know.

@@ -6,6 +6,7 @@
 #include "modules/lookup_impl.h"
 #include "tessera/abi/draft/changes.h"
 #include "tessera/abi/draft/row_ages.h"
+#include "tessera/abi/draft/shared_row.h"
 #include "tessera/abi/draft/table_extra.h"
 
 namespace tessera {
@@ -219,6 +220,16 @@ const tsr_kernel_changes& changes_of(const Part& kernel, const std::string& tabl
 }
 
 }  // namespace
+
+bool Lookup::shares_row(int table) const {
+  const auto* draft = impl_->kernel->extension<tsr_shared_row>(TSR_SHARED_ROW);
+  if (draft == nullptr) return false;
+  int32_t out = 0;
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "shared_row");
+  impl_->check(draft->shares(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
+  return out != 0;
+}
 
 bool Lookup::knows_changes() const {
   return impl_->kernel->extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES) != nullptr;

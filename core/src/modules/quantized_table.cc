@@ -155,12 +155,12 @@ std::shared_ptr<const IndexRemapping> IndexRemapping::keyed(int64_t ids, const T
   return out;
 }
 
+int64_t IndexRemapping::own_row(int64_t id) const {
+  return find_key(keys_, seats_, id, [](uint64_t) { return int64_t{-1}; });
+}
+
 int64_t IndexRemapping::row(int64_t id) const {
-  if (keys_.defined()) {
-    return find_key(keys_, seats_, id, [this](uint64_t) {
-      return find_key(keys_, seats_, TSR_SHARED_ROW_ID, [](uint64_t) { return int64_t{-1}; });
-    });
-  }
+  if (keys_.defined()) return find_key(keys_, seats_, id, [this](uint64_t) { return own_row(TSR_SHARED_ROW_ID); });
   if (map_ == nullptr) return array_[static_cast<size_t>(id)];
   const auto found = map_->rows.find(id);
   return found == map_->rows.end() ? -1 : found->second;

@@ -283,6 +283,9 @@ TEST(IndexRemapping, FindsRowsByIdsOfTheirOwn) {
   const auto sharing = IndexRemapping::keyed(INT64_MAX, shared, IndexRemapping::seats_of(shared));
   EXPECT_EQ(sharing->row(7), 2);
   EXPECT_EQ(sharing->row(6), 1);
+  EXPECT_EQ(sharing->own_row(7), 2);
+  EXPECT_EQ(sharing->own_row(6), -1) << "it reads the shared row, and has none";
+  EXPECT_EQ(sharing->own_row(INT64_MAX), 1);
   EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, 7, 5})), Error);
   EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, -7})), Error);
   EXPECT_THROW(IndexRemapping::keyed(10, keys, Tensor::from<int32_t>({0, 1, 2})), Error);

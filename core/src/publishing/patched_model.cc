@@ -6,6 +6,7 @@
 
 #include "inference/manifest.h"
 #include "inference/packed_model.h"
+#include "tessera/abi/draft/shared_row.h"
 
 namespace tessera::publishing {
 namespace {
@@ -35,19 +36,20 @@ void write_rows(QuantizedTable& table, const DeltaTable& delta, const std::vecto
   }
 }
 
-// Rows with ids of their own: those that stay in their order, then new ones. All in new memory.
+// Rows with ids of their own, and the one that other ids share: those that stay in their order, then new ones. All in
+// new memory.
 void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
   const IndexRemapping& before = *table.config.remapping;
   const int64_t stride = table.rows.size(1), old = before.keys().numel();
   const auto ids = delta.ids.span<int64_t>();
   std::vector<int64_t> place(static_cast<size_t>(old));
   for (const int64_t id : delta.removed.span<int64_t>()) {
-    if (const int64_t row = before.row(id); row >= 0) place[static_cast<size_t>(row)] = -1;
+    if (const int64_t row = before.own_row(id); row >= 0) place[static_cast<size_t>(row)] = -1;
   }
   int64_t rows = 0;
   for (int64_t& p : place) p = p < 0 ? -1 : rows++;
   const int64_t stay = rows;
-  rows += std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return before.row(id) < 0; });
+  rows += std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return before.own_row(id) < 0; });
   Tensor keys = Tensor::empty({rows}, DType::kInt64), values = Tensor::empty({rows, stride}, DType::kUInt8);
   const auto put = [&](int64_t row, int64_t id, const uint8_t* from) {
     keys.data<int64_t>()[row] = id;
@@ -59,7 +61,7 @@ void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
   }
   int64_t next = stay;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const int64_t row = before.row(ids[i]);
+    const int64_t row = before.own_row(ids[i]);
     put(row < 0 ? next++ : place[static_cast<size_t>(row)], ids[i],
         delta.rows.data<uint8_t>() + static_cast<int64_t>(i) * stride);
   }
@@ -84,9 +86,9 @@ void PatchedModel::check(const Delta& delta, const std::string& path) const {
     if (d.rows.dim() != 2 || d.rows.size(1) != table->rows.size(1) || d.ids.dim() != 1 || d.removed.dim() != 1)
       other("rows of its table \"", d.name, "\" have another size");
     const auto ids = d.ids.span<int64_t>();
-    const int64_t bound = has_keys(*table) ? INT64_MAX : table->config.num_embeddings;
+    const int64_t last = has_keys(*table) ? TSR_SHARED_ROW_ID : table->config.num_embeddings - 1;
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] >= bound || (i > 0 && ids[i] <= ids[i - 1]))
+      if (ids[i] < 0 || ids[i] > last || (i > 0 && ids[i] <= ids[i - 1]))
         other("id ", ids[i], " of its table \"", d.name, "\" is out of range or order");
     }
     if (d.removed.numel() > 0 && !has_keys(*table)) other("it removes rows of table \"", d.name, '"');

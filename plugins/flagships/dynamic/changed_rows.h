@@ -11,7 +11,7 @@ class ChangedRows {
   static constexpr int64_t kNoId = -1;  // of a row that had none
 
   explicit operator bool() const { return marked_; }
-  // ids: of the rows that there are now, by row; kNoId where none has it.
+  // ids: of the rows that there are now, by row; kNoId where none has it. Behind them may be those of others.
   void start(std::vector<int64_t> ids) {
     marked_ = true;
     bits_.assign(ids.size() / 64 + 1, 0);

@@ -18,6 +18,9 @@ tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr
 tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
   return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
 }
+tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
+  return guard(err, [&] { *out = tables_of(instance).shares_row(table) ? 1 : 0; });
+}
 tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
   return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
 }
@@ -34,7 +37,9 @@ TableShape shape_of(const tsr_kernel_table& table, const OptimizerRef& optimizer
 const void* Dynamic::extension(std::string_view id) const {
   static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
   static constexpr tsr_row_ages kAges{sizeof(tsr_row_ages), 0, &flagships::row_ages};
+  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &flagships::shares_row};
   if (id == TSR_ROW_AGES) return &kAges;
+  if (id == TSR_SHARED_ROW) return &kShared;
   return id == TSR_TABLE_EXTRA ? &kExtra : changes_extension<DynamicTables>(id);
 }
 

@@ -20,6 +20,7 @@ class DynamicTables : public KernelInstance, public Changes {
   void release(tsr_context* context) noexcept override;
   void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).save_extra(io); }
   tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ages(); }
+  bool shares_row(uint32_t table) const { return tables_.at(table).shared_row() != kNone; }
   void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).add_extra(io); }
   void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
   void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
@@ -104,6 +105,7 @@ class DynamicTables : public KernelInstance, public Changes {
   void note_changes(const Batch& batch, const Places& places);
   void look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output);
   void insert(const Batch& batch, Places& places);
+  void share(size_t table, uint32_t step, Places& places);
   bool pool(const Batch& batch, const tsr_lookup_feature& feature, int64_t bag, const Places& places, float* output);
   static void divide(const tsr_lookup_feature& feature, int64_t length, int64_t dim, float* out);
   const float* absent(const Batch& batch, const Table& table, int64_t position, size_t taken);

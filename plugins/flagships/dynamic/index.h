@@ -76,7 +76,7 @@ class Index {
         stride_((states_at_ + static_cast<uint64_t>(row_states) * sizeof(float) + 7) / 8 * 8),
         states_bytes_(static_cast<uint64_t>(row_states) * sizeof(float)),
         lines_(static_cast<uint64_t>(spread.buckets.count * spread.lines), Touched::kAtOnce),
-        heads_(static_cast<uint64_t>(most_rows(spread)) * stride_) {}
+        heads_(static_cast<uint64_t>(most_rows(spread) + rows_behind(policy)) * stride_) {}
 
   // Rows have numbers below this.
   static int64_t most_rows(const Spread& spread) {
@@ -84,6 +84,8 @@ class Index {
     const int64_t full = entries == 0 ? 0 : slots / entries;
     return spread.buckets.count * kTogether * (full * pieces(entries) + pieces(slots - full * entries));
   }
+  // Those behind, which no slot has: number most_rows() is the one that ids without a row share.
+  static int64_t rows_behind(const Policy& policy) { return policy.absent == Absent::kShared ? 1 : 0; }
   // How many lines serve a bucket of so many slots.
   static int64_t lines_for(int64_t slots) { return std::max<int64_t>(1, (slots + kEntries - 1) / kEntries); }
 

@@ -35,6 +35,7 @@ struct DynamicTables::Way {
   std::vector<Table::Miss>& misses;
   std::vector<uint32_t>& again;
   std::vector<int64_t>& without;  // positions that have no row, ascending
+  const uint32_t absent;          // what these have; kNone in a step that trains, which may give them one
   Ring& ring;
 
   Hashed& hashed_of(int64_t p) const { return ring.hashed[p / kTogether % (kRing / kTogether)]; }
@@ -58,7 +59,7 @@ struct DynamicTables::Way {
   void settle_one(int64_t p, uint32_t row) {
     if (row != kNone && table.index().head(row).id != ids[p]) row = table.index().find(table.key(ids[p]));
     const bool there = row != kNone && (trains || !table.index().expired(table.index().head(row).step, step));
-    rows[p] = there ? row : kNone;
+    rows[p] = there ? row : absent;
     if (!there) {
       without.push_back(first + p);
       if (trains) misses.push_back({table.key(ids[p]), first + p});
@@ -128,6 +129,7 @@ void DynamicTables::look_up(const Batch& batch, const tsr_lookup_feature& featur
           .misses = misses_[t],
           .again = places.again[t],
           .without = without_,
+          .absent = places.trains ? kNone : table.shared_row(),
           .ring = ring};
   const int64_t bags = feature.pooling == TSR_POOLING_NONE ? last - first : feature.bags;
   int64_t bag = 0, end = bags > 0 ? batch.end_of(feature, 0) : 0;
@@ -162,12 +164,29 @@ void DynamicTables::insert(const Batch& batch, Places& places) {
       places.rows[static_cast<size_t>(position)] = row;
       if (std::exchange(last, row) == row) places.again[t].push_back(row);
     });
+    share(t, static_cast<uint32_t>(batch.lookup.step), places);
   }
+}
+
+// Those that got none have the shared one. Two features may have read the same positions.
+void DynamicTables::share(size_t t, uint32_t step, Places& places) {
+  const uint32_t shared = tables_[t].shared_row();
+  if (shared == kNone) return;
+  int64_t readers = 0;
+  for (const Table::Miss& miss : misses_[t]) {
+    uint32_t& row = places.rows[static_cast<size_t>(miss.position)];
+    if (row != kNone && row != shared) continue;
+    row = shared;
+    ++readers;
+  }
+  if (readers > 0) tables_[t].use_shared(step);
+  if (readers > 1) places.again[t].push_back(shared);
 }
 
 // Of an id without a row: zeros, or its start values in a place of absent_, which has room for them.
 const float* DynamicTables::absent(const Batch& batch, const Table& table, int64_t position, size_t taken) {
-  if (!table.shape().policy.start_values || (batch.lookup.flags & TSR_LOOKUP_READ_ONLY) != 0) return zeros_.data();
+  if (table.shape().policy.absent != Absent::kStart || (batch.lookup.flags & TSR_LOOKUP_READ_ONLY) != 0)
+    return zeros_.data();
   float* const out = absent_.data() + taken;
   table.start_values(batch.ids.subspan(static_cast<size_t>(position), 1), out);
   return out;
@@ -194,7 +213,7 @@ bool DynamicTables::pool(const Batch& batch, const tsr_lookup_feature& feature, 
       continue;
     }
     if (places.trains && !places.settled) return false;
-    if (table.shape().policy.start_values) absent_.resize(length * static_cast<size_t>(dim));
+    if (table.shape().policy.absent == Absent::kStart) absent_.resize(length * static_cast<size_t>(dim));
     addresses_[i] = absent(batch, table, begin + static_cast<int64_t>(i), i * static_cast<size_t>(dim));
   }
   float* const out = output + batch.output(feature, bag);

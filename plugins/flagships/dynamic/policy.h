@@ -16,6 +16,7 @@ namespace flagships {
 using namespace tessera::sdk;
 
 enum class Evict { kLru, kLfu, kDecayed };
+enum class Absent { kZero, kStart, kShared };
 
 struct Policy {
   // Takes what it knows out of the options of a table.
@@ -30,7 +31,8 @@ struct Policy {
   std::vector<int64_t> pinned;  // ids that never go, ascending
   int64_t admit_after = 1;      // sightings that make a row
   double admit_probability = 1;
-  bool start_values = false;  // of ids without a row in training: their start values instead of 0
+  // What ids without a row read: 0; in training their start values; or one row, which they train together.
+  Absent absent = Absent::kZero;
 };
 
 // One to a line; ascending.
@@ -77,10 +79,13 @@ inline Policy::Policy(Options& options, const char* table) {
   if (!(admit_probability > 0 && admit_probability <= 1))
     fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit_probability is ", admit_probability,
          ", but must be above 0 and at most 1");
-  const std::string absent = options.string("absent", "zero");
-  if (absent != "zero" && absent != "start")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": absent is \"", absent, "\", but there are zero and start");
-  start_values = absent == "start";
+  const std::string what = options.string("absent", "zero");
+  if (what == "start")
+    absent = Absent::kStart;
+  else if (what == "shared")
+    absent = Absent::kShared;
+  else if (what != "zero")
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": absent is \"", what, "\", but there are zero, start and shared");
 }
 
 }  // namespace flagships

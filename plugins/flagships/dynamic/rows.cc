@@ -19,9 +19,12 @@ struct Saved {
   Table::Extra extra;
   uint32_t reserved;
 };
+constexpr uint32_t kNoSlot = ~0u;  // of the row that ids without one share, whose id is TSR_SHARED_ROW_ID
 constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
 
-constexpr uint32_t kVersion = 3;  // 1: without what is kept besides rows; 2: slots of buckets of 128
+// 1: without what is kept besides rows; 2: slots of buckets of 128; 3: without a row that ids share
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kSameSlots = 3;  // from here on
 
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
@@ -46,13 +49,14 @@ void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& 
     move(state(k, own), data_as<float>(*rows.states[k]) + i * width(k), width(k));
 }
 
-// The cursor is the next slot to look at.
+// The cursor is the next slot to look at; behind the last one is the row that ids share.
 template <class Wanted>
 void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const {
   const int64_t room = numel(*rows.ids);
+  const auto slots = static_cast<uint64_t>(index_.num_slots());
   rows.count = 0;
-  for (; cursor < static_cast<uint64_t>(index_.num_slots()) && rows.count < room; ++cursor) {
-    const uint32_t row = index_.row_at(cursor);
+  for (; cursor <= slots && rows.count < room; ++cursor) {
+    const uint32_t row = cursor < slots ? index_.row_at(cursor) : shared_used_ ? shared_row_ : kNone;
     if (row == kNone || !wanted(row)) continue;
     data_as<int64_t>(*rows.ids)[rows.count] = index_.head(row).id;
     move_row(rows, rows.count, row, [](const float* own, float* out, int64_t n) { std::copy_n(own, n, out); });
@@ -76,11 +80,21 @@ void Table::each_row(const Visit& visit) const {
   }
 }
 
+// As before any id had none: zeros, and states as they start.
+void Table::begin_shared() {
+  shared_used_ = shared_changed_ = false;
+  if (shared_row_ == kNone) return;
+  index_.head(shared_row_).id = TSR_SHARED_ROW_ID;
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+    std::fill_n(state(k, shared_row_), width(k), static_cast<float>(optimizer_.state(k).start));
+}
+
 void Table::clear() {
   int64_t per_row = 0;
   for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
     per_row += optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT ? 0 : 1;
-  const auto most = static_cast<uint64_t>(Index::most_rows(spread_));
+  const auto most = static_cast<uint64_t>(Index::most_rows(spread_) + Index::rows_behind(shape_.policy));
+  shared_row_ = shape_.policy.absent == Absent::kShared ? static_cast<uint32_t>(most - 1) : kNone;
   index_ = Index(spread_, shape_.policy, per_row);
   memory_for_ = 0;
   times_ = StepTimes(shape_.policy.ttl_seconds);
@@ -98,23 +112,27 @@ void Table::clear() {
       beside_ids += sizeof(float);
     }
   }
+  begin_shared();
 }
 
 void Table::mark() {
   std::vector<int64_t> ids(static_cast<size_t>(index_.rows_taken()), ChangedRows::kNoId);
   each_row([&](uint64_t, uint32_t row) { ids[row] = index_.head(row).id; });
+  if (shared_used_) ids.push_back(TSR_SHARED_ROW_ID);
   changed_.start(std::move(ids));
+  shared_changed_ = false;
 }
 
 RowChanges Table::changes() const {
   RowChanges out;
+  out.changed = shared_used_ && shared_changed_ ? 1 : 0;
   each_row([&](uint64_t, uint32_t row) { out.changed += changed_.has(row) ? 1 : 0; });
   for (const int64_t id : changed_.ids()) out.removed += id != ChangedRows::kNoId && is_gone(id) ? 1 : 0;
   return out;
 }
 
 void Table::export_changed(uint64_t& cursor, tsr_rows& rows) const {
-  export_some(cursor, rows, [&](uint32_t row) { return changed_.has(row); });
+  export_some(cursor, rows, [&](uint32_t row) { return has_changed(row); });
 }
 
 // The cursor is the next row of the mark to look at.
@@ -129,6 +147,10 @@ void Table::export_removed(uint64_t& cursor, tsr_rows& rows) const {
 
 // The row of an id that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
 uint32_t Table::row_for(int64_t id, const Extra* given) {
+  if (id == TSR_SHARED_ROW_ID) {  // where ids without a row share none, it goes
+    if (shared_row_ != kNone) use_shared(given == nullptr ? 0 : given->step);
+    return shared_row_;
+  }
   const Key own = key(id);
   const Extra extra = given == nullptr ? Extra{0, index_.first_count(1)} : *given;
   uint32_t row = index_.find(own);
@@ -174,22 +196,23 @@ void Table::add_extra(const tsr_stream_io& io) {
 
 // By their numbers, so that rows have the same ones when they are loaded.
 void Table::save(const tsr_stream_io& io) const {
-  constexpr uint64_t kNoSlot = ~uint64_t{0};
-  Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), index_.used()};
+  const int64_t count = index_.used() + (shared_used_ ? 1 : 0);
+  Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), count};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   write(io, &header, sizeof(header));
-  std::vector<uint64_t> slots(static_cast<size_t>(index_.rows_taken()), kNoSlot);
-  each_row([&](uint64_t slot, uint32_t own) { slots[own] = slot; });
-  for (uint32_t own = 0; own < slots.size(); ++own) {
-    const uint64_t slot = slots[own];
-    if (slot == kNoSlot) continue;
-    const Saved saved{
-        index_.head(own).id, static_cast<uint32_t>(slot), {index_.head(own).step, index_.count_bits(own)}, 0};
+  std::vector<uint32_t> slots(static_cast<size_t>(index_.rows_taken()), kNoSlot);
+  each_row([&](uint64_t slot, uint32_t own) { slots[own] = static_cast<uint32_t>(slot); });
+  const auto put = [&](uint32_t own, uint32_t slot) {
+    const Saved saved{index_.head(own).id, slot, {index_.head(own).step, index_.count_bits(own)}, 0};
     write(io, &saved, sizeof(saved));
     write(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
     for (uint32_t k = 0; k < header.num_states; ++k)
       write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
+  };
+  for (uint32_t own = 0; own < slots.size(); ++own) {
+    if (slots[own] != kNoSlot) put(own, slots[own]);
   }
+  if (shared_used_) put(shared_row_, kNoSlot);
   write_extra(io);
 }
 
@@ -205,12 +228,13 @@ void Table::load(const tsr_stream_io& io) {
   for (int64_t i = 0; i < header.rows; ++i) {
     Saved saved{};
     read(io, &saved, sizeof(saved));
-    if (saved.id < 0 || saved.id >= shape_.ids)
+    const bool shared = saved.id == TSR_SHARED_ROW_ID && header.version >= 4;
+    if (!shared && (saved.id < 0 || saved.id >= shape_.ids))
       fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
            saved.id);
     // A table of another size, or of an older layout, gives the id a row as to a new one.
     use_memory(true);
-    const bool same_slots = header.version == kVersion && header.slots == index_.num_slots();
+    const bool same_slots = !shared && header.version >= kSameSlots && header.slots == index_.num_slots();
     uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
     if (own != kNone)
       index_.restore(key(saved.id), own, saved.extra.step, saved.extra.count_bits);
@@ -226,10 +250,12 @@ void Table::load(const tsr_stream_io& io) {
 tsr_table_ages Table::ages() const {
   tsr_table_ages out{};
   out.struct_size = sizeof(out);
-  out.capacity = static_cast<uint64_t>(shape_.capacity);
-  uint32_t newest = 0;
+  out.capacity = static_cast<uint64_t>(shape_.capacity + Index::rows_behind(shape_.policy));
+  uint32_t newest = shared_used_ ? index_.head(shared_row_).step : 0;
+  const auto count = [&](uint64_t, uint32_t row) { ++out.rows[std::bit_width(newest - index_.head(row).step)]; };
   each_row([&](uint64_t, uint32_t row) { newest = std::max(newest, index_.head(row).step); });
-  each_row([&](uint64_t, uint32_t row) { ++out.rows[std::bit_width(newest - index_.head(row).step)]; });
+  each_row(count);
+  if (shared_used_) count(0, shared_row_);
   return out;
 }
 
@@ -237,7 +263,7 @@ tsr_kernel_stats Table::stats() const {
   tsr_kernel_stats out{};
   out.struct_size = sizeof(out);
   out.extra_bytes = extra_bytes();
-  out.rows_in_use = static_cast<uint64_t>(index_.used());
+  out.rows_in_use = static_cast<uint64_t>(index_.used() + (shared_used_ ? 1 : 0));
   out.weight_bytes = out.rows_in_use * static_cast<uint64_t>(shape_.dim) * sizeof(float);
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
   const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tessera/abi/draft/row_ages.h>
+#include <tessera/abi/draft/shared_row.h>
 #include <tessera/sdk/draft/changes.h>
 
 #include <span>
@@ -67,6 +68,16 @@ class Table {
   const TableShape& shape() const { return shape_; }
   int64_t dim() const { return shape_.dim; }
   const Index& index() const { return index_; }
+  // Of an id, or of the one that stands for the shared row; kNone: it has none.
+  uint32_t find(int64_t id) const { return id == TSR_SHARED_ROW_ID ? shared_row_ : index_.find(key(id)); }
+  // The row that ids without one share; kNone: there is none.
+  uint32_t shared_row() const { return shared_row_; }
+  // In a step that trains, ids have no other.
+  void use_shared(uint32_t step) {
+    if (!std::exchange(shared_used_, true)) shared_changed_ = true;
+    index_.head(shared_row_).step = step;
+  }
+  bool has_shared() const { return shared_used_; }
   float* row(uint32_t r) const { return weights_.data() + static_cast<int64_t>(r) * shape_.dim; }
   [[gnu::always_inline]] float* state(uint32_t k, uint32_t r) const {
     return reinterpret_cast<float*>(state_places_[k].first + r * state_places_[k].stride);
@@ -114,8 +125,14 @@ class Table {
 
   // What abi/draft/changes.h asks for.
   void mark();
-  const ChangedRows& changed() const { return changed_; }
-  void note_change(uint32_t row) { changed_.add(row); }
+  bool marked() const { return static_cast<bool>(changed_); }
+  bool has_changed(uint32_t row) const { return row == shared_row_ ? shared_changed_ : changed_.has(row); }
+  void note_change(uint32_t row) {
+    if (row == shared_row_)
+      shared_changed_ = true;
+    else
+      changed_.add(row);
+  }
   RowChanges changes() const;
   void export_changed(uint64_t& cursor, tsr_rows& rows) const;
   void export_removed(uint64_t& cursor, tsr_rows& rows) const;
@@ -154,6 +171,7 @@ class Table {
     weights_.use(static_cast<uint64_t>(rows * shape_.dim), soon);
     for (Pages<float>& state : states_) state.use(static_cast<uint64_t>(rows * shape_.dim), soon);
   }
+  void begin_shared();
   void begin(uint32_t row, int64_t id) { begin_all(std::span(&id, 1), &row); }
   // Rows of new ids: start values, and states as they start.
   void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
@@ -180,7 +198,7 @@ class Table {
   void each_row(const Visit& visit) const;  // visit(slot, row)
   template <class Wanted>
   void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const;
-  bool is_gone(int64_t id) const { return index_.find(key(id)) == kNone; }
+  bool is_gone(int64_t id) const { return id == TSR_SHARED_ROW_ID ? !shared_used_ : find(id) == kNone; }
   template <class Move>
   void move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const;
 
@@ -200,6 +218,8 @@ class Table {
     uint64_t stride;  // bytes from row to row
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
+  uint32_t shared_row_ = kNone;  // behind all others
+  bool shared_used_ = false, shared_changed_ = false;
   uint64_t evictions_ = 0;
   int64_t memory_for_ = 0;  // rows
 

@@ -114,7 +114,7 @@ void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   for (uint32_t f = 0; f < batch.lookup.num_features; ++f) {
     const tsr_lookup_feature& feature = feature_of(batch.lookup, f);
     Table& table = tables_[static_cast<size_t>(feature.table)];
-    if (!table.changed() || feature.bags == 0) continue;
+    if (!table.marked() || feature.bags == 0) continue;
     for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
       if (places.rows[static_cast<size_t>(p)] != kNone) table.note_change(places.rows[static_cast<size_t>(p)]);
     }
@@ -126,7 +126,8 @@ void DynamicTables::drop_evicted(const Batch& batch, const tsr_lookup_feature& f
   const Table& table = tables_[static_cast<size_t>(feature.table)];
   for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
     uint32_t& row = places.rows[static_cast<size_t>(p)];
-    if (row != kNone && table.index().head(row).id != batch.ids[static_cast<size_t>(p)]) row = kNone;
+    if (row != kNone && row != table.shared_row() && table.index().head(row).id != batch.ids[static_cast<size_t>(p)])
+      row = kNone;
   }
 }
 

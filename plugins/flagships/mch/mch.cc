@@ -25,6 +25,14 @@ tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_
   return sdk::guard(err, [&] { tables_of(instance).table(table).add_memory(*io); });
 }
 
+// Always: that is what managed collisions are.
+tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
+  return sdk::guard(err, [&] {
+    (void)tables_of(instance).table(table);
+    *out = 1;
+  });
+}
+
 }  // namespace
 
 MchTables::MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config) {
@@ -102,6 +110,8 @@ MchKernel::MchKernel(const sdk::Setup& setup) : inner_(setup.inner) {
 
 const void* MchKernel::extension(std::string_view id) const {
   static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
+  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &flagships::shares_row};
+  if (id == TSR_SHARED_ROW) return &kShared;
   return id == TSR_TABLE_EXTRA ? &kExtra : nullptr;
 }
 

@@ -29,14 +29,16 @@ void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   call.check(io.read(io.self, bytes, size, call.err()));
 }
 
-// The next rows that ids have, from `cursor` on; it goes behind them.
+// The next rows that ids have, from `cursor` on, and at last the one that others share; it goes behind them.
 template <class Wanted>
 std::vector<int64_t> next_rows(const Table& ids, uint64_t& cursor, int64_t most, const Wanted& wanted) {
   std::vector<int64_t> out;
   const Index& index = ids.index();
-  for (; cursor < static_cast<uint64_t>(index.rows_taken()) && std::ssize(out) < most; ++cursor) {
-    const auto row = static_cast<uint32_t>(cursor);
-    if (wanted(row) && index.find(ids.key(index.head(row).id)) == row) out.push_back(row);
+  const auto end = static_cast<uint64_t>(index.rows_taken());
+  for (; cursor <= end && std::ssize(out) < most; ++cursor) {
+    const uint32_t row = cursor < end ? static_cast<uint32_t>(cursor) : ids.shared_row();
+    const bool there = cursor < end ? index.find(ids.key(index.head(row).id)) == row : ids.has_shared();
+    if (there && wanted(row)) out.push_back(row);
   }
   return out;
 }
@@ -78,25 +80,25 @@ void VirtualTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
 }
 
 void VirtualTables::export_changed(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
-  export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.changed().has(row); });
+  export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.has_changed(row); });
 }
 
 // The ids first: what becomes of their rows is known when all are in.
 void VirtualTables::import_rows(uint32_t t, const tsr_rows& rows) {
   VirtualTable& table = tables_.at(t);
   const RecordShape& record = rows_->record(t);
-  const Index& index = table.ids.index();
   check(table, rows);
   const auto ids = elements<const int64_t>(*rows.ids, "ids").first(static_cast<size_t>(rows.count));
   const auto floats = static_cast<size_t>(record.floats());
   const bool keeps_states = rows.num_states < record.states();
   const std::lock_guard lock(mutex_);
-  const auto row_of = [&](int64_t id) { return index.find(table.ids.key(id)); };
+  const auto row_of = [&](int64_t id) { return table.ids.find(id); };
   std::vector<uint32_t> before;
   for (const int64_t id : ids) before.push_back((rows.flags & TSR_IMPORT_REPLACE) == 0 ? row_of(id) : kNone);
   tsr_rows alone = read_struct(rows);
   alone.num_states = 0;
   table.ids.import_rows(alone);
+  if ((rows.flags & TSR_IMPORT_REPLACE) != 0) clear_absent(table);
   records_.resize(floats);
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t row = row_of(ids[i]);
@@ -118,7 +120,7 @@ void VirtualTables::save(uint32_t t, const tsr_stream_io& io) {
   const VirtualTable& table = tables_.at(t);
   const int64_t floats = rows_->record(t).floats();
   table.ids.save(io);
-  Header header{{}, 1, 0, floats, table.ids.index().used()};
+  Header header{{}, 1, 0, floats, table.ids.index().used() + (table.ids.has_shared() ? 1 : 0)};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   write(io, &header, sizeof(header));
   for (uint64_t cursor = 0;;) {
@@ -138,6 +140,7 @@ void VirtualTables::load(uint32_t t, const tsr_stream_io& io) {
   const int64_t floats = rows_->record(t).floats();
   const std::lock_guard lock(mutex_);
   table.ids.load(io);
+  clear_absent(table);
   Header header{};
   read(io, &header, sizeof(header));
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version != 1)
@@ -151,7 +154,7 @@ void VirtualTables::load(uint32_t t, const tsr_stream_io& io) {
     int64_t id = 0;
     read(io, &id, sizeof(id));
     read(io, records_.data(), records_.size() * sizeof(float));
-    const int64_t row = table.ids.index().find(table.ids.key(id));
+    const int64_t row = table.ids.find(id);
     if (row != kNone) rows_->write_rows(t, {&row, 1}, records_.data());
   }
 }

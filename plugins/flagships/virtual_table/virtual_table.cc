@@ -37,6 +37,9 @@ tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr
 tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
   return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
 }
+tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
+  return guard(err, [&] { *out = tables_of(instance).shares_row(table) ? 1 : 0; });
+}
 tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
   return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
 }
@@ -100,6 +103,8 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
       if (begun_.empty() || begun_.back() != row) begun_.push_back(row);
     });
   }
+  if (trains && table.shared() && std::find(kept.rows.begin(), kept.rows.end(), table.absent_row) != kept.rows.end())
+    table.ids.use_shared(step);
   begin(table, begun_);
   kept.evictions = table.ids.evictions();
 }
@@ -163,7 +168,7 @@ void VirtualTables::forward(const tsr_lookup& lookup, const DLTensor& output, ts
 void VirtualTables::note_changes(const Kept& kept) {
   VirtualTable& table = tables_[kept.table];
   for (const int64_t row : kept.rows) {
-    if (row != table.absent_row) table.ids.note_change(static_cast<uint32_t>(row));
+    if (row != table.absent_row || table.shared()) table.ids.note_change(static_cast<uint32_t>(row));
   }
 }
 
@@ -181,7 +186,7 @@ std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   return out;
 }
 
-// What ids without a row learn, and those that have lost theirs, is taken back.
+// What ids without a row learn, unless they share one, and those that have lost theirs, is taken back.
 void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
   for (const Kept& kept : reinterpret_cast<Context*>(context)->tables) {
     const VirtualTable& table = tables_[kept.table];
@@ -196,11 +201,16 @@ void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr
     inner.lookup = &lookup;
     rows_->backward(kept.context, inner, stream);
     if (!lost.empty()) rows_->write_rows(kept.table, lost, before.data());
-    if (std::find(kept.rows.begin(), kept.rows.end(), table.absent_row) == kept.rows.end()) continue;
-    records_.assign(floats, 0);
-    record.start_states(records_.data());
-    rows_->write_rows(kept.table, {&table.absent_row, 1}, records_.data());
+    if (table.shared() || std::find(kept.rows.begin(), kept.rows.end(), table.absent_row) == kept.rows.end()) continue;
+    clear_absent(table);
   }
+}
+
+void VirtualTables::clear_absent(const VirtualTable& table) {
+  const RecordShape& record = rows_->record(table.number);
+  records_.assign(static_cast<size_t>(record.floats()), 0);
+  record.start_states(records_.data());
+  rows_->write_rows(table.number, {&table.absent_row, 1}, records_.data());
 }
 
 void VirtualTables::end(Context& context) noexcept {
@@ -242,7 +252,9 @@ const void* VirtualTableKernel::extension(std::string_view id) const {
   static constexpr tsr_row_ages kAges{sizeof(tsr_row_ages), 0, &flagships::row_ages};
   static constexpr tsr_prefetch kPrefetch{sizeof(tsr_prefetch), 0, &flagships::prefetch};
   if (id == TSR_TABLE_EXTRA) return &kExtra;
+  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &flagships::shares_row};
   if (id == TSR_ROW_AGES) return &kAges;
+  if (id == TSR_SHARED_ROW) return &kShared;
   return id == TSR_PREFETCH ? &kPrefetch : changes_extension<Instance>(id);
 }
 
@@ -258,9 +270,9 @@ void VirtualTableKernel::supports(const tsr_kernel_config& config) const {
     if ((asked.poolings & 1u << TSR_POOLING_MAX) != 0)
       fail(TSR_UNIMPLEMENTED, "table \"", asked.name, "\" is pooled by MAX, which tables of any ids do not serve");
     const Shapes shapes = shapes_of(asked, optimizer);
-    if (shapes.ids.policy.start_values)
+    if (shapes.ids.policy.absent == Absent::kStart)
       fail(TSR_UNIMPLEMENTED, "table \"", asked.name, "\": ids without a row read zeros in ", kComputeKernels[0],
-           " tables: absent = \"start\" is for dynamic ones");
+           " tables, or share a row: absent = \"start\" is for dynamic ones");
     check_tier(inner_, config, inner_table(asked, shapes.ids.capacity));
   }
 }

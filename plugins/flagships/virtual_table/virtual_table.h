@@ -21,7 +21,9 @@ struct VirtualTable {
   Table ids;  // of 0 columns
   uint32_t number;
   int64_t dim;
-  int64_t absent_row;  // behind all others: what ids without a row read, zeros. What it learns is forgotten
+  // Behind all others: what ids without a row read. What it learns is forgotten, unless they share it.
+  int64_t absent_row;
+  bool shared() const { return ids.shared_row() != kNone; }
 };
 
 class VirtualTables : public KernelInstance, public Changes {
@@ -36,6 +38,7 @@ class VirtualTables : public KernelInstance, public Changes {
   void load(uint32_t table, const tsr_stream_io& io) override;
   void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).ids.save_extra(io); }
   void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).ids.add_extra(io); }
+  bool shares_row(uint32_t table) const { return tables_.at(table).shared(); }
   tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ids.ages(); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
   void import_rows(uint32_t table, const tsr_rows& rows) override;
@@ -64,6 +67,7 @@ class VirtualTables : public KernelInstance, public Changes {
   void find(VirtualTable& table, const tsr_lookup& lookup, Kept& kept);
   void begin(const VirtualTable& table, std::span<const int64_t> rows);
   void note_changes(const Kept& kept);
+  void clear_absent(const VirtualTable& table);
   std::vector<int64_t> lost_rows(const Kept& kept) const;
   void end(Context& context) noexcept;
   template <class Wanted>
