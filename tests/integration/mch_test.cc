@@ -189,6 +189,23 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   EXPECT_NEAR(logloss_of(scores), loss(alone), 1e-6);
 }
 
+// Ids have shared a row before the first of them came in, and most slots are empty.
+TEST_F(MchJob, GoesOnWithEmptySlots) {
+  const std::vector<std::string> few{"--set", "table_defaults.kernel=\"mch?eviction_interval=5\"", "--set",
+                                     "table.item.rows=4000"};
+  const auto with = [&few](std::vector<std::string> more) {
+    more.insert(more.end(), few.begin(), few.end());
+    return more;
+  };
+  const json whole = trained("1", with({}));
+  ASSERT_TRUE(whole.is_object());
+  EXPECT_LT(whole.at("tables").at("item").at("rows_in_use").get<int64_t>(), 4000);
+  ASSERT_TRUE(trained("1", with({"--save", folder_.file("early"), "--max-steps", "12"})).is_object());
+  const json resumed = trained("2", with({"--save", folder_.file("early"), "--resume"}));
+  EXPECT_NEAR(loss(resumed), loss(whole), 1e-5);
+  EXPECT_EQ(resumed.at("tables").at("item").at("rows_in_use"), whole.at("tables").at("item").at("rows_in_use"));
+}
+
 TEST_F(MchJob, WrongOptionsAreNamed) {
   for (const auto& [kernel, says] : {std::pair("mch?policy=fifo", "there are lfu, lru and distance_lfu"),
                                      std::pair("mch?filter=median", "there are none, average and dynamic"),

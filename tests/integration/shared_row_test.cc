@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "dynamic_job.h"
@@ -141,8 +142,11 @@ TEST_P(SharedRow, IsPublished) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SharedRow,
                          testing::Values("dynamic?evict=lfu&admit_after=2&absent=shared",
-                                         "ssd_virtual_table?evict=lru&cache_rows=40&absent=shared"),
-                         [](const auto& info) { return std::string(info.index == 0 ? "Dynamic" : "OnDisk"); });
+                                         "ssd_virtual_table?evict=lru&cache_rows=40&absent=shared",
+                                         "mch?policy=lfu&eviction_interval=2", "mch?policy=lru&reset=false"),
+                         [](const auto& info) {
+                           return std::string(std::array{"Dynamic", "OnDisk", "Managed", "Kept"}[info.index]);
+                         });
 
 }  // namespace
 }  // namespace tessera::test

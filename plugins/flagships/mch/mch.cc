@@ -80,6 +80,7 @@ void MchTables::backward(tsr_context* context, const tsr_backward& args, tsr_str
     const tsr_lookup lookup = inner_lookup_.of(*args.lookup, kept);
     tsr_backward inner = sdk::read_struct(args);
     inner.lookup = &lookup;
+    tables_[kept.table].note_changes(kept.rows);
     tables_[kept.table].inner().backward(kept.context, inner, stream);
   }
 }
@@ -112,7 +113,7 @@ const void* MchKernel::extension(std::string_view id) const {
   static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
   static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &flagships::shares_row};
   if (id == TSR_SHARED_ROW) return &kShared;
-  return id == TSR_TABLE_EXTRA ? &kExtra : nullptr;
+  return id == TSR_TABLE_EXTRA ? &kExtra : sdk::changes_extension<Instance>(id);
 }
 
 void MchKernel::supports(const tsr_kernel_config& config) const {

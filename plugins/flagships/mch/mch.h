@@ -7,7 +7,7 @@
 
 namespace flagships {
 
-class MchTables : public sdk::KernelInstance {
+class MchTables : public sdk::KernelInstance, public sdk::Changes {
  public:
   MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config);
 
@@ -21,6 +21,16 @@ class MchTables : public sdk::KernelInstance {
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).stats(); }
+  void mark() override {
+    for (ManagedTable& table : tables_) table.mark();
+  }
+  sdk::RowChanges changes(uint32_t table) override { return tables_.at(table).changes(); }
+  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_changed(cursor, rows);
+  }
+  void export_removed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_removed(cursor, rows);
+  }
   ManagedTable& table(uint32_t t) { return tables_.at(t); }
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace flagships {
 namespace {
@@ -158,6 +159,7 @@ void ManagedTable::begin_all() {
 void ManagedTable::clear() {
   mch_ = Mch(shape_.mch);
   shared_ = false;
+  if (marks_) marks_.add_all(shape_.mch.zch_size);
   // The shared row reads as 0 again where it had no start value.
   const Block one(*this, 1);
   tsr_rows raw = one.raw;
@@ -184,32 +186,81 @@ void ManagedTable::begin(std::span<const int64_t> ids, std::span<const int64_t> 
 }
 
 void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows) {
-  if (trains && mch_.profile(ids) && shape_.reset) begin(mch_.entered_ids(), mch_.evicted_rows());
+  if (trains && mch_.profile(ids)) {
+    note_changes(mch_.evicted_rows());  // they are other ids' now
+    if (shape_.reset) begin(mch_.entered_ids(), mch_.evicted_rows());
+  }
   mch_.remap(ids, {rows, ids.size()});
-  const auto shared = std::count(rows, rows + ids.size(), mch_.shared_row());
-  shared_ = shared_ || (trains && shared > 0);
+  const int64_t shared_row = mch_.shared_row();
+  const auto shared = std::count(rows, rows + ids.size(), shared_row);
+  if (trains && shared > 0 && !std::exchange(shared_, true)) note_changes({&shared_row, 1});
   lookups_ += ids.size();
   hits_ += ids.size() - static_cast<uint64_t>(shared);
 }
 
-// The cursor is the next slot to look at; the last one is the shared row's.
+// The last slot is the shared row's.
+int64_t ManagedTable::id_of(const Mch::Slot& slot) const {
+  if (slot.row == mch_.shared_row()) return shared_ ? kSharedId : kNoRow;
+  return slot.raw == Mch::kEmpty ? kNoRow : slot.raw;
+}
+
+void ManagedTable::mark() {
+  marks_.start(shape_.mch.zch_size);
+  ids_at_mark_.clear();
+  for (const Mch::Slot& slot : mch_.slots()) {
+    if (id_of(slot) != kNoRow) ids_at_mark_.push_back(id_of(slot));
+  }
+}
+
+sdk::RowChanges ManagedTable::changes() const {
+  sdk::RowChanges out;
+  for (const Mch::Slot& slot : mch_.slots()) out.changed += id_of(slot) != kNoRow && is_marked(slot.row) ? 1 : 0;
+  for (const int64_t id : ids_at_mark_) out.removed += is_gone(id) ? 1 : 0;
+  return out;
+}
+
+bool ManagedTable::is_gone(int64_t id) const {
+  if (id == kSharedId) return !shared_;
+  int64_t row = 0;
+  mch_.remap({&id, 1}, {&row, 1});
+  return row == mch_.shared_row();
+}
+
+// The cursor is the next id of the mark to look at.
+void ManagedTable::export_removed(uint64_t& cursor, tsr_rows& rows) const {
+  const int64_t room = sdk::numel(*rows.ids);
+  rows.count = 0;
+  for (; cursor < ids_at_mark_.size() && rows.count < room; ++cursor) {
+    if (is_gone(ids_at_mark_[cursor])) data_as<int64_t>(*rows.ids)[rows.count++] = ids_at_mark_[cursor];
+  }
+}
+
+void ManagedTable::export_changed(uint64_t& cursor, tsr_rows& rows) {
+  export_some(cursor, rows, [&](int64_t row) { return is_marked(row); });
+}
+
 void ManagedTable::export_rows(uint64_t& cursor, tsr_rows& rows) {
+  export_some(cursor, rows, [](int64_t) { return true; });
+}
+
+// The cursor is the next slot to look at.
+template <class Wanted>
+void ManagedTable::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) {
   const auto slots = mch_.slots();
   const int64_t room = std::min(sdk::numel(*rows.ids), kRowsAtOnce), dim = shape_.dim;
   Block one(*this, 1);
   rows.count = 0;
   for (; cursor < slots.size() && rows.count < room; ++cursor) {
     const Mch::Slot& slot = slots[cursor];
-    const bool last = cursor + 1 == slots.size();
-    if (last ? !shared_ : slot.raw == Mch::kEmpty) continue;
+    if (id_of(slot) == kNoRow || !wanted(slot.row)) continue;
     inner_.export_rows(static_cast<uint64_t>(slot.row), one.raw);
     const int64_t i = rows.count++;
-    data_as<int64_t>(*rows.ids)[i] = last ? kSharedId : slot.raw;
+    data_as<int64_t>(*rows.ids)[i] = id_of(slot);
     std::copy_n(one.weights.data(), dim, data_as<float>(*rows.weights) + i * dim);
     for (uint32_t k = 0; k < rows.num_states; ++k)
       std::copy_n(one.states[k].data(), one.widths[k], data_as<float>(*rows.states[k]) + i * one.widths[k]);
     if (rows.extra != nullptr) {
-      const Extra extra = last ? Extra{0, 0} : Extra{slot.count, slot.last};
+      const Extra extra = id_of(slot) == kSharedId ? Extra{0, 0} : Extra{slot.count, slot.last};
       std::memcpy(static_cast<char*>(rows.extra) + i * rows.extra_stride, &extra, sizeof(extra));
     }
   }
@@ -236,8 +287,13 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
     if (rows.extra != nullptr || before[i] == mch_.shared_row()) given.push_back({ids[i], 0, extra.count, extra.last});
   }
   mch_.put(std::move(given));
+  note_changes(mch_.evicted_rows());
   begin(mch_.entered_ids(), mch_.evicted_rows());
   mch_.remap(ids, own);
+  for (size_t i = 0; i < ids.size(); ++i) {  // its id is that of empty slots, too
+    if (ids[i] == kSharedId) own[i] = mch_.shared_row();
+  }
+  note_changes(own);
   // Those that rank below all that are there, and do not come in, are left out.
   const int64_t dim = shape_.dim;
   Block one(*this, 1);
@@ -295,6 +351,7 @@ tsr_kernel_stats ManagedTable::stats() const {
   tsr_kernel_stats out = inner_.stats();
   out.struct_size = sizeof(out);
   out.extra_bytes = sizeof(Extra);
+  out.other_bytes += marks_.bytes() + ids_at_mark_.size() * sizeof(int64_t);
   out.other_bytes += (mch_.slots().size() + mch_.memory().history.size()) * sizeof(Mch::Slot);
   out.lookups = lookups_;
   out.hits = hits_;

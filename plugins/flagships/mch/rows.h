@@ -2,6 +2,8 @@
 #pragma once
 
 #include <tessera/abi/draft/shared_row.h>
+#include <tessera/sdk/draft/changes.h>
+#include <tessera/sdk/draft/row_marks.h>
 #include <tessera/sdk/inner_kernel.h>
 #include <tessera/sdk/managed_collisions.h>
 #include <tessera/sdk/options.h>
@@ -43,6 +45,15 @@ class ManagedTable {
   // The inner rows of ids, before a lookup. One that trains sights them.
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
+  // What abi/draft/changes.h asks for.
+  void mark();
+  void note_changes(std::span<const int64_t> inner_rows) {
+    if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));
+  }
+  sdk::RowChanges changes() const;
+  void export_changed(uint64_t& cursor, tsr_rows& rows);
+  void export_removed(uint64_t& cursor, tsr_rows& rows) const;
+
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
@@ -56,7 +67,13 @@ class ManagedTable {
   void clear();
   void begin_all();
   void begin(std::span<const int64_t> ids, std::span<const int64_t> rows);
-  bool has_shared_row() const { return shared_; }
+  bool is_marked(int64_t inner_row) const { return marks_.next(inner_row) == inner_row; }
+  // The id of a slot's row in export_rows; kNoRow: it has none now.
+  static constexpr int64_t kNoRow = -1;
+  int64_t id_of(const sdk::Mch::Slot& slot) const;
+  bool is_gone(int64_t id) const;
+  template <class Wanted>
+  void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted);
 
   TableShape shape_;
   uint32_t number_;
@@ -64,7 +81,9 @@ class ManagedTable {
   sdk::StartValues start_;
   sdk::InnerInstance inner_;
   sdk::Mch mch_;
-  bool shared_ = false;  // an id without a row was trained
+  bool shared_ = false;               // an id without a row was trained
+  sdk::RowMarks marks_;               // of inner rows
+  std::vector<int64_t> ids_at_mark_;  // that had rows, ascending
   uint64_t lookups_ = 0, hits_ = 0;
 };
 
