@@ -132,7 +132,7 @@ TEST_P(SharedRow, IsPublished) {
   const ModelFollower follower(runtime, published);
   EXPECT_EQ(follower.status().number, last);
   const auto want = make_predictor(runtime, open_packed_model(packed));
-  EXPECT_GE(want->model().tables.at(0).config.remapping->own_row(INT64_MAX), 0) << "the shared row";
+  EXPECT_GE(open_packed_model(packed).tables.at(0).config.remapping->own_row(INT64_MAX), 0) << "the shared row";
   OwnInput input(want->model(), 200, 1);
   for (auto& ids : input.values) {  // some that have rows
     for (size_t i = 0; i < ids.size(); i += 2) ids[i] = static_cast<int64_t>(mixed(i % 150 + 77) >> 1);

@@ -148,9 +148,10 @@ ManagedTable::ManagedTable(TableShape shape, uint32_t number, const sdk::Optimiz
   begin_all();
 }
 
-// Where rows are handed on as they are, all start with values, as those of a table of this size; otherwise an id's row
-// does when it comes in.
+// Where rows are handed on as they are, all start with values, as those of a table of this size, and the shared one is
+// there before it was trained; otherwise an id's row starts when it comes in.
 void ManagedTable::begin_all() {
+  shared_ = !shape_.reset;
   std::vector<int64_t> rows;
   for (int64_t r = 0; r < shape_.mch.zch_size; ++r) rows.push_back(r);
   if (!shape_.reset) begin(rows, rows);
@@ -158,7 +159,6 @@ void ManagedTable::begin_all() {
 
 void ManagedTable::clear() {
   mch_ = Mch(shape_.mch);
-  shared_ = false;
   if (marks_) marks_.add_all(shape_.mch.zch_size);
   // The shared row reads as 0 again where it had no start value.
   const Block one(*this, 1);
@@ -343,7 +343,7 @@ void ManagedTable::load(const tsr_stream_io& io) {
   clear();
   mch_.restore(read_slots(io));
   add_memory(io);
-  shared_ = header.shared != 0;
+  shared_ = header.shared != 0 || !shape_.reset;
   inner_.load(io);
 }
 

@@ -81,7 +81,7 @@ class ManagedTable {
   sdk::StartValues start_;
   sdk::InnerInstance inner_;
   sdk::Mch mch_;
-  bool shared_ = false;               // an id without a row was trained
+  bool shared_ = false;               // the row of ids without one has values: it was trained, or starts with some
   sdk::RowMarks marks_;               // of inner rows
   std::vector<int64_t> ids_at_mark_;  // that had rows, ascending
   uint64_t lookups_ = 0, hits_ = 0;
