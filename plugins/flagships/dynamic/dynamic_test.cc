@@ -22,8 +22,10 @@ class Oracle {
     float value;  // of column 0
     int updates;
   };
-  Oracle(int64_t capacity, std::string evict, double half_life, int64_t ttl)
-      : buckets_(capacity), evict_(std::move(evict)), half_life_(half_life), ttl_(ttl), lists_(buckets_.count) {}
+  Oracle(int64_t capacity, std::string evict, double half_life, int64_t ttl, bool tinylfu = false)
+      : buckets_(capacity), evict_(std::move(evict)), half_life_(half_life), ttl_(ttl), lists_(buckets_.count) {
+    if (tinylfu) sketch_ = Sketch(buckets_.count, buckets_.slots);
+  }
 
   void step(int64_t step, const std::vector<int64_t>& ids) {
     std::map<int64_t, int> seen;
@@ -61,7 +63,7 @@ class Oracle {
     for (const auto& list : lists_) out.insert(list.begin(), list.end());
     return out;
   }
-  int64_t evictions = 0;
+  int64_t evictions = 0, refused = 0;  // refused: by those that were seen more often
 
  private:
   size_t bucket(int64_t id) const { return static_cast<size_t>(buckets_.of(scrambled(id))); }
@@ -70,6 +72,10 @@ class Oracle {
     return known.count * std::exp2(-static_cast<float>(step - known.last) / static_cast<float>(half_life_));
   }
   void insert(std::map<int64_t, Known>& list, int64_t id, int64_t step, int times) {
+    if (!sketch_.empty()) {
+      const uint64_t hash = scrambled(id);
+      times = static_cast<int>(sketch_.add({id, hash, buckets_.of(hash)}, static_cast<uint32_t>(times)));
+    }
     if (std::ssize(list) == buckets_.slots) {
       auto worst = list.end();
       const auto rank = [&](const auto& k) {
@@ -81,6 +87,10 @@ class Oracle {
         if (at->second.last != step && (worst == list.end() || rank(*at) < rank(*worst))) worst = at;
       }
       if (worst == list.end()) return;
+      if (!sketch_.empty() && std::get<0>(rank(*worst)) > static_cast<float>(times)) {
+        ++refused;
+        return;
+      }
       list.erase(worst);
       ++evictions;
     }
@@ -91,6 +101,7 @@ class Oracle {
   std::string evict_;
   double half_life_;
   int64_t ttl_;
+  Sketch sketch_;
   std::vector<std::map<int64_t, Known>> lists_;
 };
 
@@ -107,17 +118,17 @@ void compare(const std::map<int64_t, Row>& got, const std::map<int64_t, Oracle::
   }
 }
 
-std::string options_of(const std::string& evict, int64_t capacity, int64_t ttl) {
+std::string options_of(const std::string& evict, int64_t capacity, int64_t ttl, bool tinylfu = false) {
   return "{\"capacity\":" + std::to_string(capacity) + ",\"evict\":\"" + evict +
-         "\",\"half_life\":7,\"ttl_steps\":" + std::to_string(ttl) + "}";
+         "\",\"half_life\":7,\"ttl_steps\":" + std::to_string(ttl) + (tinylfu ? ",\"admit\":\"tinylfu\"}" : "}");
 }
 
-void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl) {
-  Bed bed(kAnyId, options_of(evict, capacity, ttl));
-  Oracle oracle(capacity, evict, 7, ttl);
+void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bool tinylfu = false) {
+  Bed bed(kAnyId, options_of(evict, capacity, ttl, tinylfu));
+  Oracle oracle(capacity, evict, 7, ttl, tinylfu);
   // The same table cut in four: owner b * 4 / buckets has bucket b.
   std::vector<std::unique_ptr<Bed>> parts;
-  for (int p = 0; p < 4; ++p) parts.push_back(std::make_unique<Bed>(kAnyId, options_of(evict, capacity, ttl)));
+  for (int p = 0; p < 4; ++p) parts.push_back(std::make_unique<Bed>(kAnyId, options_of(evict, capacity, ttl, tinylfu)));
   const Buckets buckets(capacity);
   std::mt19937_64 random(11);
   for (int64_t step = 1; step <= 60; ++step) {
@@ -135,6 +146,7 @@ void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl) {
     compare(together, oracle.all(), "four owners");
   }
   expect(oracle.evictions > 100, "the oracle evicted ", oracle.evictions, " ids: too few to tell");
+  expect(!tinylfu || oracle.refused > 10, "the oracle refused ", oracle.refused, " ids: too few to tell");
   expect(bed.stats().rows_in_use == oracle.all().size(), "rows in use");
   expect(bed.stats().evictions >= static_cast<uint64_t>(oracle.evictions), "evictions");
 }
@@ -317,7 +329,8 @@ void check_older_row() {
 void check_refusals() {
   for (const char* options :
        {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"admit_after":300})", R"({"admit_probability":0})",
-        R"({"capacities":7})", R"({"max_bytes":50})", R"({"half_life":0})", R"({"absent":"one"})"}) {
+        R"({"capacities":7})", R"({"max_bytes":50})", R"({"half_life":0})", R"({"absent":"one"})",
+        R"({"admit":"often"})", R"({"admit":"tinylfu"})"}) {
     try {
       Bed bed(1000, options);
       expect(false, options, " is taken");
@@ -472,6 +485,7 @@ int main() {
     for (const char* evict : {"lru", "lfu", "decayed"}) {
       check_survivors(evict, capacity, 0);
       check_survivors(evict, capacity, 9);
+      if (std::string(evict) != "lru") check_survivors(evict, capacity, capacity == 1000 ? 9 : 0, true);
     }
   }
   std::printf("%d failures\n", failures);

@@ -69,6 +69,7 @@ class Index {
       : spread_(spread),
         entries_((spread.buckets.slots + spread.lines - 1) / spread.lines),
         evict_(policy.evict),
+        tinylfu_(policy.tinylfu),
         half_life_(static_cast<float>(policy.half_life)),
         ttl_(policy.ttl),
         pinned_(policy.pinned),
@@ -155,13 +156,18 @@ class Index {
   void expire_below(uint32_t step) { expired_below_ = std::max(expired_below_, step); }
   bool pinned(int64_t id) const { return std::binary_search(pinned_.begin(), pinned_.end(), id); }
 
-  // A row for an id that has none: of an empty slot, else that of the id with the lowest rank which this step has not
-  // seen. kNone: there is no such. `evicted`: the row was another id's.
+  // A row for an id that has none and counts so many sightings: of an empty slot, else that of the id with the lowest
+  // rank which this step has not seen. kNone: there is no such, or (TinyLFU) it counts more. `evicted`: the row was
+  // another id's.
   uint32_t take(const Key& key, uint32_t step, uint32_t sightings, bool& evicted) {
     Place at = empty_slot(key);
     evicted = at.line == nullptr;
     if (evicted) at = victim(key, step, step);
     if (at.line == nullptr) return kNone;
+    if (evicted && tinylfu_ && !pinned(key.id)) {
+      const Head& own = head(at.line->row(at.entry));
+      if (score(own.step, own.count, step) > static_cast<float>(sightings)) return kNone;
+    }
     const bool first = !evicted && at.line->equal(0) == (uint32_t{1} << kEntries) - 1;
     uint32_t low = first ? kNone : at.line->low;
     if (evicted) low = rank_holds() ? lowest(*at.line, at.entry) : 0;
@@ -352,6 +358,7 @@ class Index {
   Spread spread_;
   int64_t entries_ = 0;  // slots of each line but a bucket's last
   Evict evict_ = Evict::kLru;
+  bool tinylfu_ = false;
   float half_life_ = 1;
   int64_t ttl_ = 0;
   uint32_t expired_below_ = 0;

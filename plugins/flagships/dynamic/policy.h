@@ -31,6 +31,9 @@ struct Policy {
   std::vector<int64_t> pinned;  // ids that never go, ascending
   int64_t admit_after = 1;      // sightings that make a row
   double admit_probability = 1;
+  // A full bucket takes an id only where that was sighted as often as the one that would go counts (TinyLFU: Einziger,
+  // Friedman and Manes, 2017).
+  bool tinylfu = false;
   // What ids without a row read: 0; in training their start values; or one row, which they train together.
   Absent absent = Absent::kZero;
 };
@@ -79,6 +82,13 @@ inline Policy::Policy(Options& options, const char* table) {
   if (!(admit_probability > 0 && admit_probability <= 1))
     fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit_probability is ", admit_probability,
          ", but must be above 0 and at most 1");
+  const std::string admit = options.string("admit", "always");
+  if (admit != "always" && admit != "tinylfu")
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit is \"", admit, "\", but there are always and tinylfu");
+  tinylfu = admit == "tinylfu";
+  if (tinylfu && evict == Evict::kLru)
+    fail(TSR_INVALID_ARGUMENT, "table \"", table,
+         "\": admit=tinylfu compares how often ids were seen, which evict=lru does not count: evict by lfu or decayed");
   const std::string what = options.string("absent", "zero");
   if (what == "start")
     absent = Absent::kStart;

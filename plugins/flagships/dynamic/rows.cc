@@ -98,7 +98,8 @@ void Table::clear() {
   index_ = Index(spread_, shape_.policy, per_row);
   memory_for_ = 0;
   times_ = StepTimes(shape_.policy.ttl_seconds);
-  sketch_ = Sketch(shape_.policy.admit_after > 1 ? spread_.buckets.count : 0);
+  const bool counts = shape_.policy.admit_after > 1 || shape_.policy.tinylfu;
+  sketch_ = counts ? Sketch(spread_.buckets.count, spread_.buckets.slots) : Sketch();
   weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
   states_.clear();
   char* beside_ids = index_.row_states();

@@ -184,13 +184,17 @@ class Table {
         std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
     }
   }
-  bool admitted(const Key& key, uint32_t sightings, uint32_t step) {
-    if (index_.pinned(key.id)) return true;
+  // What an id without a row counts as, of sightings; 0: it is not admitted.
+  uint32_t admitted(const Key& key, uint32_t sightings, uint32_t step) {
+    if (index_.pinned(key.id)) return sightings;
     if (shape_.policy.admit_probability < 1) {  // a draw for each id and step
       const uint64_t drawn = scrambled(static_cast<int64_t>(key.hash ^ uint64_t{step} << 20));
-      if (std::ldexp(static_cast<double>(drawn >> 11), -53) >= shape_.policy.admit_probability) return false;
+      if (std::ldexp(static_cast<double>(drawn >> 11), -53) >= shape_.policy.admit_probability) return 0;
     }
-    return shape_.policy.admit_after <= 1 || sketch_.add(key, sightings) >= shape_.policy.admit_after;
+    if (sketch_.empty()) return sightings;
+    const uint32_t seen = sketch_.add(key, sightings);
+    if (seen < shape_.policy.admit_after) return 0;
+    return shape_.policy.tinylfu ? seen : sightings;
   }
   uint32_t row_for(int64_t id, const Extra* given);
   void write_extra(const tsr_stream_io& io) const;
@@ -253,10 +257,11 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
     const Newcomer& n = newcomers_[next++];
     if (next + kLinesAhead < newcomers_.size()) index_.prefetch_lines(newcomers_[next + kLinesAhead].key);
     if (next + kHeadsAhead < newcomers_.size()) index_.prefetch_heads(newcomers_[next + kHeadsAhead].key);
-    if (!admitted(n.key, n.sightings, step)) continue;
+    const uint32_t count = admitted(n.key, n.sightings, step);
+    if (count == 0) continue;
     bool evicted = false;
-    const uint32_t row = index_.take(n.key, step, n.sightings, evicted);
-    if (row == kNone) continue;  // the bucket is full of ids of this step
+    const uint32_t row = index_.take(n.key, step, count, evicted);
+    if (row == kNone) continue;  // the bucket is full of ids of this step, or of those that were seen more often
     evictions_ += evicted ? 1 : 0;
     new_ids_.push_back(n.key.id);
     new_rows_.push_back(row);
