@@ -1,17 +1,13 @@
 // load_checkpoint(): every rank reads what it holds, after all have agreed that everything fits.
 #include <algorithm>
 #include <functional>
-#include <iterator>
-#include <memory>
 #include <optional>
 #include <set>
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/dense.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/opened.h"
 #include "checkpoint/row_blocks.h"
-#include "checkpoint/safetensors.h"
 #include "checkpoint/together.h"
 #include "tessera/abi/draft/shared_row.h"
 #include "tessera/checkpoint.h"
@@ -21,18 +17,7 @@ namespace tessera {
 namespace checkpoint {
 namespace {
 
-// A whole, undamaged checkpoint, open on every rank.
-struct Source {
-  HeldCheckpoint held;  // rank 0's
-  std::string directory;
-  Manifest manifest;
-  TensorFiles model, optimizer;
-  std::unique_ptr<Source> base;  // where some tables have all their rows
-
-  bool changes_of(const ModelTable& table) const { return manifest.find(table.stored.parameter)->changes; }
-};
-
-TensorFiles open_checked(const ProcessGroup& group, const Source& source, const char* kind) {
+TensorFiles open_checked(const ProcessGroup& group, const OpenCheckpoint& source, const char* kind) {
   TensorFiles out;
   for (const Manifest::File& listed : source.manifest.files_of(kind, cat(source.directory, '/', kManifestFile))) {
     std::optional<InputFile> file;
@@ -49,8 +34,9 @@ TensorFiles open_checked(const ProcessGroup& group, const Source& source, const 
   return out;
 }
 
-Source open_held(const ProcessGroup& group, const std::function<HeldCheckpoint()>& hold) {
-  Source source;
+// Whole and undamaged, on every rank.
+OpenCheckpoint open_held(const ProcessGroup& group, const std::function<HeldCheckpoint()>& hold) {
+  OpenCheckpoint source;
   // Rank 0 says which directory, so that all read the same one, and sees to it that it stays.
   const auto texts = together(group, "checkpoint.json", [&]() -> std::string {
     if (group.rank() != 0) return "";
@@ -65,20 +51,10 @@ Source open_held(const ProcessGroup& group, const std::function<HeldCheckpoint()
   return source;
 }
 
-Source open_checkpoint(const ProcessGroup& group, const std::string& directory) {
-  Source source = open_held(group, [&] { return hold_checkpoint(directory); });
-  if (!source.manifest.base) return source;
-  source.base =
-      std::make_unique<Source>(open_held(group, [&] { return hold_base(source.directory, *source.manifest.base); }));
-  if (source.base->manifest.base)
-    fail(Code::kDataLoss, source.base->directory, " lacks rows itself, and ", source.directory, " goes on from it");
-  return source;
-}
-
 // Everything that can be found out before anything changes.
 class FitCheck {
  public:
-  FitCheck(const Source& source, const std::vector<ModelTable>& tables, const ParameterList& dense)
+  FitCheck(const OpenCheckpoint& source, const std::vector<ModelTable>& tables, const ParameterList& dense)
       : source_(source), tables_(tables), dense_(dense) {}
 
   void run() const {
@@ -87,7 +63,8 @@ class FitCheck {
       check_table(t);
       wanted.insert(t.stored.parameter);
       if (source_.manifest.find(t.stored.parameter)->keys) wanted.insert(t.stored.keys_name());
-      if (source_.changes_of(t)) FitCheck(*source_.base, tables_, dense_).check_table(t);
+      if (source_.manifest.find(t.stored.parameter)->changes) FitCheck(*source_.base, tables_, dense_).check_table(t);
+      (void)parts_of(source_, t.stored.parameter);
     }
     for (const ParameterPtr& p : dense_) {
       check_dense(*p);
@@ -124,14 +101,12 @@ class FitCheck {
              where(), ", and this model trains it with ", optimizer_of(mine));
       }
     }
-    check_tensor(source_.model, stored->parameter, stored->weight());
-    if (stored->keys) check_tensor(source_.model, stored->keys_name(), stored->key_list());
     for (size_t s = 0; s < stored->table_extras.size(); ++s) {
       if (const int64_t bytes = stored->table_extras[s])
-        check_tensor(source_.optimizer, stored->table_extra_name(s), {DType::kUInt8, {bytes}, 0});
+        source_.check(source_.optimizer, stored->table_extra_name(s), {DType::kUInt8, {bytes}, 0});
     }
     for (size_t k = 0; k < stored->states.size(); ++k)
-      check_tensor(source_.optimizer, stored->state_name(k), stored->state(k));
+      source_.check(source_.optimizer, stored->state_name(k), stored->state(k));
     if (stored->extra_words == 0 || mine.extra_words == 0)
       return;  // a kernel may keep more, or less, than the other one
     if (stored->extra_words != mine.extra_words) {
@@ -139,7 +114,7 @@ class FitCheck {
            " bytes of each row besides in ", where(), ", and keeps ", 4 * mine.extra_words,
            " in this model: load it with the same kernel");
     }
-    check_tensor(source_.optimizer, stored->extra_name(), stored->extra());
+    source_.check(source_.optimizer, stored->extra_name(), stored->extra());
   }
 
   static StoredTensor all_rows(const TableEntry& t) {
@@ -147,16 +122,6 @@ class FitCheck {
   }
   static std::string optimizer_of(const TableEntry& t) {
     return cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
-  }
-
-  // Files must have what their manifest says.
-  void check_tensor(const TensorFiles& files, const std::string& name, const StoredTensor& expected) const {
-    const TensorFiles::Place* found = files.find(name);
-    if (!found) fail(Code::kDataLoss, where(), " has no tensor \"", name, "\"");
-    if (found->tensor->dtype != expected.dtype || found->tensor->shape != expected.shape) {
-      fail(Code::kDataLoss, "tensor \"", name, "\" of ", found->file->file().path(), " is ", describe(*found->tensor),
-           ", not ", describe(expected));
-    }
   }
 
   void check_dense(const Parameter& parameter) const {
@@ -170,7 +135,7 @@ class FitCheck {
     }
   }
 
-  const Source& source_;
+  const OpenCheckpoint& source_;
   const std::vector<ModelTable>& tables_;
   const ParameterList& dense_;
 };
@@ -178,12 +143,17 @@ class FitCheck {
 // Fills the shards that this rank holds, a block of rows at a time.
 class ShardLoader {
  public:
-  ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank) : source_(source) {
+  ShardLoader(const OpenCheckpoint& source, const std::vector<ModelTable>& tables, int rank) : source_(source) {
     for (const ModelTable& t : tables) {
-      for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
-        if (t.sharding->shards[s].rank != rank) continue;
-        if (t.stored.keys && t.sharding->shards[s].rows > 0) on_demand_.push_back({&t, s, 0, 0});
-        add_blocks(blocks_, t, s, stored(t).keys.value_or(t.sharding->shards[s].rows));
+      for (const TablePart& part : parts_of(source, t.stored.parameter)) {
+        parts_.push_back(part);
+        for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
+          if (t.sharding->shards[s].rank != rank) continue;
+          if (t.stored.keys && part.in == &source && t.sharding->shards[s].rows > 0)
+            on_demand_.push_back({&t, s, 0, 0});
+          add_blocks(blocks_, t, s, part.entry->keys.value_or(t.sharding->shards[s].rows));
+        }
+        part_of_.resize(blocks_.size(), parts_.size() - 1);
       }
     }
   }
@@ -195,18 +165,17 @@ class ShardLoader {
       return true;
     }
     if (done_ == blocks_.size()) return false;
-    load(blocks_[done_++]);
+    load(parts_[part_of_[done_]], blocks_[done_]);
+    ++done_;
     return true;
   }
 
  private:
-  const TableEntry& stored(const ModelTable& table) const { return *source_.manifest.find(table.stored.parameter); }
-
   // Of a shard whose rows come on demand: none yet, and what its kernel kept besides.
   void begin(const RowBlock& b) {
     const ModelTable& table = *b.table;
     table.collection->clear_rows(table.held(b.shard));
-    const TableEntry& entry = stored(table);
+    const TableEntry& entry = *source_.manifest.find(table.stored.parameter);
     for (size_t s = 0; s < entry.table_extras.size(); ++s) {
       if (entry.table_extras[s] == 0) continue;
       const Tensor bytes = source_.optimizer.read(entry.table_extra_name(s));
@@ -216,16 +185,14 @@ class ShardLoader {
   }
 
   // Of rows that are stored by their ids, those that belong to the shard; ids of the rows, and where they are stored.
-  RowSet own_rows(const RowBlock& b, std::vector<int64_t>& ids, std::vector<int64_t>& places) {
+  static RowSet own_rows(const TablePart& part, const RowBlock& b, std::vector<int64_t>& ids,
+                         std::vector<int64_t>& places) {
     const ModelTable& table = *b.table;
-    const TensorFiles::Place& keys = source_.model.at(stored(table).keys_name());
-    ids.resize(static_cast<size_t>(b.count));
-    keys.file->file().read_at(keys.tensor->offset + b.first * size_of(DType::kInt64), ids.data(),
-                              b.count * size_of(DType::kInt64));
+    ids = part.ids(b.first, b.count);
     for (const int64_t id : ids) {
       if (id < 0 || (id >= table.id_bound && id != TSR_SHARED_ROW_ID))
         fail(Code::kInvalidArgument, "table \"", table.stored.name, "\" has the row of id ", id, " in ",
-             source_.directory, ", and takes ids below ", table.id_bound, " in this model");
+             part.in->directory, ", and takes ids below ", table.id_bound, " in this model");
     }
     const std::vector<bool> owned = table.collection->owns_rows(table.held(b.shard), ids);
     size_t n = 0;
@@ -238,26 +205,25 @@ class ShardLoader {
     return {0, static_cast<int64_t>(n), places.data()};
   }
 
-  void load(const RowBlock& given) {
+  void load(const TablePart& part, const RowBlock& given) {
     RowBlock b = given;
     const ModelTable& table = *b.table;
-    const TableEntry& stored = this->stored(table);
+    const TableEntry& stored = *part.entry;
     std::vector<int64_t> ids, places;
-    const RowSet rows = stored.keys ? own_rows(b, ids, places) : table_rows(b, ids);
+    const RowSet rows = stored.keys ? own_rows(part, b, ids, places) : table_rows(b, ids);
     if (rows.count == 0) return;
     b.count = rows.count;
     values_.resize(static_cast<size_t>(b.floats()));
     BlockValues values = values_at(b, values_.data());
-    columns(source_.model, stored.parameter, rows, {stored.dim, b.where()}, values.weights);
+    columns(part.in->model, stored.parameter, rows, {stored.dim, b.where()}, values.weights);
     for (size_t k = 0; k < stored.states.size(); ++k) {
-      const std::string name = stored.state_name(k);
       if (stored.states[k].per_row)
-        merged(stored, name, rows, b.where(), values.states[k]);
+        merged(part, k, rows, b.where(), values.states[k]);
       else
-        columns(source_.optimizer, name, rows, {stored.dim, b.where()}, values.states[k]);
+        columns(part.in->optimizer, stored.state_name(k), rows, {stored.dim, b.where()}, values.states[k]);
     }
     if (stored.extra_words == 0) values.extra = nullptr;
-    if (values.extra) extra(stored, rows, b.where(), values.extra);
+    if (values.extra) extra(part, rows, b.where(), values.extra);
     if (!stored.keys) return write_values(b, values);
     const std::vector<const float*> states(values.states.begin(), values.states.end());
     table.collection->import_rows(table.held(b.shard), ids, values.weights, states, values.extra);
@@ -285,17 +251,18 @@ class ShardLoader {
     for (int64_t i = 0; i < rows.count; ++i) std::copy_n(whole + i * width + w.col, w.cols, out + i * w.cols);
   }
 
-  // The state of the shard's columns, from one per stored cut.
-  void merged(const TableEntry& stored, const std::string& name, const RowSet& rows, const ShardMetadata& w,
-              float* out) {
-    const auto cuts = static_cast<int64_t>(stored.cuts.size());
-    const float* whole = read(source_.optimizer, name, rows, cuts);
-    for (int64_t i = 0; i < rows.count; ++i) out[i] = merged_state(stored.cuts, whole + i * cuts, w.col, w.cols);
+  // State k of the shard's columns, from one per stored cut.
+  void merged(const TablePart& part, size_t k, const RowSet& rows, const ShardMetadata& w, float* out) {
+    const std::vector<int64_t>& stored = part.entry->cuts;
+    const auto cuts = static_cast<int64_t>(stored.size());
+    const float* whole = read(part.in->optimizer, part.entry->state_name(k), rows, cuts);
+    for (int64_t i = 0; i < rows.count; ++i) out[i] = merged_state(stored, whole + i * cuts, w.col, w.cols);
   }
 
   // What the kernel kept of rows besides: of the stored cut in which the shard begins.
-  void extra(const TableEntry& stored, const RowSet& rows, const ShardMetadata& w, float* out) {
-    const float* whole = read(source_.optimizer, stored.extra_name(), rows, stored.extra_width());
+  void extra(const TablePart& part, const RowSet& rows, const ShardMetadata& w, float* out) {
+    const TableEntry& stored = *part.entry;
+    const float* whole = read(part.in->optimizer, stored.extra_name(), rows, stored.extra_width());
     int64_t cut = 0;
     for (int64_t end = stored.cuts[0]; end <= w.col; end += stored.cuts[static_cast<size_t>(cut)]) ++cut;
     for (int64_t i = 0; i < rows.count; ++i)
@@ -303,9 +270,11 @@ class ShardLoader {
                   out + i * stored.extra_words);
   }
 
-  const Source& source_;
+  const OpenCheckpoint& source_;
+  std::vector<TablePart> parts_;
   std::vector<RowBlock> on_demand_;  // shards, to begin with
   std::vector<RowBlock> blocks_;
+  std::vector<size_t> part_of_;  // of parts_, by block
   size_t begun_ = 0, done_ = 0;
   std::vector<float> whole_, values_;  // of a block
 };
@@ -353,7 +322,7 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   const ProcessGroup& group = model.group();
   const std::vector<ModelTable> tables = model_tables(model);
   const ParameterList dense = dense_tensors(model);
-  const Source source = open_checkpoint(group, directory);
+  const OpenCheckpoint source = open_with_base(directory, [&](const auto& hold) { return open_held(group, hold); });
 
   StateChange dense_state(dense_optimizer);
   together(group, "fit of a checkpoint", [&] {
@@ -365,13 +334,6 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   });
   dense_state.keep();
 
-  if (source.base) {
-    std::vector<ModelTable> changed;
-    std::copy_if(tables.begin(), tables.end(), std::back_inserter(changed),
-                 [&](const ModelTable& t) { return source.changes_of(t); });
-    ShardLoader before(*source.base, changed, group.rank());
-    together_in_turns(group, "loading of table rows", [&] { return before.next(); });
-  }
   ShardLoader shards(source, tables, group.rank());
   together_in_turns(group, "loading of table rows", [&] { return shards.next(); });
   together(group, "loading of dense parameters", [&] {

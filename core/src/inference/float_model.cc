@@ -209,7 +209,7 @@ class FloatModelReader {
       for (const auto& [name, tensor] : table_tensors_) known += cat(known.empty() ? "" : ", ", name);
       wrong("there is no table \"", described.name, "\", only ", known);
     }
-    const checkpoint::StoredTensor& stored = *tensors_.all().at(found->second).tensor;
+    const checkpoint::StoredTensor& stored = tensors_.all().at(found->second);
     const std::string keys = cat(found->second, '/', described.name, kKeys);
     const bool keyed = tensors_.all().contains(keys);
     if (stored.shape.size() != 2 || stored.shape[0] < (keyed ? 0 : 1) || stored.shape[1] < 1 ||
@@ -273,7 +273,7 @@ class FloatModelReader {
   Tensor read_parameter(const std::string& name) {
     const auto found = dense_tensors_.find(name);
     if (found == dense_tensors_.end()) wrong("there is no tensor \"", name, "\", which a DLRM has");
-    const bool counts = tensors_.all().at(found->second).tensor->dtype == DType::kInt64;  // a buffer
+    const bool counts = tensors_.all().at(found->second).dtype == DType::kInt64;  // a buffer
     Tensor value = model().dense[name] = counts ? tensors_.read(found->second) : tensors_.read_float(found->second);
     if (counts) return value;
     const auto values = value.span<float>();

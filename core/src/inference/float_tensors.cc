@@ -1,5 +1,7 @@
 #include "inference/float_tensors.h"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -27,8 +29,8 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   if (fs::is_regular_file(path, ignored)) {
     add_file(path);
   } else if (checkpoint::has_checkpoint(path)) {
-    const checkpoint::HeldCheckpoint held = checkpoint::hold_checkpoint(path);
-    open_checkpoint(held.path);
+    source_ = checkpoint::open_with_base(path, [&](const auto& hold) { return open_held(hold()); });
+    is_checkpoint_ = true;
   } else if (exists(index)) {
     open_index(path, index);
   } else if (exists(path + "/" + checkpoint::kModelFile)) {
@@ -40,27 +42,33 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
          checkpoint::kManifestFile, " nor ", checkpoint::kModelFile, " nor ",
          checkpoint::index_name(checkpoint::kModel));
   }
+  for (const auto& [name, place] : source_.model.tensors()) all_.emplace(name, *place.tensor);
+  for (const checkpoint::TableEntry& t : source_.manifest.tables) {
+    if (!t.changes) continue;
+    const auto& parts = parts_.emplace(t.parameter, checkpoint::parts_of(source_, t.parameter)).first->second;
+    all_.at(t.parameter) = parts[0].entry->weight();
+    all_.erase(t.keys_name());
+  }
 }
 
-void FloatTensors::add_file(checkpoint::InputFile file) {
-  files_.add(checkpoint::SafetensorsReader(std::move(file)));
-  const checkpoint::SafetensorsReader& added = files_.files().back();
+void FloatTensors::add_file(checkpoint::OpenCheckpoint& to, checkpoint::InputFile file) {
+  to.model.add(checkpoint::SafetensorsReader(std::move(file)));
+  const checkpoint::SafetensorsReader& added = to.model.files().back();
   memory_.emplace(&added, MappedFile(added.file().path()));
 }
 
-void FloatTensors::open_checkpoint(const std::string& directory) {
-  const std::string manifest = cat(directory, '/', checkpoint::kManifestFile);
-  manifest_ = checkpoint::Manifest::from_json(checkpoint::read_text(manifest), manifest);
-  if (manifest_->base) {
-    fail(Code::kInvalidArgument, directory, " holds only the rows that changed since ", manifest_->base->name,
-         ", and a model needs all: take ", manifest_->base->name,
-         " beside it, or go on with tessera train --load, which saves all rows at its end");
+checkpoint::OpenCheckpoint FloatTensors::open_held(checkpoint::HeldCheckpoint held) {
+  checkpoint::OpenCheckpoint out;
+  out.directory = held.path;
+  out.held = std::move(held);
+  out.manifest = checkpoint::manifest_in(out.directory);
+  const std::string manifest = cat(out.directory, '/', checkpoint::kManifestFile);
+  for (const checkpoint::Manifest::File& listed : out.manifest.files_of(checkpoint::kModel, manifest)) {
+    checkpoint::InputFile file = checkpoint::open_listed(out.directory, listed);
+    if (file.crc32(0, file.size()) != listed.crc) checkpoint::fail_wrong_sum(out.directory, listed);
+    add_file(out, std::move(file));
   }
-  for (const checkpoint::Manifest::File& listed : manifest_->files_of(checkpoint::kModel, manifest)) {
-    checkpoint::InputFile file = checkpoint::open_listed(directory, listed);
-    if (file.crc32(0, file.size()) != listed.crc) checkpoint::fail_wrong_sum(directory, listed);
-    add_file(std::move(file));
-  }
+  return out;
 }
 
 void FloatTensors::open_index(const std::string& directory, const std::string& index) {
@@ -81,6 +89,15 @@ void FloatTensors::open_index(const std::string& directory, const std::string& i
   }
 }
 
+Tensor FloatTensors::read(const std::string& name) const {
+  if (!parts_.contains(name)) return source_.model.read(name);
+  const Tensor rows = put_together(parts_.at(name));
+  const checkpoint::StoredTensor& stored = all_.at(name);
+  Tensor out = Tensor::empty(stored.shape, stored.dtype);
+  std::memcpy(out.raw(), rows.raw(), static_cast<size_t>(rows.bytes()));
+  return out;
+}
+
 Tensor FloatTensors::read_float(const std::string& name) const {
   const Tensor value = read(name);
   if (is_integer(value.dtype())) {
@@ -90,18 +107,51 @@ Tensor FloatTensors::read_float(const std::string& name) const {
   return value.to(DType::kFloat32);
 }
 
+// A table's rows [rows, bytes of a row], in memory of their own or, page by page, in that of the first part.
+Tensor FloatTensors::put_together(const std::vector<checkpoint::TablePart>& parts) const {
+  const checkpoint::TablePart& base = parts[0];
+  const int64_t rows = base.entry->rows, stride = base.entry->dim * size_of(base.entry->dtype);
+  const checkpoint::TensorFiles::Place& place = base.in->model.at(base.entry->parameter);
+  const MappedFile own(place.file->file().path(), MappedFile::kPrivate);
+  Tensor out = own.view(place.tensor->offset, {rows, stride}, DType::kUInt8);
+  for (size_t p = 1; p < parts.size(); ++p) {
+    const auto* from = in_memory(parts[p].in->model.at(parts[p].entry->parameter));
+    for (const int64_t id : parts[p].ids(0, parts[p].entry->stored_rows())) {
+      if (id < 0 || id >= rows)
+        fail(Code::kDataLoss, parts[p].in->directory, " has row ", id, " of table \"", base.entry->name,
+             "\", which has ", rows);
+      std::copy_n(from, stride, out.data<uint8_t>() + id * stride);
+      from += stride;
+    }
+  }
+  return out;
+}
+
+const uint8_t* FloatTensors::in_memory(const checkpoint::TensorFiles::Place& place) const {
+  return static_cast<const uint8_t*>(memory_.at(place.file).data()) + place.tensor->offset;
+}
+
+// As they lie in the file, or put together.
+Tensor FloatTensors::bytes_of_rows(const std::string& name) const {
+  if (parts_.contains(name)) return put_together(parts_.at(name));
+  const auto& [file, tensor] = source_.model.at(name);
+  const std::vector<int64_t>& shape = tensor->shape;
+  return memory_.at(file).view(tensor->offset, {shape[0], shape[1] * size_of(tensor->dtype)}, DType::kUInt8);
+}
+
 Tensor FloatTensors::rows(const std::string& name, RowFormat* format) const {
-  const auto& [file, tensor] = files_.at(name);
-  const checkpoint::StoredTensor& stored = *tensor;
+  const checkpoint::StoredTensor& stored = all_.at(name);
   TESSERA_CHECK(stored.shape.size() == 2);
-  const int64_t rows = stored.shape[0], bytes = stored.shape[1] * size_of(stored.dtype);
   const bool half = stored.dtype == DType::kFloat16;
   *format = half ? RowFormat::kFloat16 : RowFormat::kFloat32;
-  if ((half || stored.dtype == DType::kFloat32) && stored.offset % size_of(stored.dtype) == 0)
-    return memory_.at(file).view(stored.offset, {rows, bytes}, DType::kUInt8);
+  if (half || stored.dtype == DType::kFloat32) {
+    Tensor in_place = bytes_of_rows(name);
+    if (reinterpret_cast<uintptr_t>(in_place.raw()) % static_cast<size_t>(size_of(stored.dtype)) == 0) return in_place;
+  }
   *format = RowFormat::kFloat32;
   const auto copy = std::make_shared<Tensor>(read_float(name));
-  return Tensor::borrow(copy->raw(), {rows, stored.shape[1] * size_of(DType::kFloat32)}, DType::kUInt8, copy);
+  return Tensor::borrow(copy->raw(), {stored.shape[0], stored.shape[1] * size_of(DType::kFloat32)}, DType::kUInt8,
+                        copy);
 }
 
 }  // namespace tessera::inference

@@ -120,9 +120,9 @@ class Starter {
     if (stored.empty()) return note("table ", name, " is not there");
     if (table.stored.keys || tensors_->all().contains(cat(stored, '/', name, ".keys")))
       return note("table ", name, " has rows that come on demand, here or there, and begins anew");
-    const std::vector<int64_t>& shape = tensors_->all().at(stored).tensor->shape;
+    const std::vector<int64_t>& shape = tensors_->all().at(stored).shape;
     if (shape.size() != 2 || shape[1] != table.stored.dim)
-      return note("table ", name, " is ", checkpoint::describe(*tensors_->all().at(stored).tensor), " there, and has ",
+      return note("table ", name, " is ", checkpoint::describe(tensors_->all().at(stored)), " there, and has ",
                   table.stored.dim, " values a row here");
     RowFormat format = RowFormat::kFloat32;
     const Tensor bytes = tensors_->rows(stored, &format);
@@ -158,7 +158,7 @@ class Starter {
   void start(const Parameter& p) {
     const std::string stored = stored_name(p.name);
     if (stored.empty()) return note("parameter ", p.name, " is not there");
-    const checkpoint::StoredTensor& there = *tensors_->all().at(stored).tensor;
+    const checkpoint::StoredTensor& there = tensors_->all().at(stored);
     const std::vector<int64_t> shape(p.value.shape().begin(), p.value.shape().end());
     if (there.shape != shape || is_integer(there.dtype) != is_integer(p.value.dtype()))
       return note("parameter ", p.name, " is ", checkpoint::describe(there), " there, and ",

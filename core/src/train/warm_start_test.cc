@@ -5,10 +5,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tessera/abi/module.h"
+#include "tessera/packed_model.h"
 #include "tessera/train_job.h"
 #include "train/test_trainer.h"
 
@@ -74,6 +77,54 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 rows there are none here")));
   EXPECT_THAT(grown->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
   EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
+}
+
+// A checkpoint of changes, with its base beside it, is the model that one with all rows of the same step is: packed,
+// its files are the same, and a run that starts with it begins at the same numbers.
+TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
+  const std::string often = (folder_ / "often").string(), once = (folder_ / "once").string();
+  const std::vector<std::string> set = {"job.kernel=\"cpu\"", "data.rows=[5000, 20]", "table.c1.data_type=\"float16\"",
+                                        "table.c0.sharding=[\"row_wise\"]", "data.epochs=100000"};
+  // A job that is told to end some steps behind its first checkpoint saves what has changed since.
+  TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
+               {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));
+  int more = 0;
+  job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
+  ASSERT_TRUE(job.stopped());
+  trained({.save = once, .max_steps = job.steps_done()}, set);
+  std::string changes, all = once + "/save-1";
+  for (const auto& entry : fs::directory_iterator(often)) changes = std::max(changes, entry.path().string());
+  ASSERT_LT(fs::file_size(changes + "/model.safetensors"), fs::file_size(all + "/model.safetensors") / 5);
+  const auto packed = [&](const std::string& from, RowFormat format) {
+    const fs::path to = folder_ / "packed";
+    fs::remove_all(to);
+    pack_model(open_float_model(from).model, to.string(), {.format = format, .name = "m"});
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(to)) {
+      std::ifstream in(entry.path(), std::ios::binary);
+      files[entry.path().filename()] = {std::istreambuf_iterator<char>(in), {}};
+    }
+    return files;
+  };
+  for (const RowFormat format : {RowFormat::kFloat32, RowFormat::kFloat16, RowFormat::kInt8})
+    EXPECT_TRUE(packed(changes, format) == packed(all, format)) << to_string(format);
+  const auto begun = [&](const std::string& from) {
+    const auto job = trained({.start = from, .max_steps = 0}, set);
+    EXPECT_THAT(job->start_notes(), testing::ElementsAre(HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters")));
+    return job->evaluate()["logloss"];
+  };
+  EXPECT_EQ(begun(changes), begun(all));
+
+  fs::rename(often + "/save-1", folder_ / "aside");
+  for (const auto& read :
+       {std::function<void()>([&] { open_float_model(changes); }), std::function<void()>([&] { begun(changes); })}) {
+    try {
+      read();
+      FAIL() << "it has no base";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("save-1 is not there: both are needed, side by side"));
+    }
+  }
 }
 
 // Rows of "q" are the logarithms of how often the training rows have the ids of "c0".
