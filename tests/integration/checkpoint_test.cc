@@ -116,6 +116,43 @@ TEST(Checkpoint, OfRoutedShards) {
   expect_continues(two, four);
 }
 
+// Two steps behind a checkpoint with all rows, one of what has changed: loaded under any plan, that is the model.
+void expect_changes(const Job& from, const Job& to) {
+  const TestDirectory dir;
+  run(from, [&](TestModel& model) {
+    CheckpointWriter writer(dir.file("a"), model.parallel(), model.optimizer());
+    EXPECT_TRUE(writer.follow_changes());
+    model.train(0, 3);
+    writer.save("all");
+    model.train(3, 5);
+    writer.save("5", CheckpointRows::kChanged);
+    EXPECT_EQ(writer.rows(), CheckpointRows::kChanged);
+    model.save(dir.file("whole"), "5");
+    return "";
+  });
+  EXPECT_LT(tensors(dir.file("a")).size(), tensors(dir.file("whole")).size() / 10);
+  train(to, 5, 5, dir.file("a"), dir.file("b"));
+  EXPECT_TRUE(tensors(dir.file("b")) == tensors(dir.file("whole")));
+}
+
+TEST(Checkpoint, OfChangesUnderEveryPlan) {
+  const auto stripes = [](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); };
+  const auto large = [&](int world, const Cut& cut) {
+    Job j = job(world, cut);
+    j.model.kernel = "cpu";
+    j.plugins = {TESSERA_TEST_PLUGINS};
+    for (EmbeddingBagConfig& t : j.model.tables) t.num_embeddings *= 100;
+    return j;
+  };
+  expect_changes(large(2, by_rows), large(3, spread));
+  expect_changes(large(2, mixed), large(4, spread));
+  expect_changes(large(4, mixed), large(1, spread));
+  expect_changes(large(2, replicated), large(2, by_rows));
+  expect_changes(large(2, hot), large(2, stripes));
+  expect_changes(large(2, stripes), large(4, by_rows));
+  expect_changes(large(2, halves), large(4, halves));
+}
+
 // What the kernel keeps of this rank's rows besides, as "film 7: 3" for each row and column cut.
 std::string extra_of(TestModel& model) {
   std::string out;

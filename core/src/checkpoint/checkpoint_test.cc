@@ -337,6 +337,34 @@ TEST(CheckpointWriter, SavesTheRowsThatHaveChanged) {
   }
 }
 
+// However tables are cut: by columns, by a sharder's own rule, or whole on every rank.
+TEST(CheckpointWriter, SavesChangesUnderEveryPlan) {
+  const std::vector<Cut> cuts = {columns({4, 4}), columns({2, 6}), Cut(replicated), Cut(hot),
+                                 [](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); }};
+  for (size_t c = 0; c < cuts.size(); ++c) {
+    SCOPED_TRACE(c);
+    const TestDirectory dir;
+    TestModel model = make(large_tables(cuts[c]));
+    CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
+    ASSERT_TRUE(writer.follow_changes());
+    model.train(0, 2);
+    writer.save("all");
+    model.train(2, 4);
+    writer.save("changes", CheckpointRows::kChanged);
+    const Manifest manifest = manifest_in(newest_in(dir.file("c")));
+    for (const TableEntry& t : manifest.tables) {
+      EXPECT_TRUE(t.changes) << t.name;
+      EXPECT_LT(*t.keys, 60) << t.name;
+    }
+    // A state for each cut of a row is no state of whole ones.
+    for (const Cut& other : {cuts[c], c < 2 ? cuts[c] : large_tables().cut}) {
+      TestModel loaded = make(large_tables(other));
+      EXPECT_EQ(loaded.load(dir.file("c")), "changes");
+      EXPECT_EQ(snapshot(loaded), snapshot(model));
+    }
+  }
+}
+
 TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   const TestDirectory dir;
   TestModel model = make(large_tables());

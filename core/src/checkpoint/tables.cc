@@ -14,27 +14,29 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+// What is told of a shard's rows that are stored by their ids.
+struct CountedRows {
+  int64_t rows = -1;    // -1: nothing was told
+  uint64_t digest = 0;  // 0 where columns are not cut
+};
+
 // A sum over the ids of a shard's rows and their order.
-uint64_t digest_of(const ModelTable& table, size_t shard) {
+uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   constexpr size_t kRows = 4096;
   const HeldShard held = table.held(shard);
+  if (held.where.cols == table.stored.dim) return 0;
+  const ShardedEmbeddings& from = *table.collection;
   std::vector<int64_t> ids(kRows);
   std::vector<float> weights(kRows * static_cast<size_t>(held.where.cols));
   uint64_t out = 0, cursor = 0;
-  while (const int64_t count = table.collection->export_rows(held, cursor, ids, weights.data(), {}))
+  while (const int64_t count = which == Rows::kAll ? from.export_rows(held, cursor, ids, weights.data(), {})
+                                                   : from.export_changed(held, cursor, ids, weights.data()))
     for (int64_t i = 0; i < count; ++i) out = mixed(out ^ static_cast<uint64_t>(ids[static_cast<size_t>(i)]));
   return out;
 }
 
-// Every row is in one shard, with all its columns.
-bool cut_by_rows(const ModelTable& table) {
-  const std::vector<ShardMetadata>& shards = table.sharding->shards;
-  return !table.sharding->routed && table.sharding->distinct().size() == shards.size() &&
-         std::all_of(shards.begin(), shards.end(), [&](const auto& s) { return s.cols == table.stored.dim; });
-}
-
 // What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}],
-// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [[shard, rows]].
+// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [[shard, rows, digest]].
 std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
   OrderedJson known = OrderedJson::array();
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -52,14 +54,15 @@ std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
                {"extra", table.collection->extra_bytes(table.held(s)) / 4},
                {"rate", table.collection->learning_rate(table.stored.name)}};
       }
-      if (rows == Rows::kChanged && cut_by_rows(table) && table.collection->changes_by_rows(table.held(s)))
-        one["changed"].push_back({s, table.collection->changes(table.held(s)).changed});
+      if (rows == Rows::kChanged && table.collection->changes_by_rows(table.held(s)))
+        one["changed"].push_back(
+            {s, table.collection->changes(table.held(s)).changed, digest_of(table, s, Rows::kChanged)});
       if (!table.collection->rows_on_demand(table.held(s))) continue;
       table.table_extras.resize(table.sharding->shards.size());
       table.table_extras[s] = table.collection->table_extra(table.held(s));
-      const uint64_t digest = where.cols == table.stored.dim ? 0 : digest_of(table, s);
-      one["on_demand"].push_back({s, table.collection->kernel_stats(table.held(s)).rows_in_use, digest,
-                                  table.table_extras[s].size(), to_json(table.collection->row_figures(table.held(s)))});
+      one["on_demand"].push_back({s, table.collection->kernel_stats(table.held(s)).rows_in_use,
+                                  digest_of(table, s, Rows::kAll), table.table_extras[s].size(),
+                                  to_json(table.collection->row_figures(table.held(s)))});
     }
     if (!one.is_null()) known.push_back(one);
   }
@@ -97,19 +100,17 @@ void learn_rows(const OrderedJson& shards, ModelTable& table, std::vector<uint64
   }
 }
 
-void learn_changes(const OrderedJson& shards, ModelTable& table) {
-  table.stored.changes = true;
-  table.rows_in_use.resize(table.sharding->shards.size(), -1);
-  for (const OrderedJson& shard : shards) table.rows_in_use.at(shard[0].get<size_t>()) = shard[1].get<int64_t>();
-}
-
-void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests) {
+void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests,
+           std::vector<std::vector<CountedRows>>& changed) {
   for (const OrderedJson& known : config::parse_json(text, {"what a rank says of its tables"})) {
     const auto t = known["table"].get<size_t>();
     TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
     if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
-    if (known.contains("changed")) learn_changes(known["changed"], tables[t]);
+    for (const OrderedJson& c : known.value("changed", OrderedJson::array())) {
+      changed[t].resize(tables[t].sharding->shards.size());
+      changed[t].at(c[0].get<size_t>()) = {c[1].get<int64_t>(), c[2].get<uint64_t>()};
+    }
     if (!stored.states.empty()) continue;
     for (const OrderedJson& state : known["states"])
       stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
@@ -117,32 +118,48 @@ void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector
   }
 }
 
-// The rows of all shards of the first columns.
+// Whether all shards have told which of their rows have changed, and those of the same rows and other columns the same
+// ones: where one kernel names a row too many, all of the table's are stored.
+bool agree(const ModelTable& table, const std::vector<CountedRows>& changed) {
+  const RowSets sets(*table.sharding);
+  const std::vector<ShardMetadata>& shards = table.sharding->shards;
+  const std::vector<size_t> stored = table.sharding->distinct();
+  return std::all_of(stored.begin(), stored.end(), [&](size_t s) {
+    if (shards[s].rows == 0) return true;
+    const auto first = std::find_if(stored.begin(), stored.end(), [&](size_t f) {
+      return shards[f].rows > 0 && shards[f].col == 0 && sets.of_shard[f] == sets.of_shard[s];
+    });
+    return first != stored.end() && changed[s].rows >= 0 && changed[s].rows == changed[*first].rows &&
+           changed[s].digest == changed[*first].digest;
+  });
+}
+
+void take_changes(const std::vector<CountedRows>& changed, ModelTable& table) {
+  if (changed.empty() || !agree(table, changed)) return;
+  table.stored.changes = true;
+  table.rows_in_use.clear();
+  for (const CountedRows& c : changed) table.rows_in_use.push_back(std::max<int64_t>(0, c.rows));
+}
+
 void count_keys(ModelTable& table) {
-  if (table.rows_in_use.empty()) return;
-  table.stored.keys = 0;
   for (size_t s = 0; s < table.rows_in_use.size(); ++s) {
     if (table.sharding->shards[s].rows == 0) table.rows_in_use[s] = 0;
-    if (table.rows_in_use[s] < 0 && table.stored.changes) {  // some rank does not know them
-      table.rows_in_use.clear();
-      table.stored.keys.reset();
-      table.stored.changes = false;
-      return;
-    }
     if (table.rows_in_use[s] < 0)
       fail(Code::kUnimplemented, "table \"", table.stored.name,
            "\" has shards whose rows come on demand, and others: checkpoints have no place for both");
-    if (table.sharding->shards[s].col == 0) *table.stored.keys += table.rows_in_use[s];
   }
+  if (!table.rows_in_use.empty()) table.stored.keys = table.before(table.rows_in_use.size(), table.rows_in_use);
 }
 
 }  // namespace
 
-int64_t ModelTable::first_stored(size_t shard) const {
+// Of the shards of the first columns, of copies the first.
+int64_t ModelTable::before(size_t shard, const std::vector<int64_t>& counts) const {
   const RowSets sets(*sharding);
   int64_t out = 0;
-  for (size_t s = 0; s < rows_in_use.size(); ++s) {
-    if (sharding->shards[s].col == 0 && sets.of_shard[s] < sets.of_shard[shard]) out += rows_in_use[s];
+  for (const size_t s : sharding->distinct()) {
+    const bool comes_first = shard >= counts.size() || sets.of_shard[s] < sets.of_shard[shard];
+    if (sharding->shards[s].col == 0 && comes_first) out += counts[s];
   }
   return out;
 }
@@ -170,8 +187,12 @@ std::vector<ModelTable> model_tables(DistributedModelParallel& model, Rows rows)
   const auto known =
       together(model.group(), "states of tables", [&] { return known_here(tables, model.group().rank(), rows); });
   std::vector<std::vector<uint64_t>> digests(tables.size());
-  for (const std::string& text : known) learn(text, tables, digests);
-  for (ModelTable& table : tables) count_keys(table);
+  std::vector<std::vector<CountedRows>> changed(tables.size());
+  for (const std::string& text : known) learn(text, tables, digests, changed);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    take_changes(changed[t], tables[t]);
+    count_keys(tables[t]);
+  }
   return tables;
 }
 

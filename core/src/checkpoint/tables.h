@@ -21,14 +21,16 @@ struct ModelTable {
   std::vector<std::string> table_extras;
 
   HeldShard held(size_t shard) const { return {stored.name, sharding->shards[shard], static_cast<int>(shard)}; }
-  // The shard's rows in the stored tensors: those of row sets before it are first, in the order of the shards.
-  int64_t first_stored(size_t shard) const;
+  // The shard's rows in the stored tensors: those of row sets before it are first. Of no shard
+  // (sharding->shards.size()): all.
+  int64_t first_stored(size_t shard) const { return before(shard, rows_in_use); }
+  int64_t before(size_t shard, const std::vector<int64_t>& counts) const;
 };
 
 // Of all collections. What only the ranks that hold the tables know is asked of them: optimizer states, and of rows on
 // demand how many there are now. kFailedPrecondition: shards of the same rows and other columns have different ones.
-// kChanged: of tables whose ranks have rows of their own, and know which of them have changed since mark_changes(),
-// those alone. Collective.
+// kChanged: of tables whose kernels all know which of their rows have changed since mark_changes(), and know the same
+// of the same rows, those alone. Collective.
 enum class Rows { kAll, kChanged };
 std::vector<ModelTable> model_tables(DistributedModelParallel& model, Rows rows = Rows::kAll);
 

@@ -17,8 +17,7 @@ JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& tra
       full_every_(options.save_full_every) {
   if (full_every_ > 1 && !writer_.follow_changes()) {
     fail(Code::kInvalidArgument, "no table's kernel can say which of its rows change (", TSR_KERNEL_CHANGES,
-         "), so that every checkpoint would hold all rows: leave out --save-full-every, or cut tables by rows, on a "
-         "kernel that does");
+         "), so that every checkpoint would hold all rows: leave out --save-full-every, or choose a kernel that does");
   }
   const bool by_time = options.save_every_minutes > 0;
   const bool in_between = by_time || options.save_every > 0;
