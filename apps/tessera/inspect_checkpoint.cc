@@ -47,6 +47,7 @@ json table_json(const TableEntry& t) {
               {"optimizer", t.optimizer.name},
               {"states", t.state_list()}};
   if (t.keys) out["ids"] = t.rows;
+  if (t.removed) out["removed"] = *t.removed;
   if (t.figures) out["figures"] = to_json(*t.figures);
   return out;
 }
@@ -66,7 +67,12 @@ void print_text(const std::string& path, const Manifest& m) {
                 static_cast<long long>(t.dim), to_string(t.dtype), t.optimizer.name.c_str(), t.state_list().c_str());
   }
   for (const TableEntry& t : m.tables) {
-    if (t.figures) std::printf("  %s: %s\n", t.name.c_str(), in_words(*t.figures, t.stored_rows()).c_str());
+    if (t.removed) {
+      std::printf("  %s: %lld rows changed or are new, %lld ids have lost theirs\n", t.name.c_str(),
+                  static_cast<long long>(t.stored_rows()), static_cast<long long>(*t.removed));
+    } else if (t.figures) {
+      std::printf("  %s: %s\n", t.name.c_str(), in_words(*t.figures, t.stored_rows()).c_str());
+    }
   }
 }
 

@@ -18,6 +18,7 @@ void look_at(const checkpoint::TableEntry& table) {
     require(!table.state_name(k).empty(), "a state has a name");
   }
   if (table.extra_words > 0) fits(table.extra());
+  if (table.removed) fits(table.removed_list());
   (void)table.state_list();
 }
 

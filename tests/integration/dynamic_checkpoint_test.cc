@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "dynamic_job.h"
 #include "tessera/error.h"
@@ -121,7 +125,26 @@ class DynamicCheckpoints : public testing::Test {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status == 0 ? json::parse(contents(report_)) : json();
   }
-  std::string at(const char* name) const { return folder_.file(name); }
+  // On two ranks, told to end when it has saved changes: its last checkpoint, of changes, too, and the step of that.
+  struct Stopped {
+    std::string changes;
+    int64_t step;
+  };
+  Stopped stopped_behind_changes(const std::string& save) {
+    Program job({tessera_path(), "train", "--config", config_, "--nproc", "2", "--save", save, "--save-every", "20",
+                 "--save-full-every", "1000000", "--set", kWithoutEnd});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!std::filesystem::exists(save + "/save-3") && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(kill(job.pid(), SIGTERM), 0);
+    job.wait(60);
+    EXPECT_THAT(job.output(), testing::HasSubstr("stopped by a signal"));
+    const json last = json::parse(run_tessera({"model", "inspect", "--json", "--verify", save}).output);
+    EXPECT_EQ(last.at("base"), "save-1");
+    return {last.at("path"), last.at("step")};
+  }
+  static constexpr const char* kWithoutEnd = "data.epochs=100000";
+  std::string at(const std::string& name) const { return folder_.file(name); }
 
   const TestFolder folder_;
   const std::string config_ = job(folder_), report_ = folder_.file("report.json");
@@ -166,6 +189,51 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
     EXPECT_EQ(rows_of(at(ranks) + "/save-1", "item", "extra"), keys);
     EXPECT_EQ(other.at("tables").at("item").at("evictions"), two.at("tables").at("item").at("evictions"));
   }
+}
+
+// Checkpoints of changes: rows that changed or were sighted, and ids that have lost theirs. What is loaded of one is
+// what one with all rows of the same step holds, and so is what becomes of it.
+TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
+  const Stopped last = stopped_behind_changes(at("often"));
+  trained("2", {"--save", at("once"), "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  const std::string all = at("once") + "/save-1";
+  const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
+  EXPECT_EQ(content.at("base").at("name"), "save-1");
+  for (const json& table : content.at("tables")) {
+    EXPECT_TRUE(table.at("changes").get<bool>()) << table.at("name");
+    EXPECT_GT(table.at("removed").get<int>(), 5) << table.at("name");
+  }
+  EXPECT_THAT(run_tessera({"model", "inspect", last.changes, "--verify"}).output,
+              testing::HasSubstr(" rows changed or are new, "));
+
+  trained("2", {"--load", last.changes, "--save", at("again"), "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  for (const char* table : {"item", "shop"}) {
+    for (const char* tensor : {"", "momentum1", "extra"})
+      EXPECT_EQ(rows_of(at("again") + "/save-1", table, tensor), rows_of(all, table, tensor)) << table << tensor;
+  }
+  for (const char* ranks : {"1", "2", "4"}) {
+    SCOPED_TRACE(ranks);
+    const auto on = [&](const std::string& from, const std::string& to) {
+      return trained(ranks,
+                     {"--load", from, "--save", at(to), "--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+    };
+    const json a = on(last.changes, "a"), b = on(all, "b");
+    ASSERT_TRUE(a.is_object() && b.is_object());
+    EXPECT_EQ(a.at("tables").at("item").at("evictions"), b.at("tables").at("item").at("evictions"));
+    for (const char* metric : {"auc", "logloss"})
+      EXPECT_EQ(a.at("test").at(metric).dump(), b.at("test").at(metric).dump()) << metric;
+    for (const char* table : {"item", "shop"}) {
+      for (const char* tensor : {"", "momentum1", "extra"})
+        EXPECT_EQ(rows_of(newest(at("a")), table, tensor), rows_of(newest(at("b")), table, tensor)) << table << tensor;
+    }
+  }
+  for (const auto& [from, to] : {std::pair(last.changes, "p"), std::pair(all, "q")}) {
+    ASSERT_EQ(run_tessera({"quantize", "--load", from, "--save", at(to), "--weights", "fp32"}).status, 0);
+    const Finished done =
+        run_tessera({"predict", "--model", at(to), "--config", config_, "--part", "test", "--output", at(to) + ".csv"});
+    ASSERT_EQ(done.status, 0) << done.output;
+  }
+  EXPECT_EQ(contents(at("p") + ".csv"), contents(at("q") + ".csv"));
 }
 
 // Fill, hits and ages of the table of 256 rows on two ranks, of which each has all buckets and uses its own.

@@ -141,8 +141,8 @@ class ShardedEmbeddings {
   // tables do not change by rows.
   enum class Mark { kAll, kByRows };
   void mark_changes(Mark which = Mark::kAll);
-  // Its kernel knows which of its rows change, and nothing of it changes besides: rows are there once and for all, and
-  // no optimizer state is the whole table's.
+  // Its kernel knows which of its rows change, and no optimizer state is the whole table's, which changes in every
+  // step.
   bool changes_by_rows(const HeldShard& shard) const;
   Lookup::RowChanges changes(const HeldShard& shard) const;
   int64_t export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights,

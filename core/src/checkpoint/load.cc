@@ -62,8 +62,10 @@ class FitCheck {
     for (const ModelTable& t : tables_) {
       check_table(t);
       wanted.insert(t.stored.parameter);
-      if (source_.manifest.find(t.stored.parameter)->keys) wanted.insert(t.stored.keys_name());
-      if (source_.manifest.find(t.stored.parameter)->changes) FitCheck(*source_.base, tables_, dense_).check_table(t);
+      const TableEntry& entry = *source_.manifest.find(t.stored.parameter);
+      if (entry.keys) wanted.insert(entry.keys_name());
+      if (entry.removed) wanted.insert(entry.removed_name());
+      if (entry.changes) FitCheck(*source_.base, tables_, dense_).check_table(t);
       (void)parts_of(source_, t.stored.parameter);
     }
     for (const ParameterPtr& p : dense_) {
@@ -197,7 +199,7 @@ class ShardLoader {
     const std::vector<bool> owned = table.collection->owns_rows(table.held(b.shard), ids);
     size_t n = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (!owned[i]) continue;
+      if (!owned[i] || !part.counts(ids[i])) continue;
       places.push_back(b.first + static_cast<int64_t>(i));
       ids[n++] = ids[i];
     }

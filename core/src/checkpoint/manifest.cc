@@ -66,6 +66,7 @@ OrderedJson to_json(const TableEntry& t) {
   if (t.extra_words > 0) out["extra_words"] = t.extra_words;
   if (t.keys) out["keys"] = *t.keys;
   if (t.changes) out["changes"] = true;
+  if (t.removed) out["removed"] = *t.removed;
   if (!t.table_extras.empty()) out["table_extras"] = t.table_extras;
   if (t.figures) out["figures"] = to_json(*t.figures);
   return out;
@@ -93,7 +94,8 @@ void check_table(const TableEntry& t) {
     fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.extra_words, " extra words, more than there can be");
   if (std::any_of(t.table_extras.begin(), t.table_extras.end(), [](int64_t n) { return n < 0; }))
     fail(Code::kDataLoss, "table \"", t.name, "\" has less than no bytes of some shard");
-  if (t.changes && (!t.keys || *t.keys > t.rows))
+  if (t.removed && !t.changes) fail(Code::kDataLoss, "table \"", t.name, "\" has lost ids, and holds no changes");
+  if (t.changes && (!t.keys || (!t.removed && *t.keys > t.rows)))
     fail(Code::kDataLoss, "table \"", t.name, "\" has more changed rows than rows, or does not say how many");
   std::set<std::string> names;
   for (const Lookup::State& s : t.states) {
@@ -120,6 +122,7 @@ TableEntry table_from(const JsonObject& j) {
   if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
   if (j.has("keys")) t.keys = count(j, "keys", 0);
   if (j.has("changes")) t.changes = j.get<bool>("changes");
+  if (j.has("removed")) t.removed = count(j, "removed", 0);
   if (j.has("table_extras")) t.table_extras = j.get<std::vector<int64_t>>("table_extras");
   if (j.has("figures")) t.figures = row_figures_from(j.object("figures"));
   check_table(t);
@@ -176,6 +179,10 @@ std::string TableEntry::extra_name() const { return cat(parameter, '/', name, ".
 StoredTensor TableEntry::key_list() const { return {DType::kInt64, {stored_rows()}, 0}; }
 
 std::string TableEntry::keys_name() const { return cat(parameter, '/', name, ".keys"); }
+
+StoredTensor TableEntry::removed_list() const { return {DType::kInt64, {removed.value_or(0)}, 0}; }
+
+std::string TableEntry::removed_name() const { return cat(parameter, '/', name, ".removed"); }
 
 std::string TableEntry::table_extra_name(size_t shard) const {
   return cat(parameter, '/', name, ".table_extra.", shard);

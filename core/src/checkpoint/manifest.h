@@ -36,12 +36,14 @@ struct TableEntry {
   // So many rows are stored, each with its id below `rows`: of rows that come on demand, or those that have changed;
   // unset: all of [0, rows) are.
   std::optional<int64_t> keys;
-  bool changes = false;               // with `keys`: what has changed since the base; the base has all rows
+  bool changes = false;  // with `keys`: what has changed since the base; the base has all rows
+  // With `changes`, where rows come on demand: so many ids of the base have no row any more.
+  std::optional<int64_t> removed;
   std::vector<int64_t> table_extras;  // bytes that their kernel kept of each shard besides
   std::optional<RowFigures> figures;  // with `keys`; for information
 
   int64_t stored_rows() const { return keys.value_or(rows); }
-  bool on_demand() const { return keys.has_value() && !changes; }
+  bool on_demand() const { return keys.has_value() && (!changes || removed.has_value()); }
   StoredTensor weight() const;             // type and shape
   StoredTensor state(size_t k) const;      // [rows], [rows, cuts] or [rows, dim]
   std::string state_name(size_t k) const;  // "<parameter>/film.momentum1"
@@ -52,6 +54,8 @@ struct TableEntry {
   int64_t extra_width() const { return static_cast<int64_t>(cuts.size()) * extra_words; }
   StoredTensor key_list() const;                     // int64 [keys]
   std::string keys_name() const;                     // "<parameter>/film.keys"
+  StoredTensor removed_list() const;                 // int64 [removed]
+  std::string removed_name() const;                  // "<parameter>/film.removed"
   std::string table_extra_name(size_t shard) const;  // "<parameter>/film.table_extra.0", uint8
 };
 

@@ -1,5 +1,6 @@
 #include "checkpoint/opened.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace tessera::checkpoint {
@@ -22,15 +23,23 @@ OpenCheckpoint open_with_base(const std::string& directory, const OpenHeld& open
   return out;
 }
 
-std::vector<int64_t> TablePart::ids(int64_t first, int64_t count) const {
+namespace {
+
+std::vector<int64_t> read_ids(const TensorFiles::Place& list, int64_t first, int64_t count) {
   std::vector<int64_t> out(static_cast<size_t>(count));
-  if (!entry->keys) {
-    std::iota(out.begin(), out.end(), first);
-    return out;
-  }
-  const TensorFiles::Place& keys = in->model.at(entry->keys_name());
-  keys.file->file().read_at(keys.tensor->offset + first * size_of(DType::kInt64), out.data(),
+  list.file->file().read_at(list.tensor->offset + first * size_of(DType::kInt64), out.data(),
                             count * size_of(DType::kInt64));
+  return out;
+}
+
+}  // namespace
+
+bool TablePart::counts(int64_t id) const { return !std::binary_search(without.begin(), without.end(), id); }
+
+std::vector<int64_t> TablePart::ids(int64_t first, int64_t count) const {
+  if (entry->keys) return read_ids(in->model.at(entry->keys_name()), first, count);
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), first);
   return out;
 }
 
@@ -40,8 +49,8 @@ std::vector<TablePart> parts_of(const OpenCheckpoint& checkpoint, const std::str
   std::vector<TablePart> out;
   if (entry->changes) {
     const TableEntry* before = checkpoint.base->manifest.find(parameter);
-    if (before == nullptr || before->changes || before->keys || before->rows != entry->rows ||
-        before->dim != entry->dim || before->dtype != entry->dtype)
+    if (before == nullptr || before->changes || before->on_demand() != entry->on_demand() ||
+        before->rows != entry->rows || before->dim != entry->dim || before->dtype != entry->dtype)
       fail(Code::kDataLoss, checkpoint.directory, " has changed rows of table \"", entry->name, "\", and ",
            checkpoint.base->directory, before == nullptr ? " lacks it" : " has another one");
     out.push_back({checkpoint.base.get(), before});
@@ -51,6 +60,13 @@ std::vector<TablePart> parts_of(const OpenCheckpoint& checkpoint, const std::str
     part.in->check(part.in->model, part.entry->parameter, part.entry->weight());
     if (part.entry->keys) part.in->check(part.in->model, part.entry->keys_name(), part.entry->key_list());
   }
+  if (!entry->removed) return out;
+  checkpoint.check(checkpoint.model, entry->removed_name(), entry->removed_list());
+  std::vector<int64_t>& without = out[0].without;
+  without = out[1].ids(0, *entry->keys);
+  const std::vector<int64_t> gone = read_ids(checkpoint.model.at(entry->removed_name()), 0, *entry->removed);
+  without.insert(without.end(), gone.begin(), gone.end());
+  std::sort(without.begin(), without.end());
   return out;
 }
 

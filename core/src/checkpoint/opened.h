@@ -34,12 +34,16 @@ OpenCheckpoint open_with_base(const std::string& directory, const OpenHeld& open
 struct TablePart {
   const OpenCheckpoint* in;
   const TableEntry* entry;  // of in->manifest
+  // Of rows on demand: ids whose rows are gone, or in the next part; ascending.
+  std::vector<int64_t> without = {};
 
+  bool counts(int64_t id) const;  // a row of it
   // The ids of its stored rows [first, first + count).
   std::vector<int64_t> ids(int64_t first, int64_t count) const;
 };
 // Of a checkpoint that has the table, in the order in which they are to be read: where two have a row, the later one
-// counts. kDataLoss: its base has another table, or files lack its rows.
+// counts, and of those on demand the one that is not `without`. kDataLoss: its base has another table, or files lack
+// its rows.
 std::vector<TablePart> parts_of(const OpenCheckpoint& checkpoint, const std::string& parameter);
 
 }  // namespace tessera::checkpoint

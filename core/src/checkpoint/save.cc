@@ -51,6 +51,7 @@ Layout layout_of(const std::vector<ModelTable>& tables, const Rest& rest) {
   for (const ModelTable& t : tables) {
     weights.push_back({{t.stored.parameter, t.stored.weight()}});
     if (t.stored.keys) weights.back().emplace(t.stored.keys_name(), t.stored.key_list());
+    if (t.stored.removed) weights.back().emplace(t.stored.removed_name(), t.stored.removed_list());
     StoredTensors& of_table = states.emplace_back();
     for (size_t k = 0; k < t.stored.states.size(); ++k) of_table.emplace(t.stored.state_name(k), t.stored.state(k));
     if (t.stored.extra_words > 0) of_table.emplace(t.stored.extra_name(), t.stored.extra());
@@ -204,6 +205,16 @@ struct CheckpointWriter::Impl {
       }
     }
   }
+  void write_removed(Files& files) const {
+    for (const ModelTable& t : tables) {
+      if (!t.stored.removed) continue;
+      for (const size_t s : t.sharding->distinct()) {
+        if (s >= t.removed.size() || t.removed[s].empty()) continue;
+        const Slab slab{{t.before(s, t.num_removed), std::ssize(t.removed[s])}, 1, 0, 1};
+        files.write(t.stored.removed_name(), slab, reinterpret_cast<const float*>(t.removed[s].data()));
+      }
+    }
+  }
   void write_block(const RowBlock& block, float* values, Files& files) const {
     for_each_slab(block, values,
                   [&](const std::string& name, const Slab& slab, const float* from) { files.write(name, slab, from); });
@@ -292,6 +303,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
       for (const auto& [name, value] : rest.states) files->write(name, value);
     }
     write_table_extras(*files);
+    write_removed(*files);
     files->sync();
     return files->sums();
   });

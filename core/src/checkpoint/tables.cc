@@ -18,6 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 struct CountedRows {
   int64_t rows = -1;    // -1: nothing was told
   uint64_t digest = 0;  // 0 where columns are not cut
+  int64_t removed = 0;
 };
 
 // A sum over the ids of a shard's rows and their order.
@@ -35,8 +36,23 @@ uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   return out;
 }
 
+// [shard, changed rows, digest, removed ids], of which a rank keeps those that it will store.
+OrderedJson changes_here(ModelTable& table, size_t s) {
+  const HeldShard held = table.held(s);
+  const Lookup::RowChanges there = table.collection->changes(held);
+  table.removed.resize(table.sharding->shards.size());
+  std::vector<int64_t>& removed = table.removed[s];
+  removed.resize(static_cast<size_t>(held.where.col == 0 ? there.removed : 0));
+  uint64_t cursor = 0;
+  for (int64_t done = 0, count = 0; done < std::ssize(removed); done += count) {
+    count = table.collection->export_removed(held, cursor, std::span(removed).subspan(static_cast<size_t>(done)));
+    if (count == 0) fail(Code::kInternal, "table \"", table.stored.name, "\" names fewer removed rows than it counts");
+  }
+  return {s, there.changed, digest_of(table, s, Rows::kChanged), there.removed};
+}
+
 // What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}],
-// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [[shard, rows, digest]].
+// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [changes_here()].
 std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
   OrderedJson known = OrderedJson::array();
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -55,8 +71,7 @@ std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
                {"rate", table.collection->learning_rate(table.stored.name)}};
       }
       if (rows == Rows::kChanged && table.collection->changes_by_rows(table.held(s)))
-        one["changed"].push_back(
-            {s, table.collection->changes(table.held(s)).changed, digest_of(table, s, Rows::kChanged)});
+        one["changed"].push_back(changes_here(table, s));
       if (!table.collection->rows_on_demand(table.held(s))) continue;
       table.table_extras.resize(table.sharding->shards.size());
       table.table_extras[s] = table.collection->table_extra(table.held(s));
@@ -109,7 +124,7 @@ void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector
     if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
     for (const OrderedJson& c : known.value("changed", OrderedJson::array())) {
       changed[t].resize(tables[t].sharding->shards.size());
-      changed[t].at(c[0].get<size_t>()) = {c[1].get<int64_t>(), c[2].get<uint64_t>()};
+      changed[t].at(c[0].get<size_t>()) = {c[1].get<int64_t>(), c[2].get<uint64_t>(), c[3].get<int64_t>()};
     }
     if (!stored.states.empty()) continue;
     for (const OrderedJson& state : known["states"])
@@ -136,9 +151,14 @@ bool agree(const ModelTable& table, const std::vector<CountedRows>& changed) {
 
 void take_changes(const std::vector<CountedRows>& changed, ModelTable& table) {
   if (changed.empty() || !agree(table, changed)) return;
+  const bool on_demand = !table.rows_in_use.empty();
   table.stored.changes = true;
   table.rows_in_use.clear();
-  for (const CountedRows& c : changed) table.rows_in_use.push_back(std::max<int64_t>(0, c.rows));
+  for (const CountedRows& c : changed) {
+    table.rows_in_use.push_back(std::max<int64_t>(0, c.rows));
+    table.num_removed.push_back(c.removed);
+  }
+  if (on_demand) table.stored.removed = table.before(changed.size(), table.num_removed);
 }
 
 void count_keys(ModelTable& table) {

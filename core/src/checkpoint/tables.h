@@ -19,9 +19,12 @@ struct ModelTable {
   // Of rows that come on demand, or that have changed: how many each shard has now, and what this rank's have besides.
   std::vector<int64_t> rows_in_use;
   std::vector<std::string> table_extras;
+  // Of changed rows that come on demand: how many ids of each shard have lost theirs, and which of this rank's.
+  std::vector<int64_t> num_removed;
+  std::vector<std::vector<int64_t>> removed;
 
   HeldShard held(size_t shard) const { return {stored.name, sharding->shards[shard], static_cast<int>(shard)}; }
-  // The shard's rows in the stored tensors: those of row sets before it are first. Of no shard
+  // The shard's rows, or removed ids, in the stored tensors: those of row sets before it are first. Of no shard
   // (sharding->shards.size()): all.
   int64_t first_stored(size_t shard) const { return before(shard, rows_in_use); }
   int64_t before(size_t shard, const std::vector<int64_t>& counts) const;

@@ -35,9 +35,7 @@ void for_each_lookup(ShardedCollection& c, const F& f) {
   for (const auto& lookup : c.replicas().groups().lookups()) f(*lookup);
 }
 
-bool changes_by_rows_in(const Lookup& lookup) {
-  return lookup.knows_changes() && !lookup.rows_on_demand() && !lookup.updates_tables();
-}
+bool changes_by_rows_in(const Lookup& lookup) { return lookup.knows_changes() && !lookup.updates_tables(); }
 
 // Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
 // float32. A slot's rows begin at element `first`.

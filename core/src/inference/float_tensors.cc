@@ -44,11 +44,26 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   }
   for (const auto& [name, place] : source_.model.tensors()) all_.emplace(name, *place.tensor);
   for (const checkpoint::TableEntry& t : source_.manifest.tables) {
-    if (!t.changes) continue;
-    const auto& parts = parts_.emplace(t.parameter, checkpoint::parts_of(source_, t.parameter)).first->second;
-    all_.at(t.parameter) = parts[0].entry->weight();
-    all_.erase(t.keys_name());
+    if (t.changes) merge_changes(t);
   }
+}
+
+// The table's tensors as one checkpoint would have them.
+void FloatTensors::merge_changes(const checkpoint::TableEntry& table) {
+  const auto& parts = parts_.emplace(table.parameter, checkpoint::parts_of(source_, table.parameter)).first->second;
+  all_.at(table.parameter) = parts[0].entry->weight();
+  all_.erase(table.keys_name());
+  if (!table.on_demand()) return;
+  all_.erase(table.removed_name());
+  std::vector<int64_t> keys;
+  for (const checkpoint::TablePart& part : parts) {
+    for (const int64_t id : part.ids(0, part.entry->stored_rows())) {
+      if (part.counts(id)) keys.push_back(id);
+    }
+  }
+  all_.at(table.parameter).shape[0] = std::ssize(keys);
+  all_[table.keys_name()] = {DType::kInt64, {std::ssize(keys)}, 0};
+  keys_[table.keys_name()] = Tensor::from(keys);
 }
 
 void FloatTensors::add_file(checkpoint::OpenCheckpoint& to, checkpoint::InputFile file) {
@@ -90,6 +105,7 @@ void FloatTensors::open_index(const std::string& directory, const std::string& i
 }
 
 Tensor FloatTensors::read(const std::string& name) const {
+  if (keys_.contains(name)) return keys_.at(name).clone();
   if (!parts_.contains(name)) return source_.model.read(name);
   const Tensor rows = put_together(parts_.at(name));
   const checkpoint::StoredTensor& stored = all_.at(name);
@@ -107,20 +123,24 @@ Tensor FloatTensors::read_float(const std::string& name) const {
   return value.to(DType::kFloat32);
 }
 
-// A table's rows [rows, bytes of a row], in memory of their own or, page by page, in that of the first part.
+// A table's rows [rows, bytes of a row]: those on demand in memory of their own, one behind the other; others, page by
+// page, in that of the first part.
 Tensor FloatTensors::put_together(const std::vector<checkpoint::TablePart>& parts) const {
-  const checkpoint::TablePart& base = parts[0];
-  const int64_t rows = base.entry->rows, stride = base.entry->dim * size_of(base.entry->dtype);
-  const checkpoint::TensorFiles::Place& place = base.in->model.at(base.entry->parameter);
-  const MappedFile own(place.file->file().path(), MappedFile::kPrivate);
-  Tensor out = own.view(place.tensor->offset, {rows, stride}, DType::kUInt8);
-  for (size_t p = 1; p < parts.size(); ++p) {
-    const auto* from = in_memory(parts[p].in->model.at(parts[p].entry->parameter));
+  const checkpoint::TableEntry& table = *parts[0].entry;
+  const bool on_demand = table.on_demand();
+  const int64_t rows = all_.at(table.parameter).shape[0], stride = table.dim * size_of(table.dtype);
+  const checkpoint::TensorFiles::Place& place = parts[0].in->model.at(table.parameter);
+  Tensor out = on_demand ? Tensor::empty({rows, stride}, DType::kUInt8)
+                         : MappedFile(place.file->file().path(), MappedFile::kPrivate)
+                               .view(place.tensor->offset, {rows, stride}, DType::kUInt8);
+  int64_t next = 0;
+  for (size_t p = on_demand ? 0 : 1; p < parts.size(); ++p) {
+    const auto* from = in_memory(parts[p].in->model.at(table.parameter));
     for (const int64_t id : parts[p].ids(0, parts[p].entry->stored_rows())) {
-      if (id < 0 || id >= rows)
-        fail(Code::kDataLoss, parts[p].in->directory, " has row ", id, " of table \"", base.entry->name,
-             "\", which has ", rows);
-      std::copy_n(from, stride, out.data<uint8_t>() + id * stride);
+      if (!on_demand && (id < 0 || id >= rows))
+        fail(Code::kDataLoss, parts[p].in->directory, " has row ", id, " of table \"", table.name, "\", which has ",
+             rows);
+      if (parts[p].counts(id)) std::copy_n(from, stride, out.data<uint8_t>() + (on_demand ? next++ : id) * stride);
       from += stride;
     }
   }

@@ -22,7 +22,7 @@ class FloatTensors {
   Tensor read(const std::string& name) const;        // a copy as it is stored
   // Rows [rows, dim] of a table as they lie in the file, uint8 [rows, bytes of a row], and their format; a copy in
   // float32 where the type or place in the file does not allow that. Of a table with changes the pages that have some
-  // are copies.
+  // are copies, and where rows come on demand all are.
   Tensor rows(const std::string& name, RowFormat* format) const;
   // The checkpoint's own description of its tables; nullptr: these are tensors alone.
   const checkpoint::Manifest* manifest() const { return is_checkpoint_ ? &source_.manifest : nullptr; }
@@ -34,6 +34,7 @@ class FloatTensors {
   checkpoint::OpenCheckpoint open_held(checkpoint::HeldCheckpoint held);
   void open_index(const std::string& directory, const std::string& index);
   Tensor bytes_of_rows(const std::string& name) const;
+  void merge_changes(const checkpoint::TableEntry& table);
   Tensor put_together(const std::vector<checkpoint::TablePart>& parts) const;
   const uint8_t* in_memory(const checkpoint::TensorFiles::Place& place) const;
 
@@ -42,6 +43,7 @@ class FloatTensors {
   checkpoint::OpenCheckpoint source_;  // of what is no checkpoint, files alone
   checkpoint::StoredTensors all_;
   std::map<std::string, std::vector<checkpoint::TablePart>> parts_;  // of tables with changes
+  std::map<std::string, Tensor> keys_;                               // of those whose rows come on demand
   std::map<const checkpoint::SafetensorsReader*, MappedFile> memory_;
 };
 

@@ -391,7 +391,7 @@ void check_changes() {
     draft.mark();
     std::map<int64_t, Row> model = bed.rows();
     expect(draft.changes(0).changed == 0 && draft.changes(0).removed == 0, "something changed right behind a mark");
-    for (int i = 0; i < 3; ++i) bed.step(++step, batch());
+    for (int i = 0; i < 3; ++i) bed.step(++step, batch(), false, i == 1 ? 0.f : 1.f);
     const RowChanges counted = draft.changes(0);
     const std::vector<int64_t> gone = bed.removed(5);
     const std::map<int64_t, Row> changed = bed.changed(7);
@@ -402,8 +402,13 @@ void check_changes() {
     for (const auto& [id, row] : changed) model[id] = row;
     const std::map<int64_t, Row> now = bed.rows();
     expect(model.size() == now.size(), model.size(), " rows by changes, and there are ", now.size());
-    for (const auto& [id, row] : now)
+    for (const auto& [id, row] : now) {
       expect(model.contains(id) && model.at(id).values == row.values, "row ", id, " by changes is another one");
+      const Row& by_changes = model[id];
+      expect(by_changes.updates == row.updates && by_changes.extra.step == row.extra.step &&
+                 by_changes.extra.count_bits == row.extra.count_bits,
+             "row ", id, " has other states, or was sighted otherwise");
+    }
     removed += counted.removed;
   }
   expect(removed > 20, "only ", removed, " rows were given up: too few to tell");

@@ -94,7 +94,10 @@ void DynamicTables::forward(const tsr_lookup& lookup, const DLTensor& output, ts
     if (feature.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "dynamic tables have no MAX pooling");
     if (feature.bags > 0) look_up(batch, feature, places, data_as<float>(output_of(lookup, feature, output)));
   }
-  if (trains) insert(batch, places);
+  if (trains) {
+    insert(batch, places);
+    note_changes(batch, places);  // of what is kept of a row besides: it was sighted
+  }
   places.settled = true;
   for (const Table& table : tables_) places.evictions.push_back(table.evictions());
   for (const Waiting& w : waiting_) pool(batch, *w.feature, w.bag, places, w.output);

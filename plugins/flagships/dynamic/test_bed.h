@@ -143,7 +143,7 @@ class Bed {
     tsr_lookup lookup{};
   };
 
-  // The sums. With `grad`, a backward that gives each id this gradient in all columns.
+  // The sums. With `grad`, a backward that gives each id this gradient in all columns; 0: none, a sighting alone.
   double time = 0;                // of the next step
   std::function<void()> between;  // forward and backward
   std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
@@ -154,8 +154,8 @@ class Bed {
     const DLTensor output = tensor(out.data(), dtype_of<float>(), shape),
                    gradient = tensor(grads.data(), dtype_of<float>(), shape);
     tsr_context* context = nullptr;
-    tables_->forward(query.lookup, output, nullptr, reads_only ? nullptr : &context);
-    if (reads_only) return out;
+    tables_->forward(query.lookup, output, nullptr, reads_only || grad == 0 ? nullptr : &context);
+    if (reads_only || grad == 0) return out;
     if (const auto call = std::exchange(between, nullptr)) call();
     const tsr_update update{sizeof(tsr_update), 0, kRate, step};
     const tsr_backward args{sizeof(tsr_backward), 0, &query.lookup, &gradient, nullptr, 1, &update};

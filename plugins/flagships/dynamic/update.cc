@@ -109,7 +109,8 @@ void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& fe
   list.flush();
 }
 
-// All rows of a batch have a gradient, and are written; some that have gone to other ids are named for nothing.
+// All rows of a batch are sighted, and then have a gradient and are written, be it behind another mark; some that have
+// gone to other ids are named for nothing.
 void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   for (uint32_t f = 0; f < batch.lookup.num_features; ++f) {
     const tsr_lookup_feature& feature = feature_of(batch.lookup, f);

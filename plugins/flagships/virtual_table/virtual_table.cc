@@ -143,6 +143,7 @@ void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_st
     }
     kept.read_ids(lookup, kept.ids);
     find(table, lookup, kept);
+    if (trains) note_changes(kept);  // they were sighted
     context.tables.push_back(std::move(kept));
     Kept& own = context.tables.back();
     rows_->forward(inner_lookup_.of(lookup, own), output, stream, keeps ? &own.context : nullptr);

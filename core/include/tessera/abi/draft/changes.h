@@ -16,8 +16,9 @@ extern "C" {
 #define TSR_KERNEL_CHANGES "tessera.kernel.changes/draft-1"
 
 /* An instance remembers nothing, and spends neither time nor memory on it, before its first mark. A row counts as
- * changed when backward, apply, import_rows or load may have written its weights, or it came into being; one too many
- * may be named, none is left out. Nothing here changes rows or states. */
+ * changed when backward, apply, import_rows or load may have written its weights, or it came into being, and when a
+ * lookup that trains may have written what is kept of it besides (tsr_rows::extra); one too many may be named, none is
+ * left out. Nothing here changes rows or states. */
 typedef struct tsr_kernel_changes {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
