@@ -236,6 +236,57 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   EXPECT_EQ(contents(at("p") + ".csv"), contents(at("q") + ".csv"));
 }
 
+// A new run that begins with the rows that there are, by their ids, on any number of ranks; also where the checkpoint
+// is one of changes.
+TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
+  const Stopped last = stopped_behind_changes(at("often"));
+  trained("2", {"--save", at("saved")});
+  const auto begun = [&](const std::string& ranks, const std::string& from, std::vector<std::string> more) {
+    more.insert(more.end(), {"--start", from, "--max-steps", "0", "--save", at(cat(ranks, "-begun"))});
+    std::filesystem::remove_all(at(cat(ranks, "-begun")));
+    return trained(ranks, more);
+  };
+  for (const std::string& from : {last.changes, at("saved") + "/save-1"}) {
+    const std::string whole = at(cat("whole", from == last.changes));
+    const json of = trained("1", {"--load", from, "--max-steps", cat(from == last.changes ? last.step : 80), "--save",
+                                  whole, "--set", kWithoutEnd});
+    for (const char* ranks : {"1", "2"}) {
+      SCOPED_TRACE(cat(from, " on ", ranks));
+      const json report = begun(ranks, from, {"--set", "table_defaults.optimizer.name=exact_adagrad"});
+      ASSERT_TRUE(report.is_object());
+      EXPECT_EQ(report.at("start").size(), 1u) << report.at("start");
+      EXPECT_THAT(report.at("start").dump(), testing::HasSubstr("begins with 2 of 2 tables and "));
+      const std::string own = at(cat(ranks, "-begun")) + "/save-1", all = whole + "/save-1";
+      for (const char* table : {"item", "shop"}) EXPECT_EQ(rows_of(own, table, ""), rows_of(all, table, "")) << table;
+      EXPECT_NEAR(report.at("test").at("logloss").get<double>(), of.at("test").at("logloss").get<double>(), 1e-6);
+    }
+  }
+  const std::string newest_save = newest(at("saved"));
+  const json small = begun("2", newest_save, {"--set", "table.item.rows=128"});
+  EXPECT_THAT(small.at("start").dump(), testing::HasSubstr("rows have room here, the others begin anew"));
+
+  // Into a table of all ids and back, where ids have a bound.
+  const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), bounded.begin(), bounded.end());
+    return more;
+  };
+  const std::vector<std::string> fixed = with({"--set", "table.shop.kernel=fused"}),
+                                 dynamic = with({"--set", "table.shop.kernel=dynamic?capacity=200"});
+  auto save = [&](const std::string& to, std::vector<std::string> more) {
+    more.insert(more.end(), {"--save", at(to), "--max-steps", "20"});
+    return trained("2", more);
+  };
+  save("fixed", fixed);
+  const json there = begun("2", at("fixed"), with({"--set", "table.shop.kernel=dynamic?capacity=300"}));
+  ASSERT_TRUE(there.is_object());
+  EXPECT_EQ(there.at("start").size(), 1u) << there.at("start");
+  save("dynamic", dynamic);
+  const json here = begun("2", at("dynamic"), fixed);
+  ASSERT_TRUE(here.is_object());
+  EXPECT_THAT(here.at("start").dump(), testing::HasSubstr(" of 300 rows are there, the others begin anew"));
+}
+
 // Fill, hits and ages of the table of 256 rows on two ranks, of which each has all buckets and uses its own.
 void expect_figures(const std::string& shown, const json& report) {
   const json& item = report.at("tables").at("item");

@@ -22,6 +22,23 @@ void set_block(const checkpoint::RowBlock& block, const SetRow& set, std::vector
   checkpoint::write_values(block, values);
 }
 
+// Of the block's ids those that belong to its shard.
+void add_block(const checkpoint::RowBlock& block, std::span<const int64_t> ids, const SetRow& set) {
+  const HeldShard held = block.table->held(block.shard);
+  ShardedEmbeddings& to = *block.table->collection;
+  ids = ids.subspan(static_cast<size_t>(block.first), static_cast<size_t>(block.count));
+  const std::vector<bool> owned = to.owns_rows(held, ids);
+  std::vector<int64_t> own;
+  std::vector<float> weights;
+  for (int64_t i = 0; i < block.count; ++i) {
+    if (!owned[static_cast<size_t>(i)]) continue;
+    own.push_back(ids[static_cast<size_t>(i)]);
+    weights.resize(weights.size() + static_cast<size_t>(held.where.cols));
+    set(block.first + i, held.where.col, held.where.cols, weights.data() + std::ssize(weights) - held.where.cols);
+  }
+  if (!own.empty()) to.import_rows(held, own, weights.data(), {});
+}
+
 template <class Id>
 void count(const Tensor& values, int64_t begin, int64_t end, std::span<double> counts) {
   for (int64_t i = begin; i < end; ++i) {
@@ -63,6 +80,35 @@ void set_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, co
     set_block(blocks[done++], set, memory);
     return true;
   });
+}
+
+int64_t add_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, std::span<const int64_t> ids,
+                 const SetRow& set) {
+  constexpr int64_t kBlock = 4096;
+  std::vector<checkpoint::RowBlock> blocks;
+  for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
+    const ShardMetadata& where = table.sharding->shards[s];
+    for (int64_t first = 0; where.rank == group.rank() && where.rows > 0 && first < std::ssize(ids); first += kBlock)
+      blocks.push_back({&table, s, first, std::min(kBlock, std::ssize(ids) - first)});
+  }
+  size_t done = 0;
+  checkpoint::together_in_turns(group, "start of a table", [&] {
+    if (done == blocks.size()) return false;
+    add_block(blocks[done++], ids, set);
+    return true;
+  });
+  const auto rows = checkpoint::together(group, "start of a table", [&] {
+    int64_t sum = 0;
+    for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
+      const ShardMetadata& where = table.sharding->shards[s];
+      if (where.rank == group.rank() && where.rows > 0 && where.col == 0)
+        sum += static_cast<int64_t>(table.collection->kernel_stats(table.held(s)).rows_in_use);
+    }
+    return cat(sum);
+  });
+  int64_t sum = 0;
+  for (const std::string& text : rows) sum += std::stoll(text);
+  return sum;
 }
 
 void check_init(const std::vector<TableConfig>& tables) {

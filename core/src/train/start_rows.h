@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "checkpoint/tables.h"
@@ -15,6 +16,11 @@ namespace tessera {
 using SetRow = std::function<void(int64_t row, int64_t col, int64_t cols, float* to)>;
 // Of all rows, wherever they are. The optimizer's states and what the kernel keeps stay as they are. Collective.
 void set_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, const SetRow& set);
+
+// Of a table whose rows come on demand: each rank takes those of these ids that are its own, row i with what `set` puts
+// for i, and states and all else as those of new rows. Returns how many rows the table has then. Collective.
+int64_t add_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, std::span<const int64_t> ids,
+                 const SetRow& set);
 
 // kInvalidArgument: a table whose `init` it cannot have.
 void check_init(const std::vector<TableConfig>& tables);

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
 #include "checkpoint/together.h"
 #include "config/json.h"
 #include "inference/float_tensors.h"
+#include "tessera/abi/draft/shared_row.h"
 #include "tessera/sdk/half.h"
 #include "train/start_rows.h"
 
@@ -50,15 +52,9 @@ std::string last_parts(const std::string& parameter, const std::string& table) {
 // The rows of a stored table.
 class StoredRows {
  public:
-  // `rows_here`: by row of the table here, the stored one or -1; empty: the same number, as far as there are any.
-  StoredRows(const Tensor& bytes, RowFormat format, std::vector<int64_t> rows_here)
-      : bytes_(bytes), half_(format == RowFormat::kFloat16), rows_here_(std::move(rows_here)) {}
+  StoredRows(const Tensor& bytes, RowFormat format) : bytes_(bytes), half_(format == RowFormat::kFloat16) {}
 
-  int64_t dim() const { return bytes_.size(1) / (half_ ? 2 : 4); }
-  int64_t row_of(int64_t here) const {
-    if (!rows_here_.empty()) return rows_here_[static_cast<size_t>(here)];
-    return here < bytes_.size(0) ? here : -1;
-  }
+  int64_t rows() const { return bytes_.size(0); }
   void copy(int64_t row, int64_t col, int64_t cols, float* to) const {
     const uint8_t* from = bytes_.data<uint8_t>() + row * bytes_.size(1);
     if (half_) {
@@ -72,7 +68,6 @@ class StoredRows {
  private:
   Tensor bytes_;
   bool half_;
-  std::vector<int64_t> rows_here_;
 };
 
 class Starter {
@@ -118,41 +113,87 @@ class Starter {
     const std::string& name = table.stored.name;
     const std::string stored = stored_name(last_parts(table.stored.parameter, name));
     if (stored.empty()) return note("table ", name, " is not there");
-    if (table.stored.keys || tensors_->all().contains(cat(stored, '/', name, ".keys")))
-      return note("table ", name, " has rows that come on demand, here or there, and begins anew");
+    const std::string keys = cat(stored, '/', name, ".keys");
+    const bool keyed = tensors_->all().contains(keys) && used_.insert(keys).second;
+    const bool on_demand = table.stored.keys.has_value();
+    if ((on_demand || keyed) && words_here_.contains(name) != words_there_.contains(name))
+      return note("table ", name, " has texts as ids, which have been numbered by a vocabulary ",
+                  words_here_.contains(name) ? "here" : "there", " alone, and begins anew");
     const std::vector<int64_t>& shape = tensors_->all().at(stored).shape;
     if (shape.size() != 2 || shape[1] != table.stored.dim)
       return note("table ", name, " is ", checkpoint::describe(tensors_->all().at(stored)), " there, and has ",
                   table.stored.dim, " values a row here");
+    const std::vector<int64_t> ids = ids_there(name, keyed ? keys : "", shape[0], on_demand);
     RowFormat format = RowFormat::kFloat32;
     const Tensor bytes = tensors_->rows(stored, &format);
-    const StoredRows rows(bytes, format, rows_by_word(name, shape[0], table.stored.rows));
-    int64_t taken = 0;
-    for (int64_t row = 0; row < table.stored.rows; ++row) taken += rows.row_of(row) >= 0 ? 1 : 0;
-    if (taken < table.stored.rows)
-      note("table ", name, ": ", taken, " of ", table.stored.rows, " rows are there, the others begin anew");
-    else if (shape[0] > table.stored.rows)
-      note("table ", name, ": ", shape[0] - table.stored.rows, " of its ", shape[0], " rows there are none here");
     ++out_.tables;
+    if (on_demand) return start_on_demand(table, {bytes, format}, ids);
+    start_all(table, {bytes, format}, ids);
+  }
+
+  // Of each stored row the id that this job's data has for it, -1: none. Empty: rows have their numbers, and `listed`
+  // is not set. `keys`: the tensor that has the ids; "": they are the rows' numbers.
+  std::vector<int64_t> ids_there(const std::string& table, const std::string& keys, int64_t rows, bool listed) const {
+    const auto here = words_here_.find(table), there = words_there_.find(table);
+    const bool words = here != words_here_.end() && there != words_there_.end();
+    std::vector<int64_t> ids;
+    if (!keys.empty()) {
+      ids = tensors_->read(keys).to_vector<int64_t>();
+      if (std::ssize(ids) != rows)
+        fail(Code::kDataLoss, "\"", keys, "\" of ", tensors_->path(), " has ", ids.size(), " ids for ", rows, " rows");
+    } else if (words || listed) {
+      ids.resize(static_cast<size_t>(rows));
+      std::iota(ids.begin(), ids.end(), 0);
+    }
+    if (!words) return ids;
+    std::unordered_map<std::string, int64_t> row_here;
+    for (size_t i = 0; i < here->second.size(); ++i) row_here.emplace(here->second[i], i + 1);
+    for (int64_t& id : ids) {
+      if (id == 0) continue;  // of words that nobody has seen
+      const bool known = id > 0 && id <= std::ssize(there->second);
+      const auto found = known ? row_here.find(there->second[static_cast<size_t>(id - 1)]) : row_here.end();
+      id = found == row_here.end() ? -1 : found->second;
+    }
+    return ids;
+  }
+
+  void start_all(const ModelTable& table, const StoredRows& rows, const std::vector<int64_t>& ids) {
+    std::vector<int64_t> places(ids.empty() ? 0 : static_cast<size_t>(table.stored.rows), -1);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && ids[i] < table.stored.rows) places[static_cast<size_t>(ids[i])] = static_cast<int64_t>(i);
+    }
+    const auto place_of = [&](int64_t row) {
+      return !ids.empty() ? places[static_cast<size_t>(row)] : row < rows.rows() ? row : -1;
+    };
+    int64_t taken = 0;
+    for (int64_t row = 0; row < table.stored.rows; ++row) taken += place_of(row) >= 0 ? 1 : 0;
+    if (taken < table.stored.rows)
+      note("table ", table.stored.name, ": ", taken, " of ", table.stored.rows,
+           " rows are there, the others begin anew");
+    else if (rows.rows() > table.stored.rows)
+      note("table ", table.stored.name, ": ", rows.rows() - table.stored.rows, " of its ", rows.rows(),
+           " rows there are none here");
     set_rows(table, group_, [&](int64_t row, int64_t col, int64_t cols, float* to) {
-      const int64_t there = rows.row_of(row);
-      if (there >= 0) rows.copy(there, col, cols, to);
+      if (const int64_t place = place_of(row); place >= 0) rows.copy(place, col, cols, to);
     });
   }
 
-  // Empty: rows go by their number.
-  std::vector<int64_t> rows_by_word(const std::string& table, int64_t stored_rows, int64_t rows) const {
-    const auto here = words_here_.find(table), there = words_there_.find(table);
-    if (here == words_here_.end() || there == words_there_.end()) return {};
-    std::unordered_map<std::string, int64_t> row_there;
-    for (size_t i = 0; i < there->second.size(); ++i) row_there.emplace(there->second[i], i + 1);
-    std::vector<int64_t> out(static_cast<size_t>(rows), -1);
-    out[0] = 0;  // of words that nobody has seen
-    for (size_t i = 0; i < std::min(here->second.size(), out.size() - 1); ++i) {
-      const auto found = row_there.find(here->second[i]);
-      if (found != row_there.end() && found->second < stored_rows) out[i + 1] = found->second;
+  // Rows by their ids, of which the kernel keeps what it has room for.
+  void start_on_demand(const ModelTable& table, const StoredRows& rows, const std::vector<int64_t>& ids) {
+    std::vector<int64_t> own, places;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || (ids[i] >= table.id_bound && ids[i] != TSR_SHARED_ROW_ID)) continue;
+      own.push_back(ids[i]);
+      places.push_back(static_cast<int64_t>(i));
     }
-    return out;
+    const int64_t kept = add_rows(table, group_, own, [&](int64_t i, int64_t col, int64_t cols, float* to) {
+      rows.copy(places[static_cast<size_t>(i)], col, cols, to);
+    });
+    if (std::ssize(own) < rows.rows())
+      note("table ", table.stored.name, ": ", rows.rows() - std::ssize(own), " of its ", rows.rows(),
+           " rows there are none here");
+    if (kept < std::ssize(own))
+      note("table ", table.stored.name, ": ", kept, " of ", own.size(), " rows have room here, the others begin anew");
   }
 
   void start(const Parameter& p) {
