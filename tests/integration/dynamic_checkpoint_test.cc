@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <signal.h>
-
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "dynamic_job.h"
 #include "tessera/error.h"
@@ -125,25 +121,9 @@ class DynamicCheckpoints : public testing::Test {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status == 0 ? json::parse(contents(report_)) : json();
   }
-  // On two ranks, told to end when it has saved changes: its last checkpoint, of changes, too, and the step of that.
-  struct Stopped {
-    std::string changes;
-    int64_t step;
-  };
-  Stopped stopped_behind_changes(const std::string& save) {
-    Program job({tessera_path(), "train", "--config", config_, "--nproc", "2", "--save", save, "--save-every", "20",
-                 "--save-full-every", "1000000", "--set", kWithoutEnd});
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!std::filesystem::exists(save + "/save-3") && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(kill(job.pid(), SIGTERM), 0);
-    job.wait(60);
-    EXPECT_THAT(job.output(), testing::HasSubstr("stopped by a signal"));
-    const json last = json::parse(run_tessera({"model", "inspect", "--json", "--verify", save}).output);
-    EXPECT_EQ(last.at("base"), "save-1");
-    return {last.at("path"), last.at("step")};
+  Stopped stopped(const std::string& save) {
+    return stopped_behind_changes({tessera_path(), "train", "--config", config_, "--nproc", "2"}, save);
   }
-  static constexpr const char* kWithoutEnd = "data.epochs=100000";
   std::string at(const std::string& name) const { return folder_.file(name); }
 
   const TestFolder folder_;
@@ -194,7 +174,7 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
 // Checkpoints of changes: rows that changed or were sighted, and ids that have lost theirs. What is loaded of one is
 // what one with all rows of the same step holds, and so is what becomes of it.
 TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
-  const Stopped last = stopped_behind_changes(at("often"));
+  const Stopped last = stopped(at("often"));
   trained("2", {"--save", at("once"), "--max-steps", cat(last.step), "--set", kWithoutEnd});
   const std::string all = at("once") + "/save-1";
   const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
@@ -239,7 +219,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
 // A new run that begins with the rows that there are, by their ids, on any number of ranks; also where the checkpoint
 // is one of changes.
 TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
-  const Stopped last = stopped_behind_changes(at("often"));
+  const Stopped last = stopped(at("often"));
   trained("2", {"--save", at("saved")});
   const auto begun = [&](const std::string& ranks, const std::string& from, std::vector<std::string> more) {
     more.insert(more.end(), {"--start", from, "--max-steps", "0", "--save", at(cat(ranks, "-begun"))});

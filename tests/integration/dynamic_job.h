@@ -1,12 +1,19 @@
 // A job in a file, over tables whose rows come on demand.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tessera/error.h"
 #include "tessera_program.h"
@@ -42,6 +49,30 @@ epochs = 2
 test_fraction = 0.2
 )",
                                       columns));
+}
+
+// A run of many epochs, however far it goes.
+inline constexpr const char* kWithoutEnd = "data.epochs=100000";
+
+struct Stopped {
+  std::string changes;  // a checkpoint
+  int64_t step;         // of it
+};
+// The job, a command, is told to end when it has saved all rows and twice what has changed: what it leaves then.
+inline Stopped stopped_behind_changes(std::vector<std::string> command, const std::string& save) {
+  for (const char* more :
+       {"--save", save.c_str(), "--save-every", "20", "--save-full-every", "1000000", "--set", kWithoutEnd})
+    command.emplace_back(more);
+  Program job(command);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(save + "/save-3") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(kill(job.pid(), SIGTERM), 0);
+  job.wait(60);
+  EXPECT_THAT(job.output(), testing::HasSubstr("stopped by a signal"));
+  const auto last = nlohmann::json::parse(run_tessera({"model", "inspect", "--json", "--verify", save}).output);
+  EXPECT_EQ(last.at("base"), "save-1");
+  return {last.at("path"), last.at("step")};
 }
 
 // Of what `tessera predict` wrote.

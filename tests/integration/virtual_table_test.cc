@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "dynamic_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -103,6 +104,18 @@ TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
   const json there = trained(on_disk_, "1", {"--load", save});
   expect_same(there, trained(in_memory_, "2", {"--load", save}));
   expect_same(there, trained(on_disk_, "2", {"--load", other}));
+}
+
+TEST_F(VirtualTableJobs, GoOnFromWhatHasChanged) {
+  const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_, "--nproc", "2", "--set",
+                                               cat("table_defaults.kernel=\"", on_disk_, "\"")},
+                                              folder_.file("save"));
+  const std::vector<std::string> on{"--load", last.changes, "--max-steps", cat(last.step + 40), "--set", kWithoutEnd};
+  const json there = trained(on_disk_, "2", on);
+  expect_same(there, trained(in_memory_, "1", on));
+  const json never = trained(on_disk_, "2", {"--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+  ASSERT_FALSE(never.is_null());
+  EXPECT_NEAR(there["test"]["logloss"].get<double>(), never["test"]["logloss"].get<double>(), 1e-4);
 }
 
 TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
