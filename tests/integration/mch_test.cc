@@ -206,6 +206,27 @@ TEST_F(MchJob, GoesOnWithEmptySlots) {
   EXPECT_EQ(resumed.at("tables").at("item").at("rows_in_use"), whole.at("tables").at("item").at("rows_in_use"));
 }
 
+// A checkpoint of changes, counts and times of ids that were only sighted included: what comes of it is what comes of one
+// with all rows of the same step.
+TEST_F(MchJob, ChangesAreTheTableToo) {
+  const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_}, folder_.file("often"));
+  const std::string once = folder_.file("once");
+  trained("1", {"--save", once, "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
+  EXPECT_TRUE(content.at("tables").at(0).at("changes").get<bool>());
+  EXPECT_GT(content.at("tables").at(0).at("removed").get<int>(), 0);
+  for (const char* ranks : {"1", "2"}) {
+    SCOPED_TRACE(ranks);
+    const auto on = [&](const std::string& from) {
+      return trained(ranks, {"--load", from, "--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+    };
+    const json a = on(last.changes), b = on(once);
+    ASSERT_TRUE(a.is_object() && b.is_object());
+    EXPECT_EQ(a.at("tables").at("item").at("evictions"), b.at("tables").at("item").at("evictions"));
+    EXPECT_EQ(a.at("test").at("logloss").dump(), b.at("test").at("logloss").dump());
+  }
+}
+
 TEST_F(MchJob, WrongOptionsAreNamed) {
   for (const auto& [kernel, says] : {std::pair("mch?policy=fifo", "there are lfu, lru and distance_lfu"),
                                      std::pair("mch?filter=median", "there are none, average and dynamic"),

@@ -191,9 +191,9 @@ void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows
     if (shape_.reset) begin(mch_.entered_ids(), mch_.evicted_rows());
   }
   mch_.remap(ids, {rows, ids.size()});
-  const int64_t shared_row = mch_.shared_row();
-  const auto shared = std::count(rows, rows + ids.size(), shared_row);
-  if (trains && shared > 0 && !std::exchange(shared_, true)) note_changes({&shared_row, 1});
+  if (trains) note_changes({rows, ids.size()});  // their counts and times
+  const auto shared = std::count(rows, rows + ids.size(), mch_.shared_row());
+  shared_ = shared_ || (trains && shared > 0);
   lookups_ += ids.size();
   hits_ += ids.size() - static_cast<uint64_t>(shared);
 }
