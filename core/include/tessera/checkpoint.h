@@ -25,9 +25,9 @@ enum class CheckpointContent {
 
 enum class CheckpointRows {
   kAll,
-  // Those that have changed since the last one with all rows, which this one needs beside it: of tables that are cut by
-  // rows alone, whose kernels know it (abi/draft/changes.h), and whose optimizers have no state of a whole table; the
-  // others have all theirs.
+  // Those that have changed since the last one with all rows, which this one needs beside it: of tables whose kernels
+  // know it (abi/draft/changes.h), and name the same rows for all columns of them, and whose optimizers have no state
+  // of a whole table; the others have all theirs.
   kChanged,
 };
 
