@@ -176,6 +176,11 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   // Half of it, and on from there, on other ranks.
   ASSERT_TRUE(trained("1", {"--save", folder_.file("half"), "--max-steps", "37"}).is_object());
   EXPECT_NEAR(loss(trained("2", {"--save", folder_.file("half"), "--resume"})), loss(alone), 1e-5);
+  // Another run begins with its rows, that which ids share among them.
+  const json begun = trained("2", {"--start", folder_.file("saved"), "--max-steps", "0"});
+  ASSERT_TRUE(begun.is_object());
+  EXPECT_EQ(begun.at("start").size(), 1u) << begun.at("start");
+  EXPECT_NEAR(loss(begun), loss(alone), 1e-6);
   // A packed model reads the shared row for ids that have none, as an evaluation does.
   const std::string model = folder_.file("model"), scores = folder_.file("scores.csv");
   const Finished packed =
