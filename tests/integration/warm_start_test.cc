@@ -142,16 +142,18 @@ TEST_F(WarmStart, TakesTorchRecsNames) {
 }
 
 // Clicks of films by name; the data of the new run brings them in another order, and new ones before the old ones.
-TEST_F(WarmStart, RowsFollowTheirWords) {
-  constexpr const char* kHeader = "click,film\n";
-  std::string first = kHeader, second = kHeader, test = kHeader;
-  for (int i = 0; i < 40; ++i) second += cat(i % 2, ",new ", i % 10, "\n");
-  for (int i = 0; i < 600; ++i) {
-    first += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
-    second += cat(i % 20 < 7 ? 0 : 1, ",film ", 19 - i % 20, "\n");
-  }
-  for (int i = 0; i < 60; ++i) test += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
-  const std::string job = folder_.write("words.toml", cat(R"(
+class WordStart : public WarmStart {
+ protected:
+  WordStart() {
+    constexpr const char* kHeader = "click,film\n";
+    std::string first = kHeader, second = kHeader, test = kHeader;
+    for (int i = 0; i < 40; ++i) second += cat(i % 2, ",new ", i % 10, "\n");
+    for (int i = 0; i < 600; ++i) {
+      first += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+      second += cat(i % 20 < 7 ? 0 : 1, ",film ", 19 - i % 20, "\n");
+    }
+    for (int i = 0; i < 60; ++i) test += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+    job_ = folder_.write("words.toml", cat(R"(
 [job]
 device = "cpu"
 [model]
@@ -172,9 +174,9 @@ learning_rate = 0.1
 [data]
 reader = "csv"
 path = ")",
-                                                          folder_.write("first.csv", first), R"("
+                                           folder_.write("first.csv", first), R"("
 test_path = ")",
-                                                          folder_.write("test.csv", test), R"("
+                                           folder_.write("test.csv", test), R"("
 batch = 20
 epochs = 5
 [[column]]
@@ -184,21 +186,46 @@ as = "label"
 name = "film"
 ids = "vocabulary"
 )"));
-  const auto train = [&](std::vector<std::string> more) {
-    std::vector<std::string> args = {"train", "--config", job, "--set", "report.json=" + report_};
-    args.insert(args.end(), more.begin(), more.end());
-    const Finished done = run_tessera(args);
+    second_ = "data.path=" + folder_.write("second.csv", second);
+  }
+  std::string train(std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--config", job_, "--set", "report.json=" + report_});
+    const Finished done = run_tessera(more);
     EXPECT_EQ(done.status, 0) << done.output;
     return done.output;
-  };
+  }
+
+  std::string job_, second_;  // the job, and the setting that gives it the second data
+};
+
+TEST_F(WordStart, RowsFollowTheirWords) {
   train({"--save", trained_});
   const double loss = test_loss();
   EXPECT_LT(loss, 0.5) << "it has learned which films are clicked";
-  const std::string said =
-      train({"--start", trained_, "--max-steps", "0", "--set", "data.path=" + folder_.write("second.csv", second)});
+  const std::string said = train({"--start", trained_, "--max-steps", "0", "--set", second_});
   EXPECT_THAT(said, HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"));
   EXPECT_THAT(said, HasSubstr("table film: 21 of 31 rows are there, the others begin anew"));
   EXPECT_NEAR(test_loss(), loss, 1e-6);
+}
+
+// Into a table whose rows come on demand, by their texts, and back.
+TEST_F(WordStart, RowsOnDemandFollowThemToo) {
+  train({"--save", trained_});
+  const double loss = test_loss();
+  const std::string there = folder_.file("there");
+  EXPECT_THAT(train({"--start", trained_, "--max-steps", "0", "--save", there, "--set", second_, "--set",
+                     cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"), "--set", "table.film.kernel=\"dynamic\""}),
+              AllOf(HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"), Not(HasSubstr("table film"))));
+  EXPECT_NEAR(test_loss(), loss, 1e-6);
+  EXPECT_THAT(train({"--start", there, "--max-steps", "0"}), Not(HasSubstr("table film")));
+  EXPECT_NEAR(test_loss(), loss, 1e-6);
+  // Hashes of texts are no numbers of a vocabulary.
+  std::string text = contents(job_);
+  text.replace(text.find("\"vocabulary\""), 12, "\"hash\"\nrows = 1000");
+  job_ = folder_.write("hashed.toml", text);
+  EXPECT_THAT(train({"--start", there, "--max-steps", "0"}),
+              HasSubstr("table film has texts as ids, which have been numbered by a vocabulary there alone, and begins "
+                        "anew"));
 }
 
 }  // namespace
