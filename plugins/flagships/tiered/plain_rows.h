@@ -45,7 +45,8 @@ class PlainRows : public KernelInstance {
       for_each_entry(*args.lookup, feature, [&](const LookupEntry& e) {
         const int64_t dim = dim_of(feature.table);
         std::vector<float>& sum = sums.try_emplace({feature.table, e.row}, dim, 0.0f).first->second;
-        for (int64_t d = 0; d < dim; ++d) sum[static_cast<size_t>(d)] += e.share * gradient_at(args, e, d, max_gradient_);
+        for (int64_t d = 0; d < dim; ++d)
+          sum[static_cast<size_t>(d)] += e.share * gradient_at(args, e, d, max_gradient_);
       });
     }
     for (const auto& [at, sum] : sums) {
