@@ -211,8 +211,8 @@ TEST_F(MchJob, GoesOnWithEmptySlots) {
   EXPECT_EQ(resumed.at("tables").at("item").at("rows_in_use"), whole.at("tables").at("item").at("rows_in_use"));
 }
 
-// A checkpoint of changes, counts and times of ids that were only sighted included: what comes of it is what comes of one
-// with all rows of the same step.
+// A checkpoint of changes, counts and times of ids that were only sighted included: what comes of it is what comes of
+// one with all rows of the same step.
 TEST_F(MchJob, ChangesAreTheTableToo) {
   const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_}, folder_.file("often"));
   const std::string once = folder_.file("once");
