@@ -33,6 +33,8 @@ add_library(tessera_flags INTERFACE)
 target_compile_options(tessera_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -fno-omit-frame-pointer>
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+# Sources by their path here, not on this machine.
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(TESSERA_WERROR)
   target_compile_options(tessera_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
@@ -119,6 +121,7 @@ function(tessera_unity target)
   list(FILTER sources INCLUDE REGEX "\\.cc$")
   foreach(source ${sources})
     get_filename_component(folder ${source} DIRECTORY)
+    string(REPLACE "${PROJECT_SOURCE_DIR}" "" folder "${folder}")  # of any clone, for a compiler cache
     string(MAKE_C_IDENTIFIER "folder${folder}" group)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
