@@ -43,8 +43,8 @@ struct Published {
   bool base = false, delta = false;
   int64_t changed = 0, removed = 0;  // rows of the delta, and ids
   int64_t bytes = 0;                 // of the delta
-  // Why the base that was due behind the delta is not there (kUnavailable, kResourceExhausted): the next call writes
-  // one. Empty: it is there, or none was due.
+  // Why the base that was due behind the delta is not there (the disk, or what it would be made of was damaged): the
+  // next call writes one. Empty: it is there, or none was due.
   std::string base_error;
 };
 

@@ -127,7 +127,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
   for (const LocalShard& shard : shards_.shards()) {
     const EmbeddingBagConfig& table = tables_[shard.table];
     if (shard.where.rows == table.num_embeddings || !shards_.lookups()[shard.group]->shares_row(shard.index)) continue;
-    fail(Code::kUnimplemented, "table \"", table.name, "\": its ids without a row share one, but its rows are cut (",
+    fail(Code::kInvalidArgument, "table \"", table.name, "\": its ids without a row share one, but its rows are cut (",
          plan_.at(table.name).sharding_type, "), and each part would have its own: shard it table_wise or column_wise");
   }
   for (const ShardGroups* groups : {&shards_, &replicas_.groups()}) {

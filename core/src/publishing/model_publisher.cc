@@ -67,7 +67,7 @@ struct ModelPublisher::Impl {
   PublishOptions options;
   DistributedModelParallel& model;
   const KeyedOptimizer& optimizer;
-  bool has_base = false;  // and so a chain
+  bool has_base = false;  // and so a chain; not where what it is made of was damaged: the next one is a first one
   int64_t deltas = 0;     // since the last base
   // Rows that changed up to the last mark and are not in a publication yet.
   std::optional<checkpoint::ChangedRows> rows;
@@ -117,6 +117,7 @@ void ModelPublisher::start(const Progress& progress, int64_t step) {
     i.write_first_base(step, progress());
     i.mark();
     i.has_base = true;
+    i.deltas = 0;
     done.set_value({.number = i.number, .base = true});
     i.running = done.get_future();
     return;
@@ -192,6 +193,7 @@ void ModelPublisher::Impl::pack_first_base(const std::string& floats, int64_t st
   hash = write_publication(directory->path(), base);
   chain = base.chain;
   number = base.number;
+  behind_base.clear();
   directory->prune(options.keep_bases);
 }
 
@@ -208,8 +210,10 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
       return "";
     });
   } catch (const Error& e) {  // those who follow have the delta
-    if (e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
+    const bool lost = e.code() == Code::kDataLoss || e.code() == Code::kNotFound;  // what it would be made of
+    if (!lost && e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
     out.base_error = e.what();
+    has_base = !lost;
     return out;
   }
   deltas = 0;

@@ -155,6 +155,35 @@ TEST_F(Online, TheNextOneHasWhatTheDiskDidNotTake) {
   EXPECT_EQ(difference(model_at(to, 4).model(), packed(saved, as_published)), "");
 }
 
+// A base cannot be made of a delta that was damaged, or of a base that has gone: training goes on, and the next
+// publication is a base of its own, which begins another chain.
+TEST_F(Online, ABaseThatCannotBeMadeIsFollowedByAFirstOne) {
+  for (const bool gone : {false, true}) {
+    const std::string to = file(cat("published-", gone)), saved = file(cat("saved-", gone));
+    std::vector<TrainPublish> told;
+    TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", {"publish.directory=\"" + to + "\""}), {.save = saved},
+                 ProcessGroup::connect(runtime(), {}));
+    job.train({.published = [&](const TrainPublish& p) {
+      told.push_back(p);
+      if (p.what.number != 2) return;
+      if (gone) {
+        fs::remove_all(path_in(to, Publication::kBase, 1));
+      } else {
+        std::fstream(to + "/delta-2.safetensors", std::ios::in | std::ios::out | std::ios::binary)
+                .seekp(-1, std::ios::end)
+            << '?';
+      }
+    }});
+    ASSERT_EQ(told.size(), 6u);
+    for (const TrainPublish& p : told) EXPECT_EQ(p.error, "");
+    EXPECT_THAT(told[2].what.base_error, HasSubstr(gone ? "base-1" : "delta-2.safetensors is damaged"));
+    EXPECT_TRUE(told[3].what.base && !told[3].what.delta);
+    PackOptions as_published;
+    as_published.format = RowFormat::kInt8;
+    EXPECT_EQ(difference(model_at(to, 6).model(), packed(saved, as_published)), "");
+  }
+}
+
 TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
   const auto refused = [&](std::vector<std::string> set, const char* directory) {
     try {
