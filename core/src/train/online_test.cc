@@ -180,7 +180,10 @@ TEST_F(Online, ABaseThatCannotBeMadeIsFollowedByAFirstOne) {
     EXPECT_TRUE(told[3].what.base && !told[3].what.delta);
     PackOptions as_published;
     as_published.format = RowFormat::kInt8;
-    EXPECT_EQ(difference(model_at(to, 6).model(), packed(saved, as_published)), "");
+    ASSERT_TRUE(told[5].what.base);
+    EXPECT_EQ(difference(open_packed_model(path_in(to, Publication::kBase, 6)), packed(saved, as_published)), "");
+    ModelFollower follower(runtime(), to);
+    EXPECT_EQ(follower.status().number, 6);
   }
 }
 
