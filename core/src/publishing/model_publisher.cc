@@ -209,7 +209,7 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
       if (first_rank()) write_later_base(aside.step);
       return "";
     });
-  } catch (const Error& e) {  // those who follow have the delta
+  } catch (const Error& e) {                                                       // those who follow have the delta
     const bool lost = e.code() == Code::kDataLoss || e.code() == Code::kNotFound;  // what it would be made of
     if (!lost && e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
     out.base_error = e.what();
