@@ -209,8 +209,9 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
       if (first_rank()) write_later_base(aside.step);
       return "";
     });
-  } catch (const Error& e) {                                                       // those who follow have the delta
-    const bool lost = e.code() == Code::kDataLoss || e.code() == Code::kNotFound;  // what it would be made of
+  } catch (const Error& e) {
+    // Those who follow have the delta. Lost is what the base would be made of.
+    const bool lost = e.code() == Code::kDataLoss || e.code() == Code::kNotFound;
     if (!lost && e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
     out.base_error = e.what();
     has_base = !lost;
