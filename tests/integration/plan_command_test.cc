@@ -133,7 +133,7 @@ TEST_F(PlanCommand, MemoryMayBeListed) {
 }
 
 // Under a limit on the address space, which sanitizers do not bear.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef TESSERA_TEST_SANITIZE
 TEST_F(PlanCommand, OutOfMemoryIsASentenceWithTheSizes) {
   const auto train = [&](const Arguments& settings) {
     Arguments all = command("train", settings);

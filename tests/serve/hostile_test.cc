@@ -21,7 +21,7 @@ using test::Program;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef TESSERA_TEST_SANITIZE
 constexpr int64_t kFreed = 256 * kMiB;  // that the sanitizer keeps
 #else
 constexpr int64_t kFreed = 0;

@@ -258,7 +258,7 @@ void load(int connections, int seconds) {
   EXPECT_THAT(f.output, ::testing::Not(HasSubstr("answers: 0,")));
   const int64_t after = resident_bytes(port);
   EXPECT_GT(before, 0);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#ifndef TESSERA_TEST_SANITIZE
   EXPECT_LT(after - before, 16 << 20) << "bytes before: " << before;
 #endif
   ASSERT_EQ(kill(program.pid(), SIGTERM), 0);
