@@ -85,6 +85,14 @@ function(tessera_starts_ranks)
   endif()
 endfunction()
 
+# tessera_sampled(TEST N): a sanitizer's build runs every Nth case, and all with TESSERA_SANITIZE_WHOLE: cases that run
+# the same code with other words.
+function(tessera_sampled test n)
+  if(TESSERA_TESTS AND TESSERA_SANITIZE AND NOT TESSERA_SANITIZE_WHOLE)
+    set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "GTEST_TOTAL_SHARDS=${n}" "GTEST_SHARD_INDEX=0")
+  endif()
+endfunction()
+
 # Tests of code that runs threads of its own: `scripts/test --threaded` builds and runs them alone.
 add_custom_target(tessera_threaded_tests)
 function(tessera_threaded)

@@ -335,6 +335,8 @@ int train_command(const std::vector<std::string>& args) {
   TrainArguments a;
   if (!parse_train_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
+  if (!a.every.empty() && config.publish.directory.empty())
+    throw UsageError("--every says when to publish, and nothing says where: give --publish DIR");
   check_outputs(
       {{"report.json", config.report.json},
        {"report.metrics", config.report.metrics},

@@ -18,14 +18,16 @@ function(expect text pattern)
     message(FATAL_ERROR "expected ${pattern} in:\n${text}")
   endif()
 endfunction()
-# build(FOLDER NAME): what CMake says of the project of that folder, as somebody gets it who asks for nothing else.
+# build(FOLDER NAME [OPTIONS...]): what CMake says of the project of that folder, as somebody gets it who asks for
+# nothing else.
 set(warnings -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
 string(REPLACE ";" " " warnings_text "${warnings}")
 function(build folder name)
   file(COPY ${folder}/ DESTINATION ${work}/${name})  # a copy: nothing of the source tree is in reach
   run(said ${CMAKE_COMMAND} -S ${work}/${name} -B ${work}/${name}-build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
     -DCMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_FLAGS=${warnings_text}"
-    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON --no-warn-unused-cli)
+    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON --no-warn-unused-cli
+    ${ARGN})
   run(ignored ${CMAKE_COMMAND} --build ${work}/${name}-build)
   set(said "${said}" PARENT_SCOPE)
 endfunction()
@@ -60,9 +62,9 @@ file(READ ${work}/template-build/compile_commands.json commands)
 expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
-# Flagships are projects of their own.
+# Flagships are projects of their own. The tree's tests have them optimised.
 foreach(flagship ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
-  build(${SOURCE}/plugins/flagships/${flagship} ${flagship})
+  build(${SOURCE}/plugins/flagships/${flagship} ${flagship} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
   run(ignored ctest --test-dir ${work}/${flagship}-build --output-on-failure --no-tests=error)
 endforeach()
 

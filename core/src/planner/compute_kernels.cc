@@ -60,7 +60,7 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
 ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t,
                                                      const std::vector<std::string>& asked) {
   const OptimizerSpec& o = t.optimizer;
-  return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.pooling, asked};
+  return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.pooling, t.any_id, asked};
 }
 
 const Part* ComputeKernels::optimizer(const OptimizerSpec& spec) {
@@ -90,6 +90,8 @@ LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const 
 std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagConfig& table,
                                        const std::string& compute_kernel) {
   if (!table.row_format && !trains(plugin)) return cat(plugin.id(), " only infers");
+  if (table.any_id && (plugin.api<tsr_kernel>().flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0)
+    return cat(plugin.id(), " has all rows from the start, and with any_id a row comes when its id does");
   const Part* update = table.row_format ? nullptr : optimizer(table.optimizer);
   if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
   const LookupOptions options = options_of(table, compute_kernel);

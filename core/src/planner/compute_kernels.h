@@ -61,7 +61,7 @@ class ComputeKernels {
  private:
   // What a plugin's answer depends on.
   using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, PoolingType,
-                              std::vector<std::string>>;
+                              bool, std::vector<std::string>>;
   static Question question_of(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);
   const Part* optimizer(const OptimizerSpec& spec);
   LookupOptions options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const;

@@ -105,6 +105,16 @@ TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
       AllOf(HasSubstr("table film has no sharding"), HasSubstr("at most 1000000 rows are served, not 1500000")));
 }
 
+TEST(ForeignParts, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
+  PlannerOptions options{.topology = Topology::of(2)};
+  options.constraints["film"].compute_kernels = {"acme.on_disk"};
+  std::vector<PlannerModule> modules = film();
+  modules[0].tables[0].any_id = true;
+  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
+              AllOf(HasSubstr("for any_id, whose ids have no ranges to cut"),
+                    HasSubstr("acme.store has all rows from the start, and with any_id a row comes when its id does")));
+}
+
 TEST(ForeignParts, TakeShardsThatABetterOneRefuses) {
   PlannerOptions options{.topology = Topology::of(1)};
   options.constraints["film"].compute_kernels = {"acme.shelf"};

@@ -125,16 +125,18 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   std::string wishes;
   if (!t.constraints.sharding_types.empty()) wishes += " of types " + list_of(t.constraints.sharding_types);
   if (!t.constraints.compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints.compute_kernels);
+  if (t.table->any_id) wishes += " for any_id, whose ids have no ranges to cut";
   if (!rules.allowed.empty()) {
     wishes += cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
   }
   if (!rules.apart.empty()) wishes += " apart from other tables";
   if (t.constraints.max_shards > 0) wishes += cat(" in at most ", t.constraints.max_shards, " shards");
-  throw PlannerError(
-      PlannerError::Kind::kNoOption,
-      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
-          refusals.empty() ? "" : cat("; of the kernels none serves more: ", refusals), "; the sharders installed are ",
-          list_of(installed), refusals.empty() ? ", so relax the table's constraints" : ""));
+  const std::string none =
+      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device);
+  const std::string sharders = cat("the sharders installed are ", list_of(installed));
+  throw PlannerError(PlannerError::Kind::kNoOption,
+                     refusals.empty() ? cat(none, "; ", sharders, ", so relax the table's constraints")
+                                      : cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
 }
 
 // Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.

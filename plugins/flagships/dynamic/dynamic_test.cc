@@ -120,7 +120,8 @@ void compare(const std::map<int64_t, Row>& got, const std::map<int64_t, Oracle::
 
 std::string options_of(const std::string& evict, int64_t capacity, int64_t ttl, bool tinylfu = false) {
   return "{\"capacity\":" + std::to_string(capacity) + ",\"evict\":\"" + evict +
-         "\",\"half_life\":7,\"ttl_steps\":" + std::to_string(ttl) + (tinylfu ? ",\"admit\":\"tinylfu\"}" : "}");
+         (evict == "decayed" ? "\",\"half_life\":7" : "\"") + ",\"ttl_steps\":" + std::to_string(ttl) +
+         (tinylfu ? ",\"admit\":\"tinylfu\"}" : "}");
 }
 
 void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bool tinylfu = false) {
@@ -236,14 +237,15 @@ void check_pinned() {
   for (int64_t step = 2; step <= 60; ++step) bed.step(step, {step * 7, step * 11, step * 13, step * 17});
   const auto rows = bed.rows();
   expect(rows.size() == 4 && rows.contains(100) && rows.contains(900), "pinned ids come in, and never go");
-  for (const std::string& wrong :
-       {options("900\nnine\n"), std::string(R"({"pinned":"/nowhere/ids"})"), std::string(R"({"ttl_seconds":-1})")}) {
+  const auto refused = [](const std::string& wrong, const char* what) {
     try {
-      Bed refused(1000, wrong);
-      expect(false, wrong, " is taken");
+      Bed bed(1000, wrong);
+      expect(false, what, " is taken");
     } catch (const Failure&) {
     }
-  }
+  };
+  for (const char* ids : {"900\nnine\n", "900 901\n", "-3\n", "9223372036854775807\n", ""}) refused(options(ids), ids);
+  for (const char* wrong : {R"({"pinned":"/nowhere/ids"})", R"({"ttl_seconds":-1})"}) refused(wrong, wrong);
   unlink(path);
 }
 
@@ -329,8 +331,8 @@ void check_older_row() {
 void check_refusals() {
   for (const char* options :
        {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"admit_after":300})", R"({"admit_probability":0})",
-        R"({"capacities":7})", R"({"max_bytes":50})", R"({"half_life":0})", R"({"absent":"one"})",
-        R"({"admit":"often"})", R"({"admit":"tinylfu"})"}) {
+        R"({"capacities":7})", R"({"max_bytes":50})", R"({"evict":"decayed","half_life":0})",
+        R"({"evict":"lfu","half_life":7})", R"({"absent":"one"})", R"({"admit":"often"})", R"({"admit":"tinylfu"})"}) {
     try {
       Bed bed(1000, options);
       expect(false, options, " is taken");

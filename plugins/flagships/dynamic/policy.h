@@ -5,6 +5,7 @@
 #include <tessera/sdk/options.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -43,9 +44,20 @@ inline std::vector<int64_t> ids_of_file(const std::string& path) {
   std::ifstream in(path);
   if (!in) fail(TSR_NOT_FOUND, "cannot read ", path, ", which pinned names: a file with an id on each line");
   std::vector<int64_t> out;
-  for (int64_t id = 0; in >> id;) out.push_back(id);
-  if (!in.eof())
-    fail(TSR_INVALID_ARGUMENT, path, ": what follows id ", out.empty() ? 0 : out.back(), " is no id: give one a line");
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.empty()) continue;
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), id);
+    if (error != std::errc() || end != line.data() + line.size() || id < 0 || id == INT64_MAX)
+      fail(TSR_INVALID_ARGUMENT, path, ", line ", number, ": \"", line.substr(0, 40),
+           "\" is no id: a number from 0 to 2^63 - 2, one a line");
+    out.push_back(id);
+  }
+  if (!in.eof() || out.empty())
+    fail(TSR_INVALID_ARGUMENT, path, ", which pinned names, ", in.eof() ? "has no id" : "cannot be read to its end");
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -69,6 +81,8 @@ inline Policy::Policy(Options& options, const char* table) {
   half_life = options.number("half_life", half_life);
   if (!(half_life > 0 && std::isfinite(half_life)))
     fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life is ", half_life, " steps, but must be above 0");
+  if (options.has("half_life") && evict != Evict::kDecayed)
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life is of evict=decayed alone, not of ", how);
   ttl = at_least("ttl_steps", 0, 0);
   ttl_seconds = options.number("ttl_seconds", 0);
   if (!(ttl_seconds >= 0 && std::isfinite(ttl_seconds)))
