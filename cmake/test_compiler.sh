@@ -3,8 +3,9 @@
 # Compiles a source of the tests by CLANG, which without optimisation takes half of gcc's time, and by GXX if CLANG has
 # any complaint: a warning, or C++ that it does not know. So a test is wrong only when GXX says so. CMake's launcher of
 # the tests in builds from scratch (TesseraScratch.cmake).
-# How the tested code is compiled is left out of what CLANG is told, and paths of the build are told from there, so that
-# CCACHE knows a test of one build in another: a test is compiled once for the plain build and the sanitizers'.
+# CCACHE knows a test of one build in another, so that it is compiled once for the plain build and the sanitizers': CLANG
+# is not told how the tested code is compiled; paths of the build are told from there; and where a macro has one, a
+# path as long as it stands for it until the object is made.
 clang=$1
 shift
 cache=()
@@ -14,12 +15,15 @@ esac
 gxx=$1
 shift
 
+name=${PWD##*/}
+stand_in=${PWD%/*}/${name//?/_}
 plain=(-O0 -g0 -DNDEBUG)
 before=
+object=
 for argument in "$@"; do
   case $argument in
     -O* | -g* | -DNDEBUG | -Werror | -fsanitize=* | -fno-sanitize* | --param=*) continue ;;
-    -D*) ;; # what a test runs is told whole
+    -D*) argument=${argument//"$PWD"/"$stand_in"} ;;
     *) argument=${argument//"$PWD/"/} ;;
   esac
   plain+=("$argument")
@@ -27,11 +31,19 @@ for argument in "$@"; do
     plain+=(-fpch-instantiate-templates)
     header=1
   fi
-  # A header of before would be taken for a part of the new one.
-  [ "$before" != -o ] || [ -z "${header:-}" ] || rm -f "$argument"
+  if [ "$before" = -o ]; then
+    object=$argument
+    # A header of before would be taken for a part of the new one.
+    [ -z "${header:-}" ] || rm -f "$object"
+  fi
   before=$argument
 done
 # EXPECT_NO_THROW drops results; librdkafka's macros are statements in brackets.
-"${cache[@]}" "$clang" "${plain[@]}" -Xclang -fno-pch-timestamp -Wno-unknown-warning-option \
-  -Wno-unused-command-line-argument -Wno-unused-result -Wno-gnu-statement-expression -Werror 2>/dev/null ||
+if "${cache[@]}" "$clang" "${plain[@]}" -Xclang -fno-pch-timestamp -Wno-unknown-warning-option \
+  -Wno-unused-command-line-argument -Wno-unused-result -Wno-gnu-statement-expression -Werror 2>/dev/null; then
+  case " $* " in
+    *" -D"*"$PWD"*) LC_ALL=C sed -i "s|$stand_in|$PWD|g" "$object" ;;
+  esac
+else
   exec "${cache[@]}" "$gxx" "$@"
+fi

@@ -4,8 +4,8 @@ umask 022
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Without these ccache keeps no object that a precompiled header went into: in scripts/test, no test.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
-# And these let another clone of the same sources find what this one has compiled.
-export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+# These let another clone of the same sources find what this one has compiled, without preprocessing anything twice.
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}" CCACHE_DEPEND="${CCACHE_DEPEND:-1}"
 
 say() { printf '%s\n' "$*"; }
 die() {

@@ -86,9 +86,14 @@ void check_checkpoint_target(const std::string& directory, DistributedModelParal
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer);
 
-// Collective. Those in `directory` whose files are there in their sizes, the newest first: for a job that goes on with
-// one, or begins where there is none. load_checkpoint() compares sums, too.
-std::vector<std::string> whole_checkpoints(const std::string& directory, const ProcessGroup& group);
+struct FoundCheckpoints {
+  std::vector<std::string> whole;   // those whose files are there in their sizes, the newest first
+  std::vector<std::string> broken;  // of each other one a sentence: its path, and what is missing
+};
+
+// Collective. Those in `directory`: for a job that goes on with one, or begins where there is none. load_checkpoint()
+// compares sums, too.
+FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group);
 
 // `progress` of the newest checkpoint in `directory`, or of itself; nothing else is read. Errors as load_checkpoint().
 std::string saved_progress(const std::string& directory);

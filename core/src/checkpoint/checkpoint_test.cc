@@ -404,14 +404,17 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
 
   // Without its base one is not whole.
   const auto group = ProcessGroup::connect(runtime(), {});
-  EXPECT_EQ(whole_checkpoints(dir.file("c"), *group).size(), 2);
+  EXPECT_EQ(find_checkpoints(dir.file("c"), *group).whole.size(), 2);
   fs::rename(dir.file("c/save-4"), dir.file("aside"));
   TestModel other = make(large_tables());
   const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kDataLoss);
   EXPECT_THAT(text, HasSubstr("save-5 holds the rows that changed since save-4, and "));
   EXPECT_THAT(text, HasSubstr("save-4 is not there: both are needed, side by side"));
-  EXPECT_TRUE(whole_checkpoints(dir.file("c"), *group).empty());
+  const FoundCheckpoints found = find_checkpoints(dir.file("c"), *group);
+  EXPECT_TRUE(found.whole.empty());
+  EXPECT_THAT(found.broken,
+              testing::ElementsAre(testing::AllOf(HasSubstr("save-5"), HasSubstr("save-4 is not there"))));
   fs::create_directory(dir.file("c/save-4"));
   fs::copy(dir.file("c/save-5"), dir.file("c/save-4"));
   EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is another checkpoint"));

@@ -127,16 +127,20 @@ std::string base_path(const std::string& directory, const Manifest::Base& base) 
   return (fs::path(directory).parent_path() / base.name).string();
 }
 
-// Whether all that was to be written is there: the manifest comes last and has a checksum of its own.
-bool is_whole(const std::string& staging) {
+// What of all that was to be written is not there: the manifest comes last and has a checksum of its own. Empty: it is
+// whole.
+std::string missing_of(const std::string& staging) {
   try {
     const Manifest manifest = manifest_in(staging);
     for (const Manifest::File& file : manifest.files) {
-      if (InputFile(cat(staging, '/', file.name)).size() != file.bytes) return false;
+      const InputFile there(cat(staging, '/', file.name));
+      if (there.size() != file.bytes) return cat(there.path(), " has ", there.size(), " bytes instead of ", file.bytes);
     }
-    return !manifest.base || (has_base(staging, *manifest.base) && is_whole(base_path(staging, *manifest.base)));
-  } catch (const Error&) {
-    return false;
+    if (!manifest.base) return "";
+    (void)hold_base(staging, *manifest.base);
+    return missing_of(base_path(staging, *manifest.base));
+  } catch (const Error& e) {
+    return e.what();
   }
 }
 
@@ -184,7 +188,7 @@ StagedCheckpoint::StagedCheckpoint(const std::string& directory) : directory_(ab
   for (const int64_t number : contents.rests) remove_checkpoint(path_of(directory_, number));
   for (const int64_t number : contents.staged) {
     const std::string left = path_of(directory_, number) + std::string(kStaging);
-    if (is_whole(left)) {
+    if (missing_of(left).empty()) {
       const std::string name = path_of(directory_, ++contents.last);
       checked("rename", left, [&](std::error_code& e) { return fs::rename(left, name, e), true; });
       ++others_;
@@ -295,17 +299,24 @@ HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base) {
        ": both are needed, side by side");
 }
 
-std::vector<std::string> whole_checkpoints(const std::string& directory) {
+FoundCheckpoints find_checkpoints(const std::string& directory) {
   const std::string target = absolute(directory);
-  std::vector<std::string> out;
+  FoundCheckpoints out;
   std::error_code error;
   if (!fs::is_directory(target, error)) return out;
   { const StagedCheckpoint tidied(target); }
   const Contents contents = contents_of(target);
+  std::vector<std::string> paths;
   for (auto number = contents.whole.rbegin(); number != contents.whole.rend(); ++number)
-    out.push_back(path_of(target, *number));
-  if (contents.flat) out.push_back(target);
-  std::erase_if(out, [](const std::string& path) { return !is_whole(path); });
+    paths.push_back(path_of(target, *number));
+  if (contents.flat) paths.push_back(target);
+  for (const std::string& path : paths) {
+    const std::string missing = missing_of(path);
+    if (missing.empty())
+      out.whole.push_back(path);
+    else
+      out.broken.push_back(missing.starts_with(path) ? missing : cat(path, ": ", missing));
+  }
   return out;
 }
 

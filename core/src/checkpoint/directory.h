@@ -14,6 +14,7 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "tessera/checkpoint.h"
 
 namespace tessera::checkpoint {
 
@@ -56,8 +57,8 @@ HeldCheckpoint hold_checkpoint(const std::string& directory);
 HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base);
 bool has_base(const std::string& path, const Manifest::Base& base);
 bool has_checkpoint(const std::string& directory);
-// All in `directory` whose files, and those of their bases, are there in the sizes that they should have, the newest
-// first; one that a killed job had all but renamed gets its name.
-std::vector<std::string> whole_checkpoints(const std::string& directory);
+// Whole: all in `directory` whose files, and those of their bases, are there in the sizes that they should have; one
+// that a killed job had all but renamed gets its name.
+FoundCheckpoints find_checkpoints(const std::string& directory);
 
 }  // namespace tessera::checkpoint

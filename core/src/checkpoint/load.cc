@@ -305,16 +305,20 @@ std::string saved_progress(const std::string& directory) {
   return checkpoint::manifest_in(held.path).progress;
 }
 
-std::vector<std::string> whole_checkpoints(const std::string& directory, const ProcessGroup& group) {
+FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group) {
   const auto texts = checkpoint::together_at_length(group, "checkpoints", [&] {
-    std::string all;  // each with a '\0' behind it
-    if (group.rank() == 0) {
-      for (const std::string& path : checkpoint::whole_checkpoints(directory)) all += path + '\0';
-    }
+    std::string all;  // each with a '\0' behind it, and before it what it is
+    if (group.rank() != 0) return all;
+    const FoundCheckpoints found = checkpoint::find_checkpoints(directory);
+    for (const std::string& path : found.whole) all += '+' + path + '\0';
+    for (const std::string& why : found.broken) all += '-' + why + '\0';
     return all;
   });
-  std::vector<std::string> out;
-  for (size_t at = 0; at < texts[0].size(); at += out.back().size() + 1) out.emplace_back(texts[0].c_str() + at);
+  FoundCheckpoints out;
+  for (const char *at = texts[0].data(), *end = at + texts[0].size(); at < end;) {
+    std::vector<std::string>& list = *at == '+' ? out.whole : out.broken;
+    at += list.emplace_back(at + 1).size() + 2;
+  }
   return out;
 }
 

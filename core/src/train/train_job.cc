@@ -127,7 +127,11 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       group_(std::move(group)),
       metrics_(heads_of(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
-  if (options_.resume) resumable_ = whole_checkpoints(options_.save, *group_);
+  if (options_.resume) {
+    FoundCheckpoints found = find_checkpoints(options_.save, *group_);
+    resumable_ = std::move(found.whole);
+    passed_over_ = std::move(found.broken);
+  }
   const std::string from = resumable_.empty() ? options_.load : resumable_[0];
   const std::string encoding = !from.empty() && !config_.columns.empty() ? saved_encoding(from) : "";
   check_settings(config_, options_);
@@ -224,7 +228,9 @@ void TrainJob::load() {
       return load_from(checkpoint, false);
     } catch (const Error& e) {
       if (e.code() != Code::kDataLoss) throw;
-      passed_over_.emplace_back(e.what());
+      // Several may need the same one.
+      if (std::find(passed_over_.begin(), passed_over_.end(), e.what()) == passed_over_.end())
+        passed_over_.emplace_back(e.what());
     }
   }
   if (!options_.load.empty()) load_from(options_.load, options_.new_data);
