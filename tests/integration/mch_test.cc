@@ -233,10 +233,13 @@ TEST_F(MchJob, ChangesAreTheTableToo) {
 }
 
 TEST_F(MchJob, WrongOptionsAreNamed) {
-  for (const auto& [kernel, says] : {std::pair("mch?policy=fifo", "there are lfu, lru and distance_lfu"),
-                                     std::pair("mch?filter=median", "there are none, average and dynamic"),
-                                     std::pair("mch?eviction_interval=0", "needs 1 step or more"),
-                                     std::pair("mch?evict=lru", "the nearest known one is")}) {
+  for (const auto& [kernel, says] :
+       {std::pair("mch?policy=fifo", "there are lfu, lru and distance_lfu"),
+        std::pair("mch?threshold_skew_multiplier=2", "threshold_skew_multiplier is of dynamic alone"),
+        std::pair("mch?decay_exponent=2", "decay_exponent is of lru and distance_lfu alone"),
+        std::pair("mch?filter=median", "there are none, average and dynamic"),
+        std::pair("mch?eviction_interval=0", "needs 1 step or more"),
+        std::pair("mch?evict=lru", "the nearest known one is")}) {
     const Finished done =
         run_tessera({"train", "--config", config_, "--set", cat("table_defaults.kernel=\"", kernel, '"')});
     EXPECT_NE(done.status, 0) << kernel;

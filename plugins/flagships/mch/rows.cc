@@ -75,6 +75,10 @@ TableShape::TableShape(const tsr_kernel_table& table)
     wrong("filter", '"' + filter + '"', "there are none, average and dynamic");
   mch.threshold_skew_multiplier = options.number("threshold_skew_multiplier", mch.threshold_skew_multiplier);
   mch.decay_exponent = options.number("decay_exponent", mch.decay_exponent);
+  if (options.has("threshold_skew_multiplier") && mch.filter != sdk::MchFilter::kDynamic)
+    wrong("filter", '"' + filter + '"', "threshold_skew_multiplier is of dynamic alone");
+  if (options.has("decay_exponent") && mch.policy == sdk::MchPolicy::kLfu)
+    wrong("policy", '"' + policy + '"', "decay_exponent is of lru and distance_lfu alone");
   if (!std::isfinite(mch.threshold_skew_multiplier)) wrong("threshold_skew_multiplier", "none", "must be a number");
   if (!std::isfinite(mch.decay_exponent)) wrong("decay_exponent", "none", "must be a number");
   mch.eviction_interval = options.integer("eviction_interval", 1);
