@@ -50,7 +50,9 @@ if(TESSERA_UNITY AND TESSERA_TESTS)  # from scratch: what takes time and no test
     add_link_options(-fuse-ld=mold)
   endif()
 endif()
+set(TESSERA_SANITIZED)  # the definition by which tests know
 if(TESSERA_SANITIZE)
+  set(TESSERA_SANITIZED TESSERA_TEST_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TESSERA_SANITIZE};-fno-sanitize-recover=undefined>")
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
   # A null pointer ends the program without being asked for; the others take a third of the compiler's time.
