@@ -68,7 +68,7 @@ void print_text(const std::string& path, const Manifest& m) {
   }
   for (const TableEntry& t : m.tables) {
     if (t.removed) {
-      std::printf("  %s: %lld rows changed or are new, %lld ids have lost theirs\n", t.name.c_str(),
+      std::printf("  %s: %lld rows changed or are new, ids that lost theirs: %lld\n", t.name.c_str(),
                   static_cast<long long>(t.stored_rows()), static_cast<long long>(*t.removed));
     } else if (t.figures) {
       std::printf("  %s: %s\n", t.name.c_str(), in_words(*t.figures, t.stored_rows()).c_str());
