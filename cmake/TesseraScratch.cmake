@@ -56,7 +56,9 @@ foreach(target ${targets})
   get_target_property(libraries ${target} LINK_LIBRARIES)
   get_target_property(sources ${target} SOURCES)
   get_target_property(tested_within ${target} TESSERA_TESTED_WITHIN)
-  if(type STREQUAL "MODULE_LIBRARY" AND target MATCHES "^zoo_" AND NOT checked)  # parts with faults
+  get_target_property(folder ${target} SOURCE_DIR)
+  if(type STREQUAL "MODULE_LIBRARY" AND folder MATCHES "/tests/" AND NOT checked
+      AND NOT sources MATCHES "/(plugins|kernels_[a-z]+)/")  # parts that only tests have
     target_compile_options(${target} PRIVATE -O0)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
     continue()
@@ -81,15 +83,13 @@ endforeach()
 
 # Programs that tests run and no test times: optimised less, a quarter less to compile. Those that look at other parts are
 # not checked themselves.
-foreach(target tessera_cli tessera_serve tessera_ranks tessera_tcp_proxy grpc_messages fuzz_targets)
-  if(TARGET ${target} AND NOT TESSERA_SANITIZE)
+set(tools tessera_conformance tessera_verify tessera_bench_report fuzz_targets)
+foreach(target tessera_cli tessera_serve tessera_ranks tessera_tcp_proxy grpc_messages ${tools})
+  if(NOT TARGET ${target} OR checked)
+    continue()
+  elseif(NOT TESSERA_SANITIZE)
     target_compile_options(${target} PRIVATE -O1)
-  endif()
-endforeach()
-foreach(target tessera_conformance tessera_verify tessera_bench_report)
-  if(TARGET ${target} AND NOT TESSERA_SANITIZE)
-    target_compile_options(${target} PRIVATE -O1)
-  elseif(TARGET ${target} AND NOT checked)
-    target_compile_options(${target} PRIVATE -O0 -fno-sanitize=all)
+  elseif(target IN_LIST tools)
+    target_compile_options(${target} PRIVATE -fno-sanitize=all)
   endif()
 endforeach()
