@@ -81,8 +81,8 @@ foreach(target ${targets})
   endif()
 endforeach()
 
-# Programs that tests run and no test times: optimised less, a quarter less to compile. Those that look at other parts are
-# not checked themselves.
+# Programs that tests run and no test times: optimised less, a quarter less to compile. Those that look at other parts
+# are not checked themselves.
 set(tools tessera_conformance tessera_verify tessera_bench_report fuzz_targets)
 foreach(target tessera_cli tessera_serve tessera_ranks tessera_tcp_proxy grpc_messages ${tools})
   if(NOT TARGET ${target} OR checked)

@@ -3,9 +3,9 @@
 # Compiles a source of the tests by CLANG, which without optimisation takes half of gcc's time, and by GXX if CLANG has
 # any complaint: a warning, or C++ that it does not know. So a test is wrong only when GXX says so. CMake's launcher of
 # the tests in builds from scratch (TesseraScratch.cmake).
-# CCACHE knows a test of one build in another, so that it is compiled once for the plain build and the sanitizers': CLANG
-# is not told how the tested code is compiled; paths of the build are told from there; and where a macro has one, a
-# path as long as it stands for it until the object is made.
+# CCACHE finds a test of one build in another: it is compiled once for the plain build and the sanitizers'. So CLANG is
+# not told how the tested code is compiled; paths of the build are told from there; and where a macro has one, a path as
+# long as it stands for it until the object is made.
 clang=$1
 shift
 cache=()

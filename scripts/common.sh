@@ -5,7 +5,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Without these ccache keeps no object that a precompiled header went into: in scripts/test, no test.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
 # These let another clone of the same sources find what this one has compiled, without preprocessing anything twice.
-export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}" CCACHE_DEPEND="${CCACHE_DEPEND:-1}"
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+export CCACHE_DEPEND="${CCACHE_DEPEND:-1}"
 
 say() { printf '%s\n' "$*"; }
 die() {

@@ -336,8 +336,10 @@ TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
   std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.kernel=fused"};
   other.insert(other.end(), bounded.begin(), bounded.end());
   EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" have come on demand in "));
-  EXPECT_THAT(refused({"--set", "table.shop.kernel=fused"}), testing::HasSubstr("tsr_kernel_table has flags"));
-  EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}), testing::HasSubstr("item"));
+  EXPECT_THAT(refused({"--set", "table.shop.kernel=fused"}),
+              testing::HasSubstr("with any_id a row comes when its id does"));
+  EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}),
+              testing::HasSubstr("on cpu, as ids of any_id have no ranges to cut"));
   EXPECT_THAT(refused({"--set", "table.item.rows=0"}),
               testing::HasSubstr("table \"item\" takes any id: say with rows how many it has room for"));
 }

@@ -111,8 +111,7 @@ TEST(ForeignParts, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
   std::vector<PlannerModule> modules = film();
   modules[0].tables[0].any_id = true;
   EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
-              AllOf(HasSubstr("for any_id, whose ids have no ranges to cut"),
-                    HasSubstr("acme.store has all rows from the start, and with any_id a row comes when its id does")));
+              HasSubstr("acme.store has all rows from the start, and with any_id a row comes when its id does"));
 }
 
 TEST(ForeignParts, TakeShardsThatABetterOneRefuses) {

@@ -125,7 +125,6 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   std::string wishes;
   if (!t.constraints.sharding_types.empty()) wishes += " of types " + list_of(t.constraints.sharding_types);
   if (!t.constraints.compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints.compute_kernels);
-  if (t.table->any_id) wishes += " for any_id, whose ids have no ranges to cut";
   if (!rules.allowed.empty()) {
     wishes += cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
   }
@@ -135,7 +134,8 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
       cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device);
   const std::string sharders = cat("the sharders installed are ", list_of(installed));
   throw PlannerError(PlannerError::Kind::kNoOption,
-                     refusals.empty() ? cat(none, "; ", sharders, ", so relax the table's constraints")
+                     refusals.empty() ? cat(none, t.table->any_id ? ", as ids of any_id have no ranges to cut; " : "; ",
+                                            sharders, ", so relax the table's constraints")
                                       : cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
 }
 
@@ -229,7 +229,8 @@ class Enumeration {
 
   // Why there are no more kernels for the table.
   std::string refusals(size_t index) {
-    if (options_.torchrec_limits || !refused_.empty()) return refused_;
+    const bool cut = priced_[index].table.any_id && !table_kernels_.empty();  // then it is not for want of a kernel
+    if (options_.torchrec_limits || !refused_.empty() || cut) return refused_;
     std::vector<std::string> names = priced_[index].constraints->compute_kernels;
     if (names.empty()) names = {TSR_COMPUTE_FUSED, TSR_COMPUTE_DENSE};
     if (priced_[index].table.row_format) names = {TSR_COMPUTE_QUANT};
