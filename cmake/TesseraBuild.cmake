@@ -95,6 +95,14 @@ function(tessera_sampled test n)
   endif()
 endfunction()
 
+# tessera_not_checked(TESTS...): a sanitizer's build runs them with TESSERA_SANITIZE_WHOLE alone: what they run of ours
+# others run, too.
+function(tessera_not_checked)
+  if(TESSERA_TESTS AND TESSERA_SANITIZE AND NOT TESSERA_SANITIZE_WHOLE)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS long)
+  endif()
+endfunction()
+
 # Tests of code that runs threads of its own: `scripts/test --threaded` builds and runs them alone.
 add_custom_target(tessera_threaded_tests)
 function(tessera_threaded)
