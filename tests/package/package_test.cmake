@@ -47,7 +47,8 @@ endforeach()
 
 # The pages of plugins hold, line by line; what they build is what `tessera new` writes.
 if(DENSE AND RANKS)
-  run(ignored ${CMAKE_COMMAND} -E env CXX=${COMPILER} "CXXFLAGS=${warnings_text}" CMAKE_GENERATOR=${GENERATOR} CMAKE_BUILD_TYPE=None
+  run(ignored ${CMAKE_COMMAND} -E env CXX=${COMPILER} "CXXFLAGS=${warnings_text}" CMAKE_GENERATOR=${GENERATOR}
+    CMAKE_BUILD_TYPE=None
     python3 ${SOURCE}/tests/docs/ten_minutes.py ${prefix} ${share}/docs ${work}/pages)
 endif()
 # A transport on the SDK's engine, as somebody else would build it.
