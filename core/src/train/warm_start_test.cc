@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -88,7 +89,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   // A job that is told to end some steps behind its first checkpoint saves what has changed since.
   TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
                {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));
-  int more = 0;
+  std::atomic<int> more = 0;  // the thread that reads ahead asks, too
   job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
   ASSERT_TRUE(job.stopped());
   trained({.save = once, .max_steps = job.steps_done()}, set);
