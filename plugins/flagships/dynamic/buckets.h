@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace flagships {
@@ -15,30 +16,40 @@ constexpr uint64_t scrambled(int64_t id) {
   return x ^ x >> 31;
 }
 
-// The first bits of a hash name one of so many cells, and no bucket of a table that is worth being cut lies in two: who
-// owns cells owns whole buckets.
-constexpr int64_t cell_of(uint64_t hash) { return static_cast<int64_t>(hash >> 58); }
+// Equal parts of the hashes, of which the first bits of a hash name one. No bucket of a table lies in two: who owns
+// cells owns whole buckets.
+struct Cells {
+  static constexpr int64_t kMost = 64, kRows = 16;  // of each at least
+
+  // Of a table with so many rows: a power of two.
+  static int64_t count(int64_t rows) {
+    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::clamp(rows / kRows, int64_t{1}, kMost))));
+  }
+  static int64_t of(uint64_t hash, int64_t count) {
+    return static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(count) >> 32);
+  }
+};
 
 struct Buckets {
   static constexpr int64_t kSlots = 120;  // of a bucket, at most
-  static constexpr int64_t kCells = 64;   // as cell_of gives
 
   Buckets() = default;
-  // Room for `capacity` rows; less than one for each bucket stays unused.
-  explicit Buckets(int64_t capacity) : count(count_for(capacity)), slots(capacity / count) {}
+  // Room for `capacity` rows in a table that may be cut into so many cells. Where there are fewer rows than these, the
+  // table is not worth being cut.
+  Buckets(int64_t capacity, int64_t cells) {
+    const int64_t needed = (capacity + kSlots - 1) / kSlots;
+    count = capacity < cells ? std::max<int64_t>(1, needed) : (needed + cells - 1) / cells * cells;
+    slots = (capacity + count - 1) / count;
+    full = count - (count * slots - capacity);
+  }
 
   // Equal shares of the hashes, of which the upper half decides.
-  int64_t of(uint64_t hash) const { return static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(count) >> 32); }
+  int64_t of(uint64_t hash) const { return Cells::of(hash, count); }
+  int64_t slots_of(int64_t bucket) const { return bucket < full ? slots : slots - 1; }
 
   int64_t count = 1;
-  int64_t slots = 0;  // of each
-
- private:
-  static int64_t count_for(int64_t capacity) {
-    if (capacity < kCells) return std::max<int64_t>(1, capacity / 16);  // not worth being cut
-    const int64_t needed = (capacity + kSlots - 1) / kSlots;
-    return (needed + kCells - 1) / kCells * kCells;
-  }
+  int64_t slots = 0;  // of the first `full` buckets; the others have one fewer
+  int64_t full = 1;
 };
 
 }  // namespace flagships

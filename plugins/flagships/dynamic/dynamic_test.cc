@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -12,6 +13,9 @@
 namespace {
 
 using namespace flagships;
+
+// Of a table of kAnyId rows.
+Buckets buckets_of(int64_t capacity) { return {capacity, Cells::count(kAnyId)}; }
 
 // What docs/dynamic_tables.md says, with a list of ids for each bucket.
 class Oracle {
@@ -23,7 +27,11 @@ class Oracle {
     int updates;
   };
   Oracle(int64_t capacity, std::string evict, double half_life, int64_t ttl, bool tinylfu = false)
-      : buckets_(capacity), evict_(std::move(evict)), half_life_(half_life), ttl_(ttl), lists_(buckets_.count) {
+      : buckets_(buckets_of(capacity)),
+        evict_(std::move(evict)),
+        half_life_(half_life),
+        ttl_(ttl),
+        lists_(buckets_.count) {
     if (tinylfu) sketch_ = Sketch(buckets_.count, buckets_.slots);
   }
 
@@ -49,7 +57,7 @@ class Oracle {
       std::sort(wanted.begin(), wanted.end(), [&](int64_t a, int64_t c) {
         return seen[a] != seen[c] ? seen[a] > seen[c] : scrambled(a) < scrambled(c);
       });
-      for (const int64_t id : wanted) insert(lists_[static_cast<size_t>(b)], id, step, seen[id]);
+      for (const int64_t id : wanted) insert(b, id, step, seen[id]);
     }
     for (const auto& [id, times] : seen) {
       const auto at = lists_[bucket(id)].find(id);
@@ -71,12 +79,13 @@ class Oracle {
     if (evict_ != "decayed" || step == known.last) return known.count;
     return known.count * std::exp2(-static_cast<float>(step - known.last) / static_cast<float>(half_life_));
   }
-  void insert(std::map<int64_t, Known>& list, int64_t id, int64_t step, int times) {
+  void insert(int64_t bucket, int64_t id, int64_t step, int times) {
+    std::map<int64_t, Known>& list = lists_[static_cast<size_t>(bucket)];
     if (!sketch_.empty()) {
       const uint64_t hash = scrambled(id);
       times = static_cast<int>(sketch_.add({id, hash, buckets_.of(hash)}, static_cast<uint32_t>(times)));
     }
-    if (std::ssize(list) == buckets_.slots) {
+    if (std::ssize(list) == buckets_.slots_of(bucket)) {
       auto worst = list.end();
       const auto rank = [&](const auto& k) {
         const bool gone = ttl_ > 0 && step - k.second.last > ttl_;
@@ -130,7 +139,7 @@ void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bo
   // The same table cut in four: owner b * 4 / buckets has bucket b.
   std::vector<std::unique_ptr<Bed>> parts;
   for (int p = 0; p < 4; ++p) parts.push_back(std::make_unique<Bed>(kAnyId, options_of(evict, capacity, ttl, tinylfu)));
-  const Buckets buckets(capacity);
+  const Buckets buckets = buckets_of(capacity);
   std::mt19937_64 random(11);
   for (int64_t step = 1; step <= 60; ++step) {
     const std::vector<int64_t> ids = drawn(random, 400, 5000);
@@ -284,13 +293,13 @@ void check_moves(const std::string& evict) {
 
 // A table with less room keeps those of each bucket that rank highest, in whatever order they come.
 void check_less_room(const std::string& evict) {
-  Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 64, 0));
+  Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 70, 0));
   std::mt19937_64 random(7);
   for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 40, 1000));
   const auto all = first.rows();
   few.import(all);
   const auto kept = few.rows();
-  const Buckets buckets(64);
+  const Buckets buckets = buckets_of(70);
   std::map<int64_t, std::vector<std::tuple<float, uint32_t, uint64_t, int64_t>>> ranked;  // by bucket
   for (const auto& [id, row] : all) {
     const float count = evict == "lru"   ? 0
@@ -302,7 +311,8 @@ void check_less_room(const std::string& evict) {
   size_t want = 0;
   for (auto& [bucket, rows] : ranked) {
     std::sort(rows.rbegin(), rows.rend());
-    if (std::ssize(rows) > buckets.slots) rows.resize(static_cast<size_t>(buckets.slots));
+    const int64_t slots = buckets.slots_of(bucket);
+    if (std::ssize(rows) > slots) rows.resize(static_cast<size_t>(slots));
     want += rows.size();
     for (const auto& [count, step, hash, id] : rows) {
       expect(kept.contains(id) && kept.at(id).values == all.at(id).values, evict, ": id ", id, " ranks high, and goes");
@@ -310,6 +320,31 @@ void check_less_room(const std::string& evict) {
     }
   }
   expect(kept.size() == want && want < all.size(), evict, ": ", kept.size(), " of ", all.size(), " rows, not ", want);
+}
+
+// A table that is asked for many ids has as many rows as it has room for, and buckets that any cut leaves whole.
+void check_room() {
+  for (const int64_t rows : {1, 15, 63, 64, 117, 127, 300, 1000, 3000, 8000, 10000}) {
+    for (const int64_t capacity : {rows, rows / 2, rows / 3}) {
+      if (capacity == 0 || capacity == rows) continue;  // as many rows as ids: none is without
+      Bed bed(rows, "{\"capacity\":" + std::to_string(capacity) + "}");
+      for (int64_t first = 0; first < rows; first += 400) {
+        std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(400, rows - first)));
+        std::iota(ids.begin(), ids.end(), first);
+        bed.step(1 + first, ids);
+      }
+      const auto in_use = static_cast<int64_t>(bed.stats().rows_in_use);
+      expect(in_use <= capacity && in_use * 10 >= capacity * 9, "of room for ", capacity, " rows ", in_use,
+             " are used");
+    }
+    const Buckets buckets(rows, Cells::count(rows));
+    int64_t room = 0;
+    for (int64_t b = 0; b < buckets.count; ++b) room += buckets.slots_of(b);
+    expect(room == rows, "the buckets of ", rows, " rows have room for ", room);
+    expect(buckets.count % Cells::count(rows) == 0, "a cut of ", rows, " rows goes through a bucket");
+    expect(buckets.slots <= Buckets::kSlots && buckets.slots >= std::min(rows, Cells::kRows), "a bucket of ", rows,
+           " rows has ", buckets.slots, " slots");
+  }
 }
 
 // A row that is there, and is given back as it was seen long ago, goes first: whatever its line was known for.
@@ -473,6 +508,7 @@ int main() {
   check_admission();
   check_full_bucket();
   check_older_row();
+  check_room();
   check_refusals();
   check_clamp();
   check_evicted_between();

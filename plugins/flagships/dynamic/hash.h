@@ -20,19 +20,16 @@ class Hash : public tessera::sdk::Sharder {
     return id == TSR_KEYED_ROWS ? &kKeyed : nullptr;
   }
 
-  // Whole rows, in equal parts of the hashes. Ranks beyond the cells would have nothing, and a table that has fewer ids
-  // than cells needs no cutting.
+  // Whole rows, in equal parts of the hashes. Ranks beyond the cells would have nothing.
   std::vector<tessera::sdk::Layout> propose(const Table& table, const Topology& topology,
                                             const tessera::sdk::Constraints& limits) const override {
-    const int64_t ranks = topology.world_size;
-    if (ranks > Buckets::kCells || (ranks > 1 && table.rows < Buckets::kCells) ||
-        (limits.max_shards > 0 && ranks > limits.max_shards))
-      return {};
+    const int64_t ranks = topology.world_size, cells = Cells::count(table.rows);
+    if (ranks > cells || (limits.max_shards > 0 && ranks > limits.max_shards)) return {};
     tessera::sdk::LayoutPart part{TSR_PLACE_EVERY_RANK, TSR_COMBINE_SUM, TSR_ROWS_ROUTED, {}};
     int64_t first = 0;
     for (int64_t rank = 0, cell = 0; rank < ranks; ++rank) {
-      while (cell < Buckets::kCells && owner(cell, ranks) == rank) ++cell;
-      const int64_t end = static_cast<int64_t>(static_cast<Wide>(table.rows) * cell / Buckets::kCells);
+      while (cell < cells && owner(cell, cells, ranks) == rank) ++cell;
+      const int64_t end = static_cast<int64_t>(static_cast<Wide>(table.rows) * cell / cells);
       part.rectangles.push_back({0, end - first, 0, table.cols});
       first = end;
     }
@@ -41,8 +38,9 @@ class Hash : public tessera::sdk::Sharder {
 
   void route(const tessera::sdk::Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
+    const int64_t cells = Cells::count(layout.table.rows);
     for (size_t i = 0; i < ids.size(); ++i) {
-      row_sets[i] = static_cast<int32_t>(owner(cell_of(scrambled(ids[i])), layout.num_row_sets));
+      row_sets[i] = static_cast<int32_t>(owner(Cells::of(scrambled(ids[i]), cells), cells, layout.num_row_sets));
       rows[i] = ids[i];
     }
   }
@@ -53,7 +51,7 @@ class Hash : public tessera::sdk::Sharder {
 
  private:
   __extension__ using Wide = __int128;
-  static int64_t owner(int64_t cell, int64_t ranks) { return cell * ranks / Buckets::kCells; }
+  static int64_t owner(int64_t cell, int64_t cells, int64_t ranks) { return cell * ranks / cells; }
 };
 
 }  // namespace flagships

@@ -251,8 +251,7 @@ void Table::load(const tsr_stream_io& io) {
 tsr_table_ages Table::ages() const {
   tsr_table_ages out{};
   out.struct_size = sizeof(out);
-  const int64_t slots = std::min(index_.num_slots(), shape_.capacity);  // whole buckets
-  out.capacity = static_cast<uint64_t>(slots + Index::rows_behind(shape_.policy));
+  out.capacity = static_cast<uint64_t>(shape_.capacity + Index::rows_behind(shape_.policy));
   uint32_t newest = shared_used_ ? index_.head(shared_row_).step : 0;
   const auto count = [&](uint64_t, uint32_t row) { ++out.rows[std::bit_width(newest - index_.head(row).step)]; };
   each_row([&](uint64_t, uint32_t row) { newest = std::max(newest, index_.head(row).step); });

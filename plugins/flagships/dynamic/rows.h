@@ -154,8 +154,9 @@ class Table {
     if (out.all_ids) {
       out.buckets.slots = std::clamp<int64_t>(shape.ids, 1, int64_t{1} << Spread::kIdsShift);
       out.buckets.count = std::max<int64_t>(1, (shape.ids + out.buckets.slots - 1) / out.buckets.slots);
+      out.buckets.full = out.buckets.count;
     } else {
-      out.buckets = Buckets(shape.capacity);
+      out.buckets = Buckets(shape.capacity, Cells::count(shape.rows));
     }
     out.lines = Index::lines_for(out.buckets.slots);
     return out;
