@@ -132,6 +132,15 @@ TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   EXPECT_THAT(tight, testing::AllOf(HasSubstr("ssd_virtual_table"), HasSubstr("reads a step"), HasSubstr("disk MiB")));
 }
 
+TEST_F(VirtualTableJobs, TablesThatFitAreInMemoryWhereTheKernelIsLeftToThePlanner) {
+  const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", "1", "--set",
+                                     "table_defaults.kernel=\"auto\"", "--set", "table.c0.any_id=true", "--set",
+                                     "table.c0.rows=20000", "--set", "table.c1.any_id=true", "--set",
+                                     "table.c1.rows=1000000"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, testing::AllOf(HasSubstr("dynamic"), testing::Not(HasSubstr("ssd_virtual_table"))));
+}
+
 TEST_F(VirtualTableJobs, SayWhatIsWrong) {
   EXPECT_THAT(run("ssd_virtual_table?capacity=2000&cach_rows=3", "1", {}).output,
               HasSubstr("unknown option \"cach_rows\": the nearest known one is \"cache_rows\""));

@@ -63,7 +63,7 @@ void Tier::age(size_t used) {
 }
 
 void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned) {
-  constexpr size_t kAhead = 16;
+  constexpr size_t kWordsAhead = 32, kSlotsAhead = 16;
   Lock lock(mutex_);
   ++takes_;
   if (rows.empty()) return;
@@ -73,7 +73,12 @@ void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std:
   missing_rows_.clear();
   const size_t first = pinned.size();
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + kAhead < rows.size()) __builtin_prefetch(&at(rows[i + kAhead]));
+    if (i + kWordsAhead < rows.size()) __builtin_prefetch(&at(rows[i + kWordsAhead]));
+    if (i + kSlotsAhead < rows.size()) {
+      const uint32_t ahead = at(rows[i + kSlotsAhead]);
+      if (where(ahead) == kCached) __builtin_prefetch(&slots_[number(ahead)], 1);
+      __builtin_prefetch(&uses_[static_cast<size_t>(rows[i + kSlotsAhead])], 1);
+    }
     const uint32_t w = at(rows[i]);
     if (where(w) == kCached) {
       slots[i] = number(w);
@@ -220,13 +225,17 @@ void Tier::bring_in(bool trains, std::vector<uint32_t>& pinned) {
 
 void Tier::release(std::span<const uint32_t> pinned) noexcept {
   const Lock lock(mutex_);
-  for (const uint32_t slot : pinned) --slots_[slot].pins;
+  for (size_t i = 0; i < pinned.size(); ++i) {
+    prefetch_slot(pinned, i);
+    --slots_[pinned[i]].pins;
+  }
 }
 
 void Tier::changed(std::span<const uint32_t> pinned) {
   const Lock lock(mutex_);
-  for (const uint32_t slot : pinned) {
-    Slot& s = slots_[slot];
+  for (size_t i = 0; i < pinned.size(); ++i) {
+    prefetch_slot(pinned, i);
+    Slot& s = slots_[pinned[i]];
     s.changed = true;
     log_.drop(s.place);
     s.place = RowLog::kNowhere;

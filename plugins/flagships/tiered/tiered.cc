@@ -393,10 +393,11 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
 // rows that are asked for alike, the cache has as large a part as it is of them all.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work) {
-  constexpr double kSlotBytes = 32;      // beside its row
-  constexpr double kRowBytes = 5;        // of each row of the table: where it is, and its uses
-  constexpr double kReadSeconds = 5e-6;  // of a row, with others under way
-  constexpr double kReuse = 0.632;       // of a table, between two visits of a row where all are asked for alike
+  constexpr double kSlotBytes = 32;       // beside its row
+  constexpr double kRowBytes = 5;         // of each row of the table: where it is, and its uses
+  constexpr double kReadSeconds = 5e-6;   // of a row, with others under way
+  constexpr double kTakeSeconds = 20e-9;  // of an id's slot
+  constexpr double kReuse = 0.632;        // of a table, between two visits of a row where all are asked for alike
   const RecordShape record(shard.dim, optimizer_of(config));
   const int64_t slots = options.slots(shard.rows, record);
   tsr_estimate out = inner.estimate(sdk::InnerConfig(config, shard, slots).raw, work);
@@ -406,7 +407,7 @@ tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& opt
   const double reuse = work.reuse_bytes > 0 ? std::min(work.reuse_bytes, own_reuse) : own_reuse;
   const double hit = std::min(1.0, static_cast<double>(slots) * row_bytes * kReuse / std::max(reuse, 1.0));
   out.storage_reads = (work.distinct > 0 ? work.distinct : work.ids) * (1 - hit);
-  out.forward_seconds += out.storage_reads * kReadSeconds;
+  out.forward_seconds += out.storage_reads * kReadSeconds + work.ids * kTakeSeconds;
   const double in_memory =
       static_cast<double>(slots) * (static_cast<double>(record.bytes()) + kSlotBytes) + rows * kRowBytes;
   const double file_bytes = static_cast<double>(LogShape(shard.rows, record.bytes()).file_bytes());

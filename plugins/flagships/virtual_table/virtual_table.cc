@@ -73,17 +73,20 @@ VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& 
 
 // Numbers of rows for ids. In a step that trains, ids are sighted, and new ones get rows, which begin.
 void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& kept) {
-  constexpr size_t kAhead = 8;
+  constexpr size_t kHomesAhead = 16, kHeadsAhead = 8;
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
   const auto step = static_cast<uint32_t>(lookup.step);
   const Index& index = table.ids.index();
   kept.rows.resize(kept.ids.size());
   misses_.clear();
   begun_.clear();
+  keys_.clear();
+  for (const int64_t id : kept.ids) keys_.push_back(table.ids.key(id));
   const std::lock_guard lock(mutex_);
-  for (size_t p = 0; p < kept.ids.size(); ++p) {
-    if (p + kAhead < kept.ids.size()) index.prefetch_lines(table.ids.key(kept.ids[p + kAhead]));
-    const Key key = table.ids.key(kept.ids[p]);
+  for (size_t p = 0; p < keys_.size(); ++p) {
+    if (p + kHomesAhead < keys_.size()) index.prefetch_home(keys_[p + kHomesAhead]);
+    if (p + kHeadsAhead < keys_.size()) index.prefetch_head(keys_[p + kHeadsAhead]);
+    const Key& key = keys_[p];
     const uint32_t row = index.find(key);
     const bool gone = row != kNone && index.expired(index.head(row).step, step);
     if (row == kNone || (gone && !trains)) {
@@ -284,7 +287,7 @@ std::unique_ptr<KernelInstance> VirtualTableKernel::open(const tsr_kernel_config
 }
 
 tsr_estimate VirtualTableKernel::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
-  constexpr double kFindSeconds = 20e-9;  // of an id
+  constexpr double kFindSeconds = 60e-9;  // of an id
   const tsr_kernel_table& shard = table_of(config, 0);
   const Shapes shapes = shapes_of(shard, optimizer_of(config));
   tsr_workload held = work;

@@ -82,6 +82,7 @@ class VirtualTables : public KernelInstance, public Changes {
   std::mutex mutex_;  // who changes which ids have rows, and prefetch(), which runs beside all others
 
   // Scratch: of the steps, and of prefetch().
+  std::vector<Key> keys_;
   std::vector<Table::Miss> misses_;
   std::vector<int64_t> begun_, begun_ids_, early_, early_ids_;
   std::vector<float> records_;
