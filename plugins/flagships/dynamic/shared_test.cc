@@ -217,6 +217,23 @@ void check_begins() {
   expect(bounded.rows().size() == 2 && bounded.rows().at(TSR_SHARED_ROW_ID).updates == 1.25f, "with bounded ids, too");
 }
 
+// Hits are lookups of ids that had a row before, in an evaluation, too, whatever the others read.
+void check_counts() {
+  struct Count {
+    const char* options;
+    uint64_t hits;
+  };
+  for (const Count& of : {Count{R"({"capacity":9})", 4}, Count{R"({"capacity":9,"absent":"shared"})", 4},
+                          Count{R"({"capacity":9,"absent":"shared","admit_after":2})", 3}}) {
+    Bed bed(kAnyId, of.options);
+    bed.step(1, {5, 6, 6});
+    bed.step(2, {5, 6});
+    bed.step(3, {5, 6, 7, 8, 7}, true);
+    const tsr_kernel_stats stats = bed.stats();
+    expect(stats.lookups == 10 && stats.hits == of.hits, of.options, ": ", stats.hits, " hits of ", stats.lookups);
+  }
+}
+
 // Through save and load, and through rows, into a table that is no longer empty; into one whose ids share no row.
 void check_moves() {
   Bed first(kAnyId, kShared), loaded(kAnyId, kShared), imported(kAnyId, kShared);
@@ -306,6 +323,7 @@ void check_changes() {
 
 int main() {
   check_begins();
+  check_counts();
   check_moves();
   check_changes();
   for (const Case& of :

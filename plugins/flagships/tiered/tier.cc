@@ -223,6 +223,12 @@ void Tier::bring_in(bool trains, std::vector<uint32_t>& pinned) {
   }
 }
 
+uint64_t Tier::in_memory(std::span<const int64_t> rows) {
+  const Lock lock(mutex_);
+  const auto is_there = [&](int64_t row) { return where(at(row)) == kCached || where(at(row)) == kOnTheWay; };
+  return static_cast<uint64_t>(std::count_if(rows.begin(), rows.end(), is_there));
+}
+
 void Tier::release(std::span<const uint32_t> pinned) noexcept {
   const Lock lock(mutex_);
   for (size_t i = 0; i < pinned.size(); ++i) {

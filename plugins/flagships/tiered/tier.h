@@ -53,6 +53,8 @@ class Tier {
   // whatever else comes. `pinned` gets each slot once. `trains`: the rows count as used.
   void take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned);
   void release(std::span<const uint32_t> pinned) noexcept;
+  // How many of them take() would find in memory now.
+  uint64_t in_memory(std::span<const int64_t> rows);
   void changed(std::span<const uint32_t> pinned);  // their rows, by backward
   // Beside all others, in another thread: rows of a later take().
   void prefetch(std::span<const int64_t> rows);

@@ -214,6 +214,12 @@ void TieredTables::write_rows(uint32_t t, std::span<const int64_t> rows, const f
   tables_[t].tier->write(moved_, records);
 }
 
+uint64_t TieredTables::in_memory(uint32_t t, std::span<const int64_t> rows) {
+  moved_.assign(rows.begin(), rows.end());
+  for (int64_t& row : moved_) row += tables_.at(t).in_tier().first;
+  return tables_[t].tier->in_memory(moved_);
+}
+
 void TieredTables::prefetch_rows(uint32_t t, std::span<const int64_t> rows) {
   early_.assign(rows.begin(), rows.end());
   for (int64_t& row : early_) row += tables_.at(t).in_tier().first;

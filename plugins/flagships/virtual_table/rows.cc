@@ -167,8 +167,7 @@ tsr_kernel_stats VirtualTables::stats(uint32_t t) {
   out.other_bytes += ids.other_bytes;
   out.rows_in_use = ids.rows_in_use;
   out.evictions = ids.evictions;
-  // Ids without a row ask for one all the same, which is there.
-  out.hits -= std::min(out.hits, absent_[t]);
+  out.hits = hits_[t];
   out.lookups = lookups_[t];
   return out;
 }

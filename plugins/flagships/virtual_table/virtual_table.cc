@@ -50,7 +50,7 @@ tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noex
 }  // namespace
 
 VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& config)
-    : optimizer_(optimizer_of(config)), start_(config), lookups_(config.num_tables), absent_(config.num_tables) {
+    : optimizer_(optimizer_of(config)), start_(config), lookups_(config.num_tables), hits_(config.num_tables) {
   std::vector<tsr_kernel_table> of_rows;
   std::vector<TierOptions> disks;
   for (uint32_t t = 0; t < config.num_tables; ++t) {
@@ -79,6 +79,7 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
   const Index& index = table.ids.index();
   kept.rows.resize(kept.ids.size());
   misses_.clear();
+  found_.clear();
   begun_.clear();
   keys_.clear();
   for (const int64_t id : kept.ids) keys_.push_back(table.ids.key(id));
@@ -95,11 +96,13 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
       continue;
     }
     kept.rows[p] = row;
+    found_.push_back(row);
     if (gone) begun_.push_back(row);
     if (trains) table.ids.touch(row, step);
   }
   lookups_[table.number] += kept.ids.size();
-  absent_[table.number] += static_cast<uint64_t>(std::count(kept.rows.begin(), kept.rows.end(), table.absent_row));
+  // Of these alone: the tier would also count rows that ids without one read, and those that new ids are given below.
+  hits_[table.number] += rows_->in_memory(table.number, found_);
   if (trains && !misses_.empty()) {
     table.ids.insert(misses_, step, [&](int64_t position, uint32_t row) {
       kept.rows[static_cast<size_t>(position)] = row;

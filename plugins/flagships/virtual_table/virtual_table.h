@@ -78,13 +78,13 @@ class VirtualTables : public KernelInstance, public Changes {
   StartValues start_;
   std::vector<VirtualTable> tables_;
   std::unique_ptr<TieredTables> rows_;
-  std::vector<uint64_t> lookups_, absent_;
+  std::vector<uint64_t> lookups_, hits_;
   std::mutex mutex_;  // who changes which ids have rows, and prefetch(), which runs beside all others
 
   // Scratch: of the steps, and of prefetch().
   std::vector<Key> keys_;
   std::vector<Table::Miss> misses_;
-  std::vector<int64_t> begun_, begun_ids_, early_, early_ids_;
+  std::vector<int64_t> found_, begun_, begun_ids_, early_, early_ids_;
   std::vector<float> records_;
   InnerLookup inner_lookup_;
   InnerAsk early_ask_;
