@@ -50,6 +50,14 @@ TEST(Options, RefusesUnknownKeysNamingTheNearest) {
   shortened.number("learning_rate", 0);
   EXPECT_EQ(message_of([&] { shortened.finish(); }),
             "unknown option \"lr\": the nearest known one is \"learning_rate\"");
+  Options longer(R"({"cash": 1})");
+  longer.string("io", "");
+  longer.number("cache_mib", 0);
+  EXPECT_EQ(message_of([&] { longer.finish(); }), "unknown option \"cash\": the nearest known one is \"cache_mib\"");
+  Options another(R"({"x": 1})");  // it has no letter of theirs
+  another.string("io", "");
+  another.number("cache_mib", 0);
+  EXPECT_EQ(message_of([&] { another.finish(); }), "unknown option \"x\": there are \"io\", \"cache_mib\"");
   Options none(R"({"x": 1})");
   EXPECT_EQ(message_of([&] { none.finish(); }), "unknown option \"x\": there are none");
   Options own(R"({"x": {"deep": 1}})");

@@ -207,7 +207,7 @@ void unknown_key(const toml::node& at, const std::string& section, const std::st
                  const std::vector<std::string>& known) {
   const std::string nearest = sdk::nearest_name(key, known);
   std::string meant = cat("the nearest known key is \"", nearest, "\"");
-  if (sdk::edit_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
+  if (sdk::name_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
     meant = "there are";
     for (const std::string& name : known) meant += cat(name == known.front() ? " \"" : ", \"", name, "\"");
   }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace tessera::sdk {
@@ -32,9 +32,21 @@ inline bool shortens(std::string_view name, std::string_view whole) {
   return found == name.size();
 }
 
-// The first of the nearest names; "" where there are none. One that it shortens is nearer than others.
+// Letters to change, or one more than those that make it the beginning: "cash" is 2 from "cache_mib", and 4 from "io".
+inline size_t name_distance(std::string_view name, std::string_view known) {
+  return std::min(edit_distance(name, known), edit_distance(name, known.substr(0, name.size())) + 1);
+}
+
+inline bool shares_letters(std::string_view name, std::string_view known) {
+  return name.find_first_of(known) != std::string_view::npos;
+}
+
+// The first of the nearest names; "" where there are none. One that it shortens is nearer than others, and one without
+// any of its letters is farther.
 inline std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
-  const auto distance = [&](const std::string& to) { return std::pair(!shortens(name, to), edit_distance(name, to)); };
+  const auto distance = [&](const std::string& to) {
+    return std::tuple(!shortens(name, to), !shares_letters(name, to), name_distance(name, to));
+  };
   const auto best = std::min_element(known.begin(), known.end(),
                                      [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   return best == known.end() ? std::string() : *best;

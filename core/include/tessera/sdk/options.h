@@ -206,8 +206,12 @@ class Options {
     for (const detail::Option& o : all()) {
       if (std::find(known_.begin(), known_.end(), o.key) != known_.end()) continue;
       if (known_.empty()) fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": there are none");
-      fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": the nearest known one is \"",
-           nearest_name(o.key, known_), "\"");
+      const std::string nearest = nearest_name(o.key, known_);
+      if (shares_letters(o.key, nearest))
+        fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": the nearest known one is \"", nearest, "\"");
+      std::string all_known;
+      for (const std::string& name : known_) all_known += (all_known.empty() ? "\"" : ", \"") + name + "\"";
+      fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": there are ", all_known);
     }
   }
 
