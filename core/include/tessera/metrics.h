@@ -55,7 +55,7 @@ class Metric {
 };
 using MetricPtr = std::shared_ptr<const Metric>;
 
-// p: prediction, y: label, w: weight, s: score. Logs are natural ones; a p in a log is kept 1e-12 off 0 and 1. Labels
+// p: prediction, y: label, w: weight, s: score. Logs are natural ones; a p in a log is kept 2^-24 off 0 and 1. Labels
 // from 0 to 1; but of mse, rmse, mae, ctr and weighted_avg any numbers. NaN without samples, and where a sum that is
 // divided by is 0.
 //

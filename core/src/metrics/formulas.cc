@@ -16,6 +16,7 @@ using Pieces = Metric::Pieces;
 using Sums = std::span<const double>;
 
 constexpr double kTiny = 1e-12;
+constexpr double kOffOne = 0x1p-24;  // of the float32 below 1: what a predictor's score is at most
 constexpr int64_t kMostBins = 1 << 24;
 
 double kept_off_the_ends(double p) { return std::clamp(p, kTiny, 1 - kTiny); }
@@ -54,7 +55,7 @@ struct Formula {
   int64_t sums;
   AddSample add;
   ValueOf value;
-  bool any_labels = false, threshold = false;
+  bool any_labels = false, threshold = false, logs = false;
 };
 
 constexpr Formula kFormulas[] = {
@@ -76,7 +77,7 @@ constexpr Formula kFormulas[] = {
        s[1] += w;
      },
      ratio, true},
-    {"logloss", Best::kSmallest, 4, add_entropy, logloss},
+    {"logloss", Best::kSmallest, 4, add_entropy, logloss, false, false, true},
     {"mae", Best::kSmallest, 2,
      [](double p, double y, double w, double, double* s) {
        s[0] += w * std::fabs(y - p);
@@ -89,8 +90,8 @@ constexpr Formula kFormulas[] = {
        s[1] += w;
      },
      ratio, true},
-    {"ne", Best::kSmallest, 4, add_entropy, normalized_entropy},
-    {"normalized_entropy", Best::kSmallest, 4, add_entropy, normalized_entropy},
+    {"ne", Best::kSmallest, 4, add_entropy, normalized_entropy, false, false, true},
+    {"normalized_entropy", Best::kSmallest, 4, add_entropy, normalized_entropy, false, false, true},
     {"precision", Best::kLargest, 2,
      [](double p, double y, double w, double threshold, double* s) {
        s[0] += p >= threshold && y >= 0.5 ? w : 0.0;
@@ -126,8 +127,12 @@ class FormulaMetric : public Metric {
         as_torchrec_(as_torchrec) {}
   void add(const MetricSamples& s, std::span<double> sums) const override {
     if (!info().any_labels) require_labels_to_one(s, formula_.name);
-    for (size_t i = 0; i < s.labels.size(); ++i)
-      formula_.add(s.predictions[i], s.labels[i], s.weights[i], threshold_, sums.data());
+    // A score of float32 and its logit are one prediction, and count alike.
+    const double off = formula_.logs && !as_torchrec_ ? kOffOne : 0;
+    for (size_t i = 0; i < s.labels.size(); ++i) {
+      const double p = off > 0 ? std::clamp(s.predictions[i], off, 1 - off) : s.predictions[i];
+      formula_.add(p, s.labels[i], s.weights[i], threshold_, sums.data());
+    }
   }
   double value(Sums sums) const override { return formula_.value(sums, as_torchrec_); }
 

@@ -155,10 +155,24 @@ TEST(Metrics, TheConstantGuessHasNormalizedEntropyOne) {
 
 TEST(Metrics, ExtremeLogitsStayFinite) {
   const MetricValues m = of({kInf, -kInf, 1e30f, -1e30f}, {1, 1, 0, 0});
-  EXPECT_NEAR(m["logloss"], -std::log(1e-12) / 2, 1e-4);  // two terms of 0, two kept off the ends
+  EXPECT_NEAR(m["logloss"], 24 * std::log(2.0) / 2, 1e-4);  // two terms of 0, two kept off the ends
   EXPECT_DOUBLE_EQ(m["calibration"], 1);
   EXPECT_DOUBLE_EQ(m["auc"], 0.5);
   EXPECT_DOUBLE_EQ(of({60, 50, 55}, {1, 0, 0})["auc"], 1) << "equal in double as probabilities, not as logits";
+}
+
+// Training has logits, a predictor scores of float32, the greatest of which is 2^-24 below 1.
+TEST(Metrics, SaturatedLogitsCountAsTheirScoresDo) {
+  const std::vector<float> logits = {40, -40, 20, -20, 90, -90, 1}, labels = {0, 1, 1, 0, 0, 1, 0};
+  std::vector<float> scores;
+  for (const float logit : logits)
+    scores.push_back(std::clamp(1 / (1 + std::exp(-logit)), std::numeric_limits<float>::min(), 1 - 0x1p-24f));
+  for (const char* name : {"logloss", "normalized_entropy"}) {
+    MetricSet trained({name}), predicted({name}, {.logits = false});
+    trained.add(Tensor::from(logits), Tensor::from(labels));
+    predicted.add(Tensor::from(scores), Tensor::from(labels));
+    EXPECT_NEAR(trained.values()[name], predicted.values()[name], 1e-6) << name;
+  }
 }
 
 TEST(Metrics, WhatIsNotDefinedIsNaN) {
