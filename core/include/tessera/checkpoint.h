@@ -37,8 +37,8 @@ enum class CheckpointRows {
 // something else; kFailedPrecondition: a weight is infinite or no number, and its table is named.
 class CheckpointWriter {
  public:
-  // Model and optimizer live longer. `keep`: how many checkpoints may be in the directory when one has been added; the
-  // oldest go, but for those being read.
+  // Model and optimizer live longer. `keep`: how many whole checkpoints stay in the directory when one has been added;
+  // older ones go, but for those being read.
   CheckpointWriter(std::string directory, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer,
                    int keep = 2, CheckpointContent content = CheckpointContent::kAll);
   ~CheckpointWriter();  // any rank's: gives up what is being written

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -70,13 +71,12 @@ std::optional<int64_t> number_of(std::string_view name) {
 }
 
 struct Contents {
-  std::vector<int64_t> whole;   // checkpoints, ascending
+  std::vector<int64_t> named;   // checkpoints, ascending
   std::vector<int64_t> staged;  // that were not put in their place
   std::vector<int64_t> rests;   // of a removal that was interrupted
   int64_t last = 0;             // the highest number in use, for anything
   bool flat = false;            // a checkpoint's files are in the directory itself
   std::string stranger;         // something else that is there; empty: nothing
-  int64_t checkpoints() const { return std::ssize(whole) + flat; }
 };
 
 Contents contents_of(const std::string& directory) {
@@ -91,7 +91,7 @@ Contents contents_of(const std::string& directory) {
       if (staged)
         out.staged.push_back(*number);
       else if (is_checkpoint(it->path().string()))
-        out.whole.push_back(*number);
+        out.named.push_back(*number);
       else if (it->is_directory(error) && lacks_manifest(it->path().string()))
         out.rests.push_back(*number);
     } else if (name != kOfMounts) {
@@ -99,7 +99,7 @@ Contents contents_of(const std::string& directory) {
     }
   }
   if (error) fail_with(error.value(), "list", directory);
-  std::sort(out.whole.begin(), out.whole.end());
+  std::sort(out.named.begin(), out.named.end());
   std::sort(out.staged.begin(), out.staged.end());
   return out;
 }
@@ -144,6 +144,18 @@ std::string missing_of(const std::string& staging) {
   }
 }
 
+bool is_whole(const std::string& path) { return missing_of(path).empty(); }
+
+// The checkpoints of a directory; one in the directory itself counts as the oldest.
+std::vector<std::string> newest_first(const std::string& directory) {
+  const Contents contents = contents_of(directory);
+  std::vector<std::string> out;
+  for (auto number = contents.named.rbegin(); number != contents.named.rend(); ++number)
+    out.push_back(path_of(directory, *number));
+  if (contents.flat) out.push_back(directory);
+  return out;
+}
+
 // The checkpoint beside it that one needs; empty: none.
 std::string base_of(const std::string& path) {
   try {
@@ -163,7 +175,7 @@ std::string newest(const std::string& directory) {
   }
   if (!fs::is_directory(directory, error)) return "";
   const Contents contents = contents_of(directory);
-  if (!contents.whole.empty()) return path_of(directory, contents.whole.back());
+  if (!contents.named.empty()) return path_of(directory, contents.named.back());
   return contents.flat ? directory : "";
 }
 
@@ -184,14 +196,12 @@ StagedCheckpoint::StagedCheckpoint(const std::string& directory) : directory_(ab
     fail(Code::kAlreadyExists, directory_, " exists and holds no checkpoint, but \"", contents.stranger,
          "\": save to another directory");
   }
-  others_ = contents.checkpoints();
   for (const int64_t number : contents.rests) remove_checkpoint(path_of(directory_, number));
   for (const int64_t number : contents.staged) {
     const std::string left = path_of(directory_, number) + std::string(kStaging);
-    if (missing_of(left).empty()) {
+    if (is_whole(left)) {
       const std::string name = path_of(directory_, ++contents.last);
       checked("rename", left, [&](std::error_code& e) { return fs::rename(left, name, e), true; });
-      ++others_;
     } else {
       remove_checkpoint(left);
     }
@@ -213,7 +223,9 @@ void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const
   if (::statvfs(staging_.c_str(), &info) != 0) fail_with(errno, "look at", staging_);
   if (info.f_blocks == 0) return;  // a file system that does not tell
   // An old one is removed when the new one is whole.
-  const int64_t copies = std::max<int64_t>(1, std::min(saves, int64_t{keep} + 1 - others_));
+  const std::vector<std::string> others = newest_first(directory_);
+  const int64_t whole = std::count_if(others.begin(), others.end(), is_whole);
+  const int64_t copies = std::max<int64_t>(1, std::min(saves, int64_t{keep} + 1 - whole));
   const auto room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(copies) * static_cast<double>(bytes) <= room) return;
   fail(Code::kResourceExhausted, copies == 1 ? std::string("a checkpoint") : cat(copies, " checkpoints"), " of ", bytes,
@@ -237,19 +249,15 @@ void StagedCheckpoint::commit(int keep) {
 
 std::string StagedCheckpoint::name() const { return fs::path(name_).filename().string(); }
 
+// What is older than the last of so many whole ones. Broken ones count for nothing: they go when their turn comes.
 void StagedCheckpoint::remove_old(int keep) const {
-  const Contents contents = contents_of(directory_);
-  const int64_t too_many = contents.checkpoints() - std::max(1, keep);
-  if (too_many <= 0) return;
-  if (contents.flat) remove_files(directory_);
-  std::vector<std::string> old, whole;
-  for (const int64_t number : contents.whole) {
-    const bool is_old = std::ssize(old) < too_many - contents.flat;
-    (is_old ? old : whole).push_back(path_of(directory_, number));
-  }
+  const std::vector<std::string> all = newest_first(directory_);
+  size_t kept = 0;
+  for (int whole = 0; kept < all.size() && whole < std::max(1, keep); ++kept) whole += is_whole(all[kept]) ? 1 : 0;
+  const std::span<const std::string> old = std::span(all).subspan(kept);
   // Those with a base first: one that is being read stays, and its base with it.
   std::set<std::string> needed;
-  for (const std::string& path : whole) needed.insert(base_of(path));
+  for (const std::string& path : std::span(all).first(kept)) needed.insert(base_of(path));
   for (const std::string& path : old) {
     const std::string base = base_of(path);
     if (base.empty()) continue;
@@ -257,7 +265,10 @@ void StagedCheckpoint::remove_old(int keep) const {
     if (is_checkpoint(path)) needed.insert(base);
   }
   for (const std::string& path : old) {
-    if (!needed.contains(path) && base_of(path).empty()) remove_checkpoint(path);
+    if (path == directory_)
+      remove_files(path);
+    else if (!needed.contains(path) && base_of(path).empty())
+      remove_checkpoint(path);
   }
 }
 
@@ -305,12 +316,7 @@ FoundCheckpoints find_checkpoints(const std::string& directory) {
   std::error_code error;
   if (!fs::is_directory(target, error)) return out;
   { const StagedCheckpoint tidied(target); }
-  const Contents contents = contents_of(target);
-  std::vector<std::string> paths;
-  for (auto number = contents.whole.rbegin(); number != contents.whole.rend(); ++number)
-    paths.push_back(path_of(target, *number));
-  if (contents.flat) paths.push_back(target);
-  for (const std::string& path : paths) {
+  for (const std::string& path : newest_first(target)) {
     const std::string missing = missing_of(path);
     if (missing.empty())
       out.whole.push_back(path);

@@ -32,16 +32,15 @@ class StagedCheckpoint {
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
   // kResourceExhausted: there is no room for `saves` checkpoints of `bytes` each, of which `keep` are kept.
   void check_space(int64_t bytes, int64_t saves, int keep) const;
-  // Puts the checkpoint in its place, then removes the oldest until `keep` are left; ones that are being read stay for
-  // now, and so do bases of those that are left. Its files must be synced. Where only its renaming fails, they stay and
-  // the error says where.
+  // Puts the checkpoint in its place, then removes the oldest until `keep` whole ones are left; ones that are being
+  // read stay for now, and so do bases of those that are left. Broken ones go with the whole ones before them. Its
+  // files must be synced. Where only its renaming fails, they stay and the error says where.
   void commit(int keep);
 
  private:
   void remove_old(int keep) const;
   std::string directory_, staging_, name_;
   Descriptor lock_;
-  int64_t others_ = 0;  // checkpoints that were there
   bool made_directory_ = false, left_ = false;
 };
 

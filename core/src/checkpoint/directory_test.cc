@@ -63,6 +63,26 @@ TEST(StagedCheckpoint, KeepsTheLastFew) {
   EXPECT_THAT(names(target), ElementsAre("save-13"));
 }
 
+// What is cut off pushes no whole one out, and goes when those do that were there before it.
+TEST(StagedCheckpoint, KeepsWholeOnesBehindBrokenOnes) {
+  const TestDirectory dir;
+  const std::string target = dir.file("c");
+  const auto cut_off = [&](const char* name) { fs::resize_file(target + "/" + name + "/" + kModelFile, 1); };
+  for (const char* text : {"first", "second", "third", "fourth"}) save(target, text, 9);
+  cut_off("save-3");
+  cut_off("save-4");
+  save(target, "fifth");
+  EXPECT_THAT(names(target), ElementsAre("save-2", "save-3", "save-4", "save-5"));
+  cut_off("save-5");
+  save(target, "sixth", 1);
+  EXPECT_THAT(names(target), ElementsAre("save-6"));
+  cut_off("save-6");
+  save(target, "seventh");
+  EXPECT_THAT(names(target), ElementsAre("save-6", "save-7")) << "there are not so many whole ones";
+  save(target, "eighth");
+  EXPECT_THAT(names(target), ElementsAre("save-7", "save-8"));
+}
+
 TEST(StagedCheckpoint, LeavesNothingWithoutCommit) {
   const TestDirectory dir;
   { StagedCheckpoint staged(dir.file("a/c")); }
