@@ -239,6 +239,7 @@ TEST_F(MchJob, WrongOptionsAreNamed) {
         std::pair("mch?decay_exponent=2", "decay_exponent is of lru and distance_lfu alone"),
         std::pair("mch?filter=median", "there are none, average and dynamic"),
         std::pair("mch?eviction_interval=0", "needs 1 step or more"),
+        std::pair("mch?zch_size=1", "needs 2 rows or more: ids without one share the last"),
         std::pair("mch?evict=lru", "the nearest known one is")}) {
     const Finished done =
         run_tessera({"train", "--config", config_, "--set", cat("table_defaults.kernel=\"", kernel, '"')});

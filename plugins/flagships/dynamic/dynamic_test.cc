@@ -365,9 +365,10 @@ void check_older_row() {
 
 void check_refusals() {
   for (const char* options :
-       {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"admit_after":300})", R"({"admit_probability":0})",
-        R"({"capacities":7})", R"({"max_bytes":50})", R"({"evict":"decayed","half_life":0})",
-        R"({"evict":"lfu","half_life":7})", R"({"absent":"one"})", R"({"admit":"often"})", R"({"admit":"tinylfu"})"}) {
+       {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"capacity":0})", R"({"admit_after":300})",
+        R"({"admit_probability":0})", R"({"capacities":7})", R"({"max_bytes":50})",
+        R"({"evict":"decayed","half_life":0})", R"({"evict":"lfu","half_life":7})", R"({"absent":"one"})",
+        R"({"admit":"often"})", R"({"admit":"tinylfu"})"}) {
     try {
       Bed bed(1000, options);
       expect(false, options, " is taken");

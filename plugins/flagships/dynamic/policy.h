@@ -69,7 +69,7 @@ inline Policy::Policy(Options& options, const char* table) {
       fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": ", key, " is ", value, ", but needs ", least, " or more");
     return value;
   };
-  capacity = at_least("capacity", 0, 0);
+  capacity = at_least("capacity", 0, options.has("capacity") ? 1 : 0);
   max_bytes = static_cast<uint64_t>(at_least("max_bytes", 0, 0));
   const std::string how = options.string("evict", "lru");
   if (how == "lfu")

@@ -86,7 +86,8 @@ TableShape::TableShape(const tsr_kernel_table& table)
   // A bounded table has a row for each of its ids, and the one that those share that have not come in yet.
   const bool any = ids == INT64_MAX;
   mch.zch_size = options.integer("zch_size", any ? std::max<int64_t>(1, table.rows) : table.rows + 1);
-  if (mch.zch_size < 1) wrong("zch_size", mch.zch_size, "needs 1 row or more, of which ids without one share the last");
+  if (mch.zch_size < (options.has("zch_size") ? 2 : 1))
+    wrong("zch_size", mch.zch_size, "needs 2 rows or more: ids without one share the last");
   reset = options.flag("reset", true);
   options.finish();
 }
