@@ -92,6 +92,33 @@ std::vector<float> sums_of(const std::string& kernel, const std::string& sharder
   return all;
 }
 
+// An id is a hit where it had a row before the step, not where it comes in with it.
+TEST(MchKernel, CountsFirstSightsAsMisses) {
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
+  const auto group = ProcessGroup::connect(runtime, {});
+  const std::vector<EmbeddingBagConfig> tables = {
+      {.name = "item", .num_embeddings = int64_t{1} << 50, .embedding_dim = kDim, .feature_names = {"item"}}};
+  ShardingRequest request;
+  request.sharding_type = "table_wise";
+  request.compute_kernel = "mch?zch_size=4&policy=lru";
+  const auto plan = construct_module_sharding_plan(runtime, tables, {{"item", request}}, Topology::of(1, 1, "cpu"));
+  const OptimizerSpec sgd{"exact_sgd", R"({"learning_rate": 0.5})", 0};
+  auto items = EmbeddingBagCollectionSharder(runtime, {.optimizer = sgd, .seed = 5}).shard(tables, plan, group);
+  uint64_t lookups = 0, hits = 0;
+  const auto expect_step = [&](std::vector<int64_t> ids, uint64_t found) {
+    const std::vector<int32_t> lengths(ids.size(), 1);
+    auto sums =
+        items.forward(KeyedJaggedTensor::from_lengths_sync({"item"}, Tensor::from(ids), Tensor::from(lengths))).wait();
+    items.backward(sums, Tensor::zeros({std::ssize(ids), kDim}));
+    const tsr_kernel_stats stats = items.kernel_stats(items.held_shards().at(0));
+    EXPECT_EQ(stats.lookups, lookups += ids.size());
+    EXPECT_EQ(stats.hits, hits += found);
+  };
+  expect_step({1, 2, 2, 3}, 0);
+  expect_step({2, 2, 9}, 2);
+  expect_step({9, 1, 3, 2}, 3);  // 9 has the row of 1 or 3
+}
+
 class ManagedCollisions : public testing::TestWithParam<std::pair<const char*, sdk::MchOptions>> {};
 
 TEST_P(ManagedCollisions, AreThoseInFrontOfAPlainTable) {

@@ -320,6 +320,7 @@ void check_less_room(const std::string& evict) {
     }
   }
   expect(kept.size() == want && want < all.size(), evict, ": ", kept.size(), " of ", all.size(), " rows, not ", want);
+  expect(few.stats().evictions == 0, evict, ": ", few.stats().evictions, " rows are evicted that had no room");
 }
 
 // A table that is asked for many ids has as many rows as it has room for, and buckets that any cut leaves whole.

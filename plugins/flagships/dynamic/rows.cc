@@ -161,6 +161,7 @@ uint32_t Table::row_for(int64_t id, const Extra* given) {
     bool evicted = false;
     row = index_.take_back(own, extra.step, extra.count_bits, evicted);
     evictions_ += evicted ? 1 : 0;
+    given_up_ += evicted ? 1 : 0;
     if (row != kNone) begin(row, id);
   }
   if (row != kNone && restored) index_.restore(own, row, extra.step, extra.count_bits);
@@ -269,7 +270,7 @@ tsr_kernel_stats Table::stats() const {
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
   const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());
   out.other_bytes = index_.bytes() + unused * shape_.row_bytes + sketch_.bytes() + changed_.bytes();
-  out.evictions = evictions_;
+  out.evictions = evictions_ - given_up_;  // what had no room among given rows was never in use here
   return out;
 }
 

@@ -225,8 +225,8 @@ class Table {
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
   uint32_t shared_row_ = kNone;  // behind all others
   bool shared_used_ = false, shared_changed_ = false;
-  uint64_t evictions_ = 0;
-  int64_t memory_for_ = 0;  // rows
+  uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: of these, for rows that the table was given
+  int64_t memory_for_ = 0;                 // rows
 
   static constexpr size_t kLinesAhead = 7, kHeadsAhead = 3;  // newcomers
   struct Newcomer {

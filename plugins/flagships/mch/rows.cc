@@ -164,6 +164,7 @@ void ManagedTable::begin_all() {
 
 void ManagedTable::clear() {
   mch_ = Mch(shape_.mch);
+  given_up_ = 0;
   if (marks_) marks_.add_all(shape_.mch.zch_size);
   // The shared row reads as 0 again where it had no start value.
   const Block one(*this, 1);
@@ -191,7 +192,10 @@ void ManagedTable::begin(std::span<const int64_t> ids, std::span<const int64_t> 
 }
 
 void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows) {
+  std::vector<int64_t> entered;  // with this step, which found no row for them
   if (trains && mch_.profile(ids)) {
+    entered.assign(mch_.entered_ids().begin(), mch_.entered_ids().end());
+    std::sort(entered.begin(), entered.end());
     note_changes(mch_.evicted_rows());  // they are other ids' now
     if (shape_.reset) begin(mch_.entered_ids(), mch_.evicted_rows());
   }
@@ -200,7 +204,9 @@ void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows
   const auto shared = std::count(rows, rows + ids.size(), mch_.shared_row());
   shared_ = shared_ || (trains && shared > 0);
   lookups_ += ids.size();
-  hits_ += ids.size() - static_cast<uint64_t>(shared);
+  const auto first = std::count_if(ids.begin(), ids.end(),
+                                   [&](int64_t id) { return std::binary_search(entered.begin(), entered.end(), id); });
+  hits_ += ids.size() - static_cast<uint64_t>(shared + first);
 }
 
 // The last slot is the shared row's.
@@ -291,7 +297,9 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
                   sizeof(extra));
     if (rows.extra != nullptr || before[i] == mch_.shared_row()) given.push_back({ids[i], 0, extra.count, extra.last});
   }
+  const int64_t evictions = mch_.evictions();
   mch_.put(std::move(given));
+  given_up_ += mch_.evictions() - evictions;
   note_changes(mch_.evicted_rows());
   begin(mch_.entered_ids(), mch_.evicted_rows());
   mch_.remap(ids, own);
@@ -361,7 +369,7 @@ tsr_kernel_stats ManagedTable::stats() const {
   out.lookups = lookups_;
   out.hits = hits_;
   out.rows_in_use = static_cast<uint64_t>(shape_.mch.zch_size - 1 - mch_.open_slots() + (shared_ ? 1 : 0));
-  out.evictions = static_cast<uint64_t>(mch_.evictions());
+  out.evictions = static_cast<uint64_t>(mch_.evictions() - given_up_);
   return out;
 }
 

@@ -85,6 +85,7 @@ class ManagedTable {
   sdk::RowMarks marks_;               // of inner rows
   std::vector<int64_t> ids_at_mark_;  // that had rows, ascending
   uint64_t lookups_ = 0, hits_ = 0;
+  int64_t given_up_ = 0;  // of the evictions, those for rows that the table was given
 };
 
 }  // namespace flagships
