@@ -45,7 +45,7 @@ int64_t integer_of(std::string_view text) {
     number = number.substr(0, point);
   int64_t value = 0;
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (code == std::errc::result_out_of_range) wrong(text, "does not fit into 64 bits");
+  if (code == std::errc::result_out_of_range) wrong(text, "does not fit into 64 bits with a sign");
   if (code != std::errc() || end != number.data() + number.size()) wrong(text, "is no whole number");
   return value;
 }

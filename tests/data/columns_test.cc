@@ -267,6 +267,31 @@ TEST_F(CsvData, Transforms) {
   EXPECT_THAT(one.sparse.values().to_vector<int32_t>(), ElementsAre(3, ids[7], 1));
 }
 
+TEST_F(CsvData, AnyIdEndsBelowTheLargestNumber) {
+  const std::string columns = R"([[column]]
+name = "click"
+as = "label"
+[[column]]
+name = "id"
+as = "ids"
+[[table]]
+name = "id"
+any_id = true
+rows = 50
+)";
+  const auto with = [&](const char* id) {
+    const std::string file = folder_.write("any.csv", cat("click,id\n1,7\n0,", id, "\n"));
+    const std::string said = error("path = \"" + file + "\"\ntest_fraction = 0\n", columns);
+    return said.starts_with(file) ? said.substr(file.size()) : said;
+  };
+  EXPECT_EQ(with("9223372036854775806"), "no error");
+  const std::string says = ", but ids are 0 to 9223372036854775806";
+  EXPECT_EQ(with("9223372036854775807"), ", row 2, column \"id\" has the id 9223372036854775807" + says);
+  EXPECT_EQ(with("-1"), ", row 2, column \"id\" has the id -1" + says);
+  EXPECT_EQ(with("9223372036854775808"),
+            ", row 2, column \"id\": \"9223372036854775808\" does not fit into 64 bits with a sign");
+}
+
 TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
   const std::string file = folder_.file("a.csv"), path = "path = \"" + file + "\"\n";
   const auto with = [&](const std::string& row, double mib = 256) {

@@ -304,9 +304,9 @@ void ArrowColumn::append_integer(V value) {
   if constexpr (std::is_floating_point_v<V>) {
     if (std::isnan(value)) return append_null();
     if (value != std::trunc(value)) wrong(count(), shown(value) + " is no whole number");
-    if (value >= kLimit || value < -kLimit) wrong(count(), shown(value) + " does not fit into 64 bits");
+    if (value >= kLimit || value < -kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
   } else if constexpr (std::is_same_v<V, uint64_t>) {
-    if (value > kLimit) wrong(count(), shown(value) + " does not fit into 64 bits");
+    if (value > kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
   }
   integers_.push_back(static_cast<int64_t>(value));
 }

@@ -383,9 +383,9 @@ TEST_F(Columnar, UnitsAreCutIntoBlocksThatAreReadInAnyOrder) {
 TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(wrong(numbers<double>("g", {1, 2.5}), TSR_READER_INT64), ", row 2, column \"c\": 2.5 is no whole number");
   EXPECT_EQ(wrong(numbers<double>("g", {1e19}), TSR_READER_INT64),
-            ", row 1, column \"c\": 1e+19 does not fit into 64 bits");
+            ", row 1, column \"c\": 1e+19 does not fit into 64 bits with a sign");
   EXPECT_EQ(wrong(numbers<uint64_t>("L", {uint64_t{1} << 63}), TSR_READER_INT64),
-            ", row 1, column \"c\": 9223372036854775808 does not fit into 64 bits");
+            ", row 1, column \"c\": 9223372036854775808 does not fit into 64 bits with a sign");
   EXPECT_EQ(wrong(numbers<double>("g", {1, 1e39}), TSR_READER_FLOAT32),
             ", row 2, column \"c\": 1e+39 is no number of 32 bits");
   const Made missing = lists<int32_t>({0, 2, 2, 3}, numbers<int32_t>("i", {1, 2, 3}, {true, true, false}));
