@@ -155,6 +155,19 @@ TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
   for (const auto& [id, row] : rows_of(newest(at("whole")), "item", "")) EXPECT_TRUE(given.contains(id)) << id;
 }
 
+// What lru keeps of a row does not say how often it was seen: the sentence names both, and a way out.
+TEST_F(DynamicCheckpoints, AnotherPolicyIsRefused) {
+  trained("1", {"--save", at("lfu"), "--max-steps", "3"});
+  const std::string lru = "table.item.kernel=\"dynamic?evict=lru&admit_after=2\"";
+  const Finished done = run_tessera({"train", "--config", config_, "--load", at("lfu"), "--set", lru});
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.output,
+              testing::AllOf(testing::HasSubstr(R"(table "item" has the kernel "dynamic?evict=lru&admit_after=2")"),
+                             testing::HasSubstr(R"(it had "dynamic?evict=lfu&admit_after=2" in )"),
+                             testing::HasSubstr("load it with that kernel and its options, or begin a new run")));
+  trained("1", {"--start", at("lfu"), "--max-steps", "3", "--set", lru});
+}
+
 TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
   trained("2", {"--save", at("half"), "--max-steps", "40"});
   const json two = trained("2", {"--load", at("half"), "--save", at("two")});

@@ -112,9 +112,11 @@ class FitCheck {
     if (stored->extra_words == 0 || mine.extra_words == 0)
       return;  // a kernel may keep more, or less, than the other one
     if (stored->extra_words != mine.extra_words) {
-      fail(Code::kInvalidArgument, "the kernel of table \"", mine.name, "\" kept ", 4 * stored->extra_words,
-           " bytes of each row besides in ", where(), ", and keeps ", 4 * mine.extra_words,
-           " in this model: load it with the same kernel");
+      const std::string kernel = stored->kernel.empty() ? "another one, or other options" : quoted(stored->kernel);
+      fail(Code::kInvalidArgument, "table \"", mine.name, "\" has the kernel ", quoted(mine.kernel),
+           " in this model, which keeps ", 4 * mine.extra_words, " bytes of each row besides; it had ", kernel, " in ",
+           where(), ", which kept ", 4 * stored->extra_words,
+           ": load it with that kernel and its options, or begin a new run with its weights (--start)");
     }
     source_.check(source_.optimizer, stored->extra_name(), stored->extra());
   }
@@ -122,6 +124,7 @@ class FitCheck {
   static StoredTensor all_rows(const TableEntry& t) {
     return {t.dtype, {t.on_demand() ? t.stored_rows() : t.rows, t.dim}, 0};
   }
+  static std::string quoted(const std::string& kernel) { return cat('"', kernel, '"'); }
   static std::string optimizer_of(const TableEntry& t) {
     return cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
   }

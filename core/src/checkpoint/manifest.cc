@@ -63,7 +63,10 @@ OrderedJson to_json(const TableEntry& t) {
       {"learning_rate", t.learning_rate},
       {"states", states},
       {"column_cuts", t.cuts}};
-  if (t.extra_words > 0) out["extra_words"] = t.extra_words;
+  if (t.extra_words > 0) {
+    out["extra_words"] = t.extra_words;
+    out["kernel"] = t.kernel;
+  }
   if (t.keys) out["keys"] = *t.keys;
   if (t.changes) out["changes"] = true;
   if (t.removed) out["removed"] = *t.removed;
@@ -120,6 +123,7 @@ TableEntry table_from(const JsonObject& j) {
     t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
   t.cuts = j.get<std::vector<int64_t>>("column_cuts");
   if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
+  if (j.has("kernel")) t.kernel = j.get<std::string>("kernel");
   if (j.has("keys")) t.keys = count(j, "keys", 0);
   if (j.has("changes")) t.changes = j.get<bool>("changes");
   if (j.has("removed")) t.removed = count(j, "removed", 0);

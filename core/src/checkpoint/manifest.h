@@ -33,6 +33,7 @@ struct TableEntry {
   std::vector<Lookup::State> states;  // float32
   std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
   int64_t extra_words = 0;            // of 4 bytes, per row and cut: what only the kernel understands
+  std::string kernel;                 // with these: who keeps them, with its options; "": an earlier version wrote it
   // So many rows are stored, each with its id below `rows`: of rows that come on demand, or those that have changed;
   // unset: all of [0, rows) are.
   std::optional<int64_t> keys;

@@ -121,6 +121,7 @@ void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector
     const auto t = known["table"].get<size_t>();
     TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
+    stored.kernel = tables[t].sharding->compute_kernel;
     if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
     for (const OrderedJson& c : known.value("changed", OrderedJson::array())) {
       changed[t].resize(tables[t].sharding->shards.size());
