@@ -108,8 +108,11 @@ int main(int argc, char** argv) {
     say_once(sentence(e));
     return 2;
   } catch (const tessera::Error& e) {
-    const bool used_wrongly = e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound;
-    used_wrongly ? say_once(sentence(e)) : say(e);
+    const tessera::Code code = e.code();
+    const bool used_wrongly = code == tessera::Code::kInvalidArgument || code == tessera::Code::kNotFound ||
+                              code == tessera::Code::kUnimplemented;
+    // What there is no room for, a plan say, has no room on any rank.
+    used_wrongly || code == tessera::Code::kResourceExhausted ? say_once(sentence(e)) : say(e);
     return used_wrongly ? 2 : 1;
   } catch (const std::bad_alloc&) {
     say(out_of_memory());

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "small_job.h"
@@ -65,6 +66,28 @@ TEST_F(RunEnds, BeforeTheFirstStepWhereACheckpointHasNoPlace) {
     EXPECT_THAT(done.output, AllOf(HasSubstr(sentence), Not(HasSubstr("step 1/"))));
   }
   EXPECT_THAT(names(), testing::ElementsAre("cat.jpg"));
+}
+
+// What all ranks find alike stands there once, and no restart makes a wrong config right.
+TEST_F(RunEnds, WhatIsWrongIsSaidOnceAndNotTriedAgain) {
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  const Finished tight = train({"--nproc", "2", "--set", "planner.ddr_gib=0.0000001"});
+  EXPECT_EQ(tight.status, 1) << tight.output;
+  EXPECT_EQ(count(tight.output, "nothing is left for tables"), 1) << tight.output;
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "1"}).status, 0);
+  const std::string manifest = saved() + "/save-1/checkpoint.json";
+  const std::string newer =
+      std::regex_replace(contents(manifest), std::regex("\"version\": [0-9]+"), "\"version\": 99");
+  folder_.write("saved/save-1/checkpoint.json", newer);
+  Arguments launch = {"launch", "-n", "2", "--restart-job", "1", "--", tessera_path()};
+  const Finished newest = run_tessera(launch + command({"--load", saved()}), 60);
+  EXPECT_EQ(newest.status, 2) << newest.output;
+  EXPECT_EQ(count(newest.output, "use the version of Tessera that wrote it"), 1) << newest.output;
+  EXPECT_THAT(newest.output, Not(HasSubstr("starting the job again")));
 }
 
 // Runs a script in which $1 is an empty file system of that size, and the rest is the program's command line.
