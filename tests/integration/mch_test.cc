@@ -208,6 +208,10 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   ASSERT_TRUE(begun.is_object());
   EXPECT_EQ(begun.at("start").size(), 1u) << begun.at("start");
   EXPECT_NEAR(loss(begun), loss(alone), 1e-6);
+  const json fewer =
+      trained("1", {"--start", folder_.file("saved"), "--max-steps", "0", "--set", "table.item.rows=50"});
+  ASSERT_TRUE(fewer.is_object());
+  EXPECT_EQ(fewer.at("tables").at("item").at("evictions"), 0) << "what has no room was never there";
   // A packed model reads the shared row for ids that have none, as an evaluation does.
   const std::string model = folder_.file("model"), scores = folder_.file("scores.csv");
   const Finished packed =
