@@ -63,7 +63,7 @@ void Tier::age(size_t used) {
 }
 
 void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned) {
-  constexpr size_t kWordsAhead = 32, kSlotsAhead = 16;
+  constexpr size_t kSlotsAhead = 16;
   Lock lock(mutex_);
   ++takes_;
   if (rows.empty()) return;
@@ -225,8 +225,13 @@ void Tier::bring_in(bool trains, std::vector<uint32_t>& pinned) {
 
 uint64_t Tier::in_memory(std::span<const int64_t> rows) {
   const Lock lock(mutex_);
-  const auto is_there = [&](int64_t row) { return where(at(row)) == kCached || where(at(row)) == kOnTheWay; };
-  return static_cast<uint64_t>(std::count_if(rows.begin(), rows.end(), is_there));
+  uint64_t out = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kWordsAhead < rows.size()) __builtin_prefetch(&at(rows[i + kWordsAhead]));
+    const Where there = where(at(rows[i]));
+    out += there == kCached || there == kOnTheWay ? 1 : 0;
+  }
+  return out;
 }
 
 void Tier::release(std::span<const uint32_t> pinned) noexcept {

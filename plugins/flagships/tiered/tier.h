@@ -98,6 +98,7 @@ class Tier {
     uint32_t version = 0;  // of the row on its way
   };
 
+  static constexpr size_t kWordsAhead = 32;  // that are prefetched
   uint32_t& at(int64_t row) { return at_[static_cast<size_t>(row)]; }
   size_t table_of(int64_t row) const;
   // Of a list that is gone through, and has come to a position. Always inlined: GCC 12 drops calls of functions that do
