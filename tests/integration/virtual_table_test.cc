@@ -133,10 +133,10 @@ TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
 }
 
 TEST_F(VirtualTableJobs, TablesThatFitAreInMemoryWhereTheKernelIsLeftToThePlanner) {
-  const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", "1", "--set",
-                                     "table_defaults.kernel=\"auto\"", "--set", "table.c0.any_id=true", "--set",
-                                     "table.c0.rows=20000", "--set", "table.c1.any_id=true", "--set",
-                                     "table.c1.rows=1000000"});
+  const Finished done =
+      run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", "1", "--set",
+                   "table_defaults.kernel=\"auto\"", "--set", "table.c0.any_id=true", "--set", "table.c0.rows=20000",
+                   "--set", "table.c1.any_id=true", "--set", "table.c1.rows=1000000"});
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, testing::AllOf(HasSubstr("dynamic"), testing::Not(HasSubstr("ssd_virtual_table"))));
 }

@@ -323,6 +323,24 @@ void check_less_room(const std::string& evict) {
   expect(few.stats().evictions == 0, evict, ": ", few.stats().evictions, " rows are evicted that had no room");
 }
 
+// Rows that were counted by one policy go on with another, and in whole numbers where that counts so.
+void check_other_counts() {
+  const std::string start = R"({"capacity":100,"evict":")";
+  Bed lfu(kAnyId, start + "lfu\"}"), decayed(kAnyId, start + R"(decayed","half_life":1e9})"),
+      back(kAnyId, start + "lfu\"}");
+  for (int64_t step = 1; step <= 9; ++step)
+    lfu.step(step, step < 4 ? std::vector<int64_t>{5, 5, 6} : std::vector<int64_t>{5});
+  decayed.import(lfu.rows());
+  decayed.step(10, {5, 6});
+  expect(std::bit_cast<float>(decayed.rows().at(5).extra.count_bits) == 13 &&
+             std::bit_cast<float>(decayed.rows().at(6).extra.count_bits) == 4,
+         "what lfu has counted is not what decayed goes on with");
+  back.import(decayed.rows());
+  back.step(11, {5});
+  expect(back.rows().at(5).extra.count_bits == 14 && back.rows().at(6).extra.count_bits == 4,
+         "what decayed has counted is not what lfu goes on with");
+}
+
 // A table that is asked for many ids has as many rows as it has room for, and buckets that any cut leaves whole.
 void check_room() {
   for (const int64_t rows : {1, 15, 63, 64, 117, 127, 300, 1000, 3000, 8000, 10000}) {
@@ -511,6 +529,7 @@ int main() {
   check_full_bucket();
   check_older_row();
   check_room();
+  check_other_counts();
   check_refusals();
   check_clamp();
   check_evicted_between();

@@ -22,6 +22,8 @@
 namespace flagships {
 
 constexpr uint32_t kNone = ~0u;
+// Sightings are counted up to here: in whole numbers, below the bits of any float from 1 on, which decayed ones are.
+constexpr uint32_t kMostCounted = std::bit_cast<uint32_t>(1.0f) - 1;
 
 // The tags of 20 slots, 0 where it is empty, and of each four slots, whose rows lie together, the first one's row + 1;
 // 0: none of them has been used. None of its rows ranks below `low` (Index::rank), but they may all rank above it.
@@ -230,6 +232,13 @@ class Index {
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     for (int64_t l = 0; l < spread_.lines; ++l) bucket[l].low = std::min(bucket[l].low, rank(head(row)));
   }
+  // Counts that another policy has made.
+  uint32_t own_count(uint32_t bits) const {
+    if (evict_ == Evict::kDecayed && bits <= kMostCounted) return std::bit_cast<uint32_t>(static_cast<float>(bits));
+    if (evict_ == Evict::kLfu && bits > kMostCounted)
+      return static_cast<uint32_t>(std::clamp(std::bit_cast<float>(bits), 1.0f, 1e9f));
+    return bits;
+  }
   uint32_t first_count(uint32_t sightings) const {
     return evict_ == Evict::kDecayed ? std::bit_cast<uint32_t>(static_cast<float>(sightings)) : sightings;
   }
@@ -363,7 +372,7 @@ class Index {
     return std::bit_cast<float>(bits) * std::exp2(-static_cast<float>(steps) / half_life_);
   }
   uint32_t seen_once_more(uint32_t bits, uint32_t steps) const {
-    if (evict_ == Evict::kLfu) return bits + (bits != kNone);
+    if (evict_ == Evict::kLfu) return bits + (bits < kMostCounted);
     return std::bit_cast<uint32_t>((steps == 0 ? std::bit_cast<float>(bits) : decayed(bits, steps)) + 1);
   }
 

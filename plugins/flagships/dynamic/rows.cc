@@ -153,7 +153,8 @@ uint32_t Table::row_for(int64_t id, const Extra* given) {
     return shared_row_;
   }
   const Key own = key(id);
-  const Extra extra = given == nullptr ? Extra{0, index_.first_count(1)} : *given;
+  const Extra extra =
+      given == nullptr ? Extra{0, index_.first_count(1)} : Extra{given->step, index_.own_count(given->count_bits)};
   uint32_t row = index_.find(own);
   use_memory(true);
   const bool restored = row == kNone || given != nullptr;
@@ -239,7 +240,7 @@ void Table::load(const tsr_stream_io& io) {
     const bool same_slots = !shared && header.version >= kSameSlots && header.slots == index_.num_slots();
     uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
     if (own != kNone)
-      index_.restore(key(saved.id), own, saved.extra.step, saved.extra.count_bits);
+      index_.restore(key(saved.id), own, saved.extra.step, index_.own_count(saved.extra.count_bits));
     else
       own = row_for(saved.id, &saved.extra);
     if (own != kNone) note_change(own);
