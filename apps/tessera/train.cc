@@ -1,4 +1,5 @@
 // tessera train: one config file, trained on 1..N ranks.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -149,6 +150,12 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
+// A valid job (docs/config.md), but what a command has left that was to write one, too.
+bool is_blank(const std::string& path) {
+  std::ifstream in(path);
+  return in && (in >> std::ws).eof();
+}
+
 // Where training was left: after a signal, and where no step was left to do.
 std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
   const int64_t steps = job.first_step() + job.steps_done();
@@ -174,6 +181,15 @@ std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) 
   for (const std::string& passed : job.passed_over()) text += cat("passed over a checkpoint: ", passed, '\n');
   if (job.loaded().empty()) return cat(text, "begins anew: there is no whole checkpoint at ", options.save, '\n');
   return cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
+}
+
+// The best checkpoint of an earlier run that is not gone on with; empty: none.
+std::string replaced_best(const TrainJob& job, const ProcessGroup& group, const TrainJobOptions& options) {
+  if (options.save_best.empty() || !job.loaded().empty()) return "";
+  const std::vector<std::string> whole = find_checkpoints(options.save_best, group).whole;
+  if (whole.empty()) return "";
+  return cat("tessera: warning: ", whole.front(), " is the best checkpoint of an earlier run, and goes with the first ",
+             "validation of this one: give --save-best another directory to have both\n");
 }
 
 std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group) {
@@ -251,6 +267,21 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
                       config.validation.patience, " validations were no better by ", job.monitor()));
 }
 
+void write_reports(const json& report, const Config& config, const TrainArguments& a) {
+  if (!config.report.json.empty()) write_report(config.report.json, report);
+  if (!a.html.empty()) write_html(a.html, train_page(report));
+}
+
+// What a signal ends is not tested.
+void report_stopped(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
+                    const TrainArguments& a) {
+  const bool reports = !config.report.json.empty() || !a.html.empty();
+  const std::string text = reports ? job.report(MetricValues()) : "";
+  if (group.rank() != 0) return;
+  if (reports) write_reports(json::parse(text), config, a);
+  std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
+}
+
 // What came out is last.
 void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
                          const TrainArguments& a) {
@@ -268,8 +299,10 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
   const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
-  if (!config.report.json.empty()) write_report(config.report.json, report);
-  if (!a.html.empty()) write_html(a.html, train_page(report));
+  const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
+                                  [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
+  if (tested && no_auc) std::printf("AUC is not defined: all labels of the test rows are alike\n");
+  write_reports(report, config, a);
 }
 
 // What ends one rank is the reason that the others give, too: they hear it before anything of the job goes.
@@ -292,12 +325,16 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   std::optional<LiveMetrics> live;
   TrainJob job(runtime, config, options, group);
   return or_abort(*group, [&] {
+    const std::string replaced = replaced_best(job, *group, options);
     if (group->rank() == 0) {
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
       for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
+      std::fputs(replaced.c_str(), stderr);
     }
+    if (job.has_end() && job.steps() == 0 && !options.max_steps && config.data.epochs > 0 && job.loaded().empty())
+      fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
     if (group->rank() == 0 && !a.metrics.empty()) {
       live.emplace(metrics_address(a.metrics), options.save, job.steps());
       std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
@@ -306,8 +343,8 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
     if (!job.stopped())
       evaluate_and_report(job, *group, config, options, a);
-    else if (group->rank() == 0)
-      std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
+    else
+      report_stopped(job, *group, config, options, a);
     const std::string wrong = options.trace.empty() ? "" : job.write_trace();
     if (!wrong.empty()) std::fprintf(stderr, "tessera: warning: %s\n", wrong.c_str());
     group->barrier("end");
@@ -358,6 +395,8 @@ int train_command(const std::vector<std::string>& args) {
     const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
     config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
+  if (where.rank == 0 && config.data.reader == "synthetic" && is_blank(a.config))
+    std::fprintf(stderr, "tessera: warning: %s is empty: this is a job on synthetic data\n", a.config.c_str());
   return run_rank(config, a, where);
 }
 

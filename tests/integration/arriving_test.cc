@@ -60,6 +60,10 @@ TEST_F(ArrivingRanks, ASignalEndsTheWaitOnAllOfThem) {
   kill(training.pid(), SIGTERM);
   EXPECT_NE(training.wait(60), 0);
   EXPECT_THAT(training.output(), HasSubstr("stopped by a signal after 2 steps"));
+  const json until = report();
+  EXPECT_EQ(until["arrived"]["rows"], 100);
+  EXPECT_EQ(until["losses"].size(), 2u);
+  EXPECT_FALSE(until["test"].contains("auc")) << until["test"];
   arrive("b.csv", arriving_file(100, 60));
   arrive("DONE", "");
   const json rest = train(2, {}, saving);

@@ -307,6 +307,53 @@ TEST_F(RunEnds, NoStepsAreNoSteps) {
   EXPECT_THAT(looked_at.output, AllOf(HasSubstr("is at step 5, and --max-steps 0"), HasSubstr("test: AUC ")));
 }
 
+TEST_F(RunEnds, WhatIsHardlyMeantIsSaid) {
+  const std::string csv = folder_.write("none.csv", "label,price,film\n"),
+                    columns = folder_.write("columns.toml", cat(R"(
+[data]
+reader = "csv"
+path = ")",
+                                                                csv, R"("
+test_fraction = 0
+[[column]]
+name = "label"
+as = "label"
+[[column]]
+name = "price"
+as = "dense"
+[[column]]
+name = "film"
+as = "ids"
+rows = 10
+)"));
+  const Finished none = run_tessera({"train", "--config", columns, "--save", saved()});
+  EXPECT_EQ(none.status, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("there is nothing to train: " + csv + " has no rows to train on"));
+  EXPECT_FALSE(fs::exists(saved() + "/save-1"));
+
+  const std::string ones = folder_.write("ones.csv", "label,price,film\n1,3,1\n1,4,2\n1,5,3\n1,6,4\n");
+  const Finished alike =
+      run_tessera({"train", "--config", columns, "--set", "data.path=" + ones, "--set", "data.test_fraction=0.5"});
+  EXPECT_EQ(alike.status, 0) << alike.output;
+  EXPECT_THAT(alike.output, HasSubstr("AUC is not defined: all labels of the test rows are alike"));
+
+  const Finished blank = run_tessera({"train", "--config", folder_.write("blank.toml", "\n"), "--set",
+                                      "data.samples=64", "--set", "data.test_samples=0"});
+  EXPECT_EQ(blank.status, 0) << blank.output;
+  EXPECT_THAT(blank.output, HasSubstr("blank.toml is empty: this is a job on synthetic data"));
+}
+
+TEST_F(RunEnds, AnEarlierRunsBestIsNotReplacedInSilence) {
+  const Arguments best = {"--save-best", saved(),
+                          "--max-steps", "6",
+                          "--set",       "validation.every_steps=3",
+                          "--set",       "validation.fraction=0.1"};
+  const Finished first = train(best);
+  ASSERT_EQ(first.status, 0) << first.output;
+  EXPECT_THAT(first.output, Not(HasSubstr("earlier run")));
+  EXPECT_THAT(train(best).output, HasSubstr("is the best checkpoint of an earlier run, and goes with the first"));
+}
+
 TEST_F(RunEnds, NotOnOtherDataUnlessAskedTo) {
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "9"}).status, 0);
   const std::array<std::pair<const char*, const char*>, 4> others = {{

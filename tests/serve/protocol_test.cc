@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "data/columns.h"
@@ -338,6 +339,15 @@ TEST(Protocol, Metadata) {
   EXPECT_EQ(m["inputs"][0], json::parse(R"({"name":"dense","datatype":"FP32","shape":[-1,2]})"));
   EXPECT_EQ(m["inputs"][1], json::parse(R"({"name":"user.values","datatype":"INT64","shape":[-1]})"));
   EXPECT_EQ(m["outputs"], json::parse(R"([{"name":"score","datatype":"FP32","shape":[-1]}])"));
+  // Of columns, what stands in their files.
+  const data::Columns columns(kColumns, "the test");
+  const json described = json::parse(render_model(FakePredictor().model(), "shown", {}, &columns))["inputs"];
+  std::map<std::string, std::string> types;
+  for (const json& input : described) types[input["name"]] = input["datatype"];
+  EXPECT_EQ(types.count("dense"), 0u) << described;
+  EXPECT_EQ(types["user.values"], "BYTES");
+  EXPECT_EQ(types["item.values"], "FP32");
+  EXPECT_EQ(types["item.lengths"], "INT32");
   EXPECT_EQ(json::parse(render_server())["extensions"], json({"binary_tensor_data", "model_repository"}));
   EXPECT_EQ(json::parse(render_error("no \xff utf-8"))["error"], "no \xEF\xBF\xBD utf-8");
 }

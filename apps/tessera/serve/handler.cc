@@ -128,7 +128,8 @@ HttpResponse Handler::model_get(std::string_view rest) {
   Found found = models_.find(path.name, path.version);
   if (!found.model) return std::move(found.refusal);
   if (path.action != "ready")
-    return HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name)));
+    return HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name),
+                                           found.served->columns_of(found.model).get()));
   if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
   return HttpResponse::json("{\"ready\":true}");
 }

@@ -287,6 +287,9 @@ class FeatureReader {
       if (tensors_[at].datatype == "BYTES")
         refuse("input ", name, ".values holds texts, but model ", model_.name, " knows ",
                column == nullptr ? "no column of that name: send ids, INT64" : "numbers there, and no texts");
+      if (type != TSR_READER_INT64 && tensors_[at].datatype != "INT64")
+        refuse("input ", name, ".values has datatype \"", shown(tensors_[at].datatype), "\"; it has to be ", datatype,
+               ", what stood in the data, or INT64, numbers of rows");
       return read_ids(name, at);
     }
     return read_values(name, at, type);

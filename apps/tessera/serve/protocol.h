@@ -72,9 +72,10 @@ InferResponse render_infer(const ModelDescription& model, std::string_view name,
                            bool binary_output, std::span<const float> scores, std::span<const float> items = {});
 
 std::string render_server();
-// `versions`: all that there are of this name.
-std::string render_model(const ModelDescription& model, std::string_view name,
-                         const std::vector<std::string>& versions);
+// `versions`: all that there are of this name. `columns`: of the data that the model was trained on, or null; inputs
+// are described as what stands in such data then.
+std::string render_model(const ModelDescription& model, std::string_view name, const std::vector<std::string>& versions,
+                         const data::Columns* columns = nullptr);
 std::string render_error(std::string_view sentence);
 
 }  // namespace tessera::serve

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "data/columns.h"
 #include "serve/json_text.h"
 #include "serve/protocol.h"
 
@@ -70,12 +71,19 @@ std::string render_server() {
                     {"extensions", json::array({"binary_tensor_data", "model_repository"})}});
 }
 
-std::string render_model(const ModelDescription& model, std::string_view name,
-                         const std::vector<std::string>& versions) {
+std::string render_model(const ModelDescription& model, std::string_view name, const std::vector<std::string>& versions,
+                         const data::Columns* columns) {
+  const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   json inputs = json::array();
-  if (model.dense_inputs > 0) inputs.push_back(tensor("dense", "FP32", json::array({-1, model.dense_inputs})));
+  for (const std::string& column : dense) inputs.push_back(tensor(column, "FP32", json::array({-1})));
+  if (model.dense_inputs > 0 && dense.empty())
+    inputs.push_back(tensor("dense", "FP32", json::array({-1, model.dense_inputs})));
   for (const ModelFeature& feature : model.features) {
-    inputs.push_back(tensor(feature.name + ".values", "INT64", json::array({-1})));
+    const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
+    if (column != nullptr && !column->cross.empty()) continue;  // made of others
+    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_INT64 ? "INT64" : "FP32";
+    inputs.push_back(tensor(feature.name + ".values", datatype, json::array({-1})));
     inputs.push_back(tensor(feature.name + ".lengths", "INT32", json::array({-1})));
     if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
   }
