@@ -204,7 +204,16 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   const Finished wrong = run_tessera({"data", "describe", path, "--label", "film"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output,
-              HasSubstr("there is no column \"film\" of numbers: --label NAME says which one of label, "));
+              testing::ContainsRegex("column \"film\" has texts .*, and a label is a number: write 0 and 1"));
+  const Finished unknown = run_tessera({"data", "describe", path, "--label", "films"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("there is no column \"films\": --label NAME says which one of label, "));
+  const Finished none = run_tessera({"data", "describe", folder.write("none.csv", "label,film\n")});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, HasSubstr("there are no rows"));
+  const Finished timed = run_tessera(
+      {"data", "describe", folder.write("timed.csv", "label,film,timestamp\n1,a,1700000000\n0,b,1700000009\n")});
+  EXPECT_THAT(timed.output, HasSubstr("# order_by = \"timestamp\""));
 }
 
 TEST(CsvJob, DescribedWithoutDenseColumns) {

@@ -185,6 +185,31 @@ std::string summary(const ColumnSeen& c) {
   return out;
 }
 
+std::string why_no_label(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
+  std::string names;
+  bool any_rows = false;
+  for (const ColumnSeen& c : columns) {
+    names += cat(names.empty() ? "" : ", ", c.name);
+    any_rows = any_rows || c.fields > 0;
+    if (c.name != wanted || c.distinct.empty()) continue;
+    if (c.list) return cat("column ", quoted(wanted), " has lists, and a label is a number");
+    const std::string other = c.distinct.size() > 1 ? ", " + quoted(c.distinct[1]) : "";
+    return cat("column ", quoted(wanted), " has texts (", quoted(c.distinct[0]), other,
+               c.distinct.size() > 2 ? ", ..." : "", "), and a label is a number: write 0 and 1 into the file, say");
+  }
+  if (!any_rows) return "there are no rows";
+  return cat(wanted.empty() ? "no column is named as a label or has zeros and ones alone"
+                            : cat("there is no column ", quoted(wanted)),
+             ": --label NAME says which one of ", names, " it is");
+}
+
+// Seconds, or finer: what the newest rows can be told by.
+bool is_time(const ColumnSeen& c) {
+  constexpr double kLongAgo = 1e8;  // seconds of 1970 to 1973
+  return named(c, {"timestamp", "time", "unix_time", "event_time", "ts"}) && all_numbers(c) && !c.list &&
+         c.least >= kLongAgo;
+}
+
 // The model of a job without dense values, which a DLRM needs: the preset's layers, from what there is.
 std::string model_without_dense() {
   const auto presets = model_presets();
@@ -205,14 +230,7 @@ std::string model_without_dense() {
 
 std::string columns_toml(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
   const ColumnSeen* label = label_among(columns, wanted);
-  if (label == nullptr) {
-    std::string names;
-    for (const ColumnSeen& c : columns) names += cat(names.empty() ? "" : ", ", c.name);
-    fail(Code::kInvalidArgument,
-         wanted.empty() ? "no column is named as a label or has zeros and ones alone"
-                        : cat("there is no column \"", wanted, "\" of numbers"),
-         ": --label NAME says which one of ", names, " it is");
-  }
+  if (label == nullptr) fail(Code::kInvalidArgument, why_no_label(columns, wanted));
   const auto any_dense = [&](bool few_too) {
     return std::any_of(columns.begin(), columns.end(),
                        [&](const ColumnSeen& c) { return &c != label && is_dense(c, few_too); });
@@ -265,11 +283,14 @@ std::string describe_files(const Runtime& runtime, const DescribeOptions& option
   }
   std::vector<ColumnSeen> columns;
   for (Look& look : looks) columns.push_back(look.seen());
+  const auto time = std::find_if(columns.begin(), columns.end(), is_time);
+  const std::string order =
+      time == columns.end() ? "" : cat("# order_by = ", quoted(time->name), "   # the newest rows are the test then\n");
   return cat("# Made by `tessera data describe` out of ", seen, " of ", rows,
              " rows: look at it before you train.\n"
              "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
              quoted(options.reader), "\npath = ", quoted(options.path),
-             "\nbatch = 256\nepochs = 1\ntest_fraction = 0.1                   # the last rows\n",
+             "\nbatch = 256\nepochs = 1\ntest_fraction = 0.1                   # the last rows\n", order,
              columns_toml(columns, options.label));
 }
 
