@@ -1,5 +1,6 @@
 // Two ranks publish dynamic tables while they train (docs/online.md): rows come and go in deltas, and base and deltas
 // are what a checkpoint of the end has.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "inference/test_model.h"
@@ -71,6 +72,23 @@ TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
     for (int64_t& id : ids) id %= 50;
   }
   EXPECT_EQ(scores_of(*follower.current(), input.view()), scores_of(*last, input.view()));
+}
+
+TEST(DynamicOnline, ADirectoryIsForOneModel) {
+  const TestFolder folder;
+  const std::string published = folder.file("published"), job = folder.write("job.toml", kJob);
+  const std::vector<std::string> publish = {"train",     "--config", job,       "--max-steps", "2",
+                                            "--publish", published,  "--every", "2steps"};
+  ASSERT_EQ(run_tessera(publish).status, 0);
+  EXPECT_EQ(run_tessera(publish).status, 0) << "the same model begins anew";
+  std::vector<std::string> other = publish;
+  other.insert(other.end(), {"--set", "data.columns=3"});
+  const auto refused = run_tessera(other);
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_THAT(refused.output,
+              testing::HasSubstr(published + " has publications of another model, with 3 dense inputs, c0, c1; "
+                                             "this one has 3 dense inputs, c0, c1, c2: publish to another directory"));
+  EXPECT_EQ(publishing::publications_in(published, Publication::kBase), (std::vector<int64_t>{1, 2}));
 }
 
 // Each rank puts such a table together anew for each delta.
