@@ -257,6 +257,9 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   for (size_t i = 0; i < other.size(); ++i)
     EXPECT_NEAR(other[i].get<double>(), report().at("losses").at(i).get<double>(), 1e-5);
   EXPECT_EQ(other.size(), 5u);
+  const std::vector<std::string> left = names();
+  ASSERT_EQ(train(again + Arguments{"--max-steps", "45"}).status, 0);
+  EXPECT_EQ(names(), left) << "nothing was left to do";
   EXPECT_EQ(train({"--resume"}).status, 2) << "of which directory?";
 }
 

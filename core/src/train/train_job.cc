@@ -317,7 +317,10 @@ void TrainJob::train(const TrainWatch& watch) {
   if (training_metrics_) training_ = training_metrics_->values(*group_);
   trained_ = spent();
   if (publisher_ && steps_done() > 0) publisher_->at_end(first_step_ + steps_done(), [&] { return progress(); });
-  if (checkpoints_) checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
+  const bool as_saved =
+      options_.resume && !loaded_.empty() && steps_done() == 0;  // another copy would push out older ones
+  if (checkpoints_ && !as_saved)
+    checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
 }
 
 ReadBatch TrainJob::batches(const TrainWatch& watch) {
