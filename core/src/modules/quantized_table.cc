@@ -24,7 +24,8 @@ void require_multiple(RowFormat format, int64_t dim, std::string_view table) {
   const int64_t multiple = sdk::info_of(format).dim_multiple;
   if (dim % multiple == 0) return;
   fail(Code::kInvalidArgument, "table \"", table, "\" has ", dim, " columns, but rows quantize to ", to_string(format),
-       " in multiples of ", multiple, " columns: choose int8, or a format of floats");
+       " in multiples of ", multiple, " columns: choose ",
+       dim % sdk::info_of(RowFormat::kInt8).dim_multiple == 0 ? "int8, or " : "", "a format of floats");
 }
 
 Tensor stored_rows(int64_t rows, RowFormat format, int64_t dim, int64_t alignment) {
