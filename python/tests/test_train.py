@@ -65,6 +65,16 @@ def test_rows_of_a_program_train_like_those_of_a_file(tmp_path):
         assert tessera.train({**CONFIG, "column": untold}, given)["losses"] == expected["losses"]
 
 
+def test_ids_that_are_floats_where_one_is_missing():
+    data = columns()
+    job = {**CONFIG, "column": [*CONFIG["column"][:2], {"name": "user", "as": "ids", "ids": "vocabulary"}]}
+    users = [None if i % 9 == 0 else int(2**24 + u) for i, u in enumerate(data["user"])]
+    expected = tessera.train(job, {**data, "user": [str(u) if u else None for u in users]})["losses"]
+    floats = np.array([np.nan if u is None else u for u in users])
+    for given in (users, floats, floats.astype(object)):
+        assert tessera.train(job, {**data, "user": given})["losses"] == expected
+
+
 def test_tables_of_other_libraries():
     pa, data = pytest.importorskip("pyarrow"), columns()
     expected = tessera.train(CONFIG, data)

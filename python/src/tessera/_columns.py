@@ -11,12 +11,14 @@ import numpy as np
 
 TEXT, FLOAT32, INT64 = 0, 1, 2
 _NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers"}
+_NOTHING_INSIDE = "a list has nothing, or NaN, for one of its values, which is not taken: leave it out"
 
 
 @dataclass
 class Column:
-    """Values of some rows. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin.
-    present: 0 where a row has no value. weights: of lists, float32, one beside each value."""
+    """Values of some rows; floats are float32 or float64, as they came, until ``wanted_as``. texts: of text, where each
+    of ``values``' bytes begin. lists: where each row's values begin. present: 0 where a row has no value. weights: of
+    lists, float32, one beside each value."""
 
     type: int
     values: np.ndarray
@@ -61,23 +63,31 @@ def column_of(value: Any) -> Column:
             raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
         value = value.tolist()
     if any(isinstance(row, (list, tuple, np.ndarray, Mapping)) for row in value):
-        rows = [() if row is None else list(row.items()) if isinstance(row, Mapping) else row for row in value]
+        rows = [() if _is_nothing(row) else list(row.items()) if isinstance(row, Mapping) else row for row in value]
         if any(isinstance(one, tuple) for row in rows for one in row[:1]):
             return _of_weighted(rows)
         return _of_lists(rows)
-    absent = [row is None for row in value]
+    absent = [_is_nothing(row) for row in value]
     present = None if not any(absent) else np.array([not none for none in absent], np.uint8)
-    given = [row for row in value if row is not None]
-    if all(isinstance(row, (str, bytes)) for row in given):
-        words = [b"" if row is None else row.encode() if isinstance(row, str) else row for row in value]
+    if all(none or isinstance(row, (str, bytes)) for row, none in zip(value, absent)):
+        words = [b"" if none else row.encode() if isinstance(row, str) else row for row, none in zip(value, absent)]
         return text_column(words, present=present)
-    column = _of_numbers(np.asarray([0 if row is None else row for row in value]))
+    column = _of_numbers(np.asarray([0 if none else row for row, none in zip(value, absent)]))
     return Column(column.type, column.values, present=present if present is not None else column.present)
+
+
+def _is_nothing(value: Any) -> bool:
+    """None, NaN, and what pandas has for them."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _of_lists(rows: Sequence[Any]) -> Column:
     lists = _offsets([len(row) for row in rows])
     flat = column_of([value for row in rows for value in row])
+    if flat.present is not None:
+        raise ValueError(_NOTHING_INSIDE)
     return Column(flat.type, flat.values, flat.texts, lists)
 
 
@@ -111,8 +121,10 @@ def _of_numbers(array: np.ndarray) -> Column:
         array = array.reshape(-1)
     if array.dtype.kind != "f":
         return Column(INT64, np.ascontiguousarray(array, np.int64), lists=lists)
-    values = np.ascontiguousarray(array, np.float32)
-    missing = np.isnan(values) if lists is None else np.zeros(0, bool)
+    values = np.ascontiguousarray(array, np.float32 if array.dtype.itemsize < 8 else np.float64)
+    missing = np.isnan(values)
+    if lists is not None and missing.any():
+        raise ValueError(_NOTHING_INSIDE)
     return Column(FLOAT32, values, lists=lists, present=(~missing).astype(np.uint8) if missing.any() else None)
 
 
@@ -127,11 +139,11 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
         if column.type != TEXT:
             raise ValueError("it has no weights, and weighted lists are wanted: give pairs of a value and its weight")
         column = _weighed(column, weight_separator)
-    if column.type == type:
+    if column.type == type and column.values.dtype != np.float64:
         return column
     more = dict(lists=column.lists, present=column.present, weights=column.weights)
     if type == TEXT:
-        return text_column([str(value).encode() for value in column.values.tolist()], **more)
+        return text_column(_number_texts(column), **more)
     if column.type == TEXT:
         kind = float if type == FLOAT32 else int
         try:
@@ -141,10 +153,24 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
         return Column(type, np.array(numbers, np.float32 if type == FLOAT32 else np.int64), **more)
     if type == FLOAT32:
         return Column(type, column.values.astype(np.float32), **more)
-    whole = column.values.astype(np.int64)
-    if not np.array_equal(whole[_seen(column)], column.values[_seen(column)]):
+    floats = column.values if column.present is None else np.where(column.present, column.values, 0)
+    if not _are_whole(floats).all():
         raise ValueError("it has floats that are no whole numbers, and whole numbers are wanted")
-    return Column(type, whole, **more)
+    return Column(type, floats.astype(np.int64), **more)
+
+
+def _are_whole(floats: np.ndarray) -> np.ndarray:
+    return (np.abs(floats) < 2.0**63) & (floats == np.trunc(floats))
+
+
+def _number_texts(column: Column) -> List[bytes]:
+    """Of numbers. A float that is whole is the text of that whole number, whatever stands beside it: pandas makes
+    floats of ids where one is missing."""
+    values = column.values.tolist()
+    if column.type == FLOAT32:
+        values = [int(value) if whole else value for value, whole in zip(values, _are_whole(column.values).tolist())]
+    words = [str(value).encode() for value in values]
+    return words if column.present is None else [w if has else b"" for w, has in zip(words, column.present.tolist())]
 
 
 def _seen(column: Column) -> Any:
@@ -296,7 +322,7 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
     if kind in _INTEGERS:
         return Column(INT64, _buffer(array, 1, _INTEGERS[kind], first, count).astype(np.int64), present=present)
     if kind in _FLOATS:
-        column = _of_numbers(_buffer(array, 1, _FLOATS[kind], first, count).astype(np.float32))
+        column = _of_numbers(_buffer(array, 1, _FLOATS[kind], first, count).copy())
         return Column(FLOAT32, column.values, present=present if present is not None else column.present)
     if kind == "b":
         return Column(INT64, _bits(array, 1, first, count).astype(np.int64), present=present)
