@@ -34,3 +34,25 @@ def test_nothing_among_texts_and_lists():
     for wrong in ([[1, None]], [["a", NAN]], np.array([[1.0, NAN]])):
         with pytest.raises(ValueError, match="a list has nothing, or NaN"):
             column_of(wrong)
+
+
+def test_times_are_numbers_of_their_unit():
+    when = np.array(["2026-03-01", "NaT", "1970-01-02"], "datetime64[s]")
+    column = column_of(when)
+    assert column.values.tolist() == [1772323200, 0, 86400] and column.present.tolist() == [1, 0, 1]
+    assert column_of(when.astype("datetime64[ms]")).values.tolist() == [1772323200000, 0, 86400000]
+    assert column_of(np.array([90], "timedelta64[m]")).values.tolist() == [90]
+    assert words(when) == [b"1772323200", b"", b"86400"]
+
+
+def test_columns_of_pandas():
+    pd = pytest.importorskip("pandas")
+    for kind in ("object", "string", "category"):
+        assert words(pd.Series(["a", None, "b"], dtype=kind)) == [b"a", b"", b"b"]
+    large = 2**53 + 1
+    assert words(pd.Series([large, None], dtype="Int64")) == [str(large).encode(), b""]
+    assert words(pd.Series([True, None], dtype="boolean")) == [b"1", b""]
+    assert words(pd.Series([5, None, 6], dtype="category")) == [b"5", b"", b"6"]
+    times = pd.to_datetime(pd.Series(["2026-03-01", None])).dt.tz_localize("Asia/Tokyo")
+    column = column_of(times.astype("M8[s, UTC]"))
+    assert column.values.tolist() == [1772323200 - 9 * 3600, 0] and column.present.tolist() == [1, 0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera
-from tessera._columns import ArrowArray, ArrowSchema, ArrowStream, blocks_of
+from tessera._columns import INT64, ArrowArray, ArrowSchema, ArrowStream, blocks_of, wanted_as
 
 if not any(p["kind"] == "tessera.module/1" and p["state"] != "unusable" for p in tessera.Runtime.default().plugins()):
     pytest.skip("no plugin here computes dense layers", allow_module_level=True)
@@ -189,6 +189,12 @@ def test_what_cannot_be_is_said():
         tessera.train(CONFIG, {**columns(), "user": [1, 2]})
     with pytest.raises(ValueError, match='column "user": it has text, and whole numbers are wanted'):
         tessera.train(CONFIG, {**columns(), "user": ["x"] * ROWS})
+    strange = np.zeros(ROWS, complex)
+    assert tessera.train(CONFIG, {**columns(), "other": strange}, max_steps=1)["steps"] == 1, "no [[column]] uses it"
+    with pytest.raises(ValueError, match='column "user": an array of complex128 with 1 dimensions is no column'):
+        tessera.train(CONFIG, {**columns(), "user": strange})
+    with pytest.raises(ValueError, match='column "user": an array of int64 with 0 dimensions is no column'):
+        tessera.train(CONFIG, {**columns(), "user": 3})
     with pytest.raises(ValueError, match='row 1, column "clicked"'):
         tessera.train(CONFIG, {**columns(), "clicked": [3] * ROWS})
     with pytest.raises(ValueError, match="an object of type int is no data") as raised:
@@ -297,6 +303,8 @@ def test_arrow_columns():
         ("dictionary", "C", 5, [None, np.array([1, 0, 1, 1, 0], "u1")], [], words),
         ("lists", "+l", 5, [None, np.array([0, 1, 1, 4, 4, 6], "i4")], [ids], None),
         ("pairs", "+w:2", 5, [None], [("item", "l", 10, [None, np.arange(10)], [], None)], None),
+        ("days", "tdD", 5, [None, np.array([1, 2, 3, 4, 5], "i4")], [], None),
+        ("times", "tsu:UTC", 5, [np.array([0b11011], "u1"), np.arange(5) + 10**15], [], None),
         offset=1,
         length=3,
     )
@@ -308,11 +316,16 @@ def test_arrow_columns():
     assert block["dictionary"].words() == [b"a", b"bb", b"bb"]
     assert block["lists"].lists.tolist() == [0, 0, 3, 3] and block["lists"].values.tolist() == [6, 7, 8]
     assert block["pairs"].lists.tolist() == [0, 2, 4, 6] and block["pairs"].values.tolist() == [2, 3, 4, 5, 6, 7]
+    assert block["days"].values.tolist() == [2, 3, 4]
+    assert block["times"].values[[0, 2]].tolist() == [10**15 + 1, 10**15 + 3]
+    assert block["times"].present.tolist() == [1, 0, 1]
     del block
     assert stream.released == 2  # the schema, and the batch
-    strange = ByHand(("when", "tdD", 1, [None, np.array([1], "i4")], [], None), length=1)
-    with pytest.raises(TypeError, match='column "when" is of Arrow\'s type "tdD"'):
-        list(blocks_of(strange))
+    other = "age", "g", 1, [None, np.array([2.0])], [], None
+    (block,) = blocks_of(ByHand(("span", "tiM", 1, [None, np.array([1], "i4")], [], None), other, length=1))
+    assert block["age"].values.tolist() == [2]
+    with pytest.raises(ValueError, match='it is of Arrow\'s type "tiM"'):
+        wanted_as(block["span"], INT64, False, "")
 
 
 def test_a_job_as_toml():

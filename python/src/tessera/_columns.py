@@ -18,7 +18,7 @@ _NOTHING_INSIDE = "a list has nothing, or NaN, for one of its values, which is n
 class Column:
     """Values of some rows; floats are float32 or float64, as they came, until ``wanted_as``. texts: of text, where each
     of ``values``' bytes begin. lists: where each row's values begin. present: 0 where a row has no value. weights: of
-    lists, float32, one beside each value."""
+    lists, float32, one beside each value. refused: why it is no column, which is an error where it is wanted."""
 
     type: int
     values: np.ndarray
@@ -26,6 +26,7 @@ class Column:
     lists: Optional[np.ndarray] = None
     present: Optional[np.ndarray] = None
     weights: Optional[np.ndarray] = None
+    refused: Optional[str] = None
 
     def count(self) -> int:
         return len(self.values) if self.texts is None else len(self.texts) - 1
@@ -51,14 +52,26 @@ def text_column(words: Sequence[bytes], **more: Any) -> Column:
     return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), _offsets([len(w) for w in words]), **more)
 
 
+def _refused_column(error: Exception, rows: int) -> Column:
+    return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), refused=str(error))
+
+
 def column_of(value: Any) -> Column:
     """Of an array, or a list: of numbers, texts, lists of either, mappings from either to its weight or lists of such
-    pairs; None where a row has nothing."""
+    pairs; None where a row has nothing. Times of an array are numbers of its unit."""
     if not isinstance(value, (np.ndarray, list, tuple)):
-        value = np.asarray(value)
+        kind = getattr(value, "dtype", None)
+        if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times of a zone, in UTC
+            value = np.asarray(value, f"datetime64[{kind.unit}]")
+        else:  # whole numbers with pandas' NA, too, without a way over floats
+            value = np.asarray(value, object if hasattr(kind, "na_value") else None)
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "fiub" and value.ndim in (1, 2):
             return _of_numbers(value)
+        if value.dtype.kind in "mM" and value.ndim == 1:
+            none = np.isnat(value)
+            numbers = np.where(none, 0, value.astype(np.int64))
+            return Column(INT64, numbers, present=(~none).astype(np.uint8) if none.any() else None)
         if value.dtype.kind not in "OUS" or value.ndim != 1:
             raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
         value = value.tolist()
@@ -131,6 +144,8 @@ def _of_numbers(array: np.ndarray) -> Column:
 def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_separator: str = "") -> Column:
     """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
     texts. ValueError: it cannot be that."""
+    if column.refused is not None:
+        raise ValueError(column.refused)
     if column.lists is not None and not is_list:
         raise ValueError("it has lists, and one value a row is wanted")
     if is_list and column.lists is None:
@@ -252,6 +267,7 @@ ArrowStream._fields_ = [
 
 _INTEGERS = {"c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8"}
 _FLOATS = {"e": "f2", "f": "f4", "g": "f8"}
+_TIMES = {"tdD": "i4", "tts": "i4", "ttm": "i4", "tdm": "i8", "ttu": "i8", "ttn": "i8"}
 _pointer_of = c.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = c.c_void_p, [c.py_object, c.c_char_p]
 
@@ -289,13 +305,16 @@ def arrow_blocks(source: Any) -> Iterator[Dict[str, Column]]:
             del kept, capsule
             return
         owner = _Released(array)
-        yield {
-            schema.children[i].contents.name.decode(): _arrow_column(
-                schema.children[i].contents, array.children[i].contents, array.offset, array.length
-            )
-            for i in range(schema.n_children)
-        }
-        del owner
+        block = {}
+        for i in range(schema.n_children):
+            child, values = schema.children[i].contents, array.children[i].contents
+            try:
+                column = _arrow_column(child, values, array.offset, array.length)
+            except (TypeError, ValueError) as error:
+                column = _refused_column(error, array.length)
+            block[child.name.decode()] = column
+        yield block
+        del owner, block
 
 
 def _buffer(array: ArrowArray, i: int, kind: str, first: int, count: int) -> np.ndarray:
@@ -310,13 +329,19 @@ def _bits(array: ArrowArray, i: int, first: int, count: int) -> np.ndarray:
     return np.unpackbits(raw, bitorder="little")[first % 8 : first % 8 + count]
 
 
+def _arrow_present(array: ArrowArray, first: int, count: int) -> Optional[np.ndarray]:
+    has_bits = array.null_count != 0 and array.n_buffers > 0 and array.buffers[0]
+    return _bits(array, 0, first, count).copy() if has_bits else None
+
+
 def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int) -> Column:
     """Rows [first, first + count) of an array, its own offset aside."""
     first += array.offset
-    kind, name = schema.format.decode(), (schema.name or b"").decode()
-    present = None
-    if array.null_count != 0 and array.n_buffers > 0 and array.buffers[0]:
-        present = _bits(array, 0, first, count).copy()
+    kind = schema.format.decode()
+    if kind.startswith(("ts", "tD")) or kind in _TIMES:  # numbers of their unit
+        numbers = _buffer(array, 1, _TIMES.get(kind, "i8"), first, count).astype(np.int64)
+        return Column(INT64, numbers, present=_arrow_present(array, first, count))
+    present = _arrow_present(array, first, count)
     if schema.dictionary:
         return _of_dictionary(schema, array, first, count, present)
     if kind in _INTEGERS:
@@ -340,28 +365,25 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
             lists = _buffer(array, 1, "i8" if kind == "+L" else "i4", first, count + 1).astype(np.int64)
         items = schema.children[0].contents, array.children[0].contents, int(lists[0]), int(lists[-1] - lists[0])
         if items[0].format == b"+s" and items[0].n_children == 2:
-            return _arrow_pairs(name, *items, lists - lists[0])
+            return _arrow_pairs(*items, lists - lists[0])
         inner = _arrow_column(*items)
         if inner.lists is not None or (inner.present is not None and not inner.present.all()):
-            raise TypeError(f'column "{name}" has lists of lists, or nothing inside of lists, which is not taken')
+            raise TypeError("it has lists of lists, or nothing inside of lists, which is not taken")
         return Column(inner.type, inner.values, inner.texts, lists - lists[0])
     raise TypeError(
-        f'column "{name}" is of Arrow\'s type "{kind}"; numbers, texts, lists of them, and maps from them to weights '
-        "are taken"
+        f'it is of Arrow\'s type "{kind}"; numbers, times, texts, lists of them and maps from them to weights are taken'
     )
 
 
-def _arrow_pairs(
-    name: str, schema: ArrowSchema, array: ArrowArray, first: int, count: int, lists: np.ndarray
-) -> Column:
+def _arrow_pairs(schema: ArrowSchema, array: ArrowArray, first: int, count: int, lists: np.ndarray) -> Column:
     """A map, or a list of structs of two: values and their weights."""
     first += array.offset
     pair = [_arrow_column(schema.children[i].contents, array.children[i].contents, first, count) for i in (0, 1)]
     if any(one.lists is not None or (one.present is not None and not one.present.all()) for one in pair):
-        raise TypeError(f'column "{name}" has lists, or nothing, inside of pairs, which is not taken')
+        raise TypeError("it has lists, or nothing, inside of pairs, which is not taken")
     values, weights = pair
     if weights.type == TEXT:
-        raise TypeError(f'column "{name}" has pairs whose second is a text, where a weight is a number')
+        raise TypeError("it has pairs whose second is a text, where a weight is a number")
     return _with_weights(Column(values.type, values.values, values.texts, lists), weights.values)
 
 
@@ -387,7 +409,7 @@ def _of_dictionary(
     if present is not None:
         index[present == 0] = 0
     if words.lists is not None:
-        raise TypeError(f'column "{(schema.name or b"").decode()}" is a dictionary of lists, which is not taken')
+        raise TypeError("it is a dictionary of lists, which is not taken")
     if words.type != TEXT:
         values = words.values[index] if len(words.values) else np.zeros(count, words.values.dtype)
         return Column(words.type, values, present=present)
@@ -395,12 +417,23 @@ def _of_dictionary(
     return text_column([all_words[i] for i in index.tolist()], present=present)
 
 
+def _given_column(name: str, value: Any) -> Column:
+    """What is no column is refused where it is wanted: a job need not use all that it is given."""
+    try:
+        return column_of(value)
+    except (TypeError, ValueError) as error:
+        try:
+            return _refused_column(error, len(value))
+        except TypeError:  # it has no rows
+            raise TypeError(f'column "{name}": {error}') from None
+
+
 def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
     """What ``data`` has, block by block: an Arrow stream, one batch (a mapping of columns), or an iterable of them."""
     if hasattr(data, "__arrow_c_stream__"):
         yield from arrow_blocks(data)
     elif isinstance(data, Mapping):
-        block = {str(name): column_of(value) for name, value in data.items()}
+        block = {str(name): _given_column(str(name), value) for name, value in data.items()}
         sizes = {name: column.rows() for name, column in block.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"the columns of a batch have different numbers of rows: {sizes}")
