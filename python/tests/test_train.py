@@ -65,6 +65,28 @@ def test_rows_of_a_program_train_like_those_of_a_file(tmp_path):
         assert tessera.train({**CONFIG, "column": untold}, given)["losses"] == expected["losses"]
 
 
+class Frame:
+    """As pandas' frames are without pyarrow."""
+
+    def __init__(self, data):
+        self.items = data.items
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise ImportError("Import pyarrow failed")
+
+
+def test_frames_without_pyarrow():
+    expected = tessera.train(CONFIG, columns())["losses"]
+    assert tessera.train(CONFIG, Frame(columns()))["losses"] == expected
+    assert tessera.train(CONFIG, map(Frame, batches(columns(), 20)))["losses"] == expected
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(columns())
+    assert tessera.train(CONFIG, frame)["losses"] == expected
+    assert tessera.train(CONFIG, [frame[:50], frame[50:]])["losses"] == expected
+    frame["film"], frame["when"] = frame["film"].astype("category"), pd.Timestamp("2026-03-01")
+    assert tessera.train(CONFIG, frame)["losses"] == expected
+
+
 def test_ids_that_are_floats_where_one_is_missing():
     data = columns()
     job = {**CONFIG, "column": [*CONFIG["column"][:2], {"name": "user", "as": "ids", "ids": "vocabulary"}]}

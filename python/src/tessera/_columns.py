@@ -283,9 +283,8 @@ class _Released:
             self.raw.release(c.byref(self.raw))
 
 
-def arrow_blocks(source: Any) -> Iterator[Dict[str, Column]]:
-    """The record batches of whatever has ``__arrow_c_stream__``, as columns that are copied out of them."""
-    capsule = source.__arrow_c_stream__()
+def arrow_blocks(capsule: Any) -> Iterator[Dict[str, Column]]:
+    """The record batches of what ``__arrow_c_stream__`` gave, as columns that are copied out of them."""
     stream = ArrowStream.from_address(_pointer_of(capsule, b"arrow_array_stream"))
 
     def check(code: int) -> None:
@@ -430,8 +429,16 @@ def _given_column(name: str, value: Any) -> Column:
 
 def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
     """What ``data`` has, block by block: an Arrow stream, one batch (a mapping of columns), or an iterable of them."""
+    stream = None
     if hasattr(data, "__arrow_c_stream__"):
-        yield from arrow_blocks(data)
+        try:
+            stream = data.__arrow_c_stream__()
+        except ImportError:  # pandas asks pyarrow for it
+            if not hasattr(data, "items"):
+                raise
+            data = dict(data.items())
+    if stream is not None:
+        yield from arrow_blocks(stream)
     elif isinstance(data, Mapping):
         block = {str(name): _given_column(str(name), value) for name, value in data.items()}
         sizes = {name: column.rows() for name, column in block.items()}
