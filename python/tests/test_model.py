@@ -1,5 +1,9 @@
 """Predictions of packed models from NumPy: features in all their forms, weights, several outputs, wrong uses."""
 
+import subprocess
+import sys
+import warnings
+
 import numpy as np
 import pytest
 
@@ -69,7 +73,10 @@ def test_what_is_wrong_is_a_sentence(folder):
     for error, sentence, features, dense in [
         (tessera.NotFound, 'no feature "user": the model takes film, user', {"film": [1, 2]}, DENSE),
         (tessera.OutOfRange, 'feature "film", sample 1: id 6', {**film, "film": [1, 6]}, DENSE),
-        (tessera.InvalidArgument, "feature film: it has text", {**film, "film": ["x", "y"]}, DENSE),
+        (tessera.InvalidArgument, "feature film: it has text, but .* row numbers", {**film, "film": ["1", "2"]}, DENSE),
+        (tessera.InvalidArgument, "feature film: it has text", {**film, "film": [["1"], []]}, DENSE),
+        (tessera.InvalidArgument, "feature film: it has text", {**film, "film": (["1", "2"], [1, 1])}, DENSE),
+        (tessera.InvalidArgument, "dense: it has text, but .* numbers as", film, [["1", "2"], ["3", "4"]]),
         (tessera.InvalidArgument, "a tuple of 1", {**film, "film": ([1, 2],)}, DENSE),
         (tessera.InvalidArgument, "lengths of feature .* has to be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
         (tessera.InvalidArgument, "dense is NULL", film, None),
@@ -81,6 +88,38 @@ def test_what_is_wrong_is_a_sentence(folder):
         tessera.PackedModel(folder / "not")
     with pytest.raises(tessera.NotFound, match="no-such"):
         tessera.PackedModel(folder, kernel="no-such")
+
+
+def test_columns_that_a_model_encodes_are_told_once(tmp_path, folder):
+    config = {
+        "model": {"embedding_dim": 4, "bottom_mlp": [4], "top_mlp": [4, 1]},
+        "data": {"batch": 8},
+        "column": [
+            {"name": "click", "as": "label"},
+            {"name": "age", "as": "dense", "transform": ["log1p", "standardise"]},
+            {"name": "hour", "as": "dense"},
+            {"name": "user", "as": "ids", "ids": "vocabulary"},
+            {"name": "film", "as": "ids", "rows": 4},
+        ],
+    }
+    data = {"click": [0, 1] * 16, "age": range(32), "hour": range(32), "user": [5, 6] * 16, "film": [0, 1, 2, 3] * 8}
+    tessera.train(config, data, save=tmp_path / "saved")
+    command = [sys.executable, "-m", "tessera", "quantize", "--load", tmp_path / "saved", "--save", tmp_path / "model"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert told.returncode == 0, told.stderr
+    model = tessera.PackedModel(tmp_path / "model")
+    assert model.encoded == {"age": "log1p and standardise", "user": "vocabulary"}
+    with pytest.raises(ValueError, match="feature user: it has text, .* are applied by `tessera predict`"):
+        model.predict({"user": ["5"], "film": [3]}, [[1.0, 2.0]])
+    with pytest.warns(UserWarning, match="age by log1p and standardise, user by vocabulary") as warned:
+        first = model.predict({"user": [2], "film": [3]}, np.ones((1, 2), np.float32))
+    assert len(warned) == 1 and warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.predict({"user": [2], "film": [3]}, np.ones((1, 2), np.float32)) == first
+        without = tessera.PackedModel(folder)
+        without.predict({"film": [[1], [None][:0]], "user": [None, None]}, DENSE)
+    assert without.encoded == {}
 
 
 def test_sequences_are_packed_for_layers_that_take_them(tmp_path):
