@@ -172,6 +172,10 @@ def test_progress_an_end_and_a_checkpoint(tmp_path):
     assert rest["first_step"] == part["steps"]
     assert part["losses"] + rest["losses"] == whole["losses"]
     assert tessera.train(job, columns(), overrides=["data.epochs=1"], max_steps=2)["steps"] == 2
+    untouched = {"load": tmp_path / "whole", "overrides": ["data.epochs=3"], "max_steps": 0}
+    none = tessera.train(job, columns(), test=columns(), **untouched)
+    assert (none["steps"], none["first_step"], none["test"]["auc"]) == (0, 12, whole["test"]["auc"])
+    assert tessera.train(job, columns(), max_steps=0)["losses"] == []
 
 
 def trained_rank():

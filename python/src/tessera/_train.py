@@ -84,7 +84,7 @@ def train(
     load: Union[None, str, os.PathLike] = None,
     new_data: bool = False,
     keep: int = 2,
-    max_steps: int = 0,
+    max_steps: Optional[int] = None,
     watch: Optional[Callable[[Dict[str, Any]], Any]] = None,
     group: Optional[ProcessGroup] = None,
 ) -> Report:
@@ -98,7 +98,8 @@ def train(
     pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` says what columns are. It is
     read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of the last
     ``data.test_fraction``. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, new_data, keep and
-    max_steps: the options of ``tessera train``; 0 steps: to the end. watch: is told, on rank 0, of progress
+    max_steps: the options of ``tessera train``; max_steps None: to the end, 0: the model is evaluated as it is, which
+    rows that arrive without end are refused for. watch: is told, on rank 0, of progress
     (``{"step", "epoch", "samples", "loss"}``, every ``report.log_every`` steps) and of validations, and ends training
     where it returns True. All ranks give one, or none.
     Ctrl-C ends it behind a step, with a checkpoint where one was asked for.
@@ -112,6 +113,8 @@ def train(
             overrides.append(f'data.test_path="{_TEST}"')
     elif test is not None:
         raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
+    if max_steps == 0:  # which says "to the end" in C
+        overrides.append("data.epochs=0")
     runtime = Runtime(_parts=parts)
     group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
     raised: List[BaseException] = []
@@ -119,6 +122,8 @@ def train(
     def asked(user: Any, event: Optional[bytes]) -> int:
         group._calls += 2  # it goes on: Ctrl-C ends it here, instead of the group
         try:
+            if max_steps == 0:
+                raise _l.InvalidArgument("max_steps=0 is for data that has an end, and these rows arrive without one")
             return int(watch is not None and event is not None and watch(json.loads(event)) is True)
         except BaseException as error:  # KeyboardInterrupt, too
             raised.append(error)
@@ -127,8 +132,8 @@ def train(
     callback, texts = _Watch(asked), _l.texts(overrides)
     options = _l.TrainOptions(
         config=_config_text(config).encode(), num_overrides=len(overrides), overrides=texts, save=_directory(save),
-        save_best=_directory(save_best), load=_directory(load), save_every=save_every, max_steps=max_steps, keep=keep,
-        new_data=new_data, watch=c.cast(callback, c.c_void_p),
+        save_best=_directory(save_best), load=_directory(load), save_every=save_every, keep=keep,
+        max_steps=max_steps or 0, new_data=new_data, watch=c.cast(callback, c.c_void_p),
         source=None if isinstance(config, Mapping) else os.fspath(config).encode(),
     )  # fmt: skip
     report = c.c_void_p()
