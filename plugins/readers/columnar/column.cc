@@ -97,8 +97,12 @@ std::string_view text_at(const ArrowArray& array, const ArrowType& type, int64_t
   return {buffer<char>(array, 1) + i * type.width, static_cast<size_t>(type.width)};
 }
 
+// Floats that are whole numbers in all their digits, as ids are.
 template <class V>
 std::string shown(V value) {
+  if constexpr (std::is_floating_point_v<V>) {
+    if (value == std::trunc(value) && std::fabs(value) < V{0x1p63}) return shown(static_cast<int64_t>(value));
+  }
   std::array<char, 32> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }

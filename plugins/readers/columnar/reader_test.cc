@@ -284,6 +284,8 @@ TEST_F(Columnar, Texts) {
   const Made fixed{"w:2", "", 2, {"", "abcd"}, {}, nullptr};
   EXPECT_THAT(texts_of(read(texts<int64_t>({"x", "", "yz"}), TSR_READER_TEXT)->read(0)[0], 3),
               ElementsAre("x", "", "yz"));
+  EXPECT_THAT(texts_of(read(numbers<double>("g", {100000, -3e6, 429.5}), TSR_READER_TEXT)->read(0)[0], 3),
+              ElementsAre("100000", "-3000000", "429.5"));
   EXPECT_THAT(texts_of(read(dictionary, TSR_READER_TEXT)->read(0)[0], 4), ElementsAre("blue", "red", "blue", ""));
   EXPECT_THAT(texts_of(read(fixed, TSR_READER_TEXT)->read(0)[0], 2), ElementsAre("ab", "cd"));
 }
