@@ -42,7 +42,8 @@ void check_probabilities(const HeadSpec& head, const Tensor& labels) {
   for (const float label : labels.span<float>()) {
     if (label >= 0 && label <= 1) continue;
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" has the loss ", kOwnLoss,
-         ", whose labels are from 0 to 1, and \"", head.label, "\" has ", label);
+         ", whose labels are from 0 to 1, and \"", head.label, "\" has ", label,
+         ": give the label's column a threshold, or the head another loss, such as mse");
   }
 }
 
