@@ -42,7 +42,7 @@ std::string job(const TestFolder& folder) {
   return dynamic_job(folder, rows, R"(any_id = true
 [[table]]
 name = "item"
-rows = 256
+rows = 200
 kernel = "dynamic?evict=lfu&admit_after=2"
 sharding = ["hash"]
 [[table]]
@@ -280,10 +280,10 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   EXPECT_THAT(here.at("start").dump(), testing::HasSubstr(" of 300 rows are there, the others begin anew"));
 }
 
-// Fill, hits and ages of the table of 256 rows on two ranks, of which each has all buckets and uses its own.
+// Fill, hits and ages of the table of 200 rows on two ranks, of which each has all buckets and uses its own.
 void expect_figures(const std::string& shown, const json& report) {
   const json& item = report.at("tables").at("item");
-  EXPECT_THAT(shown, testing::HasSubstr(cat("item: ", item.at("rows_in_use").get<int64_t>(), " of 256 rows in use (")));
+  EXPECT_THAT(shown, testing::HasSubstr(cat("item: ", item.at("rows_in_use").get<int64_t>(), " of 200 rows in use (")));
   EXPECT_THAT(shown, testing::HasSubstr(
                          cat(", ", item.at("evictions").get<int64_t>(), " evicted; half were seen in the newest ")));
   const size_t at = shown.find(" % of ", shown.find("item: "));

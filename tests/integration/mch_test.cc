@@ -105,7 +105,7 @@ TEST(MchKernel, CountsFirstSightsAsMisses) {
   const OptimizerSpec sgd{"exact_sgd", R"({"learning_rate": 0.5})", 0};
   auto items = EmbeddingBagCollectionSharder(runtime, {.optimizer = sgd, .seed = 5}).shard(tables, plan, group);
   uint64_t lookups = 0, hits = 0;
-  const auto expect_step = [&](std::vector<int64_t> ids, uint64_t found) {
+  const auto expect_step = [&](const std::vector<int64_t>& ids, uint64_t found) {
     const std::vector<int32_t> lengths(ids.size(), 1);
     auto sums =
         items.forward(KeyedJaggedTensor::from_lengths_sync({"item"}, Tensor::from(ids), Tensor::from(lengths))).wait();

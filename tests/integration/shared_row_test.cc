@@ -142,7 +142,7 @@ TEST_P(SharedRow, IsPublished) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SharedRow,
                          testing::Values("dynamic?evict=lfu&admit_after=2&absent=shared",
-                                         "ssd_virtual_table?evict=lru&cache_rows=40&absent=shared",
+                                         "ssd_virtual_table?evict=lru&admit_after=2&cache_rows=40&absent=shared",
                                          "mch?policy=lfu&eviction_interval=2", "mch?policy=lru&reset=false"),
                          [](const auto& info) {
                            return std::string(std::array{"Dynamic", "OnDisk", "Managed", "Kept"}[info.index]);
