@@ -51,7 +51,7 @@ struct ModelPublisher::Impl {
   }
   void check_formats() const;
   void write_first_base(int64_t step, const std::string& progress);
-  void check_inputs(const std::vector<int64_t>& earlier_bases) const;
+  void check_inputs() const;
   void pack_first_base(const std::string& rows, int64_t step);
   // A publication while the model changes further.
   struct Aside {
@@ -182,17 +182,18 @@ void ModelPublisher::Impl::write_first_base(int64_t step, const std::string& pro
   });
 }
 
-// Whoever follows sends requests for the model that is there.
-void ModelPublisher::Impl::check_inputs(const std::vector<int64_t>& earlier_bases) const {
+// Before the first base is a publication. Whoever follows sends requests for the model that is there.
+void ModelPublisher::Impl::check_inputs() const {
   const auto inputs = [](const ModelDescription& of) {
     std::string out = cat(of.dense_inputs, of.dense_inputs == 1 ? " dense input" : " dense inputs");
     for (const ModelFeature& feature : of.features) out += ", " + feature.name;
     return out;
   };
+  const std::vector<int64_t> earlier = publications_in(directory->path(), Publication::kBase);
+  if (earlier.empty()) return;
   std::string before;
   try {
-    if (earlier_bases.empty()) return;
-    const std::string path = directory->at(Publication::name_of(Publication::kBase, earlier_bases.back()));
+    const std::string path = directory->at(Publication::name_of(Publication::kBase, earlier.back()));
     before = inputs(open_packed_model(path).description);
   } catch (const Error&) {
     return;  // damaged: this one is in its place
@@ -205,14 +206,13 @@ void ModelPublisher::Impl::check_inputs(const std::vector<int64_t>& earlier_base
 }
 
 void ModelPublisher::Impl::pack_first_base(const std::string& floats, int64_t step) {
-  const std::vector<int64_t> earlier = publications_in(directory->path(), Publication::kBase);
   Publication base = next(Publication::kBase, number + 1, step);
   base_path = directory->at(base.name());
   directory->clear(base.name());  // of an attempt before, which the disk did not take
   pack_model(open_float_model(floats).model, base_path, options.pack);
   directory->clear(base.name() + kRows);
   served = open_packed_model(base_path);
-  check_inputs(earlier);
+  check_inputs();
   base.chain = hash_of(cat(served->description.version, ' ', base.time, ' ', ::getpid()));
   base.hash = hash_of(base.chain + served->description.version);
   hash = write_publication(directory->path(), base);

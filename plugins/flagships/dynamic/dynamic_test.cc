@@ -344,8 +344,8 @@ void check_other_counts() {
 // A table that is asked for many ids has as many rows as it has room for, and buckets that any cut leaves whole.
 void check_room() {
   for (const int64_t rows : {1, 15, 63, 64, 117, 127, 300, 1000, 3000, 8000, 10000}) {
-    for (const int64_t capacity : {rows, rows / 2, rows / 3}) {
-      if (capacity == 0 || capacity == rows) continue;  // as many rows as ids: none is without
+    for (const int64_t capacity : {rows / 2, rows / 3}) {
+      if (capacity == 0) continue;
       Bed bed(rows, "{\"capacity\":" + std::to_string(capacity) + "}");
       for (int64_t first = 0; first < rows; first += 400) {
         std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(400, rows - first)));

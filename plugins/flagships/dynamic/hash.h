@@ -39,8 +39,10 @@ class Hash : public tessera::sdk::Sharder {
   void route(const tessera::sdk::Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
     const int64_t cells = Cells::count(layout.table.rows);
+    int32_t owners[Cells::kMost];
+    for (int64_t c = 0; c < cells; ++c) owners[c] = static_cast<int32_t>(owner(c, cells, layout.num_row_sets));
     for (size_t i = 0; i < ids.size(); ++i) {
-      row_sets[i] = static_cast<int32_t>(owner(Cells::of(scrambled(ids[i]), cells), cells, layout.num_row_sets));
+      row_sets[i] = owners[Cells::of(scrambled(ids[i]), cells)];
       rows[i] = ids[i];
     }
   }

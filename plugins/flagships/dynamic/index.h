@@ -122,10 +122,11 @@ class Index {
   // The row that find() will most likely give; kNone: none.
   uint32_t guess(const Hashed& ids, int64_t i) const {
     const Line* const bucket = lines_.data() + ids.first[i];
+    const int64_t number = ids.first[i] / static_cast<uint32_t>(spread_.lines);
     for (int64_t k = 0, l = ids.home[i]; k < spread_.lines; ++k) {
       const uint32_t match = bucket[l].equal(static_cast<uint16_t>(ids.tag[i]));
       if (match != 0) return bucket[l].row(std::countr_zero(match));
-      if ((bucket[l].equal(0) & valid(ids.first[i] / spread_.lines, l)) != 0) return kNone;
+      if ((bucket[l].equal(0) & valid(number, l)) != 0) return kNone;
       if (++l == spread_.lines) l = 0;
     }
     return kNone;
