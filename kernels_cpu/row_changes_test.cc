@@ -1,4 +1,4 @@
-// Which rows the cpu kernel says have changed since a mark: tessera.kernel.changes/draft-1.
+// Which rows the cpu kernel says have changed since a mark: tessera.kernel.changes/draft-2.
 #include <set>
 
 #include "tessera/abi/draft/changes.h"
@@ -21,18 +21,19 @@ class Tables : public Model {
   }
 
   bool knows() const { return draft_ != nullptr; }
-  void mark() {
+  tsr_code mark(uint32_t follower, Error& error) { return draft_->mark(instance, follower, &error); }
+  void mark(uint32_t follower = 0) {
     Error error;
-    ASSERT_EQ(draft_->mark(instance, &error), TSR_OK) << error.message;
+    ASSERT_EQ(mark(follower, error), TSR_OK) << error.message;
   }
-  tsr_code count(uint32_t table, int64_t* changed, Error& error) {
+  tsr_code count(uint32_t table, int64_t* changed, Error& error, uint32_t follower = 0) {
     int64_t removed = 7;
-    const tsr_code code = draft_->count(instance, table, changed, &removed, &error);
+    const tsr_code code = draft_->count(instance, follower, table, changed, &removed, &error);
     EXPECT_EQ(removed, code == TSR_OK ? 0 : 7);
     return code;
   }
   // With a state per row, `at_once` rows in a call.
-  Changed changed(uint32_t table, int64_t at_once) {
+  Changed changed(uint32_t table, int64_t at_once, uint32_t follower = 0) {
     const int64_t dim = options.tables[table].dim;
     Array ids(kI64, at_once), weights(kF32, at_once * dim), state(kF32, at_once);
     const DLTensor* states[] = {&state.tensor};
@@ -40,14 +41,14 @@ class Tables : public Model {
     Changed out;
     Error error;
     for (uint64_t cursor = 0;;) {
-      EXPECT_EQ(draft_->export_changed(instance, table, &cursor, &rows, &error), TSR_OK) << error.message;
+      EXPECT_EQ(draft_->export_changed(instance, follower, table, &cursor, &rows, &error), TSR_OK) << error.message;
       if (rows.count == 0) break;
       out.ids.insert(out.ids.end(), ids.data<int64_t>(), ids.data<int64_t>() + rows.count);
       out.weights.insert(out.weights.end(), weights.data<float>(), weights.data<float>() + rows.count * dim);
       out.states.insert(out.states.end(), state.data<float>(), state.data<float>() + rows.count);
     }
     int64_t counted = -1;
-    EXPECT_EQ(count(table, &counted, error), TSR_OK) << error.message;
+    EXPECT_EQ(count(table, &counted, error, follower), TSR_OK) << error.message;
     EXPECT_EQ(counted, static_cast<int64_t>(out.ids.size()));
     return out;
   }
@@ -144,6 +145,55 @@ TEST(RowChanges, RowsThatAreImportedLoadedAndAppliedCountToo) {
   EXPECT_EQ(model.changed(0, 4000).ids.size(), 3000u);
 }
 
+// Two who mark at different times are told of the same changes, each since its own mark.
+TEST(RowChanges, EachWhoFollowsIsToldSinceItsOwnMark) {
+  TestHost host;
+  host.threads = 4;
+  Tables model(host, two_tables());
+  Random random(6);
+  std::set<int64_t> since[2];
+  int64_t step = 0;
+  const auto mark = [&](uint32_t follower) {
+    model.mark(follower);
+    since[follower].clear();
+  };
+  mark(0);
+  mark(1);
+  for (int64_t round = 0; round < 24; ++round) {
+    const auto batch =
+        random_batch(random, model.options, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_SUM}}, 2, 3, kI64, false);
+    model.train(*batch, ++step);
+    for (std::set<int64_t>& ids : since) {
+      const std::vector<int64_t> more = ids_of(*batch, 0);
+      ids.insert(more.begin(), more.end());
+    }
+    for (const uint32_t follower : {0u, 1u}) {
+      const Changed found = model.changed(0, 7, follower);
+      ASSERT_EQ(found.ids, std::vector<int64_t>(since[follower].begin(), since[follower].end())) << round;
+      const std::vector<float> now = model.rows_of(0);
+      for (size_t i = 0; i < found.ids.size(); ++i)
+        ASSERT_EQ(found.weights[16 * i], now[static_cast<size_t>(found.ids[i]) * 16]);
+    }
+    if (round % 3 == 2) mark(1);
+    if (round % 7 == 6) mark(0);
+  }
+  EXPECT_NE(since[0], since[1]);
+}
+
+TEST(RowChanges, WhoFollowsIsOneOfThose) {
+  TestHost host;
+  Tables model(host, two_tables());
+  Error error;
+  EXPECT_EQ(model.mark(TSR_CHANGES_FOLLOWERS, error), TSR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.message).find("there is no follower 2"), std::string::npos) << error.message;
+  model.mark(1);
+  int64_t changed = 0;
+  EXPECT_EQ(model.count(0, &changed, error, 0), TSR_FAILED_PRECONDITION);
+  EXPECT_NE(std::string(error.message).find("follower 0 has none"), std::string::npos) << error.message;
+  EXPECT_EQ(model.count(0, &changed, error, 1), TSR_OK);
+  EXPECT_EQ(model.count(0, &changed, error, TSR_CHANGES_FOLLOWERS), TSR_INVALID_ARGUMENT);
+}
+
 TEST(RowChanges, BeforeTheFirstMarkNothingIsKnownAndNothingKept) {
   TestHost host;
   Tables model(host, two_tables());
@@ -153,7 +203,12 @@ TEST(RowChanges, BeforeTheFirstMarkNothingIsKnownAndNothingKept) {
   EXPECT_EQ(model.count(0, &changed, error), TSR_FAILED_PRECONDITION);
   EXPECT_NE(std::string(error.message).find("call mark first"), std::string::npos) << error.message;
   model.mark();
-  EXPECT_GE(model.stats(0).other_bytes, bytes + (3000 / 8) / 2);  // a bit a row, told in equal parts by all tables
+  const uint64_t followed = model.stats(0).other_bytes;
+  EXPECT_GE(followed, bytes + (3000 / 8) / 2);  // a bit a row, told in equal parts by all tables
+  model.mark();
+  EXPECT_EQ(model.stats(0).other_bytes, followed);
+  model.mark(1);
+  EXPECT_LE(model.stats(0).other_bytes, bytes + 2 * (followed - bytes));
 }
 
 }  // namespace

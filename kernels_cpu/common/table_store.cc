@@ -200,11 +200,11 @@ void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows) const {
   cursor = static_cast<uint64_t>(first + count);
 }
 
-void TableStore::export_marked(uint64_t& cursor, tsr_rows& rows) const {
+void TableStore::export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
   check_rows(rows, std::min(sdk::numel(*rows.ids), spec_.rows));
   int64_t count = 0, next = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
   for (; count < sdk::numel(*rows.ids); ++count, ++next) {
-    next = marks_.next(next);
+    next = marks_.next(follower, next);
     if (next < 0) break;
     copy_rows(next, 1, count, rows);
   }

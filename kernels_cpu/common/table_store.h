@@ -50,7 +50,7 @@ class TableStore {
   // Rows that were written since marks().start(), which the kernel adds; import_rows and load do by themselves.
   sdk::RowMarks& marks() { return marks_; }
   const sdk::RowMarks& marks() const { return marks_; }
-  void export_marked(uint64_t& cursor, tsr_rows& rows) const;
+  void export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
 
  private:
   friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);

@@ -172,8 +172,8 @@ void CpuInstance::check_updates() const {
   }
 }
 
-void CpuInstance::mark() {
-  for (TableStore& table : tables_) table.marks().start(table.rows());
+void CpuInstance::mark(uint32_t follower) {
+  for (TableStore& table : tables_) table.marks().start(follower, table.rows());
 }
 
 // All rows that a batch names have a gradient, and are written.

@@ -33,10 +33,12 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override;
 
-  void mark() override;
-  sdk::RowChanges changes(uint32_t table) override { return {tables_.at(table).marks().count(), 0}; }
-  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).export_marked(cursor, rows);
+  void mark(uint32_t follower) override;
+  sdk::RowChanges changes(uint32_t follower, uint32_t table) override {
+    return {tables_.at(table).marks().count(follower), 0};
+  }
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_marked(follower, cursor, rows);
   }
 
  private:

@@ -212,8 +212,6 @@ TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
   };
   EXPECT_THAT(said({"--set", "job.kernel=\"reference\""}),
               HasSubstr("no table's kernel can say which of its rows change"));
-  EXPECT_THAT(said({"--publish", folder_.file("published")}),
-              HasSubstr("--save-full-every and [publish] both follow which rows change"));
 }
 
 // A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on

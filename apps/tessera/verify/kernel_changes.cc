@@ -2,6 +2,7 @@
 #include "tessera/abi/draft/changes.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "verify/kernel_subject.h"
@@ -21,17 +22,20 @@ class Changes {
     if (api_ == nullptr) throw Skipped(cat("it has no ", TSR_KERNEL_CHANGES));
   }
 
-  void mark() {
-    Call call;
+  tsr_code mark(uint32_t follower, Call& call) {
     bed_.subject().doing("mark");
-    call.succeeds(api_->mark(bed_.instance(), call.out()), "mark");
+    return api_->mark(bed_.instance(), follower, call.out());
   }
-  tsr_code count(uint32_t table, int64_t* changed, int64_t* removed, Call& call) {
+  void mark(uint32_t follower) {
+    Call call;
+    call.succeeds(mark(follower, call), "mark");
+  }
+  tsr_code count(uint32_t follower, uint32_t table, int64_t* changed, int64_t* removed, Call& call) {
     bed_.subject().doing("count");
-    return api_->count(bed_.instance(), table, changed, removed, call.out());
+    return api_->count(bed_.instance(), follower, table, changed, removed, call.out());
   }
   // Those that changed, `at_once` in a call, which are as many as count says.
-  RowsById changed(uint32_t table, int64_t at_once) {
+  RowsById changed(uint32_t follower, uint32_t table, int64_t at_once) {
     const int64_t dim = bed_.shape().tables[table].dim;
     RowsById out;
     bed_.subject().doing("export_changed");
@@ -39,7 +43,8 @@ class Changes {
       Array ids({kDLInt, 64, 1}, {at_once}), weights(kFloat32, {at_once, dim});
       tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 0, ids.raw(), weights.raw(), nullptr, nullptr};
       Call call;
-      call.succeeds(api_->export_changed(bed_.instance(), table, &cursor, &rows, call.out()), "export_changed");
+      call.succeeds(api_->export_changed(bed_.instance(), follower, table, &cursor, &rows, call.out()),
+                    "export_changed");
       ids.check_end("export_changed");
       weights.check_end("export_changed");
       require(rows.count >= 0 && rows.count <= at_once, "export_changed gave ", rows.count, " rows into room for ",
@@ -53,7 +58,7 @@ class Changes {
     }
     int64_t changed = -1, removed = -1;
     Call call;
-    call.succeeds(count(table, &changed, &removed, call), "count");
+    call.succeeds(count(follower, table, &changed, &removed, call), "count");
     require(changed == static_cast<int64_t>(out.size()), "count says that ", changed,
             " rows have changed, and export_changed gives ", out.size());
     require(removed >= 0, "count says that ", removed, " rows were given up");
@@ -90,6 +95,45 @@ void check_named(const RowsById& before, const RowsById& now, const RowsById& ch
   }
 }
 
+// Some rows, with states.
+void import_some(KernelBed& bed, const std::vector<int64_t>& ids, float weight) {
+  const auto dim = static_cast<size_t>(bed.shape().tables[0].dim);
+  KernelBed::Rows rows{ids, std::vector<float>(ids.size() * dim, weight), {}};
+  for (uint32_t s = 0; s < bed.num_states(); ++s)
+    rows.states.emplace_back(ids.size() * static_cast<size_t>(bed.state_width(s, 0)), 0.25f);
+  bed.import_rows(0, rows);
+}
+
+// One that follows is told what changed since its own mark, whatever the other one asks.
+void check_followers(const Kernel& k) {
+  KernelBed bed(k.with(k.any_shape({{37, 8}}), "exact_adagrad"));
+  Changes changes(k, bed);
+  bed.open();
+  std::array<RowsById, TSR_CHANGES_FOLLOWERS> marked;
+  const auto mark = [&](uint32_t follower) {
+    changes.mark(follower);
+    marked[follower] = rows_of(bed, 0);
+    require(changes.changed(follower, 0, 7).empty(), "right behind a mark some rows have changed");
+  };
+  const auto check = [&](uint32_t follower, const char* by) {
+    check_named(marked[follower], rows_of(bed, 0), changes.changed(follower, 0, 3), by);
+  };
+  Call nobody;
+  nobody.fails(changes.mark(TSR_CHANGES_FOLLOWERS, nobody), "mark of a follower that there is not");
+  mark(0);
+  int64_t changed = 0, removed = 0;
+  Call early;
+  early.fails(changes.count(1, 0, &changed, &removed, early), "count without a mark, where another follower has one");
+  import_some(bed, {5, 30}, 0.5f);
+  mark(1);
+  check(0, "import_rows before another follower's mark");
+  import_some(bed, {7, 30}, 0.75f);
+  check(0, "import_rows around another follower's mark");
+  check(1, "import_rows behind another follower's mark");
+  mark(0);
+  check(1, "import_rows before another follower's mark");
+}
+
 }  // namespace
 
 void check_kernel_changes(Subject& subject) {
@@ -100,28 +144,26 @@ void check_kernel_changes(Subject& subject) {
   bed.open();
   int64_t changed = 0, removed = 0;
   Call early;
-  early.fails(changes.count(0, &changed, &removed, early), "count without a mark");
+  early.fails(changes.count(0, 0, &changed, &removed, early), "count without a mark");
   Random random = subject.random();
   PlainTables plain(bed, random);  // imports rows, which is before the mark
-  changes.mark();
-  require(changes.changed(1, 7).empty(), "right behind a mark some rows have changed");
-  KernelBed::Rows some{{5, 30}, std::vector<float>(16, 0.5f), {}};
-  for (uint32_t s = 0; s < bed.num_states(); ++s)
-    some.states.emplace_back(static_cast<size_t>(2 * bed.state_width(s, 0)), 0.25f);
+  changes.mark(0);
+  require(changes.changed(0, 1, 7).empty(), "right behind a mark some rows have changed");
   RowsById before = rows_of(bed, 0);
-  bed.import_rows(0, some);
-  check_named(before, rows_of(bed, 0), changes.changed(0, 100), "import_rows");
+  import_some(bed, {5, 30}, 0.5f);
+  check_named(before, rows_of(bed, 0), changes.changed(0, 0, 100), "import_rows");
+  check_followers(k);
   if (!bed.updates_rows()) return;
   KernelBed trained(k.with(bed.shape(), "exact_adagrad"));
   Changes of_training(k, trained);
   trained.open();
   PlainTables copy(trained, random);
   for (int64_t step = 1; step <= 3; ++step) {
-    of_training.mark();
+    of_training.mark(0);
     std::vector<RowsById> was{rows_of(trained, 0), rows_of(trained, 1)};
     train_step(trained, copy, random, step);
     for (uint32_t t = 0; t < 2; ++t)
-      check_named(was[t], rows_of(trained, t), of_training.changed(t, step == 1 ? 1 : 50), "backward");
+      check_named(was[t], rows_of(trained, t), of_training.changed(0, t, step == 1 ? 1 : 50), "backward");
   }
 }
 

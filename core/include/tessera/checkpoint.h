@@ -49,8 +49,8 @@ class CheckpointWriter {
   // make files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first
   // step is not counted.
   void check_place(int64_t saves = 1);
-  // From here on the kernels remember which rows change behind a checkpoint with all rows. Nobody else may mark changes
-  // of this model (ModelPublisher does). False, on all ranks: every table would have all its rows anyway.
+  // From here on the kernels remember which rows change behind a checkpoint with all rows, for one writer of a model,
+  // and beside it for one ModelPublisher. False, on all ranks: every table would have all its rows anyway.
   bool follow_changes();
   // `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). It is all there on return.
   // kChanged: where this writer has written one with all rows, and that is there; all rows otherwise.

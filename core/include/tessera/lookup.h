@@ -176,18 +176,20 @@ class Lookup {
   RowFigures row_figures(int table) const;
   // Whether its ids without a row share one (abi/draft/shared_row.h).
   bool shares_row(int table) const;
-  // Which rows change (abi/draft/changes.h). mark_changes(): from here on the kernel remembers that of all tables, and
-  // forgets what was before. The others, behind it: how many there are now, and those rows, or the ids of rows that
-  // were given up, as export_rows. kUnimplemented: the kernel does not know.
+  // Which rows change (abi/draft/changes.h), for each who follows them, whatever the others ask. mark_changes(): from
+  // here on the kernel remembers that of all tables, and forgets what was before. The others, behind it: how many there
+  // are now, and those rows, or the ids of rows that were given up, as export_rows. kUnimplemented: the kernel does not
+  // know.
+  enum class Follower : uint32_t { kCheckpoints, kPublications };
   struct RowChanges {
     int64_t changed = 0, removed = 0;
   };
   bool knows_changes() const;
-  void mark_changes();
-  RowChanges changes(int table) const;
-  int64_t export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+  void mark_changes(Follower follower);
+  RowChanges changes(Follower follower, int table) const;
+  int64_t export_changed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                          std::span<float* const> states = {}, void* extra = nullptr) const;
-  int64_t export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const;
+  int64_t export_removed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids) const;
   // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
   // kUnimplemented when the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);
@@ -199,8 +201,8 @@ class Lookup {
 
  private:
   struct RowExport {
-    tsr_code (*call)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
     const char* name;
+    std::function<tsr_code(uint64_t* cursor, tsr_rows* rows, tsr_error* err)> call;
   };
   struct Room {  // for rows that are handed out
     int table;

@@ -137,17 +137,17 @@ class ShardedEmbeddings {
   std::string table_extra(const HeldShard& shard) const;
   void add_table_extra(const HeldShard& shard, std::string_view saved);
   RowFigures row_figures(const HeldShard& shard) const;
-  // Which rows of this rank's shards change, as Lookup has it; ids are the table's. kByRows passes over kernels whose
-  // tables do not change by rows.
-  enum class Mark { kAll, kByRows };
-  void mark_changes(Mark which = Mark::kAll);
+  // Which rows of this rank's shards change, as Lookup has it; ids are the table's. A mark of kCheckpoints passes over
+  // kernels whose tables do not change by rows.
+  using Follower = Lookup::Follower;
+  void mark_changes(Follower follower);
   // Its kernel knows which of its rows change, and no optimizer state is the whole table's, which changes in every
   // step.
   bool changes_by_rows(const HeldShard& shard) const;
-  Lookup::RowChanges changes(const HeldShard& shard) const;
-  int64_t export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights,
-                         std::span<float* const> states = {}, void* extra = nullptr) const;
-  int64_t export_removed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const;
+  Lookup::RowChanges changes(Follower follower, const HeldShard& shard) const;
+  int64_t export_changed(Follower follower, const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,
+                         float* weights, std::span<float* const> states = {}, void* extra = nullptr) const;
+  int64_t export_removed(Follower follower, const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const;
   tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // what the kernel counts of it: abi/kernel.h
   // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;

@@ -66,7 +66,7 @@ ChangedRows::ChangedRows(DistributedModelParallel& model, const ChangedRows* bef
 }
 
 void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, size_t table) {
-  const Lookup::RowChanges there = collection.changes(shard);
+  const Lookup::RowChanges there = collection.changes(kFollower, shard);
   const int64_t cols = shard.where.cols;
   Piece piece{table,
               shard.where.col,
@@ -76,7 +76,7 @@ void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, si
               {}};
   uint64_t cursor = 0;
   for (int64_t done = 0, count = 0; done < there.changed; done += count) {
-    count = collection.export_changed(shard, cursor, std::span(piece.ids).subspan(static_cast<size_t>(done)),
+    count = collection.export_changed(kFollower, shard, cursor, std::span(piece.ids).subspan(static_cast<size_t>(done)),
                                       piece.weights.data() + done * cols);
     if (count == 0)
       fail(Code::kInternal, "table \"", shard.table, "\" gives fewer changed rows than its kernel says that it has");
@@ -90,7 +90,7 @@ void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, si
   removed.resize(static_cast<size_t>(there.removed));
   cursor = 0;
   for (int64_t done = 0, count = 0; done < there.removed; done += count) {
-    count = collection.export_removed(shard, cursor, std::span(removed).subspan(static_cast<size_t>(done)));
+    count = collection.export_removed(kFollower, shard, cursor, std::span(removed).subspan(static_cast<size_t>(done)));
     if (count == 0) fail(Code::kInternal, "table \"", shard.table, "\" names fewer removed rows than it counts");
   }
   pieces_.push_back(std::move(piece));

@@ -1,4 +1,4 @@
-// The rows of a model that have changed since ShardedEmbeddings::mark_changes(), by their ids, whatever the plan: the
+// The rows of a model that have changed since the mark of those who publish it, by their ids, whatever the plan: the
 // stream of rows of a checkpoint (row_blocks.h) with most of them left out.
 #pragma once
 
@@ -22,6 +22,7 @@ struct ChangedTable {
 
 class ChangedRows {
  public:
+  static constexpr auto kFollower = Lookup::Follower::kPublications;
   // Takes the rows that this rank stores aside. `before`: rows that changed up to the mark and went nowhere, which are
   // among these then. kUnimplemented: a kernel does not know which rows have changed; kFailedPrecondition: a weight is
   // infinite or no number. Collective.

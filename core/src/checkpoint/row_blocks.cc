@@ -114,7 +114,8 @@ void BlockReader::read_by_cursor(const RowBlock& block, const BlockValues& v) {
     const std::span<int64_t> ids = std::span(ids_).subspan(static_cast<size_t>(done));
     float* const weights = v.weights + done * block.where().cols;
     float* const extra = v.extra ? v.extra + done * entry.extra_words : nullptr;
-    count = entry.changes ? block.table->collection->export_changed(held, cursor_, ids, weights, states, extra)
+    count = entry.changes ? block.table->collection->export_changed(ModelTable::kFollower, held, cursor_, ids, weights,
+                                                                    states, extra)
                           : block.table->collection->export_rows(held, cursor_, ids, weights, states, extra);
     if (count == 0)
       fail(Code::kInternal, "table \"", entry.name, "\" gives fewer rows than its kernel says that it has");

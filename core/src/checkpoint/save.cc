@@ -184,7 +184,7 @@ struct CheckpointWriter::Impl {
   // Behind the copy of all rows: what changes from here on is a change of the checkpoint that is being written.
   void mark() const {
     if (!follows || rows != CheckpointRows::kAll) return;
-    for (const auto& [path, collection] : model.sharded()) collection->mark_changes(ShardedEmbeddings::Mark::kByRows);
+    for (const auto& [path, collection] : model.sharded()) collection->mark_changes(ModelTable::kFollower);
   }
   // On every rank. Collective where rows come on demand.
   bool copies_have_room() {

@@ -30,8 +30,9 @@ uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   std::vector<int64_t> ids(kRows);
   std::vector<float> weights(kRows * static_cast<size_t>(held.where.cols));
   uint64_t out = 0, cursor = 0;
-  while (const int64_t count = which == Rows::kAll ? from.export_rows(held, cursor, ids, weights.data(), {})
-                                                   : from.export_changed(held, cursor, ids, weights.data()))
+  while (const int64_t count = which == Rows::kAll
+                                   ? from.export_rows(held, cursor, ids, weights.data(), {})
+                                   : from.export_changed(ModelTable::kFollower, held, cursor, ids, weights.data()))
     for (int64_t i = 0; i < count; ++i) out = mixed(out ^ static_cast<uint64_t>(ids[static_cast<size_t>(i)]));
   return out;
 }
@@ -39,13 +40,14 @@ uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
 // [shard, changed rows, digest, removed ids], of which a rank keeps those that it will store.
 OrderedJson changes_here(ModelTable& table, size_t s) {
   const HeldShard held = table.held(s);
-  const Lookup::RowChanges there = table.collection->changes(held);
+  const Lookup::RowChanges there = table.collection->changes(ModelTable::kFollower, held);
   table.removed.resize(table.sharding->shards.size());
   std::vector<int64_t>& removed = table.removed[s];
   removed.resize(static_cast<size_t>(held.where.col == 0 ? there.removed : 0));
   uint64_t cursor = 0;
   for (int64_t done = 0, count = 0; done < std::ssize(removed); done += count) {
-    count = table.collection->export_removed(held, cursor, std::span(removed).subspan(static_cast<size_t>(done)));
+    count = table.collection->export_removed(ModelTable::kFollower, held, cursor,
+                                             std::span(removed).subspan(static_cast<size_t>(done)));
     if (count == 0) fail(Code::kInternal, "table \"", table.stored.name, "\" names fewer removed rows than it counts");
   }
   return {s, there.changed, digest_of(table, s, Rows::kChanged), there.removed};

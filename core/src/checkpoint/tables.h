@@ -12,6 +12,8 @@
 namespace tessera::checkpoint {
 
 struct ModelTable {
+  static constexpr auto kFollower = Lookup::Follower::kCheckpoints;  // of its changes
+
   ShardedEmbeddings* collection = nullptr;
   const ParameterSharding* sharding = nullptr;
   TableEntry stored;     // as this model would store it
@@ -32,8 +34,8 @@ struct ModelTable {
 
 // Of all collections. What only the ranks that hold the tables know is asked of them: optimizer states, and of rows on
 // demand how many there are now. kFailedPrecondition: shards of the same rows and other columns have different ones.
-// kChanged: of tables whose kernels all know which of their rows have changed since mark_changes(), and know the same
-// of the same rows, those alone. Collective.
+// kChanged: of tables whose kernels all know which of their rows have changed since the mark of checkpoints, and know
+// the same of the same rows, those alone. Collective.
 enum class Rows { kAll, kChanged };
 std::vector<ModelTable> model_tables(DistributedModelParallel& model, Rows rows = Rows::kAll);
 

@@ -165,9 +165,9 @@ RowFigures ShardedEmbeddings::row_figures(const HeldShard& shard) const {
   return f.lookup.row_figures(f.shard->index);
 }
 
-void ShardedEmbeddings::mark_changes(Mark which) {
+void ShardedEmbeddings::mark_changes(Follower follower) {
   for_each_lookup(*impl_, [&](Lookup& lookup) {
-    if (which == Mark::kAll || changes_by_rows_in(lookup)) lookup.mark_changes();
+    if (follower != Follower::kCheckpoints || changes_by_rows_in(lookup)) lookup.mark_changes(follower);
   });
 }
 
@@ -175,22 +175,24 @@ bool ShardedEmbeddings::changes_by_rows(const HeldShard& shard) const {
   return changes_by_rows_in(find(*impl_, shard).lookup);
 }
 
-Lookup::RowChanges ShardedEmbeddings::changes(const HeldShard& shard) const {
+Lookup::RowChanges ShardedEmbeddings::changes(Follower follower, const HeldShard& shard) const {
   const Found f = find(*impl_, shard);
-  return f.lookup.changes(f.shard->index);
+  return f.lookup.changes(follower, f.shard->index);
 }
 
-int64_t ShardedEmbeddings::export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,
-                                          float* weights, std::span<float* const> states, void* extra) const {
+int64_t ShardedEmbeddings::export_changed(Follower follower, const HeldShard& shard, uint64_t& cursor,
+                                          std::span<int64_t> ids, float* weights, std::span<float* const> states,
+                                          void* extra) const {
   const Found f = find(*impl_, shard);
-  const int64_t count = f.lookup.export_changed(f.shard->index, cursor, ids, weights, states, extra);
+  const int64_t count = f.lookup.export_changed(follower, f.shard->index, cursor, ids, weights, states, extra);
   impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
   return count;
 }
 
-int64_t ShardedEmbeddings::export_removed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const {
+int64_t ShardedEmbeddings::export_removed(Follower follower, const HeldShard& shard, uint64_t& cursor,
+                                          std::span<int64_t> ids) const {
   const Found f = find(*impl_, shard);
-  const int64_t count = f.lookup.export_removed(f.shard->index, cursor, ids);
+  const int64_t count = f.lookup.export_removed(follower, f.shard->index, cursor, ids);
   impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
   return count;
 }

@@ -114,15 +114,17 @@ int64_t Lookup::export_by(const RowExport& function, const Room& room) const {
   if (room.extra != nullptr) rows.take_extra(room.extra, extra_bytes(room.table), 0);
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, function.name);
-  impl_->check(function.call(impl_->instance, static_cast<uint32_t>(room.table), &room.cursor, &rows.raw, error.out()),
-               error);
+  impl_->check(function.call(&room.cursor, &rows.raw, error.out()), error);
   return impl_->count_of(rows.raw, std::ssize(room.ids), function.name);
 }
 
 int64_t Lookup::export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                             std::span<float* const> states, void* extra) const {
   impl_->need(impl_->api->export_rows, "hand out rows");
-  return export_by({impl_->api->export_rows, "export_rows"}, {table, cursor, ids, weights, states, extra});
+  const auto call = [&](uint64_t* at, tsr_rows* rows, tsr_error* err) {
+    return impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), at, rows, err);
+  };
+  return export_by({"export_rows", call}, {table, cursor, ids, weights, states, extra});
 }
 
 void Lookup::import_rows(int table, std::span<const int64_t> ids, const float* weights,
@@ -219,6 +221,11 @@ const tsr_kernel_changes& changes_of(const Part& kernel, const std::string& tabl
   return *draft;
 }
 
+uint32_t number_of(Lookup::Follower follower) {
+  static_assert(static_cast<uint32_t>(Lookup::Follower::kPublications) < TSR_CHANGES_FOLLOWERS);
+  return static_cast<uint32_t>(follower);
+}
+
 }  // namespace
 
 bool Lookup::shares_row(int table) const {
@@ -235,33 +242,40 @@ bool Lookup::knows_changes() const {
   return impl_->kernel->extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES) != nullptr;
 }
 
-void Lookup::mark_changes() {
+void Lookup::mark_changes(Follower follower) {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name);
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "changes.mark");
-  impl_->check(draft.mark(impl_->instance, error.out()), error);
+  impl_->check(draft.mark(impl_->instance, number_of(follower), error.out()), error);
 }
 
-Lookup::RowChanges Lookup::changes(int table) const {
+Lookup::RowChanges Lookup::changes(Follower follower, int table) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
   RowChanges out;
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "changes.count");
-  impl_->check(draft.count(impl_->instance, static_cast<uint32_t>(table), &out.changed, &out.removed, error.out()),
+  impl_->check(draft.count(impl_->instance, number_of(follower), static_cast<uint32_t>(table), &out.changed,
+                           &out.removed, error.out()),
                error);
   return out;
 }
 
-int64_t Lookup::export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+int64_t Lookup::export_changed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                                std::span<float* const> states, void* extra) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
-  return export_by({draft.export_changed, "changes.export_changed"}, {table, cursor, ids, weights, states, extra});
+  const auto call = [&](uint64_t* at, tsr_rows* rows, tsr_error* err) {
+    return draft.export_changed(impl_->instance, number_of(follower), static_cast<uint32_t>(table), at, rows, err);
+  };
+  return export_by({"changes.export_changed", call}, {table, cursor, ids, weights, states, extra});
 }
 
-int64_t Lookup::export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const {
+int64_t Lookup::export_removed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
   float no_weights = 0;
-  return export_by({draft.export_removed, "changes.export_removed"}, {table, cursor, ids, &no_weights, {}, nullptr});
+  const auto call = [&](uint64_t* at, tsr_rows* rows, tsr_error* err) {
+    return draft.export_removed(impl_->instance, number_of(follower), static_cast<uint32_t>(table), at, rows, err);
+  };
+  return export_by({"changes.export_removed", call}, {table, cursor, ids, &no_weights, {}, nullptr});
 }
 
 int64_t Lookup::extra_bytes(int table) const {

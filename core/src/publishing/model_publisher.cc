@@ -42,7 +42,8 @@ struct ModelPublisher::Impl {
   bool first_rank() const { return model.group().rank() == 0; }
   void mark() {
     checkpoint::together(model.group(), "mark of changes", [&] {
-      for (const auto& [path, collection] : model.sharded()) collection->mark_changes();
+      for (const auto& [path, collection] : model.sharded())
+        collection->mark_changes(checkpoint::ChangedRows::kFollower);
       return "";
     });
   }

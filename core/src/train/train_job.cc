@@ -108,10 +108,6 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
                                                            : nullptr;
   if (v.fraction == 0 && validates != nullptr)
     fail(Code::kInvalidArgument, validates, " needs rows to validate on: set validation.fraction");
-  if (options.save_full_every > 1 && !config.publish.directory.empty())
-    fail(Code::kInvalidArgument,
-         "--save-full-every and [publish] both follow which rows change, and kernels remember it for one: leave one "
-         "out");
   if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
     fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
          ", but what is saved later must not replace the best: name another directory");

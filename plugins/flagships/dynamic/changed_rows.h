@@ -1,6 +1,10 @@
-// Which rows of a table have changed since a mark: a bit for each, and the id that it had then.
+// Which rows of a table have changed since the marks of those who follow it: a bit for each, and the id that it had
+// then.
 #pragma once
 
+#include <tessera/sdk/draft/row_marks.h>
+
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,26 +14,26 @@ class ChangedRows {
  public:
   static constexpr int64_t kNoId = -1;  // of a row that had none
 
-  explicit operator bool() const { return marked_; }
+  explicit operator bool() const { return static_cast<bool>(marks_); }
   // ids: of the rows that there are now, by row; kNoId where none has it. Behind them may be those of others.
-  void start(std::vector<int64_t> ids) {
-    marked_ = true;
-    bits_.assign(ids.size() / 64 + 1, 0);
-    ids_ = std::move(ids);
+  void start(uint32_t follower, std::vector<int64_t> ids) {
+    marks_.start(follower, std::ssize(ids));
+    ids_[follower] = std::move(ids);
   }
   void add(uint32_t row) {
-    if (!marked_) return;
-    if (row / 64 >= bits_.size()) bits_.resize(2 * size_t{row} / 64 + 1);
-    bits_[row / 64] |= uint64_t{1} << row % 64;
+    if (marks_) marks_.add_alone(row);
   }
-  bool has(uint32_t row) const { return row / 64 < bits_.size() && (bits_[row / 64] >> row % 64 & 1) != 0; }
-  const std::vector<int64_t>& ids() const { return ids_; }
-  uint64_t bytes() const { return bits_.size() * sizeof(uint64_t) + ids_.size() * sizeof(int64_t); }
+  bool has(uint32_t follower, uint32_t row) const { return marks_.has(follower, row); }
+  const std::vector<int64_t>& ids(uint32_t follower) const { return ids_[follower]; }
+  uint64_t bytes() const {
+    uint64_t out = marks_.bytes();
+    for (const std::vector<int64_t>& ids : ids_) out += ids.size() * sizeof(int64_t);
+    return out;
+  }
 
  private:
-  bool marked_ = false;
-  std::vector<uint64_t> bits_;
-  std::vector<int64_t> ids_;
+  tessera::sdk::RowMarks marks_;
+  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_;
 };
 
 }  // namespace flagships

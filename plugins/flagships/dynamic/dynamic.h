@@ -30,15 +30,15 @@ class DynamicTables : public KernelInstance, public Changes {
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override;
 
-  void mark() override {
-    for (Table& table : tables_) table.mark();
+  void mark(uint32_t follower) override {
+    for (Table& table : tables_) table.mark(follower);
   }
-  RowChanges changes(uint32_t table) override { return tables_.at(table).changes(); }
-  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).export_changed(cursor, rows);
+  RowChanges changes(uint32_t follower, uint32_t table) override { return tables_.at(table).changes(follower); }
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_changed(follower, cursor, rows);
   }
-  void export_removed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).export_removed(cursor, rows);
+  void export_removed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_removed(follower, cursor, rows);
   }
 
  private:

@@ -432,29 +432,13 @@ void check_sums() {
 
 #endif
 // Rows that changed since a mark, with what they hold, and ids that gave theirs up: what there was, with these, is what
-// there is.
+// there is. Two follow, and the other one marks more seldom.
 void check_changes() {
   std::mt19937_64 random(8);
   Bed bed(kAnyId, R"({"capacity":300,"evict":"lfu"})");
   Changes& draft = bed.tables();
-  const auto batch = [&] {
-    std::vector<int64_t> ids(60);
-    for (int64_t& id : ids) id = static_cast<int64_t>(random() % 20 * (random() % 40));
-    return ids;
-  };
-  int64_t step = 0, removed = 0;
-  for (; step < 20;) bed.step(++step, batch());
-  for (int round = 0; round < 10; ++round) {
-    draft.mark();
-    std::map<int64_t, Row> model = bed.rows();
-    expect(draft.changes(0).changed == 0 && draft.changes(0).removed == 0, "something changed right behind a mark");
-    for (int i = 0; i < 3; ++i) bed.step(++step, batch(), false, i == 1 ? 0.f : 1.f);
-    const RowChanges counted = draft.changes(0);
-    const std::vector<int64_t> gone = bed.removed(5);
-    const std::map<int64_t, Row> changed = bed.changed(7);
-    expect(std::ssize(gone) == counted.removed && std::ssize(changed) == counted.changed,
-           "they are others than counted");
-    expect(counted.changed > 0 && counted.changed <= 180, counted.changed, " rows changed in 3 steps of 60 ids");
+  const auto is_table = [&](std::map<int64_t, Row> model, const std::map<int64_t, Row>& changed,
+                            const std::vector<int64_t>& gone) {
     for (const int64_t id : gone) expect(model.erase(id) == 1 && !changed.contains(id), "id ", id, " was not there");
     for (const auto& [id, row] : changed) model[id] = row;
     const std::map<int64_t, Row> now = bed.rows();
@@ -466,8 +450,38 @@ void check_changes() {
                  by_changes.extra.count_bits == row.extra.count_bits,
              "row ", id, " has other states, or was sighted otherwise");
     }
+  };
+  const auto batch = [&] {
+    std::vector<int64_t> ids(60);
+    for (int64_t& id : ids) id = static_cast<int64_t>(random() % 20 * (random() % 40));
+    return ids;
+  };
+  int64_t step = 0, removed = 0;
+  for (; step < 20;) bed.step(++step, batch());
+  size_t more = 0;  // than since the mark of the one who marks often
+  std::map<int64_t, Row> seldom;
+  for (int round = 0; round < 10; ++round) {
+    if (round % 4 == 0) {
+      draft.mark(1);
+      seldom = bed.rows();
+    }
+    draft.mark(0);
+    const std::map<int64_t, Row> model = bed.rows();
+    expect(draft.changes(0, 0).changed == 0 && draft.changes(0, 0).removed == 0,
+           "something changed right behind a mark");
+    for (int i = 0; i < 3; ++i) bed.step(++step, batch(), false, i == 1 ? 0.f : 1.f);
+    const RowChanges counted = draft.changes(0, 0);
+    const std::vector<int64_t> gone = bed.removed(5);
+    const std::map<int64_t, Row> changed = bed.changed(7);
+    expect(std::ssize(gone) == counted.removed && std::ssize(changed) == counted.changed,
+           "they are others than counted");
+    expect(counted.changed > 0 && counted.changed <= 180, counted.changed, " rows changed in 3 steps of 60 ids");
+    is_table(model, changed, gone);
+    is_table(seldom, bed.changed(7, 1), bed.removed(5, 1));
+    more += bed.changed(7, 1).size() - changed.size();
     removed += counted.removed;
   }
+  expect(more > 50, "only ", more, " rows changed before the mark of the one who marks often");
   expect(removed > 20, "only ", removed, " rows were given up: too few to tell");
 }
 

@@ -82,7 +82,8 @@ void Table::each_row(const Visit& visit) const {
 
 // As before any id had none: zeros, and states as they start.
 void Table::begin_shared() {
-  shared_used_ = shared_changed_ = false;
+  shared_used_ = false;
+  shared_changed_ = 0;
   if (shared_row_ == kNone) return;
   index_.head(shared_row_).id = TSR_SHARED_ROW_ID;
   for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
@@ -116,33 +117,34 @@ void Table::clear() {
   begin_shared();
 }
 
-void Table::mark() {
+void Table::mark(uint32_t follower) {
   std::vector<int64_t> ids(static_cast<size_t>(index_.rows_taken()), ChangedRows::kNoId);
   each_row([&](uint64_t, uint32_t row) { ids[row] = index_.head(row).id; });
   if (shared_used_) ids.push_back(TSR_SHARED_ROW_ID);
-  changed_.start(std::move(ids));
-  shared_changed_ = false;
+  changed_.start(follower, std::move(ids));
+  shared_changed_ &= ~(1u << follower);
 }
 
-RowChanges Table::changes() const {
+RowChanges Table::changes(uint32_t follower) const {
   RowChanges out;
-  out.changed = shared_used_ && shared_changed_ ? 1 : 0;
-  each_row([&](uint64_t, uint32_t row) { out.changed += changed_.has(row) ? 1 : 0; });
-  for (const int64_t id : changed_.ids()) out.removed += id != ChangedRows::kNoId && is_gone(id) ? 1 : 0;
+  out.changed = shared_used_ && shared_has_changed(follower) ? 1 : 0;
+  each_row([&](uint64_t, uint32_t row) { out.changed += changed_.has(follower, row) ? 1 : 0; });
+  for (const int64_t id : changed_.ids(follower)) out.removed += id != ChangedRows::kNoId && is_gone(id) ? 1 : 0;
   return out;
 }
 
-void Table::export_changed(uint64_t& cursor, tsr_rows& rows) const {
-  export_some(cursor, rows, [&](uint32_t row) { return has_changed(row); });
+void Table::export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
+  export_some(cursor, rows, [&](uint32_t row) { return has_changed(follower, row); });
 }
 
 // The cursor is the next row of the mark to look at.
-void Table::export_removed(uint64_t& cursor, tsr_rows& rows) const {
+void Table::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
+  const std::vector<int64_t>& ids = changed_.ids(follower);
   const int64_t room = numel(*rows.ids);
   rows.count = 0;
-  for (; cursor < changed_.ids().size() && rows.count < room; ++cursor) {
-    const int64_t id = changed_.ids()[cursor];
-    if (id != ChangedRows::kNoId && is_gone(id)) data_as<int64_t>(*rows.ids)[rows.count++] = id;
+  for (; cursor < ids.size() && rows.count < room; ++cursor) {
+    if (ids[cursor] != ChangedRows::kNoId && is_gone(ids[cursor]))
+      data_as<int64_t>(*rows.ids)[rows.count++] = ids[cursor];
   }
 }
 

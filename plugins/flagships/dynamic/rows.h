@@ -74,7 +74,7 @@ class Table {
   uint32_t shared_row() const { return shared_row_; }
   // In a step that trains, ids have no other.
   void use_shared(uint32_t step) {
-    if (!std::exchange(shared_used_, true)) shared_changed_ = true;
+    if (!std::exchange(shared_used_, true)) shared_changed_ = kAllFollowers;
     index_.head(shared_row_).step = step;
   }
   bool has_shared() const { return shared_used_; }
@@ -124,18 +124,20 @@ class Table {
   uint64_t evictions() const { return evictions_; }
 
   // What abi/draft/changes.h asks for.
-  void mark();
+  void mark(uint32_t follower);
   bool marked() const { return static_cast<bool>(changed_); }
-  bool has_changed(uint32_t row) const { return row == shared_row_ ? shared_changed_ : changed_.has(row); }
+  bool has_changed(uint32_t follower, uint32_t row) const {
+    return row == shared_row_ ? shared_has_changed(follower) : changed_.has(follower, row);
+  }
   void note_change(uint32_t row) {
     if (row == shared_row_)
-      shared_changed_ = true;
+      shared_changed_ = kAllFollowers;
     else
       changed_.add(row);
   }
-  RowChanges changes() const;
-  void export_changed(uint64_t& cursor, tsr_rows& rows) const;
-  void export_removed(uint64_t& cursor, tsr_rows& rows) const;
+  RowChanges changes(uint32_t follower) const;
+  void export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
+  void export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
 
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
@@ -203,6 +205,7 @@ class Table {
   void each_row(const Visit& visit) const;  // visit(slot, row)
   template <class Wanted>
   void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const;
+  bool shared_has_changed(uint32_t follower) const { return (shared_changed_ >> follower & 1) != 0; }
   bool is_gone(int64_t id) const { return id == TSR_SHARED_ROW_ID ? !shared_used_ : find(id) == kNone; }
   template <class Move>
   void move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const;
@@ -224,7 +227,9 @@ class Table {
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
   uint32_t shared_row_ = kNone;  // behind all others
-  bool shared_used_ = false, shared_changed_ = false;
+  static constexpr uint32_t kAllFollowers = (1u << TSR_CHANGES_FOLLOWERS) - 1;
+  bool shared_used_ = false;
+  uint32_t shared_changed_ = 0;            // bit 1 << follower: since its mark
   uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: of these, for rows that the table was given
   int64_t memory_for_ = 0;                 // rows
 

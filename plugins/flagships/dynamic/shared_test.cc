@@ -289,20 +289,26 @@ void check_changes() {
   Changes& draft = bed.tables();
   int64_t removed = 0;
   int with = 0;
-  draft.mark();
+  draft.mark(0);
   bed.step(1, {1});
   expect(!bed.changed(3).contains(TSR_SHARED_ROW_ID), "no id has shared a row");
   for (int64_t step = 2; step < 20; ++step) bed.step(step, drawn(random, 300, 3000));
   expect(bed.changed(3).contains(TSR_SHARED_ROW_ID), "the shared row came into being");
+  draft.mark(1);
+  bool shared_since = false;
   for (int64_t step = 20; step < 40; ++step) {
-    draft.mark();
+    draft.mark(0);
     std::map<int64_t, Row> model = bed.rows();
-    expect(draft.changes(0).changed == 0 && draft.changes(0).removed == 0, "something changed right behind a mark");
+    expect(draft.changes(0, 0).changed == 0 && draft.changes(0, 0).removed == 0,
+           "something changed right behind a mark");
     bed.step(step, step % 4 == 0 ? std::vector<int64_t>{drawn(random, 1, 1)[0]} : drawn(random, 30, 3000));
     const auto changed = bed.changed(7);
     const auto gone = bed.removed(5);
     with += changed.contains(TSR_SHARED_ROW_ID) ? 1 : 0;
-    expect(draft.changes(0).changed == std::ssize(changed) && draft.changes(0).removed == std::ssize(gone),
+    shared_since = shared_since || changed.contains(TSR_SHARED_ROW_ID);
+    expect(bed.changed(3, 1).contains(TSR_SHARED_ROW_ID) == shared_since,
+           "another one who follows is told otherwise of the shared row");
+    expect(draft.changes(0, 0).changed == std::ssize(changed) && draft.changes(0, 0).removed == std::ssize(gone),
            "they are others than counted");
     for (const int64_t id : gone) expect(model.erase(id) == 1, "id ", id, " was not there");
     for (const auto& [id, row] : changed) model[id] = row;
@@ -312,7 +318,7 @@ void check_changes() {
       expect(model.contains(id) && model.at(id).values == row.values, "row ", id, " by changes is another one");
     removed += std::ssize(gone);
   }
-  draft.mark();
+  draft.mark(0);
   bed.import({{3, bed.rows().begin()->second}}, true);
   const auto gone = bed.removed(5);
   expect(std::find(gone.begin(), gone.end(), TSR_SHARED_ROW_ID) != gone.end(), "what is replaced is removed");

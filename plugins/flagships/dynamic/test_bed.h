@@ -173,20 +173,20 @@ class Bed {
       b.add_to(out);
     }
   }
-  std::map<int64_t, Row> changed(int64_t at_once) {
+  std::map<int64_t, Row> changed(int64_t at_once, uint32_t follower = 0) {
     std::map<int64_t, Row> out;
     uint64_t cursor = 0;
     for (Block b(at_once);;) {
-      tables().export_changed(0, cursor, b.raw);
+      tables().export_changed(follower, 0, cursor, b.raw);
       if (b.raw.count == 0) return out;
       b.add_to(out);
     }
   }
-  std::vector<int64_t> removed(int64_t at_once) {
+  std::vector<int64_t> removed(int64_t at_once, uint32_t follower = 0) {
     std::vector<int64_t> out;
     uint64_t cursor = 0;
     for (Block b(at_once);;) {
-      tables().export_removed(0, cursor, b.raw);
+      tables().export_removed(follower, 0, cursor, b.raw);
       if (b.raw.count == 0) return out;
       out.insert(out.end(), b.ids.begin(), b.ids.begin() + b.raw.count);
     }

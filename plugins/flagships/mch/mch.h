@@ -21,15 +21,15 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).stats(); }
-  void mark() override {
-    for (ManagedTable& table : tables_) table.mark();
+  void mark(uint32_t follower) override {
+    for (ManagedTable& table : tables_) table.mark(follower);
   }
-  sdk::RowChanges changes(uint32_t table) override { return tables_.at(table).changes(); }
-  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).export_changed(cursor, rows);
+  sdk::RowChanges changes(uint32_t follower, uint32_t table) override { return tables_.at(table).changes(follower); }
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_changed(follower, cursor, rows);
   }
-  void export_removed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).export_removed(cursor, rows);
+  void export_removed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_removed(follower, cursor, rows);
   }
   ManagedTable& table(uint32_t t) { return tables_.at(t); }
 

@@ -215,18 +215,20 @@ int64_t ManagedTable::id_of(const Mch::Slot& slot) const {
   return slot.raw == Mch::kEmpty ? kNoRow : slot.raw;
 }
 
-void ManagedTable::mark() {
-  marks_.start(shape_.mch.zch_size);
-  ids_at_mark_.clear();
+void ManagedTable::mark(uint32_t follower) {
+  marks_.start(follower, shape_.mch.zch_size);
+  std::vector<int64_t>& ids = ids_at_mark_[follower];
+  ids.clear();
   for (const Mch::Slot& slot : mch_.slots()) {
-    if (id_of(slot) != kNoRow) ids_at_mark_.push_back(id_of(slot));
+    if (id_of(slot) != kNoRow) ids.push_back(id_of(slot));
   }
 }
 
-sdk::RowChanges ManagedTable::changes() const {
+sdk::RowChanges ManagedTable::changes(uint32_t follower) const {
   sdk::RowChanges out;
-  for (const Mch::Slot& slot : mch_.slots()) out.changed += id_of(slot) != kNoRow && is_marked(slot.row) ? 1 : 0;
-  for (const int64_t id : ids_at_mark_) out.removed += is_gone(id) ? 1 : 0;
+  for (const Mch::Slot& slot : mch_.slots())
+    out.changed += id_of(slot) != kNoRow && marks_.has(follower, slot.row) ? 1 : 0;
+  for (const int64_t id : ids_at_mark_[follower]) out.removed += is_gone(id) ? 1 : 0;
   return out;
 }
 
@@ -238,16 +240,17 @@ bool ManagedTable::is_gone(int64_t id) const {
 }
 
 // The cursor is the next id of the mark to look at.
-void ManagedTable::export_removed(uint64_t& cursor, tsr_rows& rows) const {
+void ManagedTable::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
+  const std::vector<int64_t>& ids = ids_at_mark_[follower];
   const int64_t room = sdk::numel(*rows.ids);
   rows.count = 0;
-  for (; cursor < ids_at_mark_.size() && rows.count < room; ++cursor) {
-    if (is_gone(ids_at_mark_[cursor])) data_as<int64_t>(*rows.ids)[rows.count++] = ids_at_mark_[cursor];
+  for (; cursor < ids.size() && rows.count < room; ++cursor) {
+    if (is_gone(ids[cursor])) data_as<int64_t>(*rows.ids)[rows.count++] = ids[cursor];
   }
 }
 
-void ManagedTable::export_changed(uint64_t& cursor, tsr_rows& rows) {
-  export_some(cursor, rows, [&](int64_t row) { return is_marked(row); });
+void ManagedTable::export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) {
+  export_some(cursor, rows, [&](int64_t row) { return marks_.has(follower, row); });
 }
 
 void ManagedTable::export_rows(uint64_t& cursor, tsr_rows& rows) {
@@ -364,7 +367,8 @@ tsr_kernel_stats ManagedTable::stats() const {
   tsr_kernel_stats out = inner_.stats();
   out.struct_size = sizeof(out);
   out.extra_bytes = sizeof(Extra);
-  out.other_bytes += marks_.bytes() + ids_at_mark_.size() * sizeof(int64_t);
+  out.other_bytes += marks_.bytes();
+  for (const std::vector<int64_t>& ids : ids_at_mark_) out.other_bytes += ids.size() * sizeof(int64_t);
   out.other_bytes += (mch_.slots().size() + mch_.memory().history.size()) * sizeof(Mch::Slot);
   out.lookups = lookups_;
   out.hits = hits_;

@@ -8,6 +8,7 @@
 #include <tessera/sdk/managed_collisions.h>
 #include <tessera/sdk/options.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,13 +47,13 @@ class ManagedTable {
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
   // What abi/draft/changes.h asks for.
-  void mark();
+  void mark(uint32_t follower);
   void note_changes(std::span<const int64_t> inner_rows) {
     if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));
   }
-  sdk::RowChanges changes() const;
-  void export_changed(uint64_t& cursor, tsr_rows& rows);
-  void export_removed(uint64_t& cursor, tsr_rows& rows) const;
+  sdk::RowChanges changes(uint32_t follower) const;
+  void export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows);
+  void export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
 
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void import_rows(const tsr_rows& rows);
@@ -67,7 +68,6 @@ class ManagedTable {
   void clear();
   void begin_all();
   void begin(std::span<const int64_t> ids, std::span<const int64_t> rows);
-  bool is_marked(int64_t inner_row) const { return marks_.next(inner_row) == inner_row; }
   // The id of a slot's row in export_rows; kNoRow: it has none now.
   static constexpr int64_t kNoRow = -1;
   int64_t id_of(const sdk::Mch::Slot& slot) const;
@@ -81,9 +81,9 @@ class ManagedTable {
   sdk::StartValues start_;
   sdk::InnerInstance inner_;
   sdk::Mch mch_;
-  bool shared_ = false;               // the row of ids without one has values: it was trained, or starts with some
-  sdk::RowMarks marks_;               // of inner rows
-  std::vector<int64_t> ids_at_mark_;  // that had rows, ascending
+  bool shared_ = false;  // the row of ids without one has values: it was trained, or starts with some
+  sdk::RowMarks marks_;  // of inner rows
+  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_at_mark_;  // that had rows, ascending
   uint64_t lookups_ = 0, hits_ = 0;
   int64_t given_up_ = 0;  // of the evictions, those for rows that the table was given
 };

@@ -65,8 +65,8 @@ class Tier {
   // Records of different rows, which ascend for read().
   void read(std::span<const int64_t> rows, float* records);
   void write(std::span<const int64_t> rows, const float* records);
-  // Rows that changed() or write() have had since start_marks().
-  void start_marks() { marks_.start(static_cast<int64_t>(at_.size())); }
+  // Rows that changed() or write() have had since start_marks() of a follower.
+  void start_marks(uint32_t follower) { marks_.start(follower, static_cast<int64_t>(at_.size())); }
   const sdk::RowMarks& marks() const { return marks_; }
 
   tsr_kernel_stats stats(size_t table) const;

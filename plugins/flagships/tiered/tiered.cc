@@ -250,20 +250,20 @@ void TieredTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
   cursor += static_cast<uint64_t>(rows.count);
 }
 
-void TieredTables::mark() {
-  for (const auto& tier : tiers_) tier->start_marks();
+void TieredTables::mark(uint32_t follower) {
+  for (const auto& tier : tiers_) tier->start_marks(follower);
 }
 
-sdk::RowChanges TieredTables::changes(uint32_t t) {
+sdk::RowChanges TieredTables::changes(uint32_t follower, uint32_t t) {
   const TierTable& own = tables_.at(t).in_tier();
   const sdk::RowMarks& marks = tables_[t].tier->marks();
   sdk::RowChanges out;
-  for (int64_t row = marks.next(own.first); row >= 0 && row < own.first + own.rows; row = marks.next(row + 1))
-    ++out.changed;
+  const int64_t end = own.first + own.rows;
+  for (int64_t row = own.first; (row = marks.next(follower, row)) >= 0 && row < end; ++row) ++out.changed;
   return out;
 }
 
-void TieredTables::export_changed(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
+void TieredTables::export_changed(uint32_t follower, uint32_t t, uint64_t& cursor, tsr_rows& rows) {
   const Table& table = tables_.at(t);
   const TierTable& own = table.in_tier();
   const sdk::RowMarks& marks = table.tier->marks();
@@ -271,7 +271,7 @@ void TieredTables::export_changed(uint32_t t, uint64_t& cursor, tsr_rows& rows) 
   const int64_t most = std::min(sdk::numel(*rows.ids), kRowsAtOnce), end = own.first + own.rows;
   int64_t next = own.first + static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(own.rows)));
   read_.clear();
-  while (std::ssize(read_) < most && (next = marks.next(next)) >= 0 && next < end) read_.push_back(next++);
+  while (std::ssize(read_) < most && (next = marks.next(follower, next)) >= 0 && next < end) read_.push_back(next++);
   records_.resize(read_.size() * static_cast<size_t>(table.record().floats()));
   table.tier->read(read_, records_.data());
   hand_out(table, rows);

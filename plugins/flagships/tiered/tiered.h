@@ -43,9 +43,9 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void write_rows(uint32_t table, std::span<const int64_t> rows, const float* records);
   void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
   uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);  // how many a lookup would find there now
-  void mark() override;
-  sdk::RowChanges changes(uint32_t table) override;
-  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+  void mark(uint32_t follower) override;
+  sdk::RowChanges changes(uint32_t follower, uint32_t table) override;
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
 
  private:
   struct Table {

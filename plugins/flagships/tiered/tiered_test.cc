@@ -190,24 +190,26 @@ class Pair {
       plain_.import_rows(t, rows);
     });
   }
-  void mark() {
-    cached().marked_now();
-    for (uint32_t t = 0; t < kTables; ++t) marked_[t] = exported(plain_, t, 1000);
+  void mark(uint32_t follower) {
+    cached().marked_now(follower);
+    for (uint32_t t = 0; t < kTables; ++t) marked_[follower][t] = exported(plain_, t, 1000);
   }
   // Rows that are others than at the mark are named, with their states; most others are not.
-  void compare_changes(int step) {
+  void compare_changes(int step, uint32_t follower) {
     for (uint32_t t = 0; t < kTables; ++t) {
       const auto now = exported(plain_, t, 1000);
-      const auto changed =
-          exported_by([&](uint64_t& cursor, tsr_rows& rows) { cached().export_changed(t, cursor, rows); }, 31);
-      expect(cached().changes(t).changed == std::ssize(changed[0]), "step ", step, ": table ", t, " counts others");
+      const auto changed = exported_by(
+          [&](uint64_t& cursor, tsr_rows& rows) { cached().export_changed(follower, t, cursor, rows); }, 31);
+      expect(cached().changes(follower, t).changed == std::ssize(changed[0]), "step ", step, ": table ", t,
+             " counts others");
       size_t at = 0;
       for (size_t row = 0; row < now[0].size(); ++row) {
         const auto weights = [&](const auto& of, size_t i) {
           return std::vector(of[1].begin() + i * kDim, of[1].begin() + (i + 1) * kDim);
         };
         const bool named = at < changed[0].size() && changed[0][at] == now[0][row];
-        const bool same = weights(now, row) == weights(marked_[t], row) && now[2][row] == marked_[t][2][row];
+        const auto& was = marked_[follower][t];
+        const bool same = weights(now, row) == weights(was, row) && now[2][row] == was[2][row];
         expect(named || same, "step ", step, ": row ", row, " of table ", t, " changed, and is not named");
         if (!named) continue;
         expect(weights(changed, at) == weights(now, row) && changed[2][at] == now[2][row], "step ", step, ": row ", row,
@@ -266,7 +268,8 @@ class Pair {
   Bed bed_;
   std::unique_ptr<KernelInstance> cached_;
   PlainRows plain_;
-  std::array<std::array<std::vector<float>, 3>, kTables> marked_;  // all rows at the mark
+  using AllRows = std::array<std::array<std::vector<float>, 3>, kTables>;
+  std::array<AllRows, TSR_CHANGES_FOLLOWERS> marked_;  // at the marks
 };
 
 void check_against_memory(const std::string& options, bool prefetching, int steps) {
@@ -289,11 +292,12 @@ void check_against_memory(const std::string& options, bool prefetching, int step
     if (random() % 6 == 0) pair.evaluate(random, random() % 60);
     if (ahead.joinable()) ahead.join();
     if (live.empty() && random() % 20 == 0) pair.import(random);
-    if (step == steps - 40) pair.mark();
+    if (step == steps - 60) pair.mark(0);
+    if (step == steps - 40 || step == steps - 20) pair.mark(1);
   }
   for (const Pair::Live& l : live) pair.end(l);
   pair.compare(steps);
-  pair.compare_changes(steps);
+  for (uint32_t follower = 0; follower < TSR_CHANGES_FOLLOWERS; ++follower) pair.compare_changes(steps, follower);
   const tsr_kernel_stats s = pair.cached().stats(0);
   expect(s.evictions > 0 && s.storage_writes > 0 && s.storage_reads > 0, options, ": nothing was evicted or read");
   expect(s.lookups > s.hits && s.hits > 0, options, ": ", s.hits, " hits of ", s.lookups);

@@ -79,8 +79,8 @@ void VirtualTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
   export_some(t, cursor, rows, [](uint32_t) { return true; });
 }
 
-void VirtualTables::export_changed(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
-  export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.has_changed(row); });
+void VirtualTables::export_changed(uint32_t follower, uint32_t t, uint64_t& cursor, tsr_rows& rows) {
+  export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.has_changed(follower, row); });
 }
 
 // The ids first: what becomes of their rows is known when all are in.

@@ -44,13 +44,13 @@ class VirtualTables : public KernelInstance, public Changes {
   void import_rows(uint32_t table, const tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override;
 
-  void mark() override {
-    for (VirtualTable& table : tables_) table.ids.mark();
+  void mark(uint32_t follower) override {
+    for (VirtualTable& table : tables_) table.ids.mark(follower);
   }
-  RowChanges changes(uint32_t table) override { return tables_.at(table).ids.changes(); }
-  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
-  void export_removed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    tables_.at(table).ids.export_removed(cursor, rows);
+  RowChanges changes(uint32_t follower, uint32_t table) override { return tables_.at(table).ids.changes(follower); }
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+  void export_removed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).ids.export_removed(follower, cursor, rows);
   }
 
  private:

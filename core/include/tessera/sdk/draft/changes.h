@@ -4,6 +4,8 @@
 // abi/draft/changes.h is the specification. An instance derives from Changes beside KernelInstance, and its kernel says
 //
 //   const void* extension(std::string_view id) const { return changes_extension<Instance>(id); }
+//
+// What changes between the marks of several who follow is kept by RowMarks (sdk/draft/row_marks.h).
 #pragma once
 
 #include <string_view>
@@ -20,25 +22,37 @@ struct RowChanges {
 class Changes {
  public:
   virtual ~Changes() = default;
-  virtual void mark() = 0;
-  // Behind a mark, which is the callers' promise.
-  virtual RowChanges changes(uint32_t table) = 0;
-  virtual void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) = 0;
+  virtual void mark(uint32_t follower) = 0;
+  // Behind a mark of the follower's, which is the callers' promise.
+  virtual RowChanges changes(uint32_t follower, uint32_t table) = 0;
+  virtual void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) = 0;
   // Kernels that never give up a row leave it as it is.
-  virtual void export_removed(uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows& rows) { rows.count = 0; }
+  virtual void export_removed(uint32_t /*follower*/, uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows& rows) {
+    rows.count = 0;
+  }
 
   // Where the calls of a C table go.
-  void marked_now() {
-    mark();
-    marked_ = true;
+  void marked_now(uint32_t follower) {
+    const uint32_t bit = bit_of(follower);
+    mark(follower);
+    marked_ |= bit;
   }
-  Changes& since_mark() {
-    if (!marked_) fail(TSR_FAILED_PRECONDITION, "changes are known since a mark, and there is none: call mark first");
+  Changes& since_mark(uint32_t follower) {
+    if ((marked_ & bit_of(follower)) == 0)
+      fail(TSR_FAILED_PRECONDITION, "changes are known since a mark, and follower ", follower,
+           " has none: call mark first");
     return *this;
   }
 
  private:
-  bool marked_ = false;
+  static uint32_t bit_of(uint32_t follower) {
+    if (follower >= TSR_CHANGES_FOLLOWERS)
+      fail(TSR_INVALID_ARGUMENT, "there is no follower ", follower, " of changes: they are numbers below ",
+           TSR_CHANGES_FOLLOWERS);
+    return 1u << follower;
+  }
+
+  uint32_t marked_ = 0;  // by bit_of()
 };
 
 namespace detail {
@@ -46,23 +60,24 @@ namespace detail {
 template <class Instance>
 struct ChangesTable {
   static Changes& of(void* instance) { return static_cast<Instance&>(*static_cast<KernelInstance*>(instance)); }
-  static tsr_code mark(void* instance, tsr_error* err) noexcept {
-    return guard(err, [&] { of(instance).marked_now(); });
+  static tsr_code mark(void* instance, uint32_t follower, tsr_error* err) noexcept {
+    return guard(err, [&] { of(instance).marked_now(follower); });
   }
-  static tsr_code count(void* instance, uint32_t table, int64_t* changed, int64_t* removed, tsr_error* err) noexcept {
+  static tsr_code count(void* instance, uint32_t follower, uint32_t table, int64_t* changed, int64_t* removed,
+                        tsr_error* err) noexcept {
     return guard(err, [&] {
-      const RowChanges found = of(instance).since_mark().changes(table);
+      const RowChanges found = of(instance).since_mark(follower).changes(follower, table);
       *changed = found.changed;
       *removed = found.removed;
     });
   }
-  static tsr_code export_changed(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
+  static tsr_code export_changed(void* instance, uint32_t follower, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                                  tsr_error* err) noexcept {
-    return guard(err, [&] { of(instance).since_mark().export_changed(table, *cursor, *rows); });
+    return guard(err, [&] { of(instance).since_mark(follower).export_changed(follower, table, *cursor, *rows); });
   }
-  static tsr_code export_removed(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
+  static tsr_code export_removed(void* instance, uint32_t follower, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                                  tsr_error* err) noexcept {
-    return guard(err, [&] { of(instance).since_mark().export_removed(table, *cursor, *rows); });
+    return guard(err, [&] { of(instance).since_mark(follower).export_removed(follower, table, *cursor, *rows); });
   }
   static constexpr tsr_kernel_changes kTable{
       sizeof(tsr_kernel_changes), 0, &mark, &count, &export_changed, &export_removed};

@@ -1,55 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/row_marks.h - which rows of a table have changed since a mark: a bit for each, once there is a
-// mark. For kernels that know it (sdk/draft/changes.h).
+// tessera/sdk/draft/row_marks.h - which rows of a table have changed since the marks of those who follow it. For
+// kernels that know it (sdk/draft/changes.h).
+//
+// A row that changes sets one bit, whoever follows: those since the newest mark of all. A mark hands them on to the
+// other followers, so that each has a bit for each row behind its own mark at most, and none before the first one.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
 #include <vector>
 
+#include "tessera/abi/draft/changes.h"
+
 namespace tessera::sdk {
 
 class RowMarks {
  public:
-  explicit operator bool() const { return !words_.empty(); }  // there is a mark
-  void start(int64_t rows) { words_.assign(static_cast<size_t>(rows / 64 + 1), 0); }
-  uint64_t bytes() const { return words_.size() * sizeof(uint64_t); }
+  explicit operator bool() const { return !newest_.empty(); }  // there is a mark
+  // A mark of this follower; its changes begin anew.
+  void start(uint32_t follower, int64_t rows) {
+    for (uint32_t other = 0; other < TSR_CHANGES_FOLLOWERS; ++other) {
+      if (other != follower && (followed_ >> other & 1) != 0) add_newest(older_[other]);
+    }
+    followed_ |= 1u << follower;
+    older_[follower] = {};
+    newest_.assign(static_cast<size_t>(rows / 64 + 1), 0);
+  }
+  uint64_t bytes() const {
+    uint64_t out = newest_.size() * sizeof(uint64_t);
+    for (const Words& words : older_) out += words.size() * sizeof(uint64_t);
+    return out;
+  }
 
   void add(int64_t row) { add(&row, 1); }
   // By any number of threads at once. Most rows of a batch were marked by the ones before: those cost a read.
   template <class Id>
   void add(const Id* rows, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      const std::atomic_ref<uint64_t> word(words_[static_cast<size_t>(rows[i]) / 64]);
-      const uint64_t bit = uint64_t{1} << (static_cast<uint64_t>(rows[i]) % 64);
+      const std::atomic_ref<uint64_t> word(newest_[static_cast<size_t>(rows[i]) / 64]);
+      const uint64_t bit = bit_of(rows[i]);
       if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit, std::memory_order_relaxed);
     }
   }
   void add_all(int64_t rows) {
     for (int64_t row = 0; row < rows; ++row) add(row);
   }
+  // By one thread at a time, of a table that may have got rows since the mark.
+  void add_alone(int64_t row) {
+    const auto at = static_cast<size_t>(row) / 64;
+    if (at >= newest_.size()) newest_.resize(2 * at + 1);
+    newest_[at] |= bit_of(row);
+  }
 
-  int64_t count() const {
+  // Since the follower's mark: whether a row is marked, how many are, and the first from `row` on; -1: none.
+  bool has(uint32_t follower, int64_t row) const {
+    return (word(follower, static_cast<size_t>(row) / 64) & bit_of(row)) != 0;
+  }
+  int64_t count(uint32_t follower) const {
     int64_t out = 0;
-    for (const uint64_t word : words_) out += std::popcount(word);
+    for (size_t at = 0; at < words(follower); ++at) out += std::popcount(word(follower, at));
     return out;
   }
-  // The first that is marked from `row` on; -1: none.
-  int64_t next(int64_t row) const {
+  int64_t next(uint32_t follower, int64_t row) const {
     auto at = static_cast<size_t>(row) / 64;
-    if (at >= words_.size()) return -1;
-    uint64_t word = words_[at] & ~uint64_t{0} << (static_cast<uint64_t>(row) % 64);
-    while (word == 0) {
-      if (++at == words_.size()) return -1;
-      word = words_[at];
+    uint64_t here = word(follower, at) & ~uint64_t{0} << (static_cast<uint64_t>(row) % 64);
+    for (const size_t end = words(follower); here == 0; here = word(follower, at)) {
+      if (++at >= end) return -1;
     }
-    return static_cast<int64_t>(at) * 64 + std::countr_zero(word);
+    return static_cast<int64_t>(at) * 64 + std::countr_zero(here);
   }
 
  private:
-  std::vector<uint64_t> words_;
+  using Words = std::vector<uint64_t>;
+  template <class Id>
+  static uint64_t bit_of(Id row) {
+    return uint64_t{1} << (static_cast<uint64_t>(row) % 64);
+  }
+  void add_newest(Words& words) const {
+    words.resize(std::max(words.size(), newest_.size()));
+    for (size_t i = 0; i < newest_.size(); ++i) words[i] |= newest_[i];
+  }
+  size_t words(uint32_t follower) const { return std::max(newest_.size(), older_[follower].size()); }
+  uint64_t word(uint32_t follower, size_t at) const {
+    const Words& older = older_[follower];
+    return (at < newest_.size() ? newest_[at] : 0) | (at < older.size() ? older[at] : 0);
+  }
+
+  Words newest_;                                      // since the newest mark, whoever's
+  std::array<Words, TSR_CHANGES_FOLLOWERS> older_{};  // between a follower's mark and that one
+  uint32_t followed_ = 0;                             // bit 1 << follower: it has a mark
 };
 
 }  // namespace tessera::sdk
