@@ -18,10 +18,13 @@
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
+#include "predict/heads.h"
 #include "predict/items.h"
 #include "predict/model_data.h"
+#include "predict/score_writer.h"
 #include "retrieval/retriever.h"
 #include "tessera/config.h"
+#include "tessera/packed_model.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 
@@ -33,7 +36,7 @@ using json = nlohmann::ordered_json;
 
 struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, heads;
   int64_t batch = 1024;
   int threads = 1;
   std::string vectors;
@@ -51,6 +54,8 @@ void check(const PredictArguments& a) {
   retrieval::check(a.retrieval);
   if (!a.vectors.empty() && (a.retrieval.top_k > 0 || a.output.empty()))
     throw UsageError("--vectors LAYER needs --output FILE, and is not for --top-k");
+  if (!a.heads.empty() && (a.retrieval.top_k > 0 || !a.vectors.empty()))
+    throw UsageError("--head says whose scores are wanted: leave it out with --top-k and --vectors");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
 }
@@ -69,9 +74,11 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("part", po::value(&out->part)->value_name("PART"),
       "of what a reader gives: all (train, then test), train or test");
-  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output");
+  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output, which is also -");
+  add("head", po::value(&out->heads)->value_name("NAME"),
+      "of a model with several heads the one that answers; may be repeated (default: all)");
   add("format", po::value(&out->format)->value_name("FORMAT"),
-      "csv (row,label,score; of data without labels row,score) or jsonl");
+      "csv (row,label,score; of data without labels row,score; of several heads columns by their names) or jsonl");
   add("vectors", po::value(&out->vectors)->value_name("LAYER"),
       "instead of scores the values of a layer, as safetensors: what --items takes");
   add("top-k", po::value(&out->retrieval.top_k)->value_name("K"),
@@ -84,32 +91,43 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
   if (!parse_options(args, options)) return false;
+  if (out->output == "-") out->output.clear();
   check(*out);
   return true;
 }
 
-// What prepared lines without a description are: their columns are the model's.
-Dataset described_by(const ModelDescription& model, const std::string& name) {
+// What prepared lines without a description are: their labels, in the order of its heads, and columns are the model's.
+Dataset lines_of(const InferenceModel& model) {
   Dataset set;
-  set.name = name;
-  for (int64_t i = 0; i < model.dense_inputs; ++i) set.dense.push_back(cat("I", i + 1));
-  for (const ModelFeature& f : model.features) set.columns.push_back({f.name, f.ids, "sum"});
+  set.labels.clear();
+  for (const HeadSpec& head : model.graph.heads) {
+    if (std::find(set.labels.begin(), set.labels.end(), head.label) == set.labels.end())
+      set.labels.push_back(head.label);
+    set.binary_labels = set.binary_labels && head.loss == kOwnLoss;
+  }
+  set.binary_labels = set.binary_labels && set.labels.size() == 1;
+  for (int64_t i = 0; i < model.description.dense_inputs; ++i) set.dense.push_back(cat("I", i + 1));
+  for (const ModelFeature& f : model.description.features) set.columns.push_back({f.name, f.ids, "sum"});
   return set;
+}
+
+data::Examples examples_of(const Dataset& set) {
+  return {set.dense.size(), set.columns, {set.labels.size(), set.weighted_samples, set.binary_labels}};
 }
 
 // The next lines of a file without a description, at most so many.
 ExamplesPtr next_lines(data::LineReader& lines, const Dataset& set, int64_t most) {
-  data::Examples examples(set.dense.size(), set.columns);
+  data::Examples examples = examples_of(set);
   for (std::string_view line; examples.size() < most && lines.next(line);)
     data::add_prepared_line(line, set.name, lines.line(), examples);
   return data::finish(std::move(examples));
 }
 
-Dataset read_prepared_file(const std::string& path, const ModelDescription& model) {
-  Dataset set = described_by(model, path);
+Dataset read_prepared_file(const std::string& path, Dataset set) {
+  set.name = path;
   data::LineReader lines(path);
   set.train.kept = next_lines(lines, set, std::numeric_limits<int64_t>::max());
-  set.test.kept = std::make_shared<const data::Examples>(set.dense.size(), set.columns);
+  set.test.kept = std::make_shared<const data::Examples>(examples_of(set));
   return set;
 }
 
@@ -156,17 +174,48 @@ std::string own_reader(const ModelDescription& model) {
   return config::JsonObject(encoding, source).get<std::string>("reader");
 }
 
+std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel model, const PredictArguments& a) {
+  const auto open = [&](InferenceModel of) { return make_predictor(runtime, std::move(of), {a.kernel}); };
+  if (a.retrieval.top_k > 0) return retrieval::make_retriever(std::move(model), open, a.retrieval);
+  if (!a.vectors.empty()) retrieval::add_output(model, a.vectors);
+  return open(std::move(model));
+}
+// Something else than a score a sample is wanted.
+bool wants_items(const PredictArguments& a) { return !a.vectors.empty() || a.retrieval.top_k > 0; }
+
+// What answers.
+struct Session {
+  explicit Session(const PredictArguments& a)
+      : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
+        runtime({config.plugins.path, config.plugins.require, true, a.threads}) {
+    InferenceModel packed = open_packed_model(a.model);
+    lines = lines_of(packed);
+    predictor = predictor_of(runtime, std::move(packed), a);
+    asked = asked_outputs(model(), a.heads);
+  }
+  const ModelDescription& model() const { return predictor->model(); }
+
+  Config config;
+  PluginWatch watch;
+  Runtime runtime;
+  Dataset lines;  // what prepared lines for the model have, without samples
+  std::unique_ptr<Predictor> predictor;
+  std::vector<size_t> asked;  // of its outputs
+};
+
 // Nothing says how the data is read but the model.
 bool is_bare(const PredictArguments& a) { return a.reader.empty() && a.config.empty(); }
 
-Dataset read_data(const PredictArguments& a, Config config, const Runtime& runtime, const ModelDescription& model) {
+Dataset read_data(const PredictArguments& a, const Session& session) {
+  const ModelDescription& model = session.model();
+  Config config = session.config;
   std::error_code ignored;
   const bool pattern = a.data.find_first_of("*?[") != std::string::npos;
   if (!a.data.empty() && !pattern && !std::filesystem::exists(a.data, ignored))
     fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
   const bool bare = is_bare(a);
   if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored))
-    return read_prepared_file(a.data, model);
+    return read_prepared_file(a.data, session.lines);
   DataConfig& data = config.data;
   if (a.config.empty()) {
     data.reader = bare ? own_reader(model) : a.reader;
@@ -178,93 +227,35 @@ Dataset read_data(const PredictArguments& a, Config config, const Runtime& runti
   if (!a.data.empty()) data.path = a.data;
   const std::vector<std::string> inside = reader_names();
   if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
-    return read_dataset(runtime, config, model.encoding);
-  return data::read_files(runtime, config, model.encoding, false);
+    return read_dataset(session.runtime, config, model.encoding);
+  return data::read_files(session.runtime, config, model.encoding, false);
 }
-
-// One line per sample.
-class ScoreWriter {
- public:
-  ScoreWriter(const std::string& path, bool as_json, bool labelled)
-      : path_(path), as_json_(as_json), labelled_(labelled) {
-    if (!path.empty()) {
-      file_.open(path, std::ios::binary);
-      if (!file_) fail(Code::kUnavailable, "cannot write to ", path);
-    }
-    if (!as_json_) out() << (labelled_ ? "row,label,score\n" : "row,score\n");
-  }
-  void add(float label, float score) {
-    char line[96];
-    int n = std::snprintf(line, sizeof(line), as_json_ ? "{\"row\": %lld" : "%lld", static_cast<long long>(row_++));
-    const auto add_number = [&](const char* format, float number) {
-      n += std::snprintf(line + n, sizeof(line) - static_cast<size_t>(n), format, static_cast<double>(number));
-    };
-    if (labelled_) add_number(as_json_ ? ", \"label\": %g" : ",%g", label);
-    add_number(as_json_ ? ", \"score\": %.9g}\n" : ",%.9g\n", score);
-    out().write(line, n);
-  }
-  void finish() {
-    out().flush();
-    if (!out()) fail(Code::kUnavailable, "cannot write to ", path_.empty() ? "standard output" : path_);
-  }
-
- private:
-  std::ostream& out() { return path_.empty() ? std::cout : file_; }
-
-  std::string path_;
-  bool as_json_, labelled_;
-  std::ofstream file_;
-  int64_t row_ = 0;
-};
-
-std::unique_ptr<Predictor> open_model(const Runtime& runtime, const PredictArguments& a) {
-  const PredictorOptions options{a.kernel};
-  if (a.retrieval.top_k > 0) return retrieval::open_retriever(runtime, a.model, options, a.retrieval);
-  InferenceModel model = open_packed_model(a.model);
-  if (!a.vectors.empty()) retrieval::add_output(model, a.vectors);
-  return make_predictor(runtime, std::move(model), options);
-}
-// Something else than a score a sample is wanted.
-bool wants_items(const PredictArguments& a) { return !a.vectors.empty() || a.retrieval.top_k > 0; }
-
-// What answers.
-struct Session {
-  explicit Session(const PredictArguments& a)
-      : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
-        runtime({config.plugins.path, config.plugins.require, true, a.threads}),
-        predictor(open_model(runtime, a)) {}
-  const ModelDescription& model() const { return predictor->model(); }
-
-  Config config;
-  PluginWatch watch;
-  Runtime runtime;
-  std::unique_ptr<Predictor> predictor;
-};
 
 // Scores of samples, written as they come, and how good they are.
 class Scores {
  public:
   // Data that do not fit are refused before anything is written. `streamed`: no sample is kept. `rows`: of all samples,
   // for progress; 0: nobody knows.
-  Scores(const PredictArguments& a, Predictor& predictor, const Dataset& set, bool streamed, int64_t rows)
-      : predictor_(predictor),
+  Scores(const PredictArguments& a, const Session& session, const Dataset& set, bool streamed, int64_t rows)
+      : predictor_(*session.predictor),
         set_(set),
         batch_(a.batch),
-        fits_(predictor.model(), set.columns, static_cast<int64_t>(set.dense.size())),
-        writer_(a.output, a.format == "jsonl", set.labelled),
+        fits_(session.model(), set.columns, static_cast<int64_t>(set.dense.size())),
+        heads_(asked_heads(session.model(), session.asked, set)),
+        writer_(a.output, a.format == "jsonl", heads_),
         // Scores on a terminal are their own progress.
         progress_({.steps = rows, .log_every = 0, .terminal = rows > 0 && stderr_is_terminal() && !a.output.empty()}),
-        metrics_(metrics_of(predictor.model(), streamed)) {}
+        judge_(session.model(), heads_, streamed) {}
 
   void add(const Samples& samples) {
-    const auto sink = [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
-      for (size_t i = 0; i < scores.size(); ++i) writer_.add(labels.data<float>()[i], scores[i]);
-      if (set_.labelled) add_scores(metrics_, predictor_.model(), scores, labels, batch);
-      done_ += static_cast<int64_t>(scores.size());
+    const auto sink = [&](const std::vector<std::vector<float>>& values, const Batch& batch) {
+      writer_.add(values, batch);
+      judge_.add(values, batch);
+      done_ += batch.labels.numel();
       progress_.report(done_, done_);
     };
     try {
-      predict_all(predictor_, set_, samples, batch_, sink);
+      predict_all(predictor_, set_, samples, batch_, widths_of(predictor_.model(), heads_), sink);
     } catch (const Error& e) {  // which counts the samples of one batch
       fail(e.code(), "in the batch that begins at row ", done_, ": ", e.what());
     }
@@ -272,7 +263,8 @@ class Scores {
   void finish() {
     progress_.finish();
     writer_.finish();
-    if (set_.labelled) std::fprintf(stderr, "%s\n", metrics_text(metrics_.values(), 6).c_str());
+    const MetricValues metrics = judge_.values();
+    if (!metrics.values.empty()) std::fprintf(stderr, "%s\n", metrics_text(metrics, 6).c_str());
   }
 
  private:
@@ -280,17 +272,19 @@ class Scores {
   const Dataset& set_;
   int64_t batch_;
   BatchInput fits_;
+  const std::vector<AskedHead> heads_;
   ScoreWriter writer_;
   Progress progress_;
-  MetricSet metrics_;
+  HeadJudge judge_;
   int64_t done_ = 0;
 };
 
 // Prepared lines without a description, of any number: none is kept.
 void predict_lines(const PredictArguments& a, Session& session) {
-  const Dataset set = described_by(session.model(), kStandardInput);
+  Dataset set = session.lines;
+  set.name = kStandardInput;
   data::LineReader lines(STDIN_FILENO, kStandardInput);
-  Scores scores(a, *session.predictor, set, true, 0);
+  Scores scores(a, session, set, true, 0);
   for (Samples some = next_lines(lines, set, a.batch); some.size() > 0; some = next_lines(lines, set, a.batch)) {
     if (session.model().bounds_check == BoundsCheckMode::kFatal && !some.kept->bad_id().empty())
       fail(Code::kInvalidArgument, some.kept->bad_id());
@@ -307,7 +301,7 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
 }
 
 void predict_data(const PredictArguments& a, Session& session) {
-  const Dataset data = read_data(a, session.config, session.runtime, session.model());
+  const Dataset data = read_data(a, session);
   if (session.model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
   std::vector<Samples> parts;
   int64_t rows = 0;
@@ -316,7 +310,7 @@ void predict_data(const PredictArguments& a, Session& session) {
   if (a.part != "all" && rows == 0) throw UsageError(cat("--part ", a.part, ": there are no such rows in ", data.name));
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
-  Scores scores(a, *session.predictor, data, data.train.streamed || data.test.streamed, rows);
+  Scores scores(a, session, data, data.train.streamed || data.test.streamed, rows);
   for (const Samples& part : parts) scores.add(part);
   scores.finish();
 }

@@ -7,6 +7,7 @@
 #include "command.h"
 #include "options.h"
 #include "plugin_watch.h"
+#include "predict/heads.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "train/job_data.h"
@@ -110,12 +111,25 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
 }
 
 MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
-  MetricSet all = metrics_of(predictor.model(), data.test.streamed != nullptr);
-  predict_all(predictor, data, data.test, kBatch,
-              [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
-                add_scores(all, predictor.model(), scores, labels, batch);
-              });
-  return all.values();
+  const std::vector<AskedHead> heads = asked_heads(predictor.model(), asked_outputs(predictor.model()), data);
+  HeadJudge judge(predictor.model(), heads, data.test.streamed != nullptr);
+  predict_all(predictor, data, data.test, kBatch, widths_of(predictor.model(), heads),
+              [&](const std::vector<std::vector<float>>& values, const Batch& batch) { judge.add(values, batch); });
+  return judge.values();
+}
+
+// Of each head auc and logloss, or rmse and mae.
+void print_metrics(const MetricValues& before, const MetricValues& after) {
+  std::string text;
+  for (size_t m = 0; m < after.values.size(); ++m) {
+    const std::string& name = after.values[m].first;
+    if (name.ends_with("normalized_entropy") || name.ends_with("calibration")) continue;
+    char numbers[64];
+    std::snprintf(numbers, sizeof(numbers), " %.6f before, %.6f after", before.values[m].second,
+                  after.values[m].second);
+    text += cat(text.empty() ? "" : "; ", name == "auc" ? "AUC" : name, numbers);
+  }
+  if (!text.empty()) std::printf("test: %s (%lld samples)\n", text.c_str(), static_cast<long long>(after.samples));
 }
 
 std::string with_commas(int64_t n) {
@@ -172,16 +186,7 @@ int quantize_command(const std::vector<std::string>& args) {
   for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();
   print_reports(reports, dense_bytes);
   if (scored) {
-    const MetricValues after = test_metrics(*open_predictor(*runtime, a.save), *job->data);
-    std::string text;
-    for (size_t m = 0; m < 2; ++m) {  // auc and logloss, or rmse and mae
-      const std::string& name = after.values[m].first;
-      char line[96];
-      std::snprintf(line, sizeof(line), "%s %.6f before, %.6f after", name == "auc" ? "AUC" : name.c_str(),
-                    before->values[m].second, after.values[m].second);
-      text += cat(text.empty() ? "" : "; ", line);
-    }
-    std::printf("test: %s (%lld samples)\n", text.c_str(), static_cast<long long>(after.samples));
+    print_metrics(*before, test_metrics(*open_predictor(*runtime, a.save), *job->data));
   }
   return 0;
 }

@@ -44,6 +44,7 @@ void fuzz_infer_request(Input input) {
   FakeOptions options;
   options.is_weighted = (input[0] & 1) != 0;
   options.dense_inputs = (input[0] & 2) != 0 ? 0 : 2;
+  if ((input[0] & 8) != 0) options.outputs = {{"click"}, {"kinds", 3, false}};
   const FakePredictor model(options);
   std::optional<size_t> json_bytes;
   if ((input[0] & 4) != 0) json_bytes = input[1] | static_cast<size_t>(input[2]) << 8;
@@ -51,7 +52,13 @@ void fuzz_infer_request(Input input) {
   try {
     const InferRequest request = parse_infer(model.model(), body, json_bytes, {kMostSamples});
     check(model.model(), request);
-    render_infer(model.model(), "fake", request.id, request.binary_output, request.dense);
+    for (const WantedOutput& wanted : request.outputs)
+      require(wanted.output < options.outputs.size(), "outputs are the model's");
+    std::vector<std::vector<float>> values;
+    for (const ModelOutput& output : options.outputs)
+      values.emplace_back(static_cast<size_t>(request.batch * output.width), 0.5f);
+    const std::vector<std::span<const float>> answer(values.begin(), values.end());
+    render_infer(model.model(), "fake", request, answer);
   } catch (const Error& e) {
     require(e.code() == Code::kInvalidArgument && *e.what() != '\0', "a refusal is the client's fault");
     render_error(e.what());

@@ -272,7 +272,7 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   const Finished predicted = run_tessera({"predict", "--model", folder_.file("model"), "--data",
                                           folder_.write("ask.csv", "film,user,age,click\n1,2,0,1\n")});
   EXPECT_EQ(predicted.status, 0) << predicted.output;
-  EXPECT_THAT(predicted.output, HasSubstr("row,score\n0,0.")) << "without all labels there are none";
+  EXPECT_THAT(predicted.output, HasSubstr("row,click,stars\n0,0.")) << "without all labels there are none";
 
   folder_.write("rows.csv", "user,film,age,click,rating,weight\n1,1,0,1,3,-2\n");
   const Finished below = run_columns({});

@@ -22,6 +22,7 @@ struct Got {
   Code code;
   std::string error;
   std::vector<float> scores;
+  std::vector<std::vector<float>> further = {};  // of the outputs behind the first
 };
 
 InferRequest request_of(const std::vector<Sample>& samples, bool weighted = false) {
@@ -41,7 +42,12 @@ std::future<Got> submit(Batcher& batcher, const std::shared_ptr<Predictor>& mode
   auto promise = std::make_shared<std::promise<Got>>();
   auto future = promise->get_future();
   Job job{std::move(request), model, Clock::now() + patience, [promise](const InferRequest&, const Answer& answer) {
-            promise->set_value({answer.code, answer.error, {answer.scores.begin(), answer.scores.end()}});
+            Got got{answer.code, answer.error, {}};
+            for (const std::span<const float> values : answer.outputs) {
+              const bool first = values.data() == answer.outputs[0].data();
+              (first ? got.scores : got.further.emplace_back()).assign(values.begin(), values.end());
+            }
+            promise->set_value(std::move(got));
           }};
   if (!batcher.submit(std::move(job))) promise->set_value({Code::kResourceExhausted, "full", {}});
   return future;
@@ -103,6 +109,33 @@ TEST(Batcher, TheOldestRequestWaitsAtMostMaxWaitAndAFullBatchDoesNotWait) {
   auto b = submit(patient, model, request_of({sample(2)}));
   EXPECT_EQ(got(a).code, Code::kOk);
   EXPECT_EQ(got(b).code, Code::kOk);
+}
+
+TEST(Batcher, EveryRequestHasItsPartOfEveryOutput) {
+  Metrics metrics;
+  FakeOptions heads;
+  heads.outputs = {{"click"}, {"kinds", 3, false}, {"like"}};
+  const auto model = std::make_shared<FakePredictor>(heads), plain = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  std::vector<std::future<Got>> rest;
+  for (int i = 1; i <= 5; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i + 50)})));
+  auto other = submit(batcher, plain, request_of({sample(9)}));  // of one output, behind it
+  model->let_go();
+  const auto expect_all = [](const Got& said, const Message& message) {
+    EXPECT_EQ(said.scores, message.values(0));
+    ASSERT_EQ(said.further.size(), 2u);
+    EXPECT_EQ(said.further[0], message.values(1, 3));
+    EXPECT_EQ(said.further[1], message.values(2));
+  };
+  expect_all(got(first), Message({sample(0)}));
+  for (int i = 1; i <= 5; ++i) expect_all(got(rest[static_cast<size_t>(i - 1)]), Message({sample(i), sample(i + 50)}));
+  EXPECT_EQ(model->largest_batch(), 10);
+  const Got said = got(other);
+  EXPECT_EQ(said.scores, Message({sample(9)}).scores());
+  EXPECT_TRUE(said.further.empty());
 }
 
 TEST(Batcher, AFullQueueTurnsAway) {

@@ -21,6 +21,7 @@ struct FakeOptions {
   int64_t dense_inputs = 2;
   bool is_weighted = false;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
+  std::vector<ModelOutput> outputs = {{"score"}};
 };
 
 // Features "user" (ids 0..999) and "item" (0..99), one table each.
@@ -42,10 +43,12 @@ class FakePredictor : public Predictor {
       table.features = {name};
       model_.tables.push_back(table);
     }
-    model_.outputs = {{"score"}};
+    model_.outputs = options.outputs;
     bad_ids_.resize(2);
   }
 
+  // What output o says of a score, its w-th value of a sample: the first one of all the score itself.
+  static float value(float score, size_t o, size_t w) { return score + static_cast<float>(10 * o + w); }
   // What sample b scores, computed one by one.
   static float score(const PredictInput& input, int64_t b) {
     double sum = 0;
@@ -92,7 +95,7 @@ class FakePredictor : public Predictor {
       if (input.dense.size() > 0 && input.dense[static_cast<size_t>(b) * input.dense.size() / input.batch] == 666.0f) {
         fail(Code::kInvalidArgument, "poisoned");
       }
-      outputs[0][static_cast<size_t>(b)] = score(input, b);
+      for (size_t o = 0; o < outputs.size(); ++o) fill(outputs[o], o, input, b);
     }
   }
   PredictorStats stats() const override {
@@ -135,6 +138,11 @@ class FakePredictor : public Predictor {
   }
 
  private:
+  void fill(std::span<float> values, size_t o, const PredictInput& input, int64_t b) const {
+    const auto width = static_cast<size_t>(model_.outputs[o].width), first = static_cast<size_t>(b) * width;
+    for (size_t w = 0; !values.empty() && w < width; ++w) values[first + w] = value(score(input, b), o, w);
+  }
+
   ModelDescription model_;
   mutable std::mutex mutex_;
   std::condition_variable open_, arrived_;
@@ -175,6 +183,15 @@ class Message {
   std::vector<float> scores() const {
     std::vector<float> out;
     for (size_t b = 0; b < samples_.size(); ++b) out.push_back(FakePredictor::score(input(), static_cast<int64_t>(b)));
+    return out;
+  }
+
+  // Of output o of the model, with so many values a sample.
+  std::vector<float> values(size_t o, size_t width = 1) const {
+    std::vector<float> out;
+    for (const float score : scores()) {
+      for (size_t w = 0; w < width; ++w) out.push_back(FakePredictor::value(score, o, w));
+    }
     return out;
   }
 

@@ -6,8 +6,8 @@
 
 #include <fstream>
 
+#include "heads_model.h"
 #include "open_inference.grpc.pb.h"
-#include "served_model.h"
 
 namespace tessera::serve {
 namespace {
@@ -20,9 +20,10 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-::inference::ModelInferRequest request_of(const ModelDescription& model, const test::OwnInput& input) {
+::inference::ModelInferRequest request_of(const ModelDescription& model, const test::OwnInput& input,
+                                          const std::string& name = "small") {
   ::inference::ModelInferRequest out;
-  out.set_model_name("small");
+  out.set_model_name(name);
   const auto add = [&](const std::string& name, const char* datatype, const std::vector<int64_t>& shape,
                        const std::string& bytes) {
     auto& tensor = *out.add_inputs();
@@ -104,6 +105,39 @@ TEST(ServeGrpc, AnswersAreTheModelsAndSentencesTheServers) {
   ASSERT_TRUE(Asking(address)(&Stub::ServerReady, ::inference::ServerReadyRequest(), ready).ok());  // needs no token
   EXPECT_TRUE(ready.ready());
   EXPECT_EQ(Asking(address)(&Stub::ModelMetadata, about, metadata).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST(ServeGrpc, HeadsAreOutputs) {
+  HeadsModel model;
+  test::Program program(
+      {test::tessera_path(), "serve", "--model", model.path(), "--port", "0", "--endpoint", "grpc?port=0"});
+  const Asking ask(grpc_address_of(program));
+  ::inference::ModelMetadataRequest about;
+  about.set_name("two");
+  ::inference::ModelMetadataResponse metadata;
+  ASSERT_TRUE(ask(&Stub::ModelMetadata, about, metadata).ok());
+  ASSERT_EQ(metadata.outputs_size(), 2);
+  EXPECT_EQ(metadata.outputs(1).name(), "stars");
+
+  test::OwnInput input(model.description(), 5, 3);
+  const std::vector<std::vector<float>> values = model.values(input);
+  ::inference::ModelInferRequest request = request_of(model.description(), input, "two");
+  ::inference::ModelInferResponse answer;
+  grpc::Status status = ask(&Stub::ModelInfer, request, answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answer.outputs_size(), 2);
+  EXPECT_EQ(answer.outputs(0).name(), "click");
+  EXPECT_EQ(answer.raw_output_contents(0), bytes_of(values[0]));
+  EXPECT_EQ(answer.raw_output_contents(1), bytes_of(values[1]));
+  request.add_outputs()->set_name("stars");
+  status = ask(&Stub::ModelInfer, request, answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answer.outputs_size(), 1);
+  EXPECT_EQ(answer.raw_output_contents(0), bytes_of(values[1]));
+  request.mutable_outputs(0)->set_name("star");
+  status = ask(&Stub::ModelInfer, request, answer);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("there are \"click\" and \"stars\""));
 }
 
 TEST(ServeGrpc, ModelsComeAndGoAndThePortIsItsOwn) {

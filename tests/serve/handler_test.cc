@@ -167,6 +167,34 @@ TEST_F(HandlerTest, AnswersAreTheModels) {
   EXPECT_EQ(scores, message.scores());
 }
 
+TEST_F(HandlerTest, EveryHeadAnswersOrThoseThatAreAsked) {
+  next_.outputs = {{"click"}, {"like"}};
+  start();
+  const Message message(kSamples);
+  const auto outputs = [&](const std::string& asked) {
+    const HttpResponse r = post(kInfer, message.json(asked));
+    EXPECT_EQ(r.status, 200) << r.body;
+    return r.status == 200 ? json::parse(r.body)["outputs"] : json();
+  };
+  const json all = outputs("");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["name"], "click");
+  EXPECT_EQ(all[0]["data"].get<std::vector<float>>(), message.scores());
+  EXPECT_EQ(all[1]["name"], "like");
+  EXPECT_EQ(all[1]["data"].get<std::vector<float>>(), message.values(1));
+  const json like = outputs(R"("outputs":[{"name":"like"}],)");
+  ASSERT_EQ(like.size(), 1u);
+  EXPECT_EQ(like[0], all[1]);
+  const json score = outputs(R"("outputs":[{"name":"score"}],)");
+  ASSERT_EQ(score.size(), 1u);
+  EXPECT_EQ(score[0]["name"], "score");
+  EXPECT_EQ(score[0]["data"], all[0]["data"]);
+  const HttpResponse unknown = post(kInfer, message.json(R"("outputs":[{"name":"buy"}],)"));
+  EXPECT_EQ(unknown.status, 400);
+  EXPECT_EQ(error_of(unknown), "output \"buy\" is unknown; there are \"click\" and \"like\"");
+  EXPECT_EQ(json::parse(get("/v2/models/fake").body)["outputs"].size(), 2u);
+}
+
 TEST_F(HandlerTest, BadRequestsGetTheSentenceAndBadIdsAreCounted) {
   start();
   Sample bad = kSamples[0];

@@ -84,7 +84,7 @@ TEST(Memory, TheBatcherAnswersOrSaysSo) {
         Job job{parse_infer(model->model(), message.json(), std::nullopt), model, Clock::now() + 60s,
                 [&told, i](const InferRequest&, const Answer& answer) {
                   told[i].code = answer.code;
-                  if (answer.code == Code::kOk) told[i].score = answer.scores[0];
+                  if (answer.code == Code::kOk) told[i].score = answer.outputs[0][0];
                   told[i].done = true;
                 }};
         ASSERT_TRUE(batcher.submit(std::move(job)));

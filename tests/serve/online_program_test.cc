@@ -146,6 +146,25 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
   EXPECT_THAT(metrics(), HasSubstr("tessera_followed_age_seconds{model=\"published\"} "));
   EXPECT_EQ(json::parse(Client(port).ask(Client::post("/admin/reload", "")).body)["version"],
             publishing::read_publication(published_, Publication::kDelta, 7).hash);
+  // What is unloaded is not served by what follows, and loading it is one event.
+  const auto events = [&](const std::string& event) {
+    const std::string text = server.output(), line = "\"event\":\"" + event + "\",\"model\":\"published\"";
+    int count = 0;
+    for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++count;
+    return count;
+  };
+  const auto change = [&](const char* what) {
+    return Client(port).ask(Client::post(cat("/v2/repository/models/published/", what), "")).status;
+  };
+  const int served = events("publication_served"), loaded = events("model_loaded");
+  EXPECT_GE(served, 4) << server.output();
+  EXPECT_EQ(change("unload"), 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // three looks at the directory
+  EXPECT_EQ(change("load"), 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(events("publication_served"), served) << server.output();
+  EXPECT_EQ(events("model_loaded"), loaded + 1) << server.output();
+  EXPECT_EQ(events("model_unloaded"), 1);
   ASSERT_EQ(kill(server.pid(), SIGTERM), 0);
   EXPECT_EQ(server.wait(30), 0);
 }

@@ -1,7 +1,7 @@
 #include "predict/model_data.h"
 
 #include <algorithm>
-#include <cmath>
+#include <span>
 
 namespace tessera::cli {
 namespace {
@@ -14,15 +14,6 @@ void copy_numbers(const Tensor& from, std::vector<T>& to) {
   else
     std::transform(from.data<int64_t>(), from.data<int64_t>() + from.numel(), to.begin(),
                    [](int64_t v) { return static_cast<T>(v); });
-}
-
-size_t label_of(const ModelDescription& model, const std::vector<std::string>& labels) {
-  const auto at = std::find(labels.begin(), labels.end(), model.outputs.front().label);
-  if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
-  if (labels.size() > 1)
-    fail(Code::kInvalidArgument, "the model predicts the label \"", model.outputs.front().label,
-         "\", and the data has none of that name");
-  return 0;
 }
 
 }  // namespace
@@ -65,32 +56,19 @@ const PredictInput& BatchInput::from(const Batch& batch) {
 }
 
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
-                 const ScoreSink& sink) {
+                 const std::vector<size_t>& widths, const ValuesSink& sink) {
   BatchInput input(predictor.model(), data.columns, static_cast<int64_t>(data.dense.size()));
   BatchReader reader(samples, {.batch = batch});
-  const size_t label = label_of(predictor.model(), data.labels);
-  std::vector<float> scores;
+  std::vector<std::vector<float>> values(widths.size());
+  std::vector<std::span<float>> outputs(widths.size());
   for (Batch b; reader.next(b);) {
-    scores.resize(static_cast<size_t>(b.labels.numel()));
-    predictor.predict(input.from(b), scores);
-    sink(scores, b.label(label), b);
+    for (size_t o = 0; o < widths.size(); ++o) {
+      values[o].resize(static_cast<size_t>(b.labels.numel()) * widths[o]);
+      outputs[o] = values[o];
+    }
+    predictor.predict_outputs(input.from(b), outputs);
+    sink(values, b);
   }
-}
-
-MetricSet metrics_of(const ModelDescription& model, bool streamed) {
-  if (!model.outputs.front().probability) return MetricSet({"rmse", "mae"}, {.logits = false});
-  if (!streamed) return MetricSet();
-  return MetricSet({"auc?bins=1048576", "logloss", "normalized_entropy", "calibration"});
-}
-
-void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,
-                const Batch& batch) {
-  const Tensor values = Tensor::empty({static_cast<int64_t>(scores.size())});
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const double p = scores[i];
-    values.data<float>()[i] = model.outputs.front().probability ? static_cast<float>(std::log(p / (1 - p))) : scores[i];
-  }
-  metrics.add(values, labels, nullptr, batch.sample_weights);
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// Data for a packed model: batches as its predictor takes them, and how good its predictions are.
+// Data for a packed model: batches as its predictor takes them.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "tessera/data.h"
-#include "tessera/metrics.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::cli {
 
@@ -27,16 +26,10 @@ class BatchInput {
   PredictInput input_;
 };
 
-// Scores of all samples in their order, a batch at a time, and the labels that they are about.
-using ScoreSink = std::function<void(std::span<const float> scores, const Tensor& labels, const Batch& batch)>;
-// kInvalidArgument: of several labels none is the one that the model predicts.
+// What the model says of a batch: values[o] of output o, [samples, widths[o]].
+using ValuesSink = std::function<void(const std::vector<std::vector<float>>& values, const Batch& batch)>;
+// All samples in their order, a batch at a time; outputs of a width of 0 are not asked.
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
-                 const ScoreSink& sink);
-
-// Metrics of the model's scores: the usual ones; of streamed samples the AUC over bins, for which none is kept.
-MetricSet metrics_of(const ModelDescription& model, bool streamed);
-// Adds a batch's. Scores in (0, 1) as the logits that gave them.
-void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,
-                const Batch& batch);
+                 const std::vector<size_t>& widths, const ValuesSink& sink);
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
 #include "serve/batcher.h"
 
+#include <algorithm>
 #include <new>
 
 #include "serve/merged_batch.h"
@@ -22,21 +23,22 @@ class BatchRunner {
     const bool input_is_why = answer.code == Code::kInvalidArgument || answer.code == Code::kOutOfRange;
     const bool too_much = answer.code == Code::kResourceExhausted;
     if ((input_is_why || too_much) && jobs.size() > 1) return answer_each(jobs);
-    size_t first = 0;
+    int64_t first = 0;
     for (Job& job : jobs) {
-      const auto n = static_cast<size_t>(job.request.batch) * values_of(job.model->model());
-      tell(job, answer.code == Code::kOk ? part(answer, first, n) : answer);
-      first += n;
+      tell(job, answer.code == Code::kOk ? part(job.model->model(), first, job.request.batch) : answer);
+      first += job.request.batch;
     }
   }
 
  private:
-  static size_t values_of(const ModelDescription& model) {
-    return answers_items(model) ? static_cast<size_t>(model.outputs[0].width) : 1;
-  }
-  static Answer part(const Answer& all, size_t first, size_t count) {
-    return {all.code, all.error, all.scores.subspan(first, count),
-            all.items.empty() ? all.items : all.items.subspan(first, count)};
+  // Of these samples of what was predicted last.
+  Answer part(const ModelDescription& model, int64_t first, int64_t samples) {
+    for (size_t o = 0; o < model.outputs.size(); ++o) {
+      const int64_t width = model.outputs[o].width;
+      parts_[o] = std::span<const float>(values_[o])
+                      .subspan(static_cast<size_t>(first * width), static_cast<size_t>(samples * width));
+    }
+    return {Code::kOk, "", std::span(parts_).first(model.outputs.size())};
   }
   // Where even the answer finds no memory, the one who waits for it gives up at its deadline.
   static void tell(Job& job, const Answer& answer) {
@@ -77,15 +79,16 @@ class BatchRunner {
   template <class Input>
   Answer predict(Predictor& model, int64_t samples, const Input& input) {
     try {
-      scores_.resize(static_cast<size_t>(samples) * values_of(model.model()));
-      if (!answers_items(model.model())) {
-        model.predict(input(), scores_);
-        return {Code::kOk, "", scores_};
+      const std::vector<ModelOutput>& outputs = model.model().outputs;
+      parts_.resize(std::max(parts_.size(), outputs.size()));
+      values_.resize(parts_.size());
+      wanted_.clear();
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        values_[o].resize(static_cast<size_t>(samples * outputs[o].width));
+        wanted_.emplace_back(values_[o]);
       }
-      items_.resize(scores_.size());
-      const std::span<float> outputs[] = {scores_, items_};
-      model.predict_outputs(input(), outputs);
-      return {Code::kOk, "", scores_, items_};
+      model.predict_outputs(input(), wanted_);
+      return part(model.model(), 0, samples);
     } catch (const std::bad_alloc&) {
       return {Code::kResourceExhausted, "", {}};
     } catch (const Error& e) {
@@ -106,7 +109,9 @@ class BatchRunner {
   Metrics& metrics_;
   MergedBatch merged_;
   std::vector<const InferRequest*> requests_;
-  std::vector<float> scores_, items_;
+  std::vector<std::vector<float>> values_;     // of each output, of all samples
+  std::vector<std::span<float>> wanted_;       // these
+  std::vector<std::span<const float>> parts_;  // and those of one request
 };
 
 // False: there is no memory for more.

@@ -36,9 +36,9 @@ struct BatcherOptions {
 
 struct Answer {
   Code code = Code::kOk;
-  std::string error;                  // unless kOk: a sentence; kResourceExhausted, there is no memory, may have none
-  std::span<const float> scores;      // for kOk, [request.batch, values of a sample]; valid during the call
-  std::span<const float> items = {};  // as scores, of a model that answers with items
+  std::string error;  // unless kOk: a sentence; kResourceExhausted, there is no memory, may have none
+  // For kOk, of each output of the model: [request.batch, its width]. Valid during the call.
+  std::span<const std::span<const float>> outputs;
 };
 
 // A request that the model's why_not() has nothing against.

@@ -41,17 +41,17 @@ bool Following::look() {
     // Where a rank is lost the next group begins at a base, which is for ModelHolder to ask for.
     if (follower_->current()->usable()) changed = follower_->update();
   } catch (const std::exception& e) {  // the next look may do better
-    log_.write(Level::kError, "publication_not_taken", {{"error", e.what()}});
+    log_.write(Level::kError, "publication_not_taken", {{"model", holder_.name()}, {"error", e.what()}});
   }
   for (const std::string& why : follower_->refusals()) {
-    log_.write(Level::kError, "publication_refused", {{"error", why}, {"served", follower_->status().version}});
+    log_.write(Level::kError, "publication_refused",
+               {{"model", holder_.name()}, {"error", why}, {"served", follower_->status().version}});
   }
-  // A reload may have been faster.
-  if (std::shared_ptr<Predictor> newest = follower_->current(); newest != holder_.current()) {
-    const FollowStatus now = follower_->status();
-    holder_.replace(std::move(newest));
-    log_.write(Level::kInfo, "publication_served", {{"number", std::to_string(now.number)}, {"version", now.version}});
-  }
+  // A reload may have been faster, and what is unloaded stays so.
+  const FollowStatus now = follower_->status();
+  if (holder_.replace(follower_->current()))
+    log_.write(Level::kInfo, "publication_served",
+               {{"model", holder_.name()}, {"number", std::to_string(now.number)}, {"version", now.version}});
   return changed;
 }
 

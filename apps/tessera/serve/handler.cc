@@ -234,8 +234,7 @@ HttpResponse Handler::answered(Served& served, const std::shared_ptr<Predictor>&
   HttpResponse out;
   switch (answer.code) {
     case Code::kOk: {
-      InferResponse infer =
-          render_infer(model->model(), served.name(), request.id, request.binary_output, answer.scores, answer.items);
+      InferResponse infer = render_infer(model->model(), served.name(), request, answer.outputs);
       out.body = std::move(infer.body);
       out.json_bytes = infer.json_bytes;
       if (infer.json_bytes) out.content_type = "application/octet-stream";

@@ -1,5 +1,6 @@
 #include "serve/infer_json.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "config/json.h"
@@ -9,7 +10,7 @@ namespace tessera::serve {
 namespace {
 
 constexpr size_t kMaxDims = 8;
-constexpr size_t kMaxOutputs = 16;
+constexpr size_t kFewOutputs = 16;  // so many of any model: one may be asked for by several names
 
 // What the parser is inside of.
 enum class Where {
@@ -50,8 +51,8 @@ constexpr Container kContainers[] = {
 
 class Reader final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Reader(std::string_view text, const config::JsonSource& source, size_t max_inputs)
-      : text_(text), source_(source), max_inputs_(max_inputs) {}
+  Reader(std::string_view text, const config::JsonSource& source, const InferJsonLimits& limits)
+      : text_(text), source_(source), max_inputs_(limits.inputs), max_outputs_(std::max(kFewOutputs, limits.outputs)) {}
   InferJson take() { return std::move(out_); }
 
   bool start_object(size_t) override { return enter(true); }
@@ -202,8 +203,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     out_.inputs.emplace_back();
   }
   void begin_output() {
-    if (out_.outputs.size() == kMaxOutputs) {
-      fail(Code::kInvalidArgument, "the request asks for more than ", kMaxOutputs, " outputs");
+    if (out_.outputs.size() == max_outputs_) {
+      fail(Code::kInvalidArgument, "the request asks for more than ", max_outputs_, " outputs");
     }
     out_.outputs.emplace_back();
   }
@@ -246,7 +247,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string_view text_;
   const config::JsonSource& source_;
-  const size_t max_inputs_;
+  const size_t max_inputs_, max_outputs_;
   InferJson out_;
   std::vector<Where> stack_;
   std::string key_;
@@ -259,10 +260,10 @@ std::string shown(std::string_view text) {
   return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "...";
 }
 
-InferJson read_infer_json(std::string_view text, size_t max_inputs) {
+InferJson read_infer_json(std::string_view text, const InferJsonLimits& limits) {
   const config::JsonSource source{"the request"};
   config::check_json(text, source);
-  Reader reader(text, source, max_inputs);
+  Reader reader(text, source, limits);
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();
 }

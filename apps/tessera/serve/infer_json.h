@@ -42,9 +42,14 @@ struct InferJson {
   }
 };
 
+// What a model has room for.
+struct InferJsonLimits {
+  size_t inputs = 0, outputs = 0;  // tensors
+};
+
 // Keys that the protocol does not name are passed over. kInvalidArgument: no JSON (with the place), a member of the
-// wrong type, more than max_inputs tensors, nested too deep.
-InferJson read_infer_json(std::string_view text, size_t max_inputs);
+// wrong type, more inputs than there can be, or many more outputs, nested too deep.
+InferJson read_infer_json(std::string_view text, const InferJsonLimits& limits);
 
 // A client's text in an error: at most so many bytes of it.
 std::string shown(std::string_view text);

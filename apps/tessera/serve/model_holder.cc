@@ -13,8 +13,13 @@ constexpr auto kReloadPause = std::chrono::milliseconds(500);  // between attemp
 
 }  // namespace
 
-ModelHolder::ModelHolder(Open open, Metrics& metrics, Log& log)
-    : open_(std::move(open)), metrics_(metrics), log_(log), current_(open_()), thread_([this] { work(); }) {}
+ModelHolder::ModelHolder(const std::string& name, Open open, Metrics& metrics, Log& log)
+    : open_(std::move(open)),
+      metrics_(metrics),
+      log_(log),
+      current_(open_()),
+      name_(name.empty() ? current_->model().name : name),
+      thread_([this] { work(); }) {}
 
 ModelHolder::~ModelHolder() {
   {
@@ -40,9 +45,11 @@ void ModelHolder::reload(std::function<void(const Reloaded&)> done) {
   wake_.notify_all();
 }
 
-void ModelHolder::replace(std::shared_ptr<Predictor> model) {
+bool ModelHolder::replace(std::shared_ptr<Predictor> model) {
   const std::lock_guard lock(mutex_);
-  if (current_) current_.swap(model);  // what was before goes without the lock
+  if (!current_ || current_ == model) return false;
+  current_.swap(model);  // what was before goes without the lock
+  return true;
 }
 
 void ModelHolder::unload() {
@@ -54,7 +61,7 @@ void ModelHolder::unload() {
     unloaded_ = true;
     load_ = !asked_.empty();
   }
-  if (gone) log_.write(Level::kInfo, "model_unloaded", {{"version", gone->model().version}});
+  if (gone) log_.write(Level::kInfo, "model_unloaded", {{"model", name_}, {"version", gone->model().version}});
 }
 
 bool ModelHolder::unloaded() const {
@@ -71,7 +78,7 @@ void ModelHolder::lost(const std::shared_ptr<Predictor>& model) {
     current_.reset();
     load_ = true;
   }
-  log_.write(Level::kWarning, "model_lost", {{"version", gone->model().version}});
+  log_.write(Level::kWarning, "model_lost", {{"model", name_}, {"version", gone->model().version}});
   wake_.notify_all();
 }
 
@@ -81,7 +88,6 @@ Reloaded ModelHolder::load() {
   if (before) result.previous = before->model().version;
   try {
     std::shared_ptr<Predictor> next = open_();
-    const std::string name = next->model().name;
     result.version = next->model().version;
     {
       const std::lock_guard lock(mutex_);
@@ -90,10 +96,11 @@ Reloaded ModelHolder::load() {
     }
     result.done = true;
     log_.write(Level::kInfo, "model_loaded",
-               {{"model", name}, {"version", result.version}, {"previous", result.previous}});
+               {{"model", name_}, {"version", result.version}, {"previous", result.previous}});
   } catch (const std::exception& e) {
     result.error = e.what();
-    log_.write(Level::kError, "model_not_loaded", {{"error", result.error}, {"served", result.previous}});
+    log_.write(Level::kError, "model_not_loaded",
+               {{"model", name_}, {"error", result.error}, {"served", result.previous}});
   }
   metrics_.reload(result.done);
   return result;

@@ -27,10 +27,12 @@ class ModelHolder {
   using Open = std::function<std::shared_ptr<Predictor>()>;  // throws where there is no model
 
   // Loads the first model: throws what `open` throws. `open` is called by one thread at a time, the later times by a
-  // thread of the holder's.
-  ModelHolder(Open open, Metrics& metrics, Log& log);
+  // thread of the holder's. `name`: what clients call it; empty: as the first one was packed.
+  ModelHolder(const std::string& name, Open open, Metrics& metrics, Log& log);
   // Waits for a load under way.
   ~ModelHolder();
+
+  const std::string& name() const { return name_; }
 
   // [any-thread] nullptr while a lost model is being loaded again, and where it is unloaded.
   std::shared_ptr<Predictor> current() const;
@@ -39,8 +41,9 @@ class ModelHolder {
   // served stays when that fails. A request that comes while one waits shares its load.
   void reload(std::function<void(const Reloaded&)> done = {});
 
-  // [any-thread] `model` is served from now on, where one is: a later version of it, which somebody else has opened.
-  void replace(std::shared_ptr<Predictor> model);
+  // [any-thread] `model` is served from now on: a later version of it, which somebody else has opened. False: it is
+  // served already, or none is.
+  bool replace(std::shared_ptr<Predictor> model);
 
   // [any-thread] The model is served no longer, until a reload.
   void unload();
@@ -61,6 +64,7 @@ class ModelHolder {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::shared_ptr<Predictor> current_;
+  const std::string name_;
   std::vector<std::function<void(const Reloaded&)>> asked_;
   bool load_ = false, unloaded_ = false, stopping_ = false;
   std::thread thread_;

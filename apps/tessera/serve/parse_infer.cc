@@ -1,175 +1,16 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "data/columns.h"
 #include "serve/infer_json.h"
+#include "serve/infer_tensors.h"
+#include "serve/names.h"
 #include "serve/protocol.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  fail(Code::kInvalidArgument, parts...);
-}
-
-// What a tensor of the model is called: a feature's name and which of its arrays, or "dense".
-struct Name {
-  std::string_view stem, suffix;
-  bool is(std::string_view name) const {
-    return name.size() == stem.size() + suffix.size() && name.substr(0, stem.size()) == stem &&
-           name.substr(stem.size()) == suffix;
-  }
-  std::string text() const { return cat(stem, suffix); }
-};
-
-// The tensors of a request by name, each handed out once, wherever its numbers are.
-class Tensors {
- public:
-  Tensors(const InferJson& json, std::string_view bytes) : json_(json), used_(json.inputs.size(), false) {
-    places_.reserve(json.inputs.size());
-    size_t at = 0;
-    for (const JsonTensor& t : json.inputs) {
-      places_.push_back(bytes.substr(at, 0));
-      if (!t.binary_size) continue;
-      if (t.has_data) refuse("tensor ", shown(t.name), " has both \"data\" and \"binary_data_size\"");
-      if (*t.binary_size < 0 || static_cast<uint64_t>(*t.binary_size) > bytes.size() - at) {
-        refuse("tensor ", shown(t.name), " has binary_data_size ", *t.binary_size, ", but ", bytes.size() - at,
-               " bytes of the request are left");
-      }
-      places_.back() = bytes.substr(at, static_cast<size_t>(*t.binary_size));
-      at += places_.back().size();
-    }
-    if (at != bytes.size()) {
-      refuse(bytes.size() - at, " bytes follow the last binary tensor: binary_data_size and the header ",
-             "Inference-Header-Content-Length have to add up to the request");
-    }
-  }
-
-  // Its index, if it is there. Clients mostly keep the model's order, so the search goes on from the last find.
-  std::optional<size_t> find(const Name& name) {
-    for (size_t i = 0; i < used_.size(); ++i) {
-      const size_t at = (next_ + i) % used_.size();
-      if (used_[at] || !name.is(json_.inputs[at].name)) continue;
-      used_[at] = true;
-      next_ = at + 1;
-      return at;
-    }
-    return std::nullopt;
-  }
-  size_t require(const Name& name) {
-    const std::optional<size_t> at = find(name);
-    if (!at) refuse("input ", name.text(), " is missing");
-    return *at;
-  }
-  // Whether it is there with values of the type.
-  bool has(const Name& name, std::string_view datatype) const {
-    return std::any_of(json_.inputs.begin(), json_.inputs.end(),
-                       [&](const JsonTensor& t) { return name.is(t.name) && t.datatype == datatype; });
-  }
-  void refuse_unused(const ModelDescription& model) const {
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (used_[i]) continue;
-      refuse("input \"", shown(json_.inputs[i].name), "\" is there twice or unknown; model ", model.name, " takes ",
-             model.dense_inputs > 0 ? "dense and " : "", "NAME.values", model.is_weighted ? ", " : " and ",
-             "NAME.lengths", model.is_weighted ? " and NAME.weights" : "", " of its ", model.features.size(),
-             " features");
-    }
-  }
-
-  const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
-
-  // The tensor's elements appended to `out`, which are of type `datatype`. `dims` is what its shape has to have.
-  template <class T>
-  void append(size_t at, const char* datatype, size_t dims, std::vector<T>& out) const {
-    const JsonTensor& t = json_.inputs[at];
-    if (t.datatype != datatype) {
-      refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it has to be ", datatype);
-    }
-    if (t.shape.size() != dims) {
-      refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have ", dims);
-    }
-    const size_t count = elements(t);
-    if (t.binary_size) {
-      const std::string_view bytes = places_[at];
-      if (count > bytes.size() / sizeof(T) || count * sizeof(T) != bytes.size()) {
-        refuse("input ", t.name, " has ", bytes.size(), " bytes of data; its shape needs ", count, " times ",
-               sizeof(T));
-      }
-      const size_t before = out.size();
-      out.resize(before + count);
-      if (count > 0) std::memcpy(out.data() + before, bytes.data(), bytes.size());
-      return;
-    }
-    if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
-    if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype has to be BYTES then");
-    if (count != t.count) refuse("input ", t.name, " has ", t.count, " numbers in \"data\"; its shape needs ", count);
-    for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
-  }
-
-  // The same of a tensor of texts: bytes, one text behind the other, and where each ends.
-  void append_texts(size_t at, std::string& bytes, std::vector<int64_t>& ends) const {
-    const JsonTensor& t = json_.inputs[at];
-    if (t.shape.size() != 1) refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have 1");
-    const size_t count = elements(t);
-    const auto add = [&](std::string_view text) { ends.push_back(static_cast<int64_t>((bytes += text).size())); };
-    if (!t.binary_size) {
-      if (!t.has_data || (!t.text && t.count > 0) || t.count != count)
-        refuse("input ", t.name, " has no ", count, " texts in \"data\", which its datatype and shape need");
-      for (size_t i = t.first; i < t.first + count; ++i) {
-        const auto begin = static_cast<size_t>(json_.ends[i]), end = static_cast<size_t>(json_.ends[i + 1]);
-        add(std::string_view(json_.texts).substr(begin, end - begin));
-      }
-      return;
-    }
-    std::string_view rest = places_[at];  // each text behind its length, an uint32
-    for (size_t i = 0; i < count; ++i) {
-      uint32_t length = 0;
-      if (rest.size() >= sizeof(length)) std::memcpy(&length, rest.data(), sizeof(length));
-      if (rest.size() < sizeof(length) || rest.size() - sizeof(length) < length)
-        refuse("input ", t.name, " has ", i, " whole texts in its bytes; its shape needs ", count);
-      add(rest.substr(sizeof(length), length));
-      rest.remove_prefix(sizeof(length) + length);
-    }
-    if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes behind its last text");
-  }
-
- private:
-  static size_t elements(const JsonTensor& t) {
-    size_t count = 1;
-    for (int64_t extent : t.shape) {
-      if (extent < 0) refuse("input ", t.name, " has a dimension of ", extent);
-      if (__builtin_mul_overflow(count, static_cast<size_t>(extent), &count)) {
-        refuse("input ", t.name, " has a shape of too many elements");
-      }
-    }
-    return count;
-  }
-  template <class T>
-  T number(const JsonTensor& t, size_t i) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<T>(json_.real(t, i));
-    } else {
-      const int64_t value = json_.numbers[t.first + i];
-      if (t.real || value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
-        refuse("input ", t.name, " holds a number that is no integer of ", 8 * sizeof(T), " bits");
-      }
-      return static_cast<T>(value);
-    }
-  }
-
-  const InferJson& json_;
-  std::vector<std::string_view> places_;  // of binary tensors
-  std::vector<bool> used_;
-  size_t next_ = 0;
-};
 
 void check_finite(std::string_view name, const float* data, size_t count, size_t per_sample) {
   for (size_t i = 0; i < count; ++i) {
@@ -410,13 +251,27 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   return places;
 }
 
-void check_outputs(const ModelDescription& model, const InferJson& json, InferRequest& out) {
-  const bool items = answers_items(model);
+// The output that a request calls so; "score" is the first one of all, where no head is called so.
+size_t find_output(const ModelDescription& model, std::string_view name) {
+  const auto called_so = [&](const ModelOutput& output) { return output.name == name; };
+  const auto at = std::find_if(model.outputs.begin(), model.outputs.end(), called_so);
+  if (at != model.outputs.end()) return static_cast<size_t>(at - model.outputs.begin());
+  if (name == kScore) return 0;
+  std::vector<std::string> known;
+  for (size_t o = 0; o < model.outputs.size(); ++o) known.emplace_back(output_name(model, o));
+  refuse("output \"", shown(name), "\" is unknown; there ", known.size() == 1 ? "is " : "are ", listed(known));
+}
+
+void take_outputs(const ModelDescription& model, InferJson& json, InferRequest& out) {
   out.binary_output = json.binary_output.value_or(false);
-  for (const InferJson::Output& wanted : json.outputs) {
-    if (wanted.name != "score" && !(items && wanted.name == "item"))
-      refuse("output \"", shown(wanted.name), "\" is unknown; there is \"score\"", items ? " and \"item\"" : "");
-    if (wanted.binary) out.binary_output = *wanted.binary;
+  const bool one = model.outputs.size() == 1 && json.outputs.size() == 1;
+  for (InferJson::Output& wanted : json.outputs) {
+    const size_t output = find_output(model, wanted.name);
+    const bool binary = wanted.binary.value_or(out.binary_output);
+    if (one && wanted.name == kScore)
+      out.binary_output = binary;  // all that there is, by its own name
+    else
+      out.outputs.push_back({output, std::move(wanted.name), binary});
   }
 }
 
@@ -429,7 +284,8 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
   }
   const size_t split = json_bytes.value_or(body.size());
   DenseColumns dense(limits.columns);
-  InferJson json = read_infer_json(body.substr(0, split), 3 * model.features.size() + 1 + dense.size());
+  InferJson json =
+      read_infer_json(body.substr(0, split), {3 * model.features.size() + 1 + dense.size(), model.outputs.size()});
   Tensors tensors(json, body.substr(split));
   InferRequest out;
   const bool columns = dense.are_in(tensors);
@@ -441,7 +297,7 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
   if (columns) dense.lay_out(out);
   tensors.refuse_unused(model);
   if (out.batch == 0) refuse("model ", model.name, " has no inputs");
-  check_outputs(model, json, out);
+  take_outputs(model, json, out);
   const auto batch = static_cast<size_t>(out.batch);
   for (const Place& p : places) {
     out.features.push_back({{out.values.data() + p.values, p.ids},

@@ -3,10 +3,11 @@
 //
 // Inputs: `dense` FP32 [B, n] where the model has dense inputs; for each feature `NAME.values` INT64 [N] and
 // `NAME.lengths` INT32 [B], and `NAME.weights` FP32 [N] where the model is weighted and the client wants other weights
-// than 1. Output: `score` FP32 [B], or, of a model that answers with items, `score` FP32 [B, K] and `item` INT64 [B,
-// K]. Of a model that knows its columns (docs/data.md) values may be what stood in its files: `NAME.values` BYTES [N]
-// of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for each dense column, by its name;
-// and no values of crosses.
+// than 1. Outputs: FP32 [B], or of a head with several values a sample [B, values]: `score` of a model with one head,
+// of others one for each head, by its name, and `score` is the first one. Of a model that answers with items `score`
+// FP32 [B, K] and `item` INT64 [B, K]. Of a model that knows its columns (docs/data.md) values may be what stood in its
+// files: `NAME.values` BYTES [N] of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for
+// each dense column, by its name; and no values of crosses.
 #pragma once
 
 #include <chrono>
@@ -28,6 +29,19 @@ namespace tessera::serve {
 // Whether its outputs are scores and the numbers of items (retrieval/retriever.h).
 inline bool answers_items(const ModelDescription& model) { return model.type == "top_k"; }
 
+inline constexpr std::string_view kScore = "score";
+// What an output is called here.
+inline std::string_view output_name(const ModelDescription& model, size_t output) {
+  return model.outputs.size() == 1 ? kScore : std::string_view(model.outputs[output].name);
+}
+
+// What a request asks for.
+struct WantedOutput {
+  size_t output = 0;    // of the model
+  std::string name;     // by which it was asked for
+  bool binary = false;  // as bytes after the JSON
+};
+
 // A request, taken apart and owned. `features` are views of the arrays here: moved, never copied.
 struct InferRequest {
   InferRequest() = default;
@@ -35,7 +49,8 @@ struct InferRequest {
   InferRequest& operator=(InferRequest&&) = default;
 
   std::string id;                                    // echoed in the response
-  bool binary_output = false;                        // `score` as bytes after the JSON
+  std::vector<WantedOutput> outputs;                 // in the order of the answer; empty: all that there are
+  bool binary_output = false;                        // all of them as bytes after the JSON
   std::optional<std::chrono::microseconds> timeout;  // what the client wants at most (parameter "timeout")
 
   int64_t batch = 0;
@@ -66,10 +81,10 @@ struct InferResponse {
   std::string body;
   std::optional<size_t> json_bytes;
 };
-// `name` is what the model is called here. With `items` these are an output, too, INT64, and both are [batch, so many
-// of a sample]. Floats are written with as many digits as give the same float back.
-InferResponse render_infer(const ModelDescription& model, std::string_view name, std::string_view id,
-                           bool binary_output, std::span<const float> scores, std::span<const float> items = {});
+// The answer to `request`. `name` is what the model is called here; `values` are those of all its outputs, sample by
+// sample. Floats are written with as many digits as give the same float back.
+InferResponse render_infer(const ModelDescription& model, std::string_view name, const InferRequest& request,
+                           std::span<const std::span<const float>> values);
 
 std::string render_server();
 // `versions`: all that there are of this name. `columns`: of the data that the model was trained on, or null; inputs

@@ -15,53 +15,90 @@ json tensor(const std::string& name, const char* datatype, json shape) {
   return {{"name", name}, {"datatype", datatype}, {"shape", std::move(shape)}};
 }
 
-}  // namespace
+// Whether an output is numbers of items, and whether it has a dimension beside the samples'.
+bool is_items(const ModelDescription& model, size_t output) { return answers_items(model) && output == 1; }
+bool has_columns(const ModelDescription& model, size_t output) {
+  return answers_items(model) || model.outputs[output].width > 1;
+}
 
-InferResponse render_infer(const ModelDescription& model, std::string_view name, std::string_view id,
-                           bool binary_output, std::span<const float> scores, std::span<const float> items) {
-  InferResponse out;
-  std::string& body = out.body;
-  body.reserve(256 + (scores.size() + items.size()) * (binary_output ? 8 : 12));
-  body += "{\"model_name\":" + json_string(name) + ",\"model_version\":" + json_string(model.version);
-  if (!id.empty()) body += ",\"id\":" + json_string(id);
-  std::string shape = std::to_string(scores.size());
-  if (!items.empty()) {
-    const auto width = static_cast<size_t>(model.outputs.front().width);
-    shape = std::to_string(scores.size() / width) + ',' + std::to_string(width);
+// The outputs of an answer: their JSON, and the bytes of those that go behind it.
+class Outputs {
+ public:
+  Outputs(const ModelDescription& model, std::string& body) : model_(model), body_(body) {}
+
+  void add(size_t output, std::string_view name, bool binary, std::span<const float> values) {
+    const auto width = static_cast<size_t>(model_.outputs[output].width);
+    body_ += begun_ ? ",{\"name\":" : "{\"name\":";
+    if (name == kScore)
+      body_ += "\"score\"";
+    else
+      body_ += json_string(name);
+    const bool items = is_items(model_, output);
+    body_ += items ? ",\"datatype\":\"INT64\",\"shape\":[" : ",\"datatype\":\"FP32\",\"shape\":[";
+    body_ += std::to_string(values.size() / width);
+    if (has_columns(model_, output)) body_ += ',' + std::to_string(width);
+    body_ += "],";
+    if (items)
+      add_values<int64_t>(values, binary);
+    else
+      add_values<float>(values, binary);
+    begun_ = true;
+    binary_ = binary_ || binary;
   }
-  std::string bytes;
-  const auto add = [&](const char* output, const char* datatype, std::span<const float> values, auto type) {
-    body += std::string("{\"name\":\"") + output + R"(","datatype":")" + datatype + R"(","shape":[)" + shape + "],";
-    if (binary_output) {
-      const size_t before = bytes.size();
-      bytes.resize(before + values.size() * sizeof(type));
+  bool binary() const { return binary_; }  // of some output
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  template <class T>
+  void add_values(std::span<const float> values, bool binary) {
+    if (binary) {
+      const size_t before = bytes_.size(), size = values.size() * sizeof(T);
+      bytes_.resize(before + size);
       for (size_t i = 0; i < values.size(); ++i) {
-        const auto value = static_cast<decltype(type)>(values[i]);
-        std::memcpy(bytes.data() + before + i * sizeof(type), &value, sizeof(type));
+        const auto value = static_cast<T>(values[i]);
+        std::memcpy(bytes_.data() + before + i * sizeof(T), &value, sizeof(T));
       }
-      body += "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size() - before) + "}}";
+      body_ += "\"parameters\":{\"binary_data_size\":" + std::to_string(size) + "}}";
       return;
     }
-    body += "\"data\":[";
+    body_ += "\"data\":[";
     for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) body += ',';
-      if constexpr (std::is_same_v<decltype(type), int64_t>)
-        body += std::to_string(static_cast<int64_t>(values[i]));
+      if (i > 0) body_ += ',';
+      if constexpr (std::is_same_v<T, int64_t>)
+        body_ += std::to_string(static_cast<int64_t>(values[i]));
       else
-        append_number(body, values[i]);
+        append_number(body_, values[i]);
     }
-    body += "]}";
-  };
-  body += ",\"outputs\":[";
-  add("score", "FP32", scores, float{});
-  if (!items.empty()) {
-    body += ',';
-    add("item", "INT64", items, int64_t{});
+    body_ += "]}";
   }
+
+  const ModelDescription& model_;
+  std::string& body_;
+  std::string bytes_;
+  bool begun_ = false, binary_ = false;
+};
+
+}  // namespace
+
+InferResponse render_infer(const ModelDescription& model, std::string_view name, const InferRequest& request,
+                           std::span<const std::span<const float>> values) {
+  InferResponse out;
+  std::string& body = out.body;
+  size_t numbers = 0;
+  for (const std::span<const float> of : values) numbers += of.size();
+  body.reserve(192 + 64 * values.size() + numbers * (request.binary_output ? 8 : 12));
+  body += "{\"model_name\":" + json_string(name) + ",\"model_version\":" + json_string(model.version);
+  if (!request.id.empty()) body += ",\"id\":" + json_string(request.id);
+  body += ",\"outputs\":[";
+  Outputs outputs(model, body);
+  for (const WantedOutput& wanted : request.outputs)
+    outputs.add(wanted.output, wanted.name, wanted.binary, values[wanted.output]);
+  for (size_t o = 0; request.outputs.empty() && o < values.size(); ++o)
+    outputs.add(o, output_name(model, o), request.binary_output, values[o]);
   body += "]}";
-  if (!binary_output) return out;
+  if (!outputs.binary()) return out;
   out.json_bytes = body.size();
-  body += bytes;
+  body += outputs.bytes();
   return out;
 }
 
@@ -88,10 +125,9 @@ std::string render_model(const ModelDescription& model, std::string_view name, c
     if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
   }
   json outputs = json::array();
-  const bool items = answers_items(model);
-  for (size_t o = 0; o < (items ? 2 : 1); ++o) {
-    outputs.push_back(tensor(o == 0 ? "score" : "item", o == 0 ? "FP32" : "INT64",
-                             items ? json::array({-1, model.outputs[o].width}) : json::array({-1})));
+  for (size_t o = 0; o < model.outputs.size(); ++o) {
+    const json shape = has_columns(model, o) ? json::array({-1, model.outputs[o].width}) : json::array({-1});
+    outputs.push_back(tensor(std::string(output_name(model, o)), is_items(model, o) ? "INT64" : "FP32", shape));
   }
   return json_line({{"name", name},
                     {"versions", versions},

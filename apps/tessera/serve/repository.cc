@@ -7,6 +7,7 @@
 #include "data/columns.h"
 #include "serve/infer_json.h"
 #include "serve/json_text.h"
+#include "serve/names.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -23,15 +24,10 @@ HttpResponse not_there(const Served& served) {
                                    "the model, or a rank of it, is lost; it is being loaded again");
 }
 
-// "a", or "a and b": what there is.
-std::string listed(std::vector<std::string> names, const char* quote) {
+// "a" is, or "a" and "b" are: what there is.
+std::string there_is(std::vector<std::string> names, const char* quote) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::string out;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
-    out += quote + names[i] + quote;
-  }
-  return out + (names.size() == 1 ? " is" : " are");
+  return listed(names, quote) + (names.size() == 1 ? " is" : " are");
 }
 
 // The loads of several models that were asked for at once: `respond` is called with the last.
@@ -71,10 +67,7 @@ class Loads {
 }  // namespace
 
 Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
-    : holder_(source.open, metrics, log),
-      followed_(source.followed),
-      name_(source.name.empty() ? holder_.current()->model().name : source.name),
-      bad_ids_(followed_ != nullptr) {}
+    : holder_(source.name, source.open, metrics, log), followed_(source.followed), bad_ids_(followed_ != nullptr) {}
 
 std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
   const std::string& encoding = model->model().encoding;
@@ -113,7 +106,7 @@ HttpResponse ModelRepository::unknown(const std::string& name) const {
   for (const auto& served : all_) names.push_back(served->name());
   std::sort(names.begin(), names.end());
   return HttpResponse::not_found(
-      cat("model \"", shown(name), "\" is not served here; ", listed(std::move(names), "\"")));
+      cat("model \"", shown(name), "\" is not served here; ", there_is(std::move(names), "\"")));
 }
 
 Found ModelRepository::find(const std::string& name, const std::string& version) const {
@@ -134,7 +127,7 @@ Found ModelRepository::find(const std::string& name, const std::string& version)
   if (loaded.empty()) return {nullptr, nullptr, not_there(*last)};
   return {nullptr, nullptr,
           HttpResponse::not_found(
-              cat("version ", shown(version), " of model ", shown(name), " is not served; ", listed(loaded, "")))};
+              cat("version ", shown(version), " of model ", shown(name), " is not served; ", there_is(loaded, "")))};
 }
 
 std::vector<std::string> ModelRepository::versions(const std::string& name) const {

@@ -34,7 +34,7 @@ class Served {
   // Loads it: throws what `open` throws.
   Served(const ModelSource& source, Metrics& metrics, Log& log);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return holder_.name(); }
   ModelHolder& holder() { return holder_; }
   const ModelHolder& holder() const { return holder_; }
   BadIds& bad_ids() { return bad_ids_; }
@@ -46,7 +46,6 @@ class Served {
  private:
   ModelHolder holder_;
   const std::shared_ptr<const ModelFollower> followed_;
-  const std::string name_;
   BadIds bad_ids_;
   std::mutex columns_mutex_;
   std::weak_ptr<Predictor> columns_model_;  // whose columns_ are

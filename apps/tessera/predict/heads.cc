@@ -1,0 +1,109 @@
+#include "predict/heads.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/layer_graph.h"
+#include "tessera/sdk/nearest.h"
+
+namespace tessera::cli {
+namespace {
+
+size_t output_of(const ModelDescription& model, const std::string& name) {
+  std::vector<std::string> known;
+  for (const ModelOutput& output : model.outputs) known.push_back(output.name);
+  const auto at = std::find(known.begin(), known.end(), name);
+  if (at == known.end())
+    fail(Code::kInvalidArgument, "--head: the model has no head \"", name, "\"; the nearest is \"",
+         sdk::nearest_name(name, known), '"');
+  return static_cast<size_t>(at - known.begin());
+}
+
+// `alone`: no other head is asked, so that it is about the one label that there is, whatever that is called.
+std::optional<size_t> label_of(const ModelOutput& output, const std::vector<std::string>& labels, bool alone) {
+  const auto at = std::find(labels.begin(), labels.end(), output.label);
+  if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
+  if (labels.size() == 1 && (alone || output.label == HeadSpec().label)) return 0;
+  if (alone)
+    fail(Code::kInvalidArgument, "the model predicts the label \"", output.label,
+         "\", and the data has none of that name");
+  return std::nullopt;
+}
+
+MetricSet metrics_of(bool probability, bool streamed) {
+  if (!probability) return MetricSet({"rmse", "mae"}, {.logits = false});
+  if (!streamed) return MetricSet();
+  return MetricSet({"auc?bins=1048576", "logloss", "normalized_entropy", "calibration"});
+}
+
+// As metrics take them.
+Tensor scores_of(const std::vector<float>& values, bool probability) {
+  const Tensor out = Tensor::empty({std::ssize(values)});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double p = values[i];
+    out.data<float>()[i] = probability ? static_cast<float>(std::log(p / (1 - p))) : values[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<size_t> asked_outputs(const ModelDescription& model, const std::vector<std::string>& names) {
+  std::vector<size_t> out;
+  for (size_t o = 0; names.empty() && o < model.outputs.size(); ++o) out.push_back(o);
+  for (const std::string& name : names) {
+    const size_t output = output_of(model, name);
+    if (std::find(out.begin(), out.end(), output) == out.end()) out.push_back(output);
+  }
+  return out;
+}
+
+std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vector<size_t>& outputs,
+                                   const Dataset& data) {
+  const bool alone = outputs.size() == 1;
+  std::vector<AskedHead> out;
+  for (const size_t o : outputs) {
+    const ModelOutput& output = model.outputs[o];
+    out.push_back({o, alone ? "score" : output.name, static_cast<size_t>(output.width),
+                   data.labelled ? label_of(output, data.labels, alone) : std::nullopt});
+  }
+  return out;
+}
+
+std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<AskedHead>& heads) {
+  std::vector<size_t> out(model.outputs.size(), 0);
+  for (const AskedHead& head : heads) out[head.output] = head.width;
+  return out;
+}
+
+HeadJudge::HeadJudge(const ModelDescription& model, const std::vector<AskedHead>& heads, bool streamed) {
+  for (const AskedHead& head : heads) {
+    if (!head.label || head.width != 1) continue;
+    const bool probability = model.outputs[head.output].probability;
+    judged_.push_back({head, probability, heads.size() > 1 ? head.name + "." : "", metrics_of(probability, streamed)});
+  }
+}
+
+void HeadJudge::add(const std::vector<std::vector<float>>& values, const Batch& batch) {
+  for (Judged& judged : judged_) {
+    const Tensor scores = scores_of(values[judged.head.output], judged.probability);
+    try {
+      judged.set.add(scores, batch.label(*judged.head.label), nullptr, batch.sample_weights);
+    } catch (const Error& e) {
+      if (judged.before.empty()) throw;
+      throw Error(e.code(), cat("the head \"", judged.head.name, "\": ", e.what()));
+    }
+  }
+}
+
+MetricValues HeadJudge::values() const {
+  MetricValues out;
+  for (const Judged& judged : judged_) {
+    const MetricValues one = judged.set.values();
+    out.samples = one.samples;
+    for (const auto& [name, value] : one.values) out.values.emplace_back(judged.before + name, value);
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,103 @@
+// The tensors of an inference request by their names, wherever their numbers are: in the JSON or behind it.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "serve/infer_json.h"
+#include "tessera/error.h"
+#include "tessera/predictor.h"
+
+namespace tessera::serve {
+
+static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
+
+// The client's fault.
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  fail(Code::kInvalidArgument, parts...);
+}
+
+// What a tensor of the model is called: a feature's name and which of its arrays, or "dense".
+struct TensorName {
+  std::string_view stem, suffix;
+  bool is(std::string_view name) const {
+    return name.size() == stem.size() + suffix.size() && name.substr(0, stem.size()) == stem &&
+           name.substr(stem.size()) == suffix;
+  }
+  std::string text() const { return cat(stem, suffix); }
+};
+
+// The tensors of a request by name, each handed out once, wherever its numbers are.
+class Tensors {
+ public:
+  Tensors(const InferJson& json, std::string_view bytes);
+
+  // Its index, if it is there. Clients mostly keep the model's order, so the search goes on from the last find.
+  std::optional<size_t> find(const TensorName& name);
+  size_t require(const TensorName& name);
+  // Whether it is there with values of the type.
+  bool has(const TensorName& name, std::string_view datatype) const;
+  void refuse_unused(const ModelDescription& model) const;
+
+  const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
+
+  // The tensor's elements appended to `out`, which are of type `datatype`. `dims` is what its shape has to have.
+  template <class T>
+  void append(size_t at, const char* datatype, size_t dims, std::vector<T>& out) const {
+    const JsonTensor& t = json_.inputs[at];
+    if (t.datatype != datatype) {
+      refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it has to be ", datatype);
+    }
+    if (t.shape.size() != dims) {
+      refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have ", dims);
+    }
+    const size_t count = elements(t);
+    if (t.binary_size) {
+      const std::string_view bytes = places_[at];
+      if (count > bytes.size() / sizeof(T) || count * sizeof(T) != bytes.size()) {
+        refuse("input ", t.name, " has ", bytes.size(), " bytes of data; its shape needs ", count, " times ",
+               sizeof(T));
+      }
+      const size_t before = out.size();
+      out.resize(before + count);
+      if (count > 0) std::memcpy(out.data() + before, bytes.data(), bytes.size());
+      return;
+    }
+    if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
+    if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype has to be BYTES then");
+    if (count != t.count) refuse("input ", t.name, " has ", t.count, " numbers in \"data\"; its shape needs ", count);
+    for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
+  }
+
+  // The same of a tensor of texts: bytes, one text behind the other, and where each ends.
+  void append_texts(size_t at, std::string& bytes, std::vector<int64_t>& ends) const;
+
+ private:
+  static size_t elements(const JsonTensor& t);
+  template <class T>
+  T number(const JsonTensor& t, size_t i) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return static_cast<T>(json_.real(t, i));
+    } else {
+      const int64_t value = json_.numbers[t.first + i];
+      if (t.real || value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
+        refuse("input ", t.name, " holds a number that is no integer of ", 8 * sizeof(T), " bits");
+      }
+      return static_cast<T>(value);
+    }
+  }
+
+  const InferJson& json_;
+  std::vector<std::string_view> places_;  // of binary tensors
+  std::vector<bool> used_;
+  size_t next_ = 0;
+};
+
+}  // namespace tessera::serve
