@@ -73,10 +73,12 @@ void print_text(const InferenceModel& model) {
   if (is_dlrm(model)) {
     std::printf("bottom MLP %s, top MLP %s\n", list(model.dlrm.bottom_mlp).c_str(), list(model.dlrm.top_mlp).c_str());
   } else {
-    std::vector<std::string> layers;
+    std::vector<std::string> layers, heads;
     for (const LayerSpec& l : model.graph.layers)
       layers.push_back(cat(l.name, " = ", l.type, '(', list(l.inputs), ')'));
-    std::printf("layers %s\n", list(layers).c_str());
+    for (const HeadSpec& h : model.graph.heads)
+      heads.push_back(cat(h.name, " = ", h.loss, '(', h.input, ", ", h.label, ')'));
+    std::printf("layers %s\n  heads %s\n", list(layers).c_str(), list(heads).c_str());
   }
   std::printf("  ids out of range are %s; weights are %s\n\n", policy(d.bounds_check),
               d.is_weighted ? "allowed" : "not taken");
@@ -115,6 +117,9 @@ json to_json(const InferenceModel& model) {
     out["layers"] = json::array();
     for (const LayerSpec& l : model.graph.layers)
       out["layers"].push_back({{"name", l.name}, {"type", l.type}, {"inputs", l.inputs}});
+    out["heads"] = json::array();
+    for (const HeadSpec& h : model.graph.heads)
+      out["heads"].push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}});
   }
   out.update({{"is_weighted", d.is_weighted}, {"out_of_range", policy(d.bounds_check)}});
   out["features"] = json::array();

@@ -150,6 +150,11 @@ TEST_F(GraphModels, ArePackedAndAsked) {
   const json described = json::parse(seen.output);
   EXPECT_EQ(described.at("type"), "graph");
   EXPECT_EQ(described.at("layers").size(), 4u);
+  EXPECT_EQ(described.at("heads"),
+            json::parse(R"([{"name": "click", "input": "top", "loss": "binary_cross_entropy", "label": "label"},
+                            {"name": "helper", "input": "aside", "loss": "mse", "label": "label"}])"));
+  EXPECT_THAT(run_tessera({"model", "inspect", model}).output,
+              HasSubstr("heads click = binary_cross_entropy(top, label), helper = mse(aside, label)\n"));
   EXPECT_EQ(described.at("dense_inputs"), 5);
   const std::string samples = folder_.write("samples.tsv", "1\t0,1,0,1,0\t3,4\t17\t3\n0\t0,0,1,1,1\t29\t\t1,1\n"),
                     scores = folder_.file("scores.csv");

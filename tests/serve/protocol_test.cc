@@ -396,6 +396,23 @@ TEST(Protocol, AnswersHaveTheOutputsThatWereAskedFor) {
   EXPECT_THAT(back, ElementsAre(0.75f, 1, 1, 2, 3, 4, 5, 6));
 }
 
+// Of a model that answers with items, also where it is one of each sample.
+TEST(Protocol, ItemsAreWholeNumbers) {
+  ModelDescription model = FakePredictor().model();
+  model.type = "top_k";
+  model.outputs = {{"score", 1, false}, {"item", 1, false}};
+  const std::vector<float> score = {0.5f, 0.25f}, item = {16777216, 3};
+  const std::vector<std::span<const float>> values = {score, item};
+  const json all = json::parse(render_infer(model, "m", InferRequest(), values).body)["outputs"];
+  EXPECT_EQ(all[0], json::parse(R"({"name":"score","datatype":"FP32","shape":[2,1],"data":[0.5,0.25]})"));
+  EXPECT_EQ(all[1], json::parse(R"({"name":"item","datatype":"INT64","shape":[2,1],"data":[16777216,3]})"));
+  const InferRequest request =
+      parse_infer(model, Message(kSamples).json(R"("outputs":[{"name":"item"}],)"), std::nullopt);
+  const json items = json::parse(render_infer(model, "m", request, values).body)["outputs"];
+  ASSERT_EQ(items.size(), 1u);
+  EXPECT_EQ(items[0], all[1]);
+}
+
 TEST(Protocol, Metadata) {
   FakeOptions weighted;
   weighted.is_weighted = true;
