@@ -10,6 +10,7 @@
 #include "predict/heads.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
+#include "tessera/packed_model.h"
 #include "train/job_data.h"
 #include "train/saved_run.h"
 
