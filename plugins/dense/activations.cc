@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "piece.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera_dense {
 namespace {
@@ -13,10 +14,12 @@ struct ActivationName {
   const char* name;
   Activation f;
 };
+// elu: Clevert et al., 2016, its alpha 1; selu: Klambauer et al., 2017; mish, x * tanh(softplus(x)): Misra, 2019.
 constexpr ActivationName kActivations[] = {
-    {"none", Activation::kNone},       {"relu", Activation::kRelu}, {"leaky_relu", Activation::kLeakyRelu},
-    {"sigmoid", Activation::kSigmoid}, {"tanh", Activation::kTanh}, {"gelu", Activation::kGelu},
-    {"silu", Activation::kSilu}};
+    {"none", Activation::kNone},         {"relu", Activation::kRelu}, {"leaky_relu", Activation::kLeakyRelu},
+    {"sigmoid", Activation::kSigmoid},   {"tanh", Activation::kTanh}, {"gelu", Activation::kGelu},
+    {"silu", Activation::kSilu},         {"elu", Activation::kElu},   {"selu", Activation::kSelu},
+    {"softplus", Activation::kSoftplus}, {"mish", Activation::kMish}};
 
 class ActivationPiece : public Piece {
  public:
@@ -150,6 +153,16 @@ class DropoutPiece : public Piece {
   uint64_t number_;
 };
 
+[[noreturn]] void refuse_activation(const char* layer, const std::string& name) {
+  std::vector<std::string> known;
+  for (const ActivationName& a : kActivations) known.emplace_back(a.name);
+  known.insert(known.end(), {"prelu", "swish_layernorm", kDice});
+  std::string all;
+  for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
+  tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name, "\"; the nearest is \"",
+                     tessera::sdk::nearest_name(name, known), "\" of ", all);
+}
+
 }  // namespace
 
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
@@ -159,8 +172,10 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
   }
   if (name == "prelu") return std::make_unique<PreluPiece>(width);
   if (name == "swish_layernorm") return std::make_unique<SwishLayerNormPiece>(host, width, 1e-5);
-  tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name,
-                     "\": take none, relu, leaky_relu, sigmoid, tanh, gelu, silu, prelu or swish_layernorm");
+  if (name == kDice)
+    tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": ", kDice,
+                       " adds up over the ranks, which this layer does not: take the layer \"", kDice, '"');
+  refuse_activation(layer, name);
 }
 
 std::unique_ptr<Piece> make_softmax(int64_t width) { return std::make_unique<SoftmaxPiece>(width); }

@@ -7,6 +7,8 @@ using tessera::sdk::fail;
 using tessera::sdk::MlpLayers;
 using tessera::sdk::Setup;
 
+constexpr double kDiceEps = 1e-8;  // the paper's
+
 double rate_of(tessera::sdk::Options& options) {
   const double rate = options.number("rate", 0.5);
   if (!(rate >= 0 && rate < 1))
@@ -20,12 +22,29 @@ double positive(tessera::sdk::Options& options, const char* layer, const char* k
   return value;
 }
 
+// Of running means: the share of a batch's.
+double momentum_of(tessera::sdk::Options& options) {
+  const double momentum = options.number("momentum", 0.1);
+  if (!(momentum > 0 && momentum <= 1))
+    fail(TSR_INVALID_ARGUMENT, "option \"momentum\" must be above 0 and not above 1, not ", momentum);
+  return momentum;
+}
+
 }  // namespace
 
 int64_t needed_width(tessera::sdk::Options& options, const char* layer) {
   const int64_t width = tessera::sdk::joined_width(options);
   if (width == 0) fail(TSR_INVALID_ARGUMENT, layer, ": option \"inputs\" must list the widths of its inputs");
   return width;
+}
+
+void refuse_sums(const MlpLayers& shape, const char* layer) {
+  const bool batch_norm = shape.norm() == "batch";
+  bool dice = false;
+  for (size_t k = 0; k < shape.count(); ++k) dice = dice || shape.activation(k) == kDice;
+  if (!batch_norm && !dice) return;
+  fail(TSR_INVALID_ARGUMENT, batch_norm ? "batch norm" : kDice, " adds up over the ranks, which ", layer,
+       " does not: take the layer \"mlp_batch_norm\"", batch_norm ? "" : ", with norm = \"none\" where dice is enough");
 }
 
 void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, const std::string& prefix) {
@@ -39,7 +58,10 @@ void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, cons
     chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch"), name);
     if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
     if (norm == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
-    if (activation != "none") chain.add(make_activation(host, "mlp", activation, width), name + "activation.");
+    if (activation == kDice)
+      chain.add(make_dice(host, width, kDiceEps, 0.1), name + "activation.");
+    else if (activation != "none")
+      chain.add(make_activation(host, "mlp", activation, width), name + "activation.");
     if (shape.dropout() > 0 && k + 1 < shape.count()) chain.add(make_dropout(width, shape.dropout(), k), name);
   }
 }
@@ -91,9 +113,14 @@ LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", neede
 
 BatchNorm::BatchNorm(const Setup& setup) : ChainLayer(setup, "batch_norm", needed_width(setup.options, "batch_norm")) {
   const double eps = positive(setup.options, "batch_norm", "eps", 1e-5);
-  const double momentum = positive(setup.options, "batch_norm", "momentum", 0.1);
-  if (momentum > 1) fail(TSR_INVALID_ARGUMENT, "option \"momentum\" must not be above 1, not ", momentum);
+  const double momentum = momentum_of(setup.options);
   chain_.add(make_batch_norm(needed_width(setup.options, "batch_norm"), eps, momentum), "");
+}
+
+Dice::Dice(const Setup& setup) : ChainLayer(setup, kDice, needed_width(setup.options, kDice)) {
+  const double eps = positive(setup.options, kDice, "eps", kDiceEps);
+  const double momentum = momentum_of(setup.options);
+  chain_.add(make_dice(setup.host, needed_width(setup.options, kDice), eps, momentum), "");
 }
 
 Dropout::Dropout(const Setup& setup) : ChainLayer(setup, "dropout", needed_width(setup.options, "dropout")) {
@@ -105,10 +132,7 @@ Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width
 }
 
 AnyMlp::AnyMlp(const Setup& setup, const MlpLayers& shape) : ChainLayer(setup, "mlp", shape.input()) {
-  if (shape.norm() == "batch") {
-    fail(TSR_INVALID_ARGUMENT,
-         "batch norm adds up over the ranks, which costs every mlp: take the layer \"mlp_batch_norm\"");
-  }
+  refuse_sums(shape, "mlp");
   add_mlp(chain_, setup.host, shape, "");
 }
 

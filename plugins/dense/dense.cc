@@ -51,6 +51,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::LayerNorm>({.id = "layer_norm", .version = "1.0.0", .about = "layer norm"}),
     component<tessera_dense::BatchNorm>(
         {.id = "batch_norm", .version = "1.0.0", .about = "batch norm over the ranks' samples"}),
+    component<tessera_dense::Dice>(
+        {.id = "dice", .version = "1.0.0", .about = "DIN's activation, over the ranks' samples"}),
     component<tessera_dense::Concat>({.id = "concat", .version = "1.0.0", .about = "inputs beside each other"}),
     component<tessera_dense::Sum>({.id = "sum", .version = "1.0.0", .about = "sum, element by element"}),
     component<tessera_dense::Hadamard>({.id = "product", .version = "1.0.0", .about = "product, element by element"}),

@@ -38,7 +38,7 @@ std::unique_ptr<tessera::sdk::Module> make_experts(const Setup& setup) {
   const int64_t count = setup.options.integer("experts", 4);
   const MlpLayers shape(setup.options);
   if (count < 1) fail(TSR_INVALID_ARGUMENT, "option \"experts\" must be above 0, not ", count);
-  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "option \"norm\" must be none or layer");
+  refuse_sums(shape, "experts");
   if (shape.plain()) return std::make_unique<PlainExperts>(setup, shape, count);
   return std::make_unique<AnyExperts>(setup, shape, count);
 }

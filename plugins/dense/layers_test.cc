@@ -10,6 +10,7 @@
 
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -50,6 +51,7 @@ const Case kOfSeveralInputs[] = {
     {"fm", R"({"dim": 2})", {2, 4}},
     {"softmax", R"({"inputs": [2, 3]})", {2, 3}},
     {"layer_norm", R"({"inputs": [2, 3]})", {2, 3}},
+    {"dice", R"({"inputs": [2, 3]})", {2, 3}},
     {"concat", "{}", {2, 3}},
 };
 
@@ -217,7 +219,11 @@ TEST_P(OnIsa, ActivationsEqualTheLibrarys) {
       {"sigmoid", sigmoid},
       {"tanh", [](double x) { return std::tanh(x); }},
       {"gelu", [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }},
-      {"silu", [&](double x) { return x * sigmoid(x); }}};
+      {"silu", [&](double x) { return x * sigmoid(x); }},
+      {"elu", [](double x) { return x > 0 ? x : std::expm1(x); }},
+      {"selu", [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }},
+      {"softplus", [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }},
+      {"mish", [](double x) { return x * std::tanh(std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)))); }}};
   TestHost host;
   for (const auto& [name, f] : all) {
     Layer layer(host, "activation", R"({"inputs": [401], "kind": ")" + std::string(name) + "\"}");
@@ -267,7 +273,7 @@ struct Ranks {
 
 TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
   TestHost host;
-  for (const char* id : {"batch_norm", "mlp_batch_norm"}) {
+  for (const char* id : {"batch_norm", "mlp_batch_norm", "dice"}) {
     const std::string options = R"({"inputs": [3])" + std::string(id[0] == 'm' ? R"(, "widths": [4, 2]})" : "}");
     Layer whole(host, id, options), a(host, id, options), b(host, id, options);
     ASSERT_EQ(whole.code, TSR_OK) << whole.error();
@@ -490,6 +496,15 @@ TEST(Losses, SampledSoftmaxByHand) {
   }
 }
 
+TEST(Losses, OfTowersAreNotThoseOfAPredictionAndALabel) {
+  TestHost host;
+  Layer loss(host, "sampled_softmax", "{}");
+  ASSERT_EQ(loss.code, TSR_OK) << loss.error();
+  EXPECT_EQ(loss.width_of({2, 2}), TSR_OK);
+  EXPECT_EQ(loss.width_of({1, 1}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(loss.error(), AllOf(HasSubstr("no prediction and label of one"), HasSubstr("a layer over both towers")));
+}
+
 TEST(Losses, AnItemOfTheSameIdIsNoNegative) {
   TestHost host;
   Layer loss(host, "sampled_softmax", "{}");
@@ -498,6 +513,8 @@ TEST(Losses, AnItemOfTheSameIdIsNoNegative) {
   ids.counts = {5, 9, 5};
   loss.inputs.push_back(ids);
   loss.grad_inputs.emplace_back();  // integers have none
+  loss.step();
+  for (size_t i = 0; i < 2; ++i) check_gradient(loss, loss.inputs[i], loss.grad_inputs[i], "with ids");
   loss.step();
   const float first = loss.output.data[0];
   for (size_t i = 0; i < 2; ++i)
@@ -529,6 +546,7 @@ TEST(Losses, PairsAreOfOneGroup) {
   loss.step();
   EXPECT_NEAR(loss.output.data[0], 4.0 / 2 * of_pair(-2), 1e-5);
   EXPECT_NEAR(loss.output.data[3], 4.0 / 2 * of_pair(5), 1e-5);
+  check_gradient(loss, loss.inputs[0], loss.grad_inputs[0], "values of groups");
   loss.inputs[1].data = {1, 1, 1, 1};
   loss.step();
   EXPECT_THAT(loss.output.data, Each(0.0f));
@@ -539,7 +557,8 @@ TEST(Layers, RefusalsSayWhatToDo) {
   TestHost host;
   const std::tuple<const char*, const char*, const char*> all[] = {
       {"linear", "{}", "option \"inputs\" must list the widths of its inputs"},
-      {"activation", R"({"inputs": [2], "kind": "rely"})", "there is no activation \"rely\": take none, relu"},
+      {"activation", R"({"inputs": [2], "kind": "rely"})",
+       "there is no activation \"rely\"; the nearest is \"relu\" of none"},
       {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})", "take the layer \"mlp_batch_norm\""},
       {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
       {"mlp", R"({"inputs": [2], "dropout": 0.5})", "must list the width of each layer's output"},

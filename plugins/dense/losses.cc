@@ -97,6 +97,9 @@ std::vector<Value> SampledSoftmax::outputs(std::span<const Value> inputs) const 
   if (widths[0] != widths[1])
     fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items of one width, not of ", widths[0], " and ",
          widths[1], " values");
+  if (widths[0] == 1)
+    fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items of several values each, and no prediction and ",
+         "label of one: make it a layer over both towers, and \"product\" the loss of its head");
   check_columns(inputs, 2, true, "sampled_softmax", kWhat);
   return {Value{1}};
 }

@@ -43,12 +43,14 @@ class Piece {
 };
 
 std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias);
-// "relu", "leaky_relu", "sigmoid", "tanh", "gelu", "silu", "prelu", "swish_layernorm" or "none"; Failure for others,
-// which names `layer`.
+// docs/layers.md has their names, of which this takes all but kDice; Failure for others, which names `layer`.
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);
 std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
+// These two need sums over ranks.
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
+inline constexpr const char* kDice = "dice";
+std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
 // `number`: of the dropout within its layer; no two drop the same.
 std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
 std::unique_ptr<Piece> make_softmax(int64_t width);

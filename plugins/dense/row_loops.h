@@ -5,7 +5,19 @@
 
 namespace tessera_dense {
 
-enum class Activation : int32_t { kNone, kRelu, kLeakyRelu, kSigmoid, kTanh, kGelu, kSilu };
+enum class Activation : int32_t {
+  kNone,
+  kRelu,
+  kLeakyRelu,
+  kSigmoid,
+  kTanh,
+  kGelu,
+  kSilu,
+  kElu,
+  kSelu,
+  kSoftplus,
+  kMish
+};
 
 struct RowLoops {
   // y = f(x); `slope`: of leaky_relu below 0. y may be x.

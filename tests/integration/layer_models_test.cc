@@ -73,9 +73,13 @@ name = "calm"
 type = "layer_norm"
 inputs = ["crossed"]
 [[layer]]
+name = "adaptive"
+type = "dice"
+inputs = ["calm"]
+[[layer]]
 name = "wide"
 type = "linear"
-inputs = ["calm", "c2"]
+inputs = ["adaptive", "c2"]
 [[layer]]
 name = "logit"
 type = "sum"
@@ -98,7 +102,7 @@ TEST(LayersOfModels, TrainToTheSameLossesAndAnswersOnTwoRanks) {
   const json one = trained(folder, 1), two = trained(folder, 2);
   ASSERT_FALSE(one.is_null() || two.is_null());
   for (const char* layer : {"mlp_batch_norm", "projection", "dot_interaction", "fm", "batch_norm", "experts", "mixture",
-                            "gate", "cross", "bilinear", "layer_norm", "linear", "sum"})
+                            "gate", "cross", "bilinear", "layer_norm", "dice", "linear", "sum"})
     EXPECT_TRUE(one.at("layers").contains(layer)) << layer;
   const auto want = one.at("losses").get<std::vector<double>>(), got = two.at("losses").get<std::vector<double>>();
   ASSERT_EQ(got.size(), want.size());
