@@ -79,6 +79,7 @@ struct HeadConfig {
   std::string loss = "binary_cross_entropy";
   std::string label = "label";
   double weight = 1;
+  std::string groups = {};
   bool operator==(const HeadConfig&) const = default;
 };
 

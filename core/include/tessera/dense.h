@@ -86,8 +86,9 @@ class DenseLayer {
   bool sums_over_ranks() const;
   // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument where they do not fit.
   int64_t output_width(std::span<const int64_t> widths) const { return output_widths(widths).front(); }
-  // Of all outputs; `sequences` says which inputs have any number of rows a sample, empty: none.
-  std::vector<int64_t> output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences = {}) const;
+  // Of all outputs; `sequences` says which inputs have any number of rows a sample, `ids` which are int64; empty: none.
+  std::vector<int64_t> output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences = {},
+                                     const std::vector<bool>& ids = {}) const;
 
   // Inputs must stay as they are until backward. Returns the layer's outputs, float32 [batch, width_k]. `train`: a step
   // of training, which a backward may follow. Neither asks for memory once as large a batch was there.

@@ -40,12 +40,13 @@ struct ModelTables {
 };
 ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables);
 
-// A name for columns [column, column + width) of the dense values or of the pooled rows, or for a sequence.
+// A name for columns [column, column + width) of the dense values or of the pooled rows, for a sequence, or for ids.
 struct GraphInput {
-  enum From { kDense, kPooled, kSequence };
+  enum From { kDense, kPooled, kSequence, kIds };
   std::string name;
   From from = kDense;
-  int64_t column = 0, width = 0;  // of a sequence: its place in ModelGraph::sequences, and what stands there
+  int64_t column = 0, width = 0;  // of a sequence: its place in ModelGraph::sequences, and what stands there; of ids:
+                                  // their place in ModelGraph::ids, and 1
 };
 
 struct LayerSpec {
@@ -68,7 +69,8 @@ struct HeadSpec {
   std::string input;  // as LayerSpec::inputs
   std::string loss = kOwnLoss;
   std::string label = "label";
-  double weight = 1;  // of its loss in the model's
+  double weight = 1;        // of its loss in the model's
+  std::string groups = {};  // a feature, whose one id in each sample the loss takes behind the label; empty: none
 };
 
 struct ModelGraph {
@@ -78,6 +80,7 @@ struct ModelGraph {
   std::vector<LayerSpec> layers;                                  // in any order
   std::vector<HeadSpec> heads;                                    // at least one
   std::vector<std::pair<std::string, std::string>> renamed = {};  // DenseLayerOptions::renamed, of all layers
+  std::vector<std::string> ids = {};                              // features whose one id in each sample layers take
 };
 
 // A graph without layers over `dense_width` values and these tables' outputs. Its inputs: "dense"; "pooled", the pooled
@@ -85,6 +88,12 @@ struct ModelGraph {
 // with pooling kNone each feature is a sequence, in the order of the tables; it has no output of its own name where it
 // has several. kInvalidArgument: a table with a name of the first two.
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
+
+// Behind a feature's name, for layers that take no row of a table but the id itself, an int64: "film:ids".
+inline constexpr const char* kIdsSuffix = ":ids";
+// Adds the inputs of such names that the graph's layers take. kInvalidArgument, with the nearest one, for a feature
+// that none of the tables has.
+void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& graph);
 
 // kInvalidArgument, one sentence, for what needs no widths and no plugins: names that are missing or there twice,
 // inputs that nobody makes (with the nearest name), a circle, a layer that leads to no head, no head. LayerGraph checks
@@ -105,7 +114,7 @@ class LayerGraph {
  public:
   // Whether it can be trained on the stream's device: its part lends the arithmetic, plugins compute the layers there,
   // and every layer takes whole values that nothing else takes, for only the host cuts and adds values, or has
-  // sequences. False for null.
+  // sequences and ids. False for null.
   static bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
 
   // Layers are told the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph(), options
@@ -123,10 +132,12 @@ class LayerGraph {
   // Values per sample of what a head takes.
   int64_t head_width(size_t head) const;
 
-  // dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets; they stay as
-  // they are until backward. What each head takes, [B, head_width].
+  // dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, of each
+  // feature in ModelGraph::ids int64 [B, 1]; they stay as they are until backward. What each head takes, [B,
+  // head_width].
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
-                                     const std::vector<DenseInput>& sequences = {});
+                                     const std::vector<DenseInput>& sequences = {},
+                                     const std::vector<Tensor>& ids = {});
   // `grads`: of what forward returned; undefined: zeros. Adds to the parameters' gradients and returns that of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);

@@ -24,6 +24,7 @@ namespace tessera {
 
 class DeviceBatch;
 class HeadLosses;
+class IdInputs;
 class SequenceInputs;
 
 struct ModelTrainerOptions {
@@ -40,7 +41,8 @@ struct ModelTrainerOptions {
 class ModelTrainer : public Trainer {
  public:
   // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose input its loss does not take.
-  // kNotFound: no plugin computes a loss.
+  // kNotFound: no plugin computes a loss. Steps and predictions are kInvalidArgument for a sample that has not one id
+  // of a feature whose ids are taken (ModelGraph::ids, HeadSpec::groups).
   ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options);
   ~ModelTrainer() override;
 
@@ -103,6 +105,7 @@ class ModelTrainer : public Trainer {
   ShardedEmbeddingCollection* sequences_ = nullptr;  // of parallel_; null: all tables are pooled
   ShardedEmbeddingCollection::Output rows_;          // theirs, of the step
   std::unique_ptr<SequenceInputs> row_inputs_;
+  std::unique_ptr<IdInputs> ids_;  // that layers take
   KeyedOptimizerPtr optimizer_;
   std::vector<double> dense_rates_;  // by its groups: as the options say
   ParameterList biases_;

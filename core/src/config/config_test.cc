@@ -97,6 +97,7 @@ inputs = "top"
 name = "click"
 input = "top"
 weight = 2
+groups = "user"
 )";
   const Config c = parse_config(text, "job.toml");
   EXPECT_EQ(c.model.type, "graph");
@@ -105,7 +106,7 @@ weight = 2
   EXPECT_EQ(c.layers[0].options.json, R"({"widths":[64,1],"dropout":0.5,"final_activation":"none"})");
   EXPECT_EQ(c.layers[1].options.json, "{}");
   EXPECT_THAT(c.layers[1].inputs, ElementsAre("top"));
-  EXPECT_EQ(c.heads.at(0), (HeadConfig{"click", "top", "binary_cross_entropy", "label", 2}));
+  EXPECT_EQ(c.heads.at(0), (HeadConfig{"click", "top", "binary_cross_entropy", "label", 2, "user"}));
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
   EXPECT_THAT(error_of("[[layer]]\nname = \"a\"\noptions = 3\n"),
               testing::HasSubstr("layer.options must be an inline table"));

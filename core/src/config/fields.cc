@@ -97,6 +97,7 @@ const std::vector<Field<HeadConfig>>& fields<HeadConfig>() {
       {"loss", &S::loss, "", "of that and the label"},
       {"label", &S::label, "", "column of the data"},
       {"weight", &S::weight, "", "of this loss in the sum of all", 0, kInfinity},
+      {"groups", &S::groups, "", "column of ids, one a sample: a loss of pairs compares samples of one id alone"},
   };
   return table;
 }

@@ -86,6 +86,7 @@ class Sharded : public ShardedPredictor {
         plan_(plan),
         counts_(options.counts ? options.counts : std::make_shared<PredictorCounts>(model_.tables.size())),
         bad_ids_(model_.tables.size()),
+        first_ids_(model_.graph, model_.description),
         bags_(shard<QuantEmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection>(runtime, options, false)) {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     if (!tables_of(model_, true).empty())
@@ -207,7 +208,8 @@ class Sharded : public ShardedPredictor {
     if (input.batch > 0) {
       const Rows rows = step(to_batch(model(), input), false);
       try {
-        answer(*dense_, model().outputs, input, rows.bags.values.values(), sequence_inputs_.take(rows.sequences.values),
+        answer(*dense_, model().outputs, input,
+               {rows.bags.values.values(), sequence_inputs_.take(rows.sequences.values), first_ids_.take(input)},
                outputs);
       } catch (...) {
         ask_parts({}, 0);
@@ -285,6 +287,7 @@ class Sharded : public ShardedPredictor {
   const EmbeddingModuleShardingPlan plan_;  // of all tables
   const std::shared_ptr<PredictorCounts> counts_;
   std::vector<uint64_t> bad_ids_;  // of a batch
+  FirstIds first_ids_;
   ShardedEmbeddingBagCollection bags_;
   std::optional<ShardedEmbeddingCollection> sequences_;  // none: all tables are pooled
   SequenceInputs sequence_inputs_;

@@ -49,7 +49,10 @@ void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint
 }
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
-    : slots_(slots), dense_(runtime, model.graph, {.values = &model.dense}), outputs_(outputs_of(model.graph, dense_)) {
+    : slots_(slots),
+      dense_(runtime, model.graph, {.values = &model.dense}),
+      first_ids_(model.graph, model.description),
+      outputs_(outputs_of(model.graph, dense_)) {
   for (const LookupOptions& options : slots.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const auto [group, index] = slots.tables.places[t];
@@ -174,7 +177,8 @@ void Workspace::look_up(int64_t batch, bool weighted) {
 void Workspace::predict(const PredictInput& input, std::span<const std::span<float>> outputs) {
   reserve(input);
   look_up(input.batch, gather(input));
-  answer(dense_, outputs_, input, rows_.first({input.batch, slots_.width}), sequences_, outputs);
+  answer(dense_, outputs_, input, {rows_.first({input.batch, slots_.width}), sequences_, first_ids_.take(input)},
+         outputs);
 }
 
 std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers) {
@@ -191,11 +195,11 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
   return out;
 }
 
-void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const Tensor& pooled,
-            const std::vector<DenseInput>& sequences, std::span<const std::span<float>> outputs) {
+void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const GraphRows& rows,
+            std::span<const std::span<float>> outputs) {
   const int64_t width = static_cast<int64_t>(input.dense.size()) / input.batch;
   const Tensor dense = Tensor::borrow(const_cast<float*>(input.dense.data()), {input.batch, width}, DType::kFloat32);
-  const std::vector<Tensor>& heads = layers.forward(dense, pooled, false, sequences);
+  const std::vector<Tensor>& heads = layers.forward(dense, rows.pooled, false, rows.sequences, rows.ids);
   TESSERA_CHECK(outputs.size() <= heads.size(), "no more outputs than heads");
   for (size_t h = 0; h < outputs.size(); ++h) {
     if (outputs[h].empty()) continue;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "inference/first_ids.h"
 #include "modules/table_groups.h"
 #include "tessera/layer_graph.h"
 #include "tessera/lookup.h"
@@ -64,6 +65,7 @@ class Workspace {
   const Slots& slots_;
   std::vector<Group> groups_;
   LayerGraph dense_;
+  FirstIds first_ids_;
   const std::vector<ModelOutput> outputs_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
@@ -77,8 +79,14 @@ class Workspace {
 // What the heads of a graph give. kInvalidArgument: a head that learnt a probability has more than its logit.
 std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers);
 
-// Fills `outputs`, as Predictor::predict_outputs() has them. pooled [batch, the graph's width].
-void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const Tensor& pooled,
-            const std::vector<DenseInput>& sequences, std::span<const std::span<float>> outputs);
+// What a graph of layers takes of tables and ids.
+struct GraphRows {
+  Tensor pooled;  // [batch, the graph's width]
+  const std::vector<DenseInput>& sequences;
+  const std::vector<Tensor>& ids;
+};
+// Fills `outputs`, as Predictor::predict_outputs() has them.
+void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const GraphRows& rows,
+            std::span<const std::span<float>> outputs);
 
 }  // namespace tessera::inference

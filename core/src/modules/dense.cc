@@ -278,12 +278,15 @@ const ParameterList& DenseLayer::parameters() const { return impl_->parameters; 
 const ParameterList& DenseLayer::buffers() const { return impl_->buffers; }
 bool DenseLayer::sums_over_ranks() const { return impl_->sums_over_ranks(); }
 
-std::vector<int64_t> DenseLayer::output_widths(std::span<const int64_t> widths,
-                                               const std::vector<bool>& sequences) const {
+std::vector<int64_t> DenseLayer::output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences,
+                                               const std::vector<bool>& ids) const {
   std::vector<tsr_value> inputs;
   for (const int64_t width : widths) inputs.push_back(dense_value(width));
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (sequences[i]) inputs.at(i).flags = TSR_VALUE_JAGGED;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i]) inputs.at(i).dtype = to_dl(DType::kInt64);
   }
   std::vector<int64_t> out;
   for (const tsr_value& value : layer_outputs(*impl_->part, impl_->options.name, inputs)) out.push_back(value.width);

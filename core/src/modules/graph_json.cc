@@ -25,6 +25,7 @@ ModelGraph graph_from(const config::JsonObject& json, const std::vector<Embeddin
     graph.layers.push_back({l.get<std::string>("name"), l.get<std::string>("type"),
                             l.get<std::vector<std::string>>("inputs"), l.object("options").value().dump()});
   }
+  add_id_inputs(tables, graph);
   for (const config::JsonObject& h : json.objects("heads")) {
     graph.heads.push_back({h.get<std::string>("name"), h.get<std::string>("input"), h.get<std::string>("loss"),
                            h.get<std::string>("label"), h.get<double>("weight")});

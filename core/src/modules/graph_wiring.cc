@@ -184,4 +184,25 @@ ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>
   return graph;
 }
 
+void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& graph) {
+  std::vector<std::string> features;
+  for (const EmbeddingBagConfig& t : tables) {
+    if (t.feature_names.empty()) features.push_back(t.name);
+    features.insert(features.end(), t.feature_names.begin(), t.feature_names.end());
+  }
+  for (const LayerSpec& layer : graph.layers) {
+    for (const std::string& name : layer.inputs) {
+      const auto is_called = [&](const GraphInput& input) { return input.name == name; };
+      if (!name.ends_with(kIdsSuffix) || std::any_of(graph.inputs.begin(), graph.inputs.end(), is_called)) continue;
+      const std::string feature = name.substr(0, name.size() - std::string_view(kIdsSuffix).size());
+      if (std::find(features.begin(), features.end(), feature) == features.end())
+        fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" takes \"", name,
+             "\", but no table has the feature \"", feature, "\"; the nearest is \"",
+             sdk::nearest_name(feature, features), '"');
+      graph.inputs.push_back({name, GraphInput::kIds, std::ssize(graph.ids), 1});
+      graph.ids.push_back(feature);
+    }
+  }
+}
+
 }  // namespace tessera

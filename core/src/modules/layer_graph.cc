@@ -13,7 +13,7 @@ struct Columns {
   int64_t first = 0, width = 0;
 };
 
-// The values of a graph: dense, pooled, each sequence, and what each layer gives.
+// The values of a graph: dense, pooled, each sequence, ids of each feature, and what each layer gives.
 constexpr size_t kDenseValue = 0, kPooledValue = 1, kFirstSequence = 2;
 
 // A whole matrix, and its gradient on the way back.
@@ -37,6 +37,10 @@ void check_widths(const ModelGraph& graph) {
   for (const GraphInput& input : graph.inputs) {
     if (input.from == GraphInput::kSequence) {
       TESSERA_CHECK(input.width == graph.sequences.at(static_cast<size_t>(input.column)), "a sequence is whole");
+      continue;
+    }
+    if (input.from == GraphInput::kIds) {
+      TESSERA_CHECK(input.width == 1 && input.column >= 0 && input.column < std::ssize(graph.ids), "an id a sample");
       continue;
     }
     const int64_t width = input.from == GraphInput::kDense ? graph.dense_width : graph.pooled_width;
@@ -65,7 +69,7 @@ struct LayerGraph::Impl {
   std::vector<Columns> heads;
   std::vector<Tensor> head_values, head_memory;
   std::vector<Tensor> sequence_grads;
-  size_t sequences = 0;
+  size_t sequences = 0, ids = 0;
   ParameterList parameters, buffers;
   std::vector<std::pair<std::string, std::string>> components;
 
@@ -76,7 +80,9 @@ struct LayerGraph::Impl {
     if (!memory.defined() || memory.numel() < rows * width) memory = empty({std::max<int64_t>(1, rows * width)});
     return memory.first({rows, width});
   }
-  bool is_sequence(size_t value) const { return value >= kFirstSequence && value < kFirstSequence + sequences; }
+  size_t first_ids() const { return kFirstSequence + sequences; }
+  bool is_sequence(size_t value) const { return value >= kFirstSequence && value < first_ids(); }
+  bool is_ids(size_t value) const { return value >= first_ids() && value < first_ids() + ids; }
   void clear(const Tensor& tensor) const {
     if (options.stream)
       options.stream->fill(tensor, 0);
@@ -124,10 +130,11 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) 
 void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec,
                                  std::vector<Columns> inputs) {
   std::vector<int64_t> widths;
-  std::vector<bool> jagged;
+  std::vector<bool> jagged, of_ids;
   for (const Columns& c : inputs) {
     widths.push_back(c.width);
     jagged.push_back(is_sequence(c.value));
+    of_ids.push_back(is_ids(c.value));
   }
   const DenseLayerOptions how{.module = spec.type,
                               .options = spec.options,
@@ -143,10 +150,10 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
     Node node{DenseLayer(runtime, how), std::move(inputs), {}, {}, values.size(), 0, {}, {}};
     for (const Columns& c : node.inputs) {
       ++values[c.value].uses;
-      node.wanted.push_back(c.value != kDenseValue);
+      node.wanted.push_back(c.value != kDenseValue && !is_ids(c.value));
     }
     node.gathered.resize(node.inputs.size());
-    for (const int64_t width : node.layer.output_widths(widths, jagged)) values.push_back({width});
+    for (const int64_t width : node.layer.output_widths(widths, jagged, of_ids)) values.push_back({width});
     node.outputs = values.size() - node.first_output;
     node.grads.resize(node.outputs);
     nodes.push_back(std::move(node));
@@ -154,7 +161,9 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
     std::string taken;
     for (size_t i = 0; i < widths.size(); ++i)
       taken += cat(i == 0 ? "" : ", ", spec.inputs[i], jagged[i] ? " (a sequence of " : " (", widths[i],
-                   widths[i] == 1 ? " value)" : " values)");
+                   of_ids[i]        ? " id)"
+                   : widths[i] == 1 ? " value)"
+                                    : " values)");
     throw Error(e.code(), cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
   }
 }
@@ -168,6 +177,8 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   m.values = {{graph.dense_width}, {graph.pooled_width}};
   m.sequences = graph.sequences.size();
   for (const int64_t width : graph.sequences) m.values.push_back({width});
+  m.ids = graph.ids.size();
+  m.values.resize(m.values.size() + m.ids, {1});
   std::vector<size_t> node_of(graph.layers.size());
   const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
     if (!link.of_layer) {
@@ -175,6 +186,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
       if (input.width < 1) fail(Code::kInvalidArgument, "\"", name, "\" is taken, but the data has no values for it");
       if (input.from == GraphInput::kSequence)
         return {kFirstSequence + static_cast<size_t>(input.column), 0, input.width};
+      if (input.from == GraphInput::kIds) return {m.first_ids() + static_cast<size_t>(input.column), 0, 1};
       return {input.from == GraphInput::kDense ? kDenseValue : kPooledValue, input.column, input.width};
     }
     const Impl::Node& node = m.nodes[node_of[link.index]];
@@ -196,6 +208,9 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
     if (m.is_sequence(m.heads.back().value))
       fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes the sequence \"", graph.heads[h].input,
            "\", but a loss needs one row for each sample: pool it first");
+    if (m.is_ids(m.heads.back().value))
+      fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes \"", graph.heads[h].input,
+           "\", which are ids, but what is trained are values: let it take a layer");
     ++m.values[m.heads.back().value].uses;
   }
   m.head_memory.resize(m.heads.size());
@@ -222,7 +237,8 @@ bool LayerGraph::trains_on(const DeviceStreamPtr& stream, const Runtime& runtime
     return std::pair(graph.inputs[l.index].from == GraphInput::kDense ? kDenseValue : kPooledValue, size_t{0});
   };
   for (auto link = taken.begin(); link != taken.end(); ++link) {
-    if (!link->of_layer && graph.inputs[link->index].from == GraphInput::kSequence) return false;
+    const GraphInput::From from = link->of_layer ? GraphInput::kPooled : graph.inputs[link->index].from;
+    if (from == GraphInput::kSequence || from == GraphInput::kIds) return false;
     const auto value = value_of(*link);
     if (!link->of_layer &&
         graph.inputs[link->index].width != (value.first == kDenseValue ? graph.dense_width : graph.pooled_width))
@@ -245,11 +261,13 @@ std::vector<std::pair<std::string, std::string>> LayerGraph::components() const 
 int64_t LayerGraph::head_width(size_t head) const { return impl_->heads.at(head).width; }
 
 const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train,
-                                               const std::vector<DenseInput>& sequences) {
+                                               const std::vector<DenseInput>& sequences,
+                                               const std::vector<Tensor>& ids) {
   Impl& m = *impl_;
   const int64_t batch = pooled.size(0);
   TESSERA_CHECK(dense.size(0) == batch && dense.size(1) == m.values[kDenseValue].width &&
-                    pooled.size(1) == m.values[kPooledValue].width && sequences.size() == m.sequences,
+                    pooled.size(1) == m.values[kPooledValue].width && sequences.size() == m.sequences &&
+                    ids.size() == m.ids,
                 "the graph's widths");
   for (Value& value : m.values) value.rows = batch;
   m.values[kDenseValue].now = dense;
@@ -260,6 +278,10 @@ const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor
     value.offsets = sequences[i].offsets;
     value.rows = value.now.size(0);
     TESSERA_CHECK(value.now.size(1) == value.width && value.offsets.numel() == batch + 1, "the sequences' sizes");
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    TESSERA_CHECK(ids[i].dtype() == DType::kInt64 && ids[i].numel() == batch, "an id a sample");
+    m.values[m.first_ids() + i].now = ids[i];
   }
   for (Impl::Node& node : m.nodes) {
     node.given.clear();

@@ -7,24 +7,42 @@
 namespace tessera {
 namespace {
 
+[[noreturn]] void refuse_groups(const HeadSpec& head) {
+  fail(Code::kInvalidArgument, "the head \"", head.name, "\" has groups = \"", head.groups, "\", but its loss ",
+       head.loss, " takes no ids of groups: leave them out, or take a loss of pairs");
+}
+
+// Whether the loss takes ids behind the label, where the head has some.
+void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
+  if (head.groups.empty()) return;
+  try {
+    (void)loss.output_widths(std::vector<int64_t>{width, 1, 1}, {}, {false, false, true});
+  } catch (const Error&) {
+    refuse_groups(head);
+  }
+}
+
 std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& head, int64_t width,
                                       std::shared_ptr<const DenseStep> step) {
   if (head.loss == kOwnLoss) {
+    if (!head.groups.empty()) refuse_groups(head);
     if (width == 1) return nullptr;
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes \"", head.input, "\", which has ", width,
          " values per sample, but its loss ", kOwnLoss, " takes 1, the logit");
   }
+  std::unique_ptr<DenseLayer> loss;
   try {
-    auto loss = std::make_unique<DenseLayer>(
+    loss = std::make_unique<DenseLayer>(
         runtime,
         DenseLayerOptions{.module = head.loss, .name = head.name, .step = std::move(step), .inputs = {width, 1}});
     if (loss->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} || !loss->parameters().empty())
       fail(Code::kInvalidArgument, "\"", head.loss,
            "\" is no loss: those have no parameters and give one value a sample");
-    return loss;
   } catch (const Error& e) {
     throw Error(e.code(), cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
   }
+  check_groups(head, *loss, width);
+  return loss;
 }
 
 size_t find_label(const HeadSpec& head, const std::vector<std::string>& labels) {
@@ -56,6 +74,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     labels_.push_back(find_label(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h], options_.step));
+    groups_.emplace_back(heads_[h].groups.empty() ? std::vector<std::string>() : std::vector{heads_[h].groups});
   }
 }
 
@@ -83,7 +102,9 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
     return binary_cross_entropy_with_logits(input, {labels, weights}, grad, scale);
   }
   DenseLayer& loss = *losses_[head];
-  const Tensor each = loss.forward({input, labels.reshape({samples, 1})}, true);
+  std::vector<Tensor> given = {input, labels.reshape({samples, 1})};
+  for (const Tensor& groups : groups_[head].take(batch.sparse)) given.push_back(groups);
+  const Tensor each = loss.forward(given, true);
   double sum = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const double weight = weights.defined() ? weights.data<float>()[i] : 1.0;
@@ -92,6 +113,18 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
   }
   grads_[head] = loss.backward(grad, {true, false})[0];
   return sum;
+}
+
+std::vector<std::string> loss_names(const Runtime& runtime) {
+  std::vector<std::string> out = {kOwnLoss};
+  for (const LayerChoice& layer : layer_choices(runtime, kDLCPU)) {
+    try {
+      (void)make_loss(runtime, {.name = layer.layer, .input = "", .loss = layer.layer}, 1, nullptr);
+      out.push_back(layer.layer);
+    } catch (const Error&) {  // another layer
+    }
+  }
+  return out;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "train/job_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "tessera/abi/module.h"
@@ -19,7 +20,8 @@ void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers)
     graph.layers.push_back(
         {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer)});
-  for (const HeadConfig& h : config.heads) graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight});
+  for (const HeadConfig& h : config.heads)
+    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups});
 }
 
 // Leaves those that model.inputs has.
@@ -54,6 +56,10 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
       }
     }
   }
+  for (const LayerConfig& l : config.layers) {  // model.inputs are not about ids
+    std::copy_if(l.inputs.begin(), l.inputs.end(), std::inserter(names, names.end()),
+                 [](const std::string& name) { return name.ends_with(kIdsSuffix); });
+  }
   std::vector<GraphInput> out;
   for (const std::string& name : names) out.push_back({name});
   return out;
@@ -61,14 +67,30 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
 
 void check_loss(const Runtime& runtime, const HeadSpec& head) {
   if (head.loss == kOwnLoss || computes_layer(runtime, head.loss, nullptr)) return;
-  std::vector<std::string> known = runtime.ids(TSR_MODULE_KIND);
-  known.emplace_back(kOwnLoss);
-  try {
-    if (sdk::nearest_name(head.loss, known) == kOwnLoss)
-      fail(Code::kNotFound, "there is no loss \"", head.loss, "\"; the nearest is \"", kOwnLoss, '"');
-    (void)runtime.component(TSR_MODULE_KIND, head.loss);
-  } catch (const Error& e) {
-    throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
+  const std::string who = cat("the loss of head \"", head.name, "\": ");
+  const std::vector<LoadEntry> entries = runtime.report().entries;
+  if (std::any_of(entries.begin(), entries.end(), [&](const LoadEntry& e) { return e.id == head.loss; })) {
+    try {
+      (void)runtime.component(TSR_MODULE_KIND, head.loss);  // says what is wrong with it
+    } catch (const Error& e) {
+      throw Error(e.code(), who + e.what());
+    }
+  }
+  const std::vector<std::string> known = loss_names(runtime);
+  std::string all;
+  for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
+  fail(Code::kNotFound, who, "there is no loss \"", head.loss, "\"; the nearest is \"",
+       sdk::nearest_name(head.loss, known), "\" of ", all);
+}
+
+// Groups go by columns of ids.
+void check_groups(const std::vector<HeadConfig>& heads, const std::vector<DataColumn>& columns) {
+  std::vector<std::string> known;
+  for (const DataColumn& c : columns) known.push_back(c.name);
+  for (const HeadConfig& h : heads) {
+    if (h.groups.empty() || std::find(known.begin(), known.end(), h.groups) != known.end()) continue;
+    fail(Code::kInvalidArgument, "the head \"", h.name, "\" has groups = \"", h.groups,
+         "\", but the data has no such column of ids; the nearest is \"", sdk::nearest_name(h.groups, known), '"');
   }
 }
 
@@ -109,14 +131,8 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
          "all tables have pooling none, but a model needs one that is pooled: pool one of them");
   const LayerGraph layers(runtime, graph, {.describes = true});
   check_optimizers(graph, layers.parameters());
+  check_groups(config.heads, data.columns);
   return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
-}
-
-std::vector<Prediction> heads_of(const Config& config) {
-  if (config.model.type != kGraphType) return {{}};
-  std::vector<Prediction> out;
-  for (const HeadConfig& h : config.heads) out.push_back({h.name, 0, h.loss == kOwnLoss});
-  return out;
 }
 
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {
@@ -131,6 +147,7 @@ ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables
   ModelGraph graph = graph_over(dense_inputs, configs);
   keep_inputs(config.model.inputs, graph);
   add_layers(config, graph);
+  add_id_inputs(configs, graph);
   return graph;
 }
 

@@ -23,8 +23,6 @@ struct JobOutline {
 // options. kInvalidArgument, kNotFound.
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device);
-// Of the config alone: names and losses of its heads, without labels.
-std::vector<Prediction> heads_of(const Config& config);
 
 // kInvalidArgument: tables or inputs that do not fit the model.
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);

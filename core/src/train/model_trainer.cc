@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "distributed/stopwatch.h"
+#include "modules/id_inputs.h"
 #include "modules/sequence_inputs.h"
 #include "sparse/finite.h"
 #include "train/device_batch.h"
@@ -68,7 +69,8 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
       tables_stream_(options.parallel.sharded.stream),
       stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
-      layers_(runtime, graph_, {options.seed, stream_, dense_step_}) {
+      layers_(runtime, graph_, {options.seed, stream_, dense_step_}),
+      ids_(std::make_unique<IdInputs>(graph_.ids)) {
   losses_of_heads_ = std::make_unique<HeadLosses>(runtime, graph_, layers_,
                                                   HeadLossesOptions{std::move(options.labels), dense_step_, stream_});
   dense_step_->rank = group->rank();
@@ -160,7 +162,8 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
     return Tensor::empty({0, pooled.size(1)});
   }
   Stopwatch watch(trace_);
-  const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true, sequences);
+  const std::vector<Tensor>& logits =
+      layers_.forward(batch.dense, in_host_memory(pooled), true, sequences, ids_->take(batch.sparse));
   if (observer_) observer_(predicted(logits), batch);
   watch.lap(dense_forward_, "dense forward");
   const double scale = 1.0 / static_cast<double>(batch.global_size);
@@ -276,7 +279,10 @@ std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
   if (!batch.labels.numel()) return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();
-  if (!stream_) return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences));
+  if (!stream_) {
+    const std::vector<Tensor>& ids = ids_->take(batch.sparse);
+    return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences, ids));
+  }
   return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0])};
 }
 

@@ -54,6 +54,14 @@ bool is_weighted(const std::vector<DataColumn>& columns) {
   return std::any_of(columns.begin(), columns.end(), [](const DataColumn& c) { return c.weighted; });
 }
 
+// Heads that every metric fits: for names of metrics that there are not, before anything is looked at.
+std::vector<Prediction> named_heads(const Config& config) {
+  if (config.model.type != kGraphType) return {{}};
+  std::vector<Prediction> out;
+  for (const HeadConfig& h : config.heads) out.push_back({h.name});
+  return out;
+}
+
 // Metrics over groups go by columns of ids.
 void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& columns) {
   std::vector<std::string> known;
@@ -121,7 +129,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       config_(config),
       options_(options),
       group_(std::move(group)),
-      metrics_(heads_of(config_), config_.metrics.names, &runtime) {
+      metrics_(named_heads(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
   if (options_.resume) {
     FoundCheckpoints found = find_checkpoints(options_.save, *group_);
