@@ -1,4 +1,5 @@
 // tessera data describe: a config for files that nobody has described.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -15,7 +16,7 @@ namespace {
 namespace po = boost::program_options;
 
 struct DataArguments {
-  std::string action, output;
+  std::string action, output, reader;
   DescribeOptions describe;
 };
 
@@ -27,8 +28,10 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   auto add = options.add_options();
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
       "what is to be predicted (default: a column named so, or the first of zeros and ones)");
-  add("reader", po::value(&out->describe.reader)->value_name("NAME"),
-      "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv)");
+  add("reader", po::value(&out->reader)->value_name("NAME"),
+      "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
+      "with "
+      "the delimiter that fits)");
   add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at (default 50000)");
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
   options.argument("action", po::value(&out->action));
@@ -42,11 +45,17 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   return true;
 }
 
-// The reader part that is called as the name ends, compressed or not.
-std::string reader_for(const Runtime& runtime, std::filesystem::path path) {
+// The reader part that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
+std::vector<std::string> readers_for(const Runtime& runtime, std::filesystem::path path) {
   if (path.extension() == ".gz" || path.extension() == ".zst") path = path.stem();
   const std::string ending = path.extension().string();
-  return ending.size() > 1 && runtime.has(TSR_READER_KIND, ending.substr(1)) ? ending.substr(1) : "csv";
+  const bool known = ending.size() > 1 && runtime.has(TSR_READER_KIND, ending.substr(1));
+  const std::string first = known ? ending.substr(1) : "csv";
+  std::vector<std::string> texts = {"csv", "tsv", "csv?delimiter=;", "csv?delimiter=|"};
+  const auto own = std::find(texts.begin(), texts.end(), first);
+  if (own == texts.end()) return {first};
+  std::rotate(texts.begin(), own, own + 1);
+  return texts;
 }
 
 }  // namespace
@@ -59,7 +68,7 @@ int data_command(const std::vector<std::string>& args) {
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
   const PluginWatch watch;
   const Runtime runtime;
-  if (a.describe.reader.empty()) a.describe.reader = reader_for(runtime, a.describe.path);
+  a.describe.readers = a.reader.empty() ? readers_for(runtime, a.describe.path) : std::vector<std::string>{a.reader};
   const std::string text = describe_files(runtime, a.describe);
   if (a.output.empty()) {
     std::cout << text;

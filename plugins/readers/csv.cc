@@ -91,7 +91,8 @@ class RecordReader {
 
 class Csv : public tessera::sdk::Reader {
  public:
-  Csv(Options& options, char delimiter) : format_{delimiter, options.flag("quotes", true)} {
+  Csv(Options& options, char delimiter)
+      : format_{delimiter, options.flag("quotes", true)}, missing_words_(options.flag("missing_words", false)) {
     const std::string given = options.string("delimiter", std::string(1, delimiter));
     if (given.size() != 1 || given == "\n" || given == "\"")
       fail(TSR_INVALID_ARGUMENT, "delimiter is \"", given, "\", but must be one character, and no quote");
@@ -119,7 +120,7 @@ class Csv : public tessera::sdk::Reader {
       if (want.type < TSR_READER_TEXT || want.type > TSR_READER_INT64)
         fail(TSR_UNIMPLEMENTED, "values of type ", want.type, " are not known here");
       for (size_t i = 0; i < files_.size(); ++i) require(want.name, i);
-      selected_.emplace_back(want);
+      selected_.emplace_back(want, missing_words_);
     }
   }
 
@@ -192,9 +193,12 @@ class Csv : public tessera::sdk::Reader {
   void require(const std::string& column, size_t file) const {
     const std::vector<std::string>& header = headers_[file];
     if (std::find(header.begin(), header.end(), column) != header.end()) return;
-    const std::string hint = header.size() == 1 ? "; is the delimiter another one?" : "";
     fail(TSR_NOT_FOUND, files_[file], " has no column \"", column, "\"; the nearest is \"",
-         tessera::sdk::nearest_name(column, header), "\"", hint);
+         tessera::sdk::nearest_name(column, header), "\"", other_delimiter(header));
+  }
+
+  static const char* other_delimiter(const std::vector<std::string>& header) {
+    return header.size() == 1 ? "; is the delimiter another one?" : "";
   }
 
   // The text of a block into text_.
@@ -294,10 +298,11 @@ class Csv : public tessera::sdk::Reader {
     const std::vector<std::string>& header = headers_[file];
     const std::string last = fields < header.size() ? ", so column \"" + header[fields] + "\" is missing" : "";
     fail(TSR_INVALID_ARGUMENT, files_[file], ", row ", row, " has ", fields, fields == 1 ? " field" : " fields",
-         ", but the header has ", header.size(), last);
+         ", but the header has ", header.size(), last, other_delimiter(header));
   }
 
   CsvFormat format_;
+  bool missing_words_;
   std::vector<std::string> files_;
   std::vector<std::vector<std::string>> headers_;  // by file
   std::vector<ReaderColumn> columns_;              // of the first file

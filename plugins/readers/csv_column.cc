@@ -17,6 +17,15 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
+// What programs write where they have no number, in any case; those that `tessera data describe` knows.
+bool is_missing_word(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kWords = {"na", "n/a", "nan", "null", "none", "?", "-"};
+  const auto same = [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); };
+  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
+    return std::equal(word.begin(), word.end(), text.begin(), text.end(), same);
+  });
+}
+
 [[noreturn]] void wrong(std::string_view text, const char* what) {
   constexpr size_t kMost = 40;
   throw WrongField('"' + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...\" " : "\" ") + what);
@@ -131,7 +140,7 @@ void CsvColumn::add(std::string_view field) {
                           : want_.type == TSR_READER_INT64 ? integers_.size()
                                                            : texts_.size() - 1;
     lists_.push_back(static_cast<int64_t>(values));
-  } else if (field.empty()) {
+  } else if (field.empty() || (missing_words_ && is_missing_word(trimmed(field)))) {
     add_missing();
     end_row(false);
   } else {

@@ -18,7 +18,9 @@ class WrongField : public std::runtime_error {
 
 class CsvColumn {
  public:
-  explicit CsvColumn(const tessera::sdk::ReaderWant& want) : want_(want) {}
+  // `missing_words`: "NA", "null", "?" and the like are missing where a number is wanted.
+  explicit CsvColumn(const tessera::sdk::ReaderWant& want, bool missing_words = false)
+      : want_(want), missing_words_(missing_words && want.type != TSR_READER_TEXT) {}
 
   const tessera::sdk::ReaderWant& want() const { return want_; }
   void start_block(int64_t rows);
@@ -35,6 +37,7 @@ class CsvColumn {
   void end_row(bool present);
 
   tessera::sdk::ReaderWant want_;
+  bool missing_words_;
   std::vector<float> floats_, weights_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<char> bytes_;

@@ -174,6 +174,26 @@ TEST(Csv, ReadsTypesQuotesAndMissingValues) {
   EXPECT_THAT(numbers<uint8_t>(values[2].present, 4), ElementsAre(1, 1, 0, 1));
 }
 
+TEST(Csv, WordsForNoNumber) {
+  const TestDirectory dir;
+  const std::string path = dir.write("a.csv", "x,id,land\nNA,null,NA\n\"nan\",?,-\n n/a ,None,b\n-,-1,c\n1.5,7,NaN\n");
+  Part csv("csv", R"({"missing_words": true})");
+  csv.open(path).select({want("x", TSR_READER_FLOAT32), want("id", TSR_READER_INT64), want("land", TSR_READER_TEXT)});
+  const auto& values = csv.read();
+  ASSERT_NE(values[0].present, nullptr);
+  EXPECT_THAT(numbers<uint8_t>(values[0].present, 5), ElementsAre(0, 0, 0, 0, 1));
+  EXPECT_EQ(numbers<float>(values[0].values, 5)[4], 1.5f);
+  EXPECT_THAT(numbers<uint8_t>(values[1].present, 5), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(numbers<int64_t>(values[1].values, 5), ElementsAre(0, 0, 0, -1, 7));
+  EXPECT_EQ(values[2].present, nullptr) << "a text is a text";
+  EXPECT_THAT(texts(values[2], 5), ElementsAre("NA", "-", "b", "c", "NaN"));
+  Part strict("csv");
+  strict.open(path).select({want("x", TSR_READER_FLOAT32)});
+  EXPECT_EQ(sentence([&] { strict.read(); }), path + ", row 1, column \"x\": \"NA\" is no number");
+  csv.open(dir.write("b.csv", "x\nnone of it\n")).select({want("x", TSR_READER_FLOAT32)});
+  EXPECT_THAT(sentence([&] { csv.read(); }), HasSubstr("\"none of it\" is no number"));
+}
+
 TEST(Csv, NumbersAreThoseOfTheirText) {
   const TestDirectory dir;
   const std::vector<std::string> written = {"0",
@@ -340,6 +360,15 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
                            want("tags", TSR_READER_INT64, TSR_READER_LIST, ';')});
     EXPECT_EQ(sentence([&] { csv.read(); }), path + c.error);
   }
+}
+
+TEST(Csv, AnotherDelimiterIsAskedFor) {
+  const TestDirectory dir;
+  const std::string path = dir.write("a.csv", "x;y\n1;2\n1,5;2\n");
+  Part csv("csv");
+  csv.open(path).select({want("x;y", TSR_READER_TEXT)});
+  EXPECT_EQ(sentence([&] { csv.read(); }),
+            path + ", row 2 has 2 fields, but the header has 1; is the delimiter another one?");
 }
 
 TEST(Csv, WrongFilesAndOptions) {

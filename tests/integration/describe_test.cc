@@ -1,0 +1,202 @@
+// What `tessera data describe` makes of files that it does not know: configs that train as they are written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tessera/config.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Describe : public testing::Test {
+ protected:
+  // The columns of the config that describes a file, which is then file("job.toml").
+  std::map<std::string, ColumnConfig> describe(const std::string& name, const std::string& text,
+                                               const std::vector<std::string>& more = {}) {
+    std::filesystem::remove(file("job.toml"));
+    std::vector<std::string> command = {"data", "describe", folder_.write(name, text), "--output", file("job.toml")};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished done = run_tessera(command);
+    EXPECT_EQ(done.status, 0) << done.output;
+    if (done.status != 0) return {};
+    job_ = contents(file("job.toml"));
+    std::map<std::string, ColumnConfig> out;
+    for (const ColumnConfig& c : load_config(file("job.toml")).columns) out[c.name.at(0)] = c;
+    return out;
+  }
+  // The report of the job as it stands in the file.
+  nlohmann::json train(const std::string& epochs = "4") {
+    const Finished done = run_tessera({"train", "--config", file("job.toml"), "--set", "job.device=cpu", "--set",
+                                       "data.batch=64", "--set", "data.epochs=" + epochs, "--set",
+                                       "dense_optimizer.learning_rate=0.01", "--set", "report.json=" + file("r.json")});
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status == 0 ? nlohmann::json::parse(contents(file("r.json"))) : nlohmann::json();
+  }
+  static double test_metric(const nlohmann::json& report, const char* name) {
+    return report.empty() ? std::nan("") : report.at("test").at(name).get<double>();
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TestFolder folder_;
+  std::string job_;
+};
+
+uint32_t below(uint32_t& random, uint32_t n) { return ((random = random * 1664525u + 1013904223u) >> 16) % n; }
+
+std::string rows(int count, const std::string& header, const std::function<std::string(int row)>& row) {
+  std::string out = header + "\n";
+  for (int i = 0; i < count; ++i) out += row(i) + "\n";
+  return out;
+}
+
+// Each row has other weights, which alone tell the label; beside them a list without, which no mean may be then.
+TEST_F(Describe, ListsWithWeights) {
+  for (const std::string id : {"t", ""}) {  // texts, numbers
+    uint32_t random = 1;
+    const auto columns = describe("a.csv", rows(3000, "click,tags,seen", [&](int) {
+                                    const uint32_t first = below(random, 100), other = 2 + below(random, 8);
+                                    return cat(first >= 50 ? 1 : 0, ",", id, "1:0.", first / 10, first % 10, ";", id,
+                                               other, ":0.5,a|", below(random, 2) ? "b" : "c");
+                                  }));
+    ASSERT_EQ(columns.count("tags"), 1u) << job_;
+    EXPECT_EQ(columns.at("tags").separator, ";");
+    EXPECT_TRUE(columns.at("tags").weighted);
+    EXPECT_EQ(columns.at("tags").ids, "vocabulary");
+    EXPECT_EQ(columns.at("seen").separator, "|");
+    EXPECT_FALSE(columns.at("seen").weighted);
+    EXPECT_EQ(columns.at("seen").pooling, "sum");
+    EXPECT_THAT(job_, HasSubstr("# 9 ids, each with a number behind \":\" that weighs its row"));
+    EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
+  }
+}
+
+TEST_F(Describe, WeightsAreThoseOfAllItems) {
+  const auto columns = describe("a.csv", rows(300, "click,at,tags,marks", [](int i) {
+                                  return cat(i % 2, ",2026-01-0", i % 9 + 1, " 1", i % 10, ":30,a:1;b", i % 3,
+                                             i % 5 ? ":2" : "", ",a:0.5;", i % 7 ? "b:1" : "");
+                                }));
+  EXPECT_FALSE(columns.at("at").weighted) << "a time is no weight";
+  EXPECT_FALSE(columns.at("tags").weighted);
+  EXPECT_EQ(columns.at("tags").separator, ";");
+  EXPECT_EQ(columns.at("marks").separator, "") << "the reader refuses a list without an item behind \";\"";
+  EXPECT_NE(train("1"), nlohmann::json());
+}
+
+TEST_F(Describe, NamesAreNoListsOfWords) {
+  const std::vector<std::string> titles = {"\"Dune, part 1\"", "\"Dune, part 2\"", "\"The \"\"Q\"\"\"", "Alien"};
+  const std::vector<std::string> words = {"red", "green", "blue", "old", "new", "big", "small", "cheap"};
+  uint32_t random = 1;
+  const std::string text = rows(4000, "click,title,name,query,kind,tags", [&](int i) {
+    const auto word = [&](uint32_t n) { return words[below(random, n)]; };
+    const std::string query = cat(word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8));
+    return cat(query.find("red") != query.npos ? 1 : 0, ",", titles[below(random, 4)], ",person ", i % 200, ",", query,
+               ",", word(5), " ", word(5), " ", word(5), ",\"", word(8), ", ", word(8), ", ", word(8), "\"");
+  });
+  const auto columns = describe("a.csv", text);
+  EXPECT_EQ(columns.at("title").separator, "");
+  EXPECT_EQ(columns.at("title").pooling, "sum");
+  EXPECT_EQ(columns.at("name").separator, "") << "201 words in 200 names";
+  EXPECT_EQ(columns.at("query").separator, " ") << "8 words in some thousand queries";
+  EXPECT_EQ(columns.at("query").pooling, "mean");
+  EXPECT_THAT(job_, HasSubstr("# 8 items in "));
+  EXPECT_THAT(job_, HasSubstr("Where a whole field is one id, leave separator and pooling out.\n[[column]]\nname = "
+                              "\"query\""));
+  EXPECT_EQ(columns.at("kind").separator, "") << "125 values, each in some thirty rows";
+  EXPECT_THAT(job_, HasSubstr("add separator = \" \" and pooling = \"mean\".\n[[column]]\nname = \"kind\""));
+  EXPECT_EQ(columns.at("tags").separator, ",");
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+}
+
+TEST_F(Describe, FindsTheDelimiter) {
+  const auto text = [](const char* d) {
+    return rows(600, cat("click", d, "\"a", d, "b\"", d, "film"),
+                [&](int i) { return cat(i % 2, d, i * 7 % 300, ",5", d, "film, ", i % 2 * 10 + i % 10); });
+  };
+  const std::map<std::string, std::string> readers = {
+      {";", "csv?delimiter=;"}, {"\t", "tsv"}, {"|", "csv?delimiter=|"}};
+  for (const auto& [delimiter, reader] : readers) {
+    const auto columns = describe("a.csv", text(delimiter.c_str()));
+    EXPECT_EQ(load_config(file("job.toml")).data.reader, reader);
+    EXPECT_EQ(columns.size(), 3u);
+    EXPECT_EQ(columns.count(cat("a", delimiter, "b")), 1u);
+    EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+  }
+  describe("a.tsv", rows(300, "click,film", [](int i) { return cat(i % 2, ",film ", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv");
+  describe("b.csv", rows(300, "click,a;b", [](int i) { return cat(i % 2, ",x;y", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv") << "its rows fit their header";
+}
+
+TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
+  const std::string broken = folder_.write("a.csv", "click,film\n1,a\n0,b,c\n");
+  const Finished none = run_tessera({"data", "describe", broken});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, HasSubstr(broken + ", row 2 has 3 fields, but the header has 2"));
+  const std::string semicolons = folder_.write("b.csv", "click;film\n1;a\n0;b,c\n");
+  const Finished told = run_tessera({"data", "describe", semicolons, "--reader", "csv"});
+  EXPECT_EQ(told.status, 2);
+  EXPECT_THAT(told.output, HasSubstr("row 2 has 2 fields, but the header has 1; is the delimiter another one?"));
+  EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
+}
+
+// The comments are true: the two lines instead of those above them train on the number itself.
+TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
+  for (const std::string price : {"", ",price"}) {  // the model has dense values, or none
+    uint32_t random = 1;
+    const auto columns = describe("a.csv", rows(4000, "stars,person,film" + price, [&](int) {
+                                    const uint32_t person = below(random, 30), film = below(random, 20);
+                                    return cat(1 + person % 3 + film % 3, ",p", person, ",f", film,
+                                               price.empty() ? "" : cat(",", film, ".5"));
+                                  }));
+    EXPECT_EQ(columns.at("stars").threshold, 3) << "the mean is 2.95";
+    EXPECT_GT(test_metric(train(), "auc"), 0.9);
+    const auto instead = [&](const std::string& line, const std::string& of) {
+      const size_t at = job_.find("\n" + of), other = job_.find("\n# " + line, at);
+      ASSERT_NE(at, job_.npos) << of;
+      ASSERT_NE(other, job_.npos) << line;
+      job_.erase(other + 1, 2).insert(at + 1, "# ");
+    };
+    instead("real = true", "threshold = 3");
+    instead("loss = \"mse\"", "loss = \"binary_cross_entropy\"");
+    folder_.write("job.toml", job_);
+    EXPECT_LT(test_metric(train("10"), "rmse"), 0.4) << "the stars' own deviation is 1.15\n" << job_;
+  }
+  describe("b.csv", rows(300, "label,film,x", [](int i) { return cat(i % 2, ",f", i % 20, ",", i, ".5"); }));
+  EXPECT_THAT(job_, Not(HasSubstr("real"))) << "zeros and ones are a label as they are";
+}
+
+TEST_F(Describe, WordsWhereNumbersAreMissing) {
+  const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
+  const auto text = [&](const std::string& header) {
+    return rows(2100, header, [&](int i) {
+      const std::string x = i % 3 == 0 ? words[static_cast<size_t>(i / 3 % 7)] : cat(i % 2 * 100 + i * 7 % 50, ".5");
+      return cat(i % 3 == 0 ? 0 : i % 2, ",", x, ",", i % 4 ? "DE" : "NA", ",", i % 5 ? "" : "-");
+    });
+  };
+  const auto columns = describe("a.csv", text("click,x,land,none"));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?missing_words=true");
+  EXPECT_EQ(columns.at("x").as, "dense");
+  EXPECT_EQ(columns.at("x").missing, 0);
+  EXPECT_THAT(job_, HasSubstr("700 of 2100 missing, as \"-\", \"?\", \"NA\", \"None\", \"n/a\", \"nan\", \"null\"\n"));
+  EXPECT_EQ(columns.at("land").ids, "vocabulary");
+  EXPECT_THAT(job_, HasSubstr("# 2 distinct\n[[column]]\nname = \"land\"")) << "a text is a text";
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+  const Finished label =
+      run_tessera({"data", "describe", folder_.write("b.csv", text("w,x,land,none")), "--label", "x"});
+  EXPECT_EQ(label.status, 2);
+  EXPECT_THAT(label.output, HasSubstr("column \"x\" has no number in 700 of 2100 rows, and each row needs a label"));
+  describe("c.tsv", rows(600, "click\tx\tfilm",
+                         [](int i) { return cat(i % 2, "\t", i % 9 ? cat(i, ".5") : "NA", "\tf", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "tsv?missing_words=true");
+}
+
+}  // namespace
+}  // namespace tessera::test
