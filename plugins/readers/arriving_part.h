@@ -16,11 +16,12 @@ inline tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, 
 class ArrivingPart {
  public:
   // What fails throws its sentence.
-  ArrivingPart(const tsr_component& component, const std::string& options, const tsr_part* inner = nullptr)
+  ArrivingPart(const tsr_component& component, const std::string& options, const tsr_part* inner = nullptr,
+               const char* draft = TSR_READER_ARRIVING)
       : component_(component), api_(static_cast<const tsr_reader*>(component.api)) {
     tsr_error err TSR_ERROR_INIT;
     check(component_.create(host(), options.c_str(), inner, &self_, &err), err);
-    arriving_ = static_cast<const tsr_reader_arriving*>(component_.extension(self_, TSR_READER_ARRIVING));
+    arriving_ = static_cast<const tsr_reader_arriving*>(component_.extension(self_, draft));
   }
   ~ArrivingPart() {
     if (self_ != nullptr) component_.destroy(self_);
@@ -62,6 +63,12 @@ class ArrivingPart {
       if (got.times != nullptr) out.times.push_back(got.times[row]);
     }
     return out;
+  }
+  // Leaves a row of the last next() out.
+  void skip(int64_t row, const std::string& why) {
+    const auto* skips = static_cast<const tsr_reader_skips*>(component_.extension(self_, TSR_READER_SKIPS));
+    tsr_error err TSR_ERROR_INIT;
+    check(skips->skip(self_, row, why.c_str(), &err), err);
   }
   std::string position() {
     const char* text = nullptr;

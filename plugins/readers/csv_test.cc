@@ -1,16 +1,13 @@
 // The readers csv and tsv through their table of functions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <zlib.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "csv_files.h"
 #include "tessera/sdk/draft/reader.h"
 #ifdef TESSERA_ZSTD
 #include <zstd.h>
@@ -20,43 +17,10 @@ extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* 
 
 namespace {
 
+using tessera_readers::gzipped;
+using tessera_readers::TestDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-readers-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
-
-std::string gzipped(const std::string& text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
   return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};

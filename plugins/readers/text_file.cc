@@ -1,12 +1,12 @@
 #include "text_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -24,23 +24,17 @@ class TextFile::Decoder {
  public:
   virtual ~Decoder() = default;
   // Adds to `done` what it has put there, which it has done when it throws, too.
-  virtual void read(int file, char* to, size_t n, size_t& done) = 0;
+  virtual void read(Input& in, char* to, size_t n, size_t& done) = 0;
 };
 
 namespace {
 
 constexpr size_t kInput = size_t{1} << 17;
 
-// As many bytes as there are, up to n.
-size_t read_all(int file, char* to, size_t n) {
+// As many bytes as there are up to the end, at most n.
+size_t read_all(Input& in, char* to, size_t n) {
   size_t done = 0;
-  while (done < n) {
-    const ssize_t got = ::read(file, to + done, n - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Damaged(std::string("cannot be read: ") + std::strerror(errno));
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
+  for (size_t got = 1; got > 0 && done < n; done += got) got = in.read(to + done, n - done);
   return done;
 }
 
@@ -54,35 +48,35 @@ class Gzip : public TextFile::Decoder {
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
 
-  void read(int file, char* to, size_t n, size_t& done) override {
+  void read(Input& in, char* to, size_t n, size_t& done) override {
     constexpr size_t kMost = size_t{1} << 30;  // uInt counts in zlib
     while (done < n && !at_end_) {
-      if (stream_.avail_in == 0 && !fill(file)) break;
+      if (stream_.avail_in == 0 && !fill(in)) break;
       const size_t room = std::min(n - done, kMost);
       stream_.next_out = reinterpret_cast<Bytef*>(to + done);
       stream_.avail_out = static_cast<uInt>(room);
       const int code = inflate(&stream_, Z_NO_FLUSH);
       done += room - stream_.avail_out;
       inside_ = true;
-      if (code == Z_STREAM_END) next_member(file);
+      if (code == Z_STREAM_END) next_member(in);
       if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
         throw Damaged(std::string("is damaged (") + (stream_.msg != nullptr ? stream_.msg : "no gzip") + ")");
     }
   }
 
  private:
-  bool fill(int file) {
+  bool fill(Input& in) {
     stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
-    stream_.avail_in = static_cast<uInt>(read_all(file, input_.data(), input_.size()));
+    stream_.avail_in = static_cast<uInt>(in.read(input_.data(), input_.size()));
     if (stream_.avail_in > 0) return true;
     if (inside_) throw Damaged("is cut off");
     at_end_ = true;
     return false;
   }
   // gzip files may stand one behind the other.
-  void next_member(int file) {
+  void next_member(Input& in) {
     inside_ = false;
-    if (stream_.avail_in == 0 && !fill(file)) return;
+    if (stream_.avail_in == 0 && !fill(in)) return;
     inflateReset(&stream_);
   }
 
@@ -102,11 +96,11 @@ class Zstd : public TextFile::Decoder {
   Zstd(const Zstd&) = delete;
   Zstd& operator=(const Zstd&) = delete;
 
-  void read(int file, char* to, size_t n, size_t& done) override {
+  void read(Input& in, char* to, size_t n, size_t& done) override {
     ZSTD_outBuffer out{to, n, 0};
     for (; out.pos < n; done = out.pos) {
       if (in_.pos == in_.size) {
-        in_ = {input_.data(), read_all(file, input_.data(), input_.size()), 0};
+        in_ = {input_.data(), in.read(input_.data(), input_.size()), 0};
         if (in_.size == 0) {
           const size_t before = out.pos;
           if (wanted_ != 0) wanted_ = ZSTD_decompressStream(stream_, &out, &in_);  // what it still holds
@@ -128,21 +122,37 @@ class Zstd : public TextFile::Decoder {
 };
 #endif
 
-constexpr std::array<unsigned char, 2> kGzipMagic = {0x1f, 0x8b};
-constexpr std::array<unsigned char, 4> kZstdMagic = {0x28, 0xb5, 0x2f, 0xfd};
+constexpr std::string_view kGzipMagic = "\x1f\x8b";
+constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
 
-std::unique_ptr<TextFile::Decoder> decoder_for(int file, const std::string& path) {
-  std::array<unsigned char, 4> first{};
-  for (size_t done = 0; done < first.size();) {
-    const ssize_t got = ::pread(file, first.data() + done, first.size() - done, static_cast<off_t>(done));
+constexpr std::string_view kStandardInput = "standard input";
+
+int open_file(const std::string& path) {
+  const int file = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(TSR_NOT_FOUND, "cannot read ", path == "-" ? kStandardInput : path, ": ", std::strerror(errno));
+  return file;
+}
+
+// The first four, or all. Where the file cannot be gone back in they are read by `input`, and come again.
+std::string first_bytes(int file, const std::string& path, Input& input) {
+  std::string out(kZstdMagic.size(), '\0');
+  const off_t begin = std::max<off_t>(::lseek(file, 0, SEEK_CUR), 0);
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = ::pread(file, out.data() + done, out.size() - done, begin + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno != ESPIPE) fail(TSR_UNAVAILABLE, "cannot read ", path, ": ", std::strerror(errno));
-    if (got <= 0) break;  // a short file, or a pipe, which is text
+    if (got < 0 && errno == ESPIPE) return input.look(out.size());
+    if (got < 0) fail(TSR_UNAVAILABLE, "cannot read ", path, ": ", std::strerror(errno));
+    if (got == 0) break;
     done += static_cast<size_t>(got);
   }
-  const auto begins = [&](const auto& magic) { return std::equal(magic.begin(), magic.end(), first.begin()); };
-  if (begins(kGzipMagic)) return std::make_unique<Gzip>();
-  if (!begins(kZstdMagic)) return nullptr;
+  out.resize(done);
+  return out;
+}
+
+std::unique_ptr<TextFile::Decoder> decoder_for(const std::string& first, const std::string& path) {
+  if (first.starts_with(kGzipMagic)) return std::make_unique<Gzip>();
+  if (!first.starts_with(kZstdMagic)) return nullptr;
 #ifdef TESSERA_ZSTD
   (void)path;
   return std::make_unique<Zstd>();
@@ -153,10 +163,38 @@ std::unique_ptr<TextFile::Decoder> decoder_for(int file, const std::string& path
 
 }  // namespace
 
-TextFile::TextFile(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_ < 0) fail(TSR_NOT_FOUND, "cannot read ", path, ": ", std::strerror(errno));
+std::string Input::look(size_t n) {
+  std::string bytes(n, '\0');
+  bytes.resize(read_all(*this, bytes.data(), n));
+  return looked_at_ = bytes;
+}
+
+size_t Input::read(char* to, size_t n) {
+  if (!looked_at_.empty()) {
+    const size_t some = looked_at_.copy(to, n);
+    looked_at_.erase(0, some);
+    return some;
+  }
+  for (;;) {
+    const ssize_t got = ::read(file_, to, n);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) throw Damaged(std::string("cannot be read: ") + std::strerror(errno));
+  }
+}
+
+bool Input::wait(double seconds) const {
+  constexpr double kMost = 3600;
+  pollfd file{file_, POLLIN, 0};
+  return !looked_at_.empty() || ::poll(&file, 1, static_cast<int>(1000 * std::min(seconds, kMost))) > 0;
+}
+
+TextFile::TextFile(const std::string& path)
+    : path_(path == "-" ? kStandardInput : path), file_(open_file(path)), input_(file_) {
   try {
-    decoder_ = decoder_for(file_, path_);
+    decoder_ = decoder_for(first_bytes(file_, path_, input_), path_);
+  } catch (const Damaged& e) {
+    ::close(file_);
+    fail(TSR_UNAVAILABLE, path_, " ", e.what());
   } catch (...) {
     ::close(file_);
     throw;
@@ -168,7 +206,7 @@ TextFile::~TextFile() { ::close(file_); }
 size_t TextFile::read(char* to, size_t n) {
   size_t got = 0;
   try {
-    decoder_ ? decoder_->read(file_, to, n, got) : void(got = read_all(file_, to, n));
+    decoder_ ? decoder_->read(input_, to, n, got) : void(got = read_all(input_, to, n));
   } catch (const Damaged& e) {
     throw Damaged(e.what(), got);
   }
@@ -176,9 +214,16 @@ size_t TextFile::read(char* to, size_t n) {
   return got;
 }
 
+size_t TextFile::read_some(char* to, size_t n) {
+  if (decoder_) return read(to, n);
+  const size_t got = input_.read(to, n);
+  offset_ += static_cast<int64_t>(got);
+  return got;
+}
+
 void TextFile::rewind() {
   ::lseek(file_, 0, SEEK_SET);
-  decoder_ = decoder_for(file_, path_);
+  decoder_ = decoder_for(first_bytes(file_, path_, input_), path_);
   offset_ = 0;
 }
 

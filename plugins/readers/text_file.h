@@ -19,9 +19,26 @@ class Damaged : public std::runtime_error {
   size_t read_;
 };
 
+// A descriptor's bytes in their order. Those that were looked at beforehand come again.
+class Input {
+ public:
+  explicit Input(int file) : file_(file) {}
+  // The first bytes, at most n, which are read once more; not of what can be gone back in.
+  std::string look(size_t n);
+  // What there is, at most n; 0: the end. Throws Damaged.
+  size_t read(char* to, size_t n);
+  // Whether there is something, or the end, after at most about so long.
+  bool wait(double seconds) const;
+
+ private:
+  int file_;
+  std::string looked_at_;
+};
+
 class TextFile {
  public:
-  // Failure(TSR_NOT_FOUND), and (TSR_UNIMPLEMENTED) for zstd where that was left out of the build.
+  // "-" is standard input. Failure(TSR_NOT_FOUND), and (TSR_UNIMPLEMENTED) for zstd where that was left out of the
+  // build.
   explicit TextFile(const std::string& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;
@@ -32,6 +49,10 @@ class TextFile {
   int64_t offset() const { return offset_; }  // in the text, of what is read next
   // Fewer than `n` at the end alone. Throws Damaged.
   size_t read(char* to, size_t n);
+  // What there is of plain text, 0 at the end alone; of compressed text as read(). Throws Damaged.
+  size_t read_some(char* to, size_t n);
+  // Whether read_some() has something, or the end, after at most about so long. (Compressed: read_some() waits.)
+  bool wait(double seconds) const { return decoder_ != nullptr || input_.wait(seconds); }
   // Goes to a place in the text. In a compressed file it reads what is between, from the start where that is behind.
   void seek(int64_t offset);
 
@@ -43,6 +64,7 @@ class TextFile {
 
   std::string path_;
   int file_ = -1;
+  Input input_;
   int64_t offset_ = 0;
   std::unique_ptr<Decoder> decoder_;
 };

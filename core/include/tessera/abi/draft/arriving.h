@@ -54,6 +54,26 @@ typedef struct tsr_reader_arriving {
   tsr_code (*position)(void* self, const char** text, tsr_error* err);
 } tsr_reader_arriving;
 
+#define TSR_READER_PIPE "tessera.reader.pipe/draft-1"
+
+/* Of a reader of files: the same table, tsr_reader_arriving, for what can be read once and in its order alone, as it
+ * comes. follow() takes the path of such a file, or "-", the process's standard input, which sentences call that; it
+ * waits until the columns are known, all of which tsr_reader::column lists then. `position` is NULL: what a pipe has
+ * given is gone, and position() is TSR_UNIMPLEMENTED. */
+
+#define TSR_READER_SKIPS "tessera.reader.skips/draft-1"
+
+/* Of a reader of rows that arrive, of which some may be left out: whoever sent them cannot be asked to send them anew.
+ * How many may be is the reader's own option. */
+typedef struct tsr_reader_skips {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+
+  /* Row `row`, from 0, of those that the last next() gave is not what its columns are to be: `why` is the sentence.
+   * TSR_OK: the reader has counted it, and said so; it is left out. Otherwise what ends the reading. */
+  tsr_code (*skip)(void* self, int64_t row, const char* why, tsr_error* err);
+} tsr_reader_skips;
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

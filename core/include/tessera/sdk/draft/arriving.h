@@ -5,6 +5,9 @@
 // says
 //
 //   const void* extension(std::string_view id) const { return arriving_extension<Mine>(id); }
+//
+// A reader of files that can read a pipe, too, derives from it likewise, has its blocks all the same, and says
+// pipe_extension<Mine>(id). One that may leave rows out has skip(row, why), and adds skips_extension<Mine>(id).
 #pragma once
 
 #include <cstdint>
@@ -92,12 +95,28 @@ struct ArrivingTable {
   static constexpr tsr_reader_arriving kTable{sizeof(tsr_reader_arriving), 0, &follow, &next, &position};
 };
 
+template <class C>
+struct SkipsTable {
+  static tsr_code skip(void* self, int64_t row, const char* why, tsr_error* err) noexcept {
+    return guard(err, [&] { static_cast<C*>(self)->skip(row, why); });
+  }
+  static constexpr tsr_reader_skips kTable{sizeof(tsr_reader_skips), 0, &skip};
+};
+
 }  // namespace detail
 
 // For a reader's extension(): NULL for other ids.
 template <class C>
 const void* arriving_extension(std::string_view id) {
   return id == TSR_READER_ARRIVING ? &detail::ArrivingTable<C>::kTable : nullptr;
+}
+template <class C>
+const void* pipe_extension(std::string_view id) {
+  return id == TSR_READER_PIPE ? &detail::ArrivingTable<C>::kTable : nullptr;
+}
+template <class C>
+const void* skips_extension(std::string_view id) {
+  return id == TSR_READER_SKIPS ? &detail::SkipsTable<C>::kTable : nullptr;
 }
 
 }  // namespace tessera::sdk

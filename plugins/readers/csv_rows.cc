@@ -1,0 +1,114 @@
+#include "csv_rows.h"
+
+#include <algorithm>
+
+#include "tessera/sdk/nearest.h"
+
+namespace tessera_readers {
+namespace {
+
+using tessera::sdk::fail;
+
+std::vector<std::string> names_of(std::string_view record, const std::string& file, CsvFormat format) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
+  if (record.find('\0') != std::string_view::npos)
+    fail(TSR_INVALID_ARGUMENT, file, " is no text: its first line, which must name the columns, has a byte of value 0");
+  std::vector<std::string> names;
+  std::string scratch;
+  const char* at = record.data();
+  const char* const end = at + record.size();
+  for (;; ++at) {
+    std::string_view name;
+    if (!next_field(at, end, format, scratch, name))
+      fail(TSR_INVALID_ARGUMENT, file, ": a quote of the header is not closed, or has text behind it");
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      fail(TSR_INVALID_ARGUMENT, file, ": two columns of the header are named \"", name, "\"");
+    names.emplace_back(name);
+    if (at == end) return names;
+  }
+}
+
+}  // namespace
+
+CsvRows::CsvRows(std::string file, CsvFormat format, std::string_view header)
+    : file_(std::move(file)), format_(format), header_(names_of(header, file_, format)), targets_(header_.size()) {}
+
+void CsvRows::require(const std::string& column) const {
+  if (std::find(header_.begin(), header_.end(), column) != header_.end()) return;
+  fail(TSR_NOT_FOUND, file_, " has no column \"", column, "\"; the nearest is \"",
+       tessera::sdk::nearest_name(column, header_), "\"", other_delimiter());
+}
+
+const char* CsvRows::other_delimiter() const { return header_.size() == 1 ? "; is the delimiter another one?" : ""; }
+
+void CsvRows::direct(std::vector<CsvColumn>& columns) {
+  targets_.assign(header_.size(), nullptr);
+  for (CsvColumn& column : columns)
+    targets_[static_cast<size_t>(std::find(header_.begin(), header_.end(), column.want().name) - header_.begin())] =
+        &column;
+}
+
+void CsvRows::parse(int64_t row, std::string_view record, bool quoted) {
+  quoted ? parse_quoted(row, record) : parse_plain(row, record);
+}
+
+void CsvRows::parse_plain(int64_t row, std::string_view record) {
+  const char* at = record.data();
+  const char* const end = at + record.size();
+  const char delimiter = format_.delimiter;
+  CsvColumn* const* const targets = targets_.data();
+  const size_t columns = targets_.size();
+  for (size_t c = 0;; ++c, ++at) {
+    if (c == columns) wrong_length(row, record);
+    if (targets[c] == nullptr) {
+      while (at < end && *at != delimiter) ++at;
+    } else {
+      try {
+        at = targets[c]->take(at, end, delimiter);
+      } catch (const WrongField& e) {
+        wrong(row, c, e.what());
+      }
+    }
+    if (at < end) continue;
+    if (c + 1 < columns) wrong_length(row, record);
+    return;
+  }
+}
+
+void CsvRows::parse_quoted(int64_t row, std::string_view record) {
+  const char* at = record.data();
+  const char* const end = at + record.size();
+  for (size_t c = 0;; ++c, ++at) {
+    if (c == targets_.size()) wrong_length(row, record);
+    std::string_view field;
+    if (!next_field(at, end, format_, scratch_, field)) wrong(row, c, "a quote is not closed, or has text behind it");
+    try {
+      if (targets_[c] != nullptr) targets_[c]->add(field);
+    } catch (const WrongField& e) {
+      wrong(row, c, e.what());
+    }
+    if (at < end) continue;
+    if (c + 1 < targets_.size()) wrong_length(row, record);
+    return;
+  }
+}
+
+void CsvRows::wrong(int64_t row, size_t column, const char* what) const {
+  fail(TSR_INVALID_ARGUMENT, file_, ", row ", row, ", column \"", header_[column], "\": ", what);
+}
+
+void CsvRows::wrong_length(int64_t row, std::string_view record) {
+  size_t fields = 0;
+  const char* const end = record.data() + record.size();
+  for (const char* at = record.data();; ++at) {
+    std::string_view field;
+    ++fields;
+    if (!next_field(at, end, format_, scratch_, field) || at == end) break;
+  }
+  const std::string last = fields < header_.size() ? ", so column \"" + header_[fields] + "\" is missing" : "";
+  fail(TSR_INVALID_ARGUMENT, file_, ", row ", row, " has ", fields, fields == 1 ? " field" : " fields",
+       ", but the header has ", header_.size(), last, other_delimiter());
+}
+
+}  // namespace tessera_readers
