@@ -39,6 +39,12 @@ MessageRows rows_of(Options& options) {
   return {std::move(fields), delimiter[0]};
 }
 
+bool is_newest(const std::string& start) {
+  if (start != "oldest" && start != "newest")
+    fail(TSR_INVALID_ARGUMENT, "kafka: start is \"", start, "\", but it begins with the oldest messages or the newest");
+  return start == "newest";
+}
+
 void set(rd_kafka_conf_t* conf, const std::string& key, const std::string& value) {
   char why[256];
   if (rd_kafka_conf_set(conf, key.c_str(), value.c_str(), why, sizeof(why)) != RD_KAFKA_CONF_OK)
@@ -69,16 +75,20 @@ void KafkaFree::operator()(rd_kafka_t* client) const {
 }
 
 Kafka::Kafka(const tessera::sdk::Setup& setup)
-    : rows_(rows_of(setup.options)),
+    : host_(setup.host),
+      rows_(rows_of(setup.options)),
       brokers_(setup.options.string("brokers", "")),
       settings_(setup.options.string("settings", "")),
       time_(setup.options.string("time", "")),
       idle_s_(setup.options.number("idle_s", 0)),
       patience_s_(setup.options.number("patience_s", 20)),
-      ends_(setup.options.flag("end", false)) {
+      ends_(setup.options.flag("end", false)),
+      newest_(is_newest(setup.options.string("start", "oldest"))),
+      bad_messages_(setup.options.integer("bad_messages", 0)) {
   if (brokers_.empty()) fail(TSR_INVALID_ARGUMENT, "kafka needs brokers=host:port, or several with commas between");
   if (!(idle_s_ >= 0 && patience_s_ >= 0))
     fail(TSR_INVALID_ARGUMENT, "kafka: idle_s and patience_s count seconds: 0 or more");
+  if (bad_messages_ < 0) fail(TSR_INVALID_ARGUMENT, "kafka: bad_messages counts messages: 0 or more");
   for (const std::string& field : rows_.fields()) columns_.push_back({field});
 }
 
@@ -149,6 +159,7 @@ void Kafka::follow(std::string_view path, std::string_view position) {
 void Kafka::begin(std::string_view position) {
   offsets_.clear();
   last_.clear();
+  left_out_ = 0;
   std::map<int32_t, int64_t> saved;
   if (!position.empty()) {
     const auto j = nlohmann::json::parse(position, nullptr, false);
@@ -162,6 +173,7 @@ void Kafka::begin(std::string_view position) {
       if (!offset.is_number_integer()) fail(TSR_DATA_LOSS, "\"", position, "\" is no position of the reader kafka");
       saved[std::atoi(partition.c_str())] = offset;
     }
+    if (j.contains("left_out") && j["left_out"].is_number_integer()) left_out_ = j["left_out"];
   }
   const std::vector<int32_t> all = partitions();
   const Partitions wanted(rd_kafka_topic_partition_list_new(static_cast<int>(all.size())),
@@ -174,7 +186,9 @@ void Kafka::begin(std::string_view position) {
     if (at != saved.end() && (at->second < low || at->second > high))
       fail(TSR_DATA_LOSS, "kafka: ", place(p), " has offsets ", low, " to ", high, ", and the position is at ",
            at->second, ": what was to be read next is gone");
-    offsets_[p] = at == saved.end() ? low : at->second;
+    // A partition that was added since the position was saved: all of it.
+    const int64_t first = newest_ && position.empty() ? high : low;
+    offsets_[p] = at == saved.end() ? first : at->second;
     if (ends_) last_[p] = high;
     rd_kafka_topic_partition_list_add(wanted.get(), topic_.c_str(), p)->offset = offsets_[p];
   }
@@ -223,17 +237,37 @@ bool Kafka::at_ends() const {
          std::all_of(last_.begin(), last_.end(), [&](const auto& l) { return offsets_.at(l.first) >= l.second; });
 }
 
-void Kafka::add(const rd_kafka_message_t& message) {
+void Kafka::leave_out(int32_t partition, int64_t offset, const std::string& why) {
+  const std::string message = place(partition) + ", offset " + std::to_string(offset) + ": " + why;
+  if (left_out_ >= bad_messages_)
+    fail(TSR_INVALID_ARGUMENT, message, "; kafka's option bad_messages says how many such messages are left out (now ",
+         bad_messages_, ")");
+  ++left_out_;
+  host_.log(TSR_LOG_WARNING, message + "; it is left out, as " + std::to_string(left_out_) + " of at most " +
+                                 std::to_string(bad_messages_));
+}
+
+void Kafka::skip(int64_t row, std::string why) {
+  const int64_t offset = first_ + row;
+  const std::string begin = where_ + ", row " + std::to_string(offset + 1) + ", ";  // of the core's sentences
+  if (why.starts_with(begin)) why.erase(0, begin.size());
+  leave_out(partition_, offset, why);
+}
+
+// False: it is left out, and the columns hold a part of it.
+bool Kafka::add(const rd_kafka_message_t& message) {
   try {
     rows_.add({static_cast<const char*>(message.payload), message.len});
   } catch (const WrongField& e) {
-    fail(TSR_INVALID_ARGUMENT, place(message.partition), ", offset ", message.offset, ": ", e.what());
+    leave_out(message.partition, message.offset, e.what());
+    return false;
   }
-  if (!time_.empty()) return;
+  if (!time_.empty()) return true;
   rd_kafka_timestamp_type_t kind = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
   const int64_t ms = rd_kafka_message_timestamp(&message, &kind);
   times_.push_back(kind == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? std::numeric_limits<double>::quiet_NaN()
                                                             : static_cast<double>(ms) / 1000);
+  return true;
 }
 
 Arrived Kafka::next(int64_t most, double wait_s) {
@@ -242,7 +276,7 @@ Arrived Kafka::next(int64_t most, double wait_s) {
   rows_.start();
   times_.clear();
   Arrived out;
-  int32_t partition = -1;
+  partition_ = -1;
   while (out.rows < most && !at_ends()) {
     const double left = wait_s - std::chrono::duration<double>(Clock::now() - begin).count();
     KafkaMessage m = held_ ? std::move(held_) : poll(out.rows > 0 ? 0 : std::clamp(left, 0.0, kSlice));
@@ -252,20 +286,24 @@ Arrived Kafka::next(int64_t most, double wait_s) {
       continue;
     }
     // Rows of one call follow each other in one partition.
-    if (out.rows > 0 && (m->partition != partition || m->offset != out.first_row + out.rows)) {
+    if (out.rows > 0 && (m->partition != partition_ || m->offset != out.first_row + out.rows)) {
       held_ = std::move(m);
       break;
     }
     offsets_[m->partition] = m->offset + 1;
     if (m->payload == nullptr) continue;  // it says that a key is gone
-    if (out.rows == 0) {
-      partition = m->partition;
-      out.first_row = m->offset;
+    if (!add(*m)) {
+      if (out.rows > 0) break;
+      rows_.start();
+      continue;
     }
-    add(*m);
+    if (out.rows == 0) {
+      partition_ = m->partition;
+      out.first_row = first_ = m->offset;
+    }
     ++out.rows;
   }
-  where_ = partition < 0 ? "topic " + topic_ : place(partition);
+  where_ = partition_ < 0 ? "topic " + topic_ : place(partition_);
   out.where = where_.c_str();
   if (out.rows > 0) {
     last_row_ = Clock::now();
@@ -281,7 +319,9 @@ Arrived Kafka::next(int64_t most, double wait_s) {
 std::string Kafka::position() const {
   nlohmann::ordered_json offsets = nlohmann::ordered_json::object();
   for (const auto& [partition, offset] : offsets_) offsets[std::to_string(partition)] = offset;
-  return nlohmann::ordered_json{{"topic", topic_}, {"offsets", offsets}}.dump();
+  nlohmann::ordered_json out = {{"topic", topic_}, {"offsets", offsets}};
+  if (left_out_ > 0) out["left_out"] = left_out_;
+  return out.dump();
 }
 
 }  // namespace tessera_readers

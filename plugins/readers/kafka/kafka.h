@@ -26,13 +26,17 @@ using KafkaMessage = std::unique_ptr<rd_kafka_message_t, KafkaFree>;
 class Kafka : public tessera::sdk::ArrivingReader {
  public:
   explicit Kafka(const tessera::sdk::Setup& setup);
-  const void* extension(std::string_view id) const { return tessera::sdk::arriving_extension<Kafka>(id); }
+  const void* extension(std::string_view id) const {
+    const void* table = tessera::sdk::arriving_extension<Kafka>(id);
+    return table != nullptr ? table : tessera::sdk::skips_extension<Kafka>(id);
+  }
 
   void follow(std::string_view path, std::string_view position) override;
   const std::vector<tessera::sdk::ReaderColumn>& columns() const override { return columns_; }
   void select(std::span<const tessera::sdk::ReaderWant> wants) override;
   tessera::sdk::Arrived next(int64_t most, double wait_s) override;
   std::string position() const override;
+  void skip(int64_t row, std::string why);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,14 +47,19 @@ class Kafka : public tessera::sdk::ArrivingReader {
   KafkaMessage poll(double wait_s);
   void look_after_brokers();
   void refuse(const rd_kafka_message_t& message) const;
-  void add(const rd_kafka_message_t& message);
+  bool add(const rd_kafka_message_t& message);
+  void leave_out(int32_t partition, int64_t offset, const std::string& why);
   bool at_ends() const;
   std::string place(int32_t partition) const;
 
+  tessera::sdk::Host host_;
   MessageRows rows_;
   std::string brokers_, settings_, time_;
   double idle_s_, patience_s_;
-  bool ends_;  // at the messages that there were when it began
+  bool ends_;             // at the messages that there were when it began
+  bool newest_;           // without a position: begins behind the messages that there are
+  int64_t bad_messages_;  // that may be left out
+  int64_t left_out_ = 0;
   std::vector<tessera::sdk::ReaderColumn> columns_;
   std::string topic_;
   KafkaClient client_;
@@ -60,6 +69,9 @@ class Kafka : public tessera::sdk::ArrivingReader {
   Clock::time_point last_row_;
   bool down_ = false;  // no broker is connected, since:
   Clock::time_point down_since_;
+  // The rows of the last next().
+  int32_t partition_ = -1;
+  int64_t first_ = 0;
   std::string where_;
   std::vector<tsr_reader_values> values_;
   std::vector<double> times_;

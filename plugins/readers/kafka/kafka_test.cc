@@ -125,6 +125,72 @@ TEST_F(KafkaTest, WhatIsWrongNamesTheMessage) {
   EXPECT_THAT(failure([&] { ArrivingPart(kKafka, "{}"); }), HasSubstr("kafka needs brokers=host:port"));
 }
 
+TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
+  ArrivingPart::warnings().clear();
+  for (const char* text : {"no object", R"({"id": 1})", R"({"id": 2, "tags": [{}]})", R"({"id": 3})"}) send(0, text);
+  const auto reader = part(R"(, "bad_messages": 2, "end": true)");
+  std::vector<std::string> rows;
+  std::vector<int64_t> offsets;
+  for (auto got = reader->next(10, 20); !got.last; got = reader->next(10, 20)) {
+    ASSERT_EQ(got.rows.size(), 1u);
+    rows.insert(rows.end(), got.rows.begin(), got.rows.end());
+    offsets.push_back(got.first);
+  }
+  EXPECT_THAT(rows, ElementsAre("1|", "3|"));
+  EXPECT_THAT(offsets, ElementsAre(1, 3));
+  const std::string where = "topic clicks, partition 0, offset ";
+  EXPECT_THAT(
+      ArrivingPart::warnings(),
+      ElementsAre(where + "0: the message is no JSON object; it is left out, as 1 of at most 2",
+                  where + "2: column \"tags\": is neither a number nor a text; it is left out, as 2 of at most 2"));
+  EXPECT_THAT(reader->position(), HasSubstr(R"("left_out":2)"));
+  // Those before a position count.
+  send(0, R"({"id": "x"})");
+  const auto on = part(R"(, "bad_messages": 2, "end": true)", reader->position());
+  EXPECT_THAT(
+      failure([&] { (void)on->next(10, 20); }),
+      HasSubstr("offset 4: column \"id\": \"x\" is no whole number; kafka's option bad_messages says how many such "
+                "messages are left out (now 2)"));
+  const auto further = part(R"(, "bad_messages": 3, "end": true)", reader->position());
+  EXPECT_TRUE(further->next(10, 20).last);
+  EXPECT_THAT(further->position(), HasSubstr(R"("left_out":3)"));
+  EXPECT_THAT(failure([&] { part(R"(, "bad_messages": -1)"); }), HasSubstr("bad_messages counts messages: 0 or more"));
+}
+
+// What the columns refuse, which the reader does not know.
+TEST_F(KafkaTest, RowsAreLeftOutByWhoeverRefusesThem) {
+  ArrivingPart::warnings().clear();
+  for (const char* text : {R"({"id": 1})", R"({"id": 2})"}) send(1, text);
+  const auto reader = part(R"(, "bad_messages": 1, "end": true)");
+  ASSERT_EQ(reader->next(1, 20).rows.size(), 1u);
+  ASSERT_EQ(reader->next(10, 20).rows.size(), 1u);
+  reader->skip(0, "topic clicks, partition 1, row 2, column \"id\": why");
+  EXPECT_THAT(ArrivingPart::warnings(),
+              ElementsAre("topic clicks, partition 1, offset 1: column \"id\": why; it is left "
+                          "out, as 1 of at most 1"));
+  EXPECT_THAT(failure([&] { reader->skip(0, "again"); }), HasSubstr("offset 1: again; kafka's option bad_messages"));
+}
+
+TEST_F(KafkaTest, BeginsWithTheNewest) {
+  send(0, R"({"id": 1})");
+  const auto reader = part(R"(, "start": "newest")");
+  EXPECT_THAT(reader->next(10, 0.2).rows, IsEmpty());
+  send(0, R"({"id": 2})");
+  send(1, R"({"id": 3})");
+  std::multiset<std::string> rows;
+  while (rows.size() < 2) {
+    const auto got = reader->next(10, 20);
+    ASSERT_FALSE(got.rows.empty());
+    rows.insert(got.rows.begin(), got.rows.end());
+  }
+  EXPECT_THAT(rows, ElementsAre("2|", "3|"));
+  // A position says itself where to go on.
+  const auto on = part(R"(, "start": "newest")", R"({"topic": "clicks", "offsets": {"0": 0, "1": 1}})")->next(1, 20);
+  EXPECT_THAT(on.rows, ElementsAre("1|"));
+  EXPECT_THAT(failure([&] { part(R"(, "start": "latest")"); }),
+              HasSubstr("begins with the oldest messages or the newest"));
+}
+
 TEST_F(KafkaTest, IdleTimeEnds) { EXPECT_TRUE(part(R"(, "idle_s": 0.05)")->next(10, 0.3).last); }
 
 TEST_F(KafkaTest, BrokersThatAreGoneAreOneSentence) {
