@@ -13,6 +13,7 @@
 
 #include "command.h"
 #include "config/json.h"
+#include "data/arriving_rows.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
 #include "options.h"
@@ -67,8 +68,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("data", po::value(&out->data)->value_name("FILE"),
       "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
       "whose "
-      "columns are the model's features in its order; or what --reader reads; - is standard input, of which readers "
-      "take a copy first");
+      "columns are the model's features in its order; or what --reader reads; - is standard input, scored as it comes "
+      "by csv and tsv, and copied first for other readers");
   add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
@@ -224,6 +225,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   } else if (!a.reader.empty()) {
     data.reader = a.reader;
   }
+  data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (!a.data.empty()) data.path = a.data;
   const std::vector<std::string> inside = reader_names();
   if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
@@ -260,9 +262,10 @@ class Scores {
       fail(e.code(), "in the batch that begins at row ", done_, ": ", e.what());
     }
   }
+  void flush() { writer_.flush(); }
   void finish() {
     progress_.finish();
-    writer_.finish();
+    flush();
     const MetricValues metrics = judge_.values();
     if (!metrics.values.empty()) std::fprintf(stderr, "%s\n", metrics_text(metrics, 6).c_str());
   }
@@ -289,6 +292,36 @@ void predict_lines(const PredictArguments& a, Session& session) {
     if (session.model().bounds_check == BoundsCheckMode::kFatal && !some.kept->bad_id().empty())
       fail(Code::kInvalidArgument, some.kept->bad_id());
     scores.add(some);
+  }
+  scores.finish();
+}
+
+// What reads standard input as it comes; empty: nothing does, or all of it is wanted first.
+std::string pipe_reader(const PredictArguments& a, const Session& session) {
+  if (!a.config.empty() || a.part == "test" || wants_items(a)) return "";
+  const std::string reader =
+      data::ArrivingRows::file_reader(session.runtime, is_bare(a) ? own_reader(session.model()) : a.reader);
+  return data::ArrivingRows::reads(session.runtime, reader, TSR_READER_PIPE) ? reader : "";
+}
+
+// Rows of standard input, of any number: each batch is what has come.
+void predict_pipe(const PredictArguments& a, Session& session, const std::string& reader) {
+  constexpr double kWait = 1;  // of a call: a plugin that takes long is told of
+  Config config;
+  config.data.reader = reader;
+  config.data.path = "-";
+  data::ArrivingRows rows(session.runtime, config, session.model().encoding, TSR_READER_PIPE);
+  if (session.model().bounds_check == BoundsCheckMode::kFatal) rows.require_known_ids();
+  rows.follow("");
+  const Dataset set = rows.dataset();
+  Scores scores(a, session, set, true, 0);
+  for (bool last = false; !last;) {
+    data::Examples some = rows.form();
+    std::vector<double> times;
+    last = rows.take(a.batch, kWait, some, times).last;
+    if (some.size() == 0) continue;
+    scores.add(data::finish(std::move(some)));
+    scores.flush();
   }
   scores.finish();
 }
@@ -327,6 +360,8 @@ int predict_command(const std::vector<std::string>& args) {
     predict_data(a, session);
   } else if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) {
     predict_lines(a, session);
+  } else if (const std::string reader = pipe_reader(a, session); !reader.empty()) {
+    predict_pipe(a, session, reader);
   } else {
     const StandardInput input;
     a.data = input.path();

@@ -1,5 +1,6 @@
 // tessera train on a topic, over ranks, from librdkafka's mock cluster: each message is trained on once, whatever the
 // number of ranks before and behind a checkpoint.
+#include <gmock/gmock.h>
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
@@ -9,6 +10,7 @@ namespace tessera::test {
 namespace {
 
 using nlohmann::json;
+using testing::HasSubstr;
 
 constexpr int kRows = 240;
 
@@ -32,15 +34,16 @@ class Topic {
 
   std::string brokers() const { return rd_kafka_mock_cluster_bootstraps(cluster_); }
   void send(int first, int count) {
-    for (int i = first; i < first + count; ++i) {
-      std::string row = arriving_row(i);
-      ASSERT_EQ(rd_kafka_producev(producer_, RD_KAFKA_V_TOPIC("clicks"), RD_KAFKA_V_PARTITION(i % 3),
-                                  RD_KAFKA_V_VALUE(row.data(), row.size()), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                                  RD_KAFKA_V_END),
-                RD_KAFKA_RESP_ERR_NO_ERROR);
-    }
-    ASSERT_EQ(rd_kafka_flush(producer_, 20000), RD_KAFKA_RESP_ERR_NO_ERROR);
+    for (int i = first; i < first + count; ++i) put(i % 3, arriving_row(i));
+    flush();
   }
+  void put(int32_t partition, std::string row) {
+    ASSERT_EQ(rd_kafka_producev(producer_, RD_KAFKA_V_TOPIC("clicks"), RD_KAFKA_V_PARTITION(partition),
+                                RD_KAFKA_V_VALUE(row.data(), row.size()), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                                RD_KAFKA_V_END),
+              RD_KAFKA_RESP_ERR_NO_ERROR);
+  }
+  void flush() { ASSERT_EQ(rd_kafka_flush(producer_, 20000), RD_KAFKA_RESP_ERR_NO_ERROR); }
 
  private:
   rd_kafka_t* producer_;
@@ -88,6 +91,45 @@ TEST_F(ArrivingRanks, TrainOnEachMessageOnce) {
   EXPECT_EQ(sum.count, kRows);
   EXPECT_NEAR(sum.loss, all.loss, 1e-4);
   EXPECT_EQ(last["arrived"]["position"]["offsets"], json::parse(R"({"0": 80, "1": 80, "2": 80})"));
+}
+
+// A message that is no row, and one whose label is none, end the training, until an option says how many may be left
+// out; and the model reads files.
+TEST_F(ArrivingRanks, GoOnBehindBadMessages) {
+  folder_.write("job.toml", kArrivingJob);
+  Topic topic;
+  topic.send(0, 60);
+  topic.put(0, "no,row");
+  topic.put(1, "7,1,1,film1:1,1");
+  topic.send(60, 60);
+  const std::string saved = folder_.file("saved");
+  const auto set = [&](const std::string& more) -> std::vector<std::string> {
+    return {cat("data.reader=\"kafka?end=true&format=csv&columns=", kArrivingColumns, "&brokers=", topic.brokers(),
+                more, '"'),
+            "data.path=clicks"};
+  };
+  const Finished stopped = run_tessera(arguments(2, set(""), {"--save", saved, "--save-every", "1"}));
+  EXPECT_EQ(stopped.status, 2) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("offset 20: "));
+  EXPECT_THAT(stopped.output,
+              HasSubstr("kafka's option bad_messages says how many such messages are left out (now 0)"));
+  const Finished done = run_tessera(arguments(2, set("&bad_messages=2"), {"--save", saved, "--resume"}));
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("topic clicks, partition 0, offset 20: the message has 2 fields"));
+  EXPECT_THAT(done.output, HasSubstr("topic clicks, partition 1, offset 20: column \"click\": "));
+  const json position = report()["arrived"]["position"];
+  EXPECT_EQ(position["offsets"], json::parse(R"({"0": 41, "1": 41, "2": 40})"));
+  EXPECT_EQ(position["left_out"], 2);
+
+  const std::string model = folder_.file("model"), file = folder_.write("ask.csv", arriving_file(0, 3));
+  const Finished packed = run_tessera({"quantize", "--load", saved, "--save", model, "--weights", "fp32"});
+  ASSERT_EQ(packed.status, 0) << packed.output;
+  const Finished refused = run_tessera({"predict", "--model", model, "--data", file});
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("have no end: --reader csv, or another one of files, reads a file"));
+  const Finished scored = run_tessera({"predict", "--model", model, "--data", file, "--reader", "csv"});
+  EXPECT_EQ(scored.status, 0) << scored.output;
+  EXPECT_THAT(scored.output, HasSubstr("row,label,score\n0,1,"));
 }
 
 }  // namespace

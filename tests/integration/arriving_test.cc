@@ -82,5 +82,25 @@ TEST_F(ArrivingRanks, WhatCannotBeReadEndsAllOfThem) {
   EXPECT_THAT(done.output, HasSubstr("rank 0 aborted: " + in_ + "/" + why));
 }
 
+// By the reader that the model's reader works around, with its options.
+TEST_F(ArrivingRanks, TheModelReadsFiles) {
+  arrive("a.csv", arriving_file(0, 100));
+  arrive("DONE", "");
+  const std::string saved = folder_.file("saved"), model = folder_.file("model");
+  train(1, {"data.reader=\"growing?end=DONE(csv?quotes=false)\""}, {"--save", saved});
+  ASSERT_FALSE(HasFailure());
+  const Finished packed = run_tessera({"quantize", "--load", saved, "--save", model, "--weights", "fp32"});
+  ASSERT_EQ(packed.status, 0) << packed.output;
+  const Finished file = run_tessera({"predict", "--model", model, "--data", in_ + "/a.csv"});
+  ASSERT_EQ(file.status, 0) << file.output;
+  EXPECT_THAT(file.output, HasSubstr("row,label,score\n0,1,"));
+  EXPECT_THAT(file.output, HasSubstr("\n99,"));
+  const Finished piped = run_program({"/bin/sh", "-c", "\"$0\" predict --model \"$1\" --data - < \"$2\" 2> /dev/null",
+                                      tessera_path(), model, in_ + "/a.csv"},
+                                     60);
+  EXPECT_EQ(piped.status, 0) << piped.output;
+  EXPECT_THAT(file.output, HasSubstr(piped.output));
+}
+
 }  // namespace
 }  // namespace tessera::test

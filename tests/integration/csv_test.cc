@@ -12,6 +12,7 @@
 namespace tessera::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // A click follows from the person's and the film's names, and a number.
@@ -51,6 +52,20 @@ transform = ["log1p", "standardise"]
 name = ["person", "film"]
 ids = "vocabulary"
 )";
+
+// Rows are answered while the pipe has no end: the second one is sent when there is a score of the first.
+void expect_answers_as_rows_come(const TestFolder& folder, const std::string& model) {
+  const std::string answers = folder.write("answers.csv", "");
+  const Finished live = run_program(
+      {"/bin/sh", "-c",
+       "{ printf 'film,person,price\\nfilm 3,person 2,9\\n'; "
+       "for i in $(seq 500); do grep -q ^0, \"$2\" && break; sleep 0.1; done; "
+       "grep -q ^0, \"$2\" && printf 'film 0,nobody,0\\n'; } | \"$0\" predict --model \"$1\" --data - > \"$2\"",
+       tessera_path(), model, answers},
+      120);
+  EXPECT_EQ(live.status, 0) << live.output;
+  EXPECT_THAT(contents(answers), AllOf(HasSubstr("row,score\n0,0.9"), HasSubstr("\n1,0.0")));
+}
 
 TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const TestFolder folder;
@@ -115,6 +130,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   EXPECT_THAT(unlabelled.output, HasSubstr("row,score\n0,0.9"));
   EXPECT_THAT(unlabelled.output, HasSubstr("\n1,0.0"));
   EXPECT_THAT(unlabelled.output, testing::Not(HasSubstr("AUC")));
+  expect_answers_as_rows_come(folder, model);
   const Finished wrong = piped("person,price,film\nperson 2,cheap,film 3\n");
   EXPECT_NE(wrong.status, 0);
   EXPECT_THAT(wrong.output, HasSubstr("standard input, row 1, column \"price\": \"cheap\" is no number"));

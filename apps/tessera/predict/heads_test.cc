@@ -87,7 +87,7 @@ std::string written(const std::vector<AskedHead>& heads, bool as_json) {
   const Answered answered;
   ScoreWriter writer(name, as_json, heads);
   writer.add(answered.values, answered.batch);
-  writer.finish();
+  writer.flush();
   std::ostringstream out;
   out << std::ifstream(name).rdbuf();
   std::filesystem::remove(name);

@@ -80,7 +80,7 @@ void ScoreWriter::add(const std::vector<std::vector<float>>& values, const Batch
   }
 }
 
-void ScoreWriter::finish() {
+void ScoreWriter::flush() {
   out().flush();
   if (!out()) fail(Code::kUnavailable, "cannot write to ", path_.empty() ? "standard output" : path_);
 }

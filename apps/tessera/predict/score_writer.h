@@ -17,7 +17,7 @@ class ScoreWriter {
   ScoreWriter(const std::string& path, bool as_json, const std::vector<AskedHead>& heads);
   // A batch: values[o] of output o of the model.
   void add(const std::vector<std::vector<float>>& values, const Batch& batch);
-  void finish();
+  void flush();
 
  private:
   struct Column {

@@ -6,6 +6,7 @@
 
 #include "data/readers.h"
 #include "plugin/calls.h"
+#include "plugin/part_name.h"
 
 namespace tessera::data {
 namespace {
@@ -17,7 +18,6 @@ Columns columns_of(const Config& config, const std::string& encoding) {
     fail(Code::kInvalidArgument, "[[column]] \"", learns,
          "\" learns from all training rows before the first step, and those that arrive have no end: hash its texts "
          "(ids = \"hash\"), leave standardise out, or go on from a model that has learned, with --load");
-  columns.meet({}, true);
   return columns;
 }
 
@@ -38,22 +38,34 @@ void check_settings(const Config& config) {
 
 }  // namespace
 
-bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader) {
+bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader, const char* draft) {
   const std::string id = reader.substr(0, reader.find_first_of("?:("));
   for (const std::string& own : reader_names()) {
     if (own == id) return false;
   }
   if (!runtime.has(TSR_READER_KIND, id)) return false;
-  return runtime.ask(TSR_READER_KIND, reader)->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr;
+  return runtime.ask(TSR_READER_KIND, reader)->extension<tsr_reader_arriving>(draft) != nullptr;
 }
 
-ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const std::string& encoding)
+std::string ArrivingRows::file_reader(const Runtime& runtime, const std::string& reader) {
+  if (!reads(runtime, reader)) return reader;
+  const std::string inner = plugin::parse_part_name(reader).inner;
+  if (inner.empty())
+    fail(Code::kInvalidArgument, "the rows that \"", reader,
+         "\" reads have no end: --reader csv, or another one of files, reads a file by the model's columns");
+  return inner;
+}
+
+ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const std::string& encoding, const char* draft)
     : part_(runtime.create(TSR_READER_KIND, config.data.reader)),
-      api_(part_->extension<tsr_reader_arriving>(TSR_READER_ARRIVING)),
+      api_(part_->extension<tsr_reader_arriving>(draft)),
+      skips_(part_->extension<tsr_reader_skips>(TSR_READER_SKIPS)),
+      pipe_(std::string_view(draft) == TSR_READER_PIPE),
       path_(config.data.path),
       columns_(columns_of(config, encoding)) {
   TESSERA_CHECK(api_ != nullptr, "reads() was asked");
   check_settings(config);
+  if (!pipe_) columns_.meet({}, true);
 }
 
 Dataset ArrivingRows::dataset() const {
@@ -61,6 +73,7 @@ Dataset ArrivingRows::dataset() const {
   out.name = std::filesystem::path(path_).filename();
   describe(columns_, &out);
   out.encoding = columns_.json();
+  out.labelled = columns_.labelled();
   return out;
 }
 
@@ -73,6 +86,7 @@ void ArrivingRows::follow(const std::string& position) {
     const plugin::CallScope call(*part_, "follow", path_);
     error.check(api_->follow(part_->self(), &source, position.empty() ? nullptr : position.c_str(), error.out()));
   }
+  if (pipe_) columns_.meet(columns_of(*part_), false);
   std::vector<tsr_reader_want> wants;
   const std::vector<WantedColumn> wanted = columns_.wanted();
   for (const WantedColumn& w : wanted) wants.push_back(raw_want(w));
@@ -89,16 +103,28 @@ ArrivingRows::Taken ArrivingRows::take(int64_t most, double wait_s, Examples& ou
     const plugin::CallScope call(*part_, "next");
     error.check(api_->next(part_->self(), most, wait_s, sizeof(tsr_reader_values), values_.data(), &got, error.out()));
   }
-  if (got.rows > 0) {
-    const std::string where = got.where;
-    columns_.append({where, got.first_row, 0, got.rows}, values_, out);
-    if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
-    if (got.times != nullptr)
-      times.insert(times.end(), got.times, got.times + got.rows);
-    else
-      times.insert(times.end(), static_cast<size_t>(got.rows), std::numeric_limits<double>::quiet_NaN());
+  const int64_t before = out.size();
+  if (got.rows > 0) add(got, 0, got.rows, out, times);
+  return {out.size() - before, (got.flags & TSR_ARRIVED_LAST) != 0};
+}
+
+// Rows [first, first + rows) of those of a call.
+void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t rows, Examples& out,
+                       std::vector<double>& times) {
+  const std::string where = got.where;
+  try {
+    columns_.append({where, got.first_row, first, rows}, values_, out);
+  } catch (const Error& e) {  // none was added
+    if (skips_ == nullptr) throw;
+    for (int64_t row = first; rows > 1 && row < first + rows; ++row) add(got, row, 1, out, times);
+    if (rows > 1) return;
+    AbiError error;
+    const plugin::CallScope call(*part_, "skip");
+    return error.check(skips_->skip(part_->self(), first, e.what(), error.out()));
   }
-  return {got.rows, (got.flags & TSR_ARRIVED_LAST) != 0};
+  if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
+  for (int64_t row = first; row < first + rows; ++row)
+    times.push_back(got.times != nullptr ? got.times[row] : std::numeric_limits<double>::quiet_NaN());
 }
 
 std::string ArrivingRows::position() const {

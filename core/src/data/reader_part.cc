@@ -25,6 +25,18 @@ tsr_reader_want raw_want(const WantedColumn& w) {
   return {sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}};
 }
 
+std::vector<FileColumn> columns_of(const Part& reader) {
+  std::vector<FileColumn> out;
+  list(reader, "column", [&](int64_t i, tsr_error* err) {
+    tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
+    const tsr_code code = reader.api<tsr_reader>().column(reader.self(), i, &c, err);
+    if (code == TSR_OK)
+      out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0});
+    return code;
+  });
+  return out;
+}
+
 ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes)
     : part_(runtime.create(TSR_READER_KIND, reader)) {
   if (part_->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr)
@@ -50,18 +62,6 @@ std::string ReaderPart::file(int64_t i) const {
   AbiError error;
   error.check(api().file(part_->self(), i, &path, error.out()));
   return path;
-}
-
-std::vector<FileColumn> ReaderPart::columns() const {
-  std::vector<FileColumn> out;
-  list(*part_, "column", [&](int64_t i, tsr_error* err) {
-    tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
-    const tsr_code code = api().column(part_->self(), i, &c, err);
-    if (code == TSR_OK)
-      out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0});
-    return code;
-  });
-  return out;
 }
 
 void ReaderPart::select(const std::vector<WantedColumn>& wants) {

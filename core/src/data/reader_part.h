@@ -34,6 +34,7 @@ struct WantedColumn {
 };
 
 tsr_reader_want raw_want(const WantedColumn& want);  // whose name is the other's
+std::vector<FileColumn> columns_of(const Part& reader);
 
 class ReaderPart {
  public:
@@ -42,7 +43,7 @@ class ReaderPart {
 
   const std::vector<FileBlock>& blocks() const { return blocks_; }
   std::string file(int64_t i) const;
-  std::vector<FileColumn> columns() const;  // of the first file
+  std::vector<FileColumn> columns() const { return columns_of(*part_); }  // of the first file
   // Which columns read() gives. kNotFound: there is none of such a name.
   void select(const std::vector<WantedColumn>& wants);
   // body(values), one for each selected column, valid while it runs. [any-thread], one after the other.

@@ -149,7 +149,11 @@ TEST_F(Arriving, ASignalEndsTheWaitAndWhatWasTrainedIsSaved) {
   EXPECT_EQ(waiting->steps_done(), 2);
   arrive("b.csv", rows(20, 16));
   arrive("DONE", "");
-  EXPECT_EQ(report_of(*job({}, {.save = file("saved"), .resume = true}))["arrived"]["rows"], 16);
+  const TrainJobOptions on{.save = file("saved"), .resume = true};
+  EXPECT_THAT(failure({"data.reader=\"growing?end=DONE&time=at(tsv)\""}, on),
+              HasSubstr("of other data than this job's"));
+  const std::vector<std::string> other_options = {"data.reader=\"growing?end=DONE&idle_s=60(csv?quotes=false)\""};
+  EXPECT_EQ(report_of(*job(other_options, on))["arrived"]["rows"], 16);
 }
 
 TEST_F(Arriving, WhatTheLastStepsLeftIsPublishedWhileItWaits) {
