@@ -7,6 +7,7 @@
 #include "config/json.h"
 #include "data/column_check.h"
 #include "data/hash.h"
+#include "data/xxh64.h"
 
 namespace tessera::data {
 namespace {
@@ -26,6 +27,10 @@ double logarithm_of(const ColumnConfig& c, double value) {
 // Ids that are the model's as the file has them.
 bool as_they_are(const ColumnConfig& c, const tsr_reader_values& v) {
   return c.ids == "row" && c.longest == 0 && (v.lists != nullptr || v.present == nullptr);
+}
+
+int64_t xxh64_row(std::string_view text, int64_t rows) {
+  return static_cast<int64_t>(xxh64(text) % static_cast<uint64_t>(rows));
 }
 
 template <class Column>
@@ -308,6 +313,8 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
   if (c.ids == "row") {
     const auto* numbers = static_cast<const int64_t*>(v.values);
     collect([&](int64_t begin, int64_t end) { out.values.insert(out.values.end(), numbers + begin, numbers + end); });
+  } else if (c.ids == "hash" && xxh64_) {
+    collect_each([&](int64_t i) { return xxh64_row(text_of(v, i), c.rows); });
   } else if (c.ids == "hash") {
     const std::string prefix = column.table + "=";
     collect_each([&](int64_t i) { return row_of(prefix, text_of(v, i), c.rows); });
@@ -323,7 +330,7 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
 }
 
 // Every combination of one id of each part, the last part's changing fastest.
-void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids& out) {
+void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids& out) const {
   const std::string prefix = column.table + "=";
   out.begins.assign(1, 0);
   std::vector<std::string> texts, longer;
@@ -339,7 +346,9 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
     }
     const int64_t longest = column.config.longest;
     const size_t all = texts.size(), taken = longest > 0 ? std::min(all, static_cast<size_t>(longest)) : all;
-    for (size_t i = all - taken; i < all; ++i) out.values.push_back(row_of(prefix, texts[i], column.config.rows));
+    const int64_t rows = column.config.rows;
+    for (size_t i = all - taken; i < all; ++i)
+      out.values.push_back(xxh64_ ? xxh64_row(texts[i], rows) : row_of(prefix, texts[i], rows));
     out.begins.push_back(std::ssize(out.values));
   }
 }

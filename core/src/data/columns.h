@@ -127,13 +127,15 @@ class Columns {
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
   std::vector<float> labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
   std::vector<float> dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
-  static void cross(const Column& column, std::span<const Ids* const> parts, Ids& out);
+  void cross(const Column& column, std::span<const Ids* const> parts, Ids& out) const;
+  bool hashes() const;  // texts or crosses
   void learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v);
 
   std::string reader_;  // for json()
   std::vector<Column> columns_;
   std::map<std::string, Vocabulary> vocabularies_;  // by table
   bool learned_ = false, labelled_ = true;
+  bool xxh64_ = true;  // false: texts are hashed as row_of() does, by a model from before
 };
 
 }  // namespace tessera::data

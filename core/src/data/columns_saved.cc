@@ -1,15 +1,33 @@
 // What stands in a checkpoint or a packed model about the columns of its data, and whether a config says the same.
+#include <algorithm>
+
 #include "data/columns.h"
 
 namespace tessera::data {
 
 using config::JsonObject;
 
+namespace {
+constexpr const char* kHash = "xxh64";
+}
+
+bool Columns::hashes() const {
+  return std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
+    return c.config.as == "ids" && (c.config.ids == "hash" || !c.config.cross.empty());
+  });
+}
+
 Columns::Columns(const std::string& text, const std::string& source) : learned_(true) {
   const config::JsonSource from{source, Code::kDataLoss};
   const nlohmann::ordered_json root = config::parse_json(text, from);
   const JsonObject all(root, from);
   reader_ = all.get<std::string>("reader");
+  std::string hash;
+  all.read("hash", hash);
+  xxh64_ = hash == kHash;
+  if (!xxh64_ && !hash.empty())
+    fail(Code::kDataLoss, source, " hashes texts by \"", hash,
+         "\", which this version does not know: use the version of Tessera that wrote it, or a later one");
   for (const JsonObject& j : all.objects("columns")) {
     Column& column = columns_.emplace_back();
     ColumnConfig& c = column.config;
@@ -91,6 +109,7 @@ void Columns::require_same(const Columns& config) const {
 
 std::string Columns::json() const {
   nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
+  if (xxh64_ && hashes()) out["hash"] = kHash;
   for (const Column& column : columns_) {
     nlohmann::ordered_json j = described(column);
     if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;

@@ -19,6 +19,7 @@ namespace {
 using checkpoint::ModelTable;
 using json = nlohmann::ordered_json;
 
+using Hashes = std::map<std::string, std::string>;              // by table
 using Words = std::map<std::string, std::vector<std::string>>;  // by table; of row 1, 2, ...
 
 Words words_of(const std::string& encoding, const std::string& where) {
@@ -27,6 +28,19 @@ Words words_of(const std::string& encoding, const std::string& where) {
   const json all = config::parse_json(encoding, {where, Code::kDataLoss});
   if (!all.is_object() || !all.contains("vocabularies")) return out;
   for (const auto& [table, words] : all["vocabularies"].items()) out[table] = words.get<std::vector<std::string>>();
+  return out;
+}
+
+// Tables whose rows are hashes, by encoding, and of what.
+Hashes hashes_of(const std::string& encoding, const std::string& where) {
+  Hashes out;
+  if (encoding.empty()) return out;
+  const json all = config::parse_json(encoding, {where, Code::kDataLoss});
+  if (!all.is_object() || !all.contains("columns")) return out;
+  for (const json& column : all["columns"]) {
+    if (column.value("ids", "") == "hash" || column.contains("cross"))
+      out[column.value("table", "")] = all.value("hash", "fnv1a");
+  }
   return out;
 }
 
@@ -76,10 +90,13 @@ class Starter {
       : trainer_(trainer),
         group_(trainer.group()),
         tables_(checkpoint::model_tables(trainer.parallel())),
-        words_here_(words_of(encoding, "the data's encoding")) {
+        words_here_(words_of(encoding, "the data's encoding")),
+        hashes_here_(hashes_of(encoding, "the data's encoding")) {
     checkpoint::together_at_length(group_, "opening of a checkpoint", [&] {  // its sums are looked at
       tensors_.emplace(path);
-      words_there_ = words_of(encoding_of(tensors_->manifest(), path), path);
+      const std::string there = encoding_of(tensors_->manifest(), path);
+      words_there_ = words_of(there, path);
+      hashes_there_ = hashes_of(there, path);
       return "";
     });
   }
@@ -119,6 +136,10 @@ class Starter {
     if ((on_demand || keyed) && words_here_.contains(name) != words_there_.contains(name))
       return note("table ", name, " has texts as ids, which have been numbered by a vocabulary ",
                   words_here_.contains(name) ? "here" : "there", " alone, and begins anew");
+    const auto here = hashes_here_.find(name), there = hashes_there_.find(name);
+    if (here != hashes_here_.end() && there != hashes_there_.end() && here->second != there->second)
+      return note("table ", name, " has texts as ids, hashed by ", there->second, " there and by ", here->second,
+                  " here, and begins anew");
     const std::vector<int64_t>& shape = tensors_->all().at(stored).shape;
     if (shape.size() != 2 || shape[1] != table.stored.dim)
       return note("table ", name, " is ", checkpoint::describe(tensors_->all().at(stored)), " there, and has ",
@@ -228,6 +249,7 @@ class Starter {
   const ProcessGroup& group_;
   std::vector<ModelTable> tables_;
   Words words_here_, words_there_;
+  Hashes hashes_here_, hashes_there_;
   std::optional<inference::FloatTensors> tensors_;
   std::set<std::string> used_;
   WarmStart out_;
