@@ -111,6 +111,18 @@ TEST_F(GrowingTest, GoesOnFromAPositionToTheRow) {
   EXPECT_THAT(failure([&] { part("{}", "{}"); }), HasSubstr("no position of the reader growing"));
 }
 
+// docs/data.md: correcting the file is the way past a row that is none.
+TEST_F(GrowingTest, GoesOnInAFileThatWasCorrected) {
+  write("a.csv", "id,tags\n1,a\n");
+  write("b.csv", "id,tags\n2,b\nx,c\n3,d\n");
+  const auto reader = part();
+  EXPECT_THAT(reader->next(10).rows, ElementsAre("1|a"));
+  const std::string position = reader->position();
+  EXPECT_THAT(failure([&] { reader->next(10); }), HasSubstr("b.csv, row 2, column \"id\": \"x\" is no whole number"));
+  write("b.csv", "id,tags\n2,b\n3,d\n");
+  EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("2|b", "3|d"));
+}
+
 TEST_F(GrowingTest, EndsByAFileOrByIdleTime) {
   write("a.csv", "id,tags\n1,a\n");
   const auto idle = part(R"({"idle_s": 0.02})");
