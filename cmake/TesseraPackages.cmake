@@ -10,7 +10,11 @@ find_package(nlohmann_json 3.11 CONFIG REQUIRED)
 find_package(tomlplusplus 3.3 CONFIG REQUIRED)
 find_package(dlpack CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
-tessera_note(core on "Boost ${Boost_VERSION}, toml++, nlohmann-json, DLPack, zlib")
+find_path(XXHASH_INCLUDE_DIR xxhash.h)  # the header alone
+if(NOT XXHASH_INCLUDE_DIR)
+  message(FATAL_ERROR "xxhash.h was not found: scripts/install_packages installs libxxhash-dev")
+endif()
+tessera_note(core on "Boost ${Boost_VERSION}, toml++, nlohmann-json, DLPack, zlib, xxHash")
 
 # tessera_backend(NAME "what" found-variable "Debian package"): option TESSERA_NAME, on when the package is there.
 function(tessera_backend name what found package)
