@@ -12,6 +12,7 @@
 #include "tessera/config.h"
 #include "tessera/packed_model.h"
 #include "train/job_data.h"
+#include "train/job_model.h"
 #include "train/saved_run.h"
 
 namespace tessera::cli {
@@ -33,12 +34,12 @@ Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std
   Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
-      "of tessera train, or safetensors with the names of a TorchRec DLRM: docs/models.md");
+      "of tessera train, or safetensors with the names of a TorchRec DLRM, or of the config's layers: docs/models.md");
   add("save", po::value(&out->save)->value_name("MODEL"), "the packed model's directory; must not be there yet");
   add("weights", po::value(weights)->value_name("FORMAT"), "fp32, fp16, fp8, int8 (default), int4 or int2");
   add("table", po::value(tables)->value_name("NAME=FORMAT"), "of one table; may be repeated");
   add("config", po::value(&out->config)->value_name("FILE"),
-      "the job: its tables say features and pooling, and its data gives AUC before and after");
+      "the job: its tables say features and pooling, its layers what is no DLRM; its data gives AUC before and after");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("bounds-check", po::value(bounds)->value_name("MODE"),
       "ids out of range: fatal, ignore or warning (default: as in training)");
@@ -111,6 +112,25 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
   return job;
 }
 
+// Layers and heads, for a checkpoint that does not say its own.
+ModelGraph graph_of(const Job& job) {
+  ModelGraph graph;
+  graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
+  add_layers(job.config, graph);
+  return graph;
+}
+
+// Every layer has its parameters, and every parameter a layer.
+void check_parameters(const Runtime& runtime, const InferenceModel& model) {
+  const LayerGraph layers(runtime, model.graph, {.values = &model.dense});
+  std::map<std::string, Tensor> left = model.dense;
+  for (const ParameterPtr& p : layers.parameters()) left.erase(p->name);
+  for (const ParameterPtr& p : layers.buffers()) left.erase(p->name);
+  if (!left.empty())
+    fail(Code::kInvalidArgument, model.description.name, ": no layer of the config has \"", left.begin()->first,
+         "\", and without what was trained there it would be another model");
+}
+
 MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
   const std::vector<AskedHead> heads = asked_heads(predictor.model(), asked_outputs(predictor.model()), data);
   HeadJudge judge(predictor.model(), heads, data.test.streamed != nullptr);
@@ -172,7 +192,10 @@ int quantize_command(const std::vector<std::string>& args) {
   std::optional<Runtime> runtime;
   std::optional<Job> job;
   if (!a.config.empty()) job = read_job(&a, &runtime);
+  const bool layers = job && job->config.model.type == kGraphType;
+  if (layers) a.model.graph = graph_of(*job);
   const FloatModel trained = open_float_model(a.load, a.model);
+  if (layers) check_parameters(*runtime, trained.model);
   if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)
     job->data->require_known_ids();
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';

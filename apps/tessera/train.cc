@@ -329,6 +329,8 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
     if (group->rank() == 0) {
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
+      if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
+        std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
       for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
       std::fputs(replaced.c_str(), stderr);

@@ -11,6 +11,7 @@ namespace tessera::test {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kConfig = R"(
@@ -73,6 +74,8 @@ TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
   EXPECT_EQ(device.at("device"), c.device);
   EXPECT_EQ(device.at("dense_device"), c.dense_device);
   EXPECT_EQ(cpu.at("dense_device"), "cpu");
+  EXPECT_EQ(device.value("why_in_host_memory", ""),
+            c.dense_device == std::string("cpu") ? "the device has no arithmetic for losses and updates" : "");
   const auto want = cpu.at("losses").get<std::vector<double>>(), got = device.at("losses").get<std::vector<double>>();
   ASSERT_EQ(want.size(), 8u);
   ASSERT_EQ(got.size(), want.size());
@@ -87,6 +90,59 @@ INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
 INSTANTIATE_TEST_SUITE_P(Emulated, TrainOnDevice,
                          testing::Values(Case{"simt", "simt", "simt", 1}, Case{"simt", "simt", "simt", 2}),
                          [](const auto& info) { return cat("ranks_", info.param.ranks); });
+
+// The sentence at the start, of a model of layers on the emulated device, or "" where there is none.
+std::string why_on_the_host(const std::string& layers) {
+  const TestFolder folder;
+  const std::string job(kConfig);
+  const size_t model = job.find("bottom_mlp"), tables = job.find("[table_defaults]");
+  const std::string config =
+      folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
+  const Finished done = run_tessera(
+      {"train", "--config", config, "--max-steps", "1", "--set", "job.device=simt", "--set", "job.kernel=simt", "--set",
+       cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"), "--set", "report.json=" + folder.file("report.json")});
+  EXPECT_EQ(done.status, 0) << done.output;
+  if (done.status != 0) return done.output;
+  const std::string begin = "the dense part stays in host memory: ";
+  const size_t at = done.output.find(begin);
+  const json report = json::parse(contents(folder.file("report.json")));
+  if (at == std::string::npos) {
+    EXPECT_EQ(report.at("dense_device"), "simt");
+    EXPECT_FALSE(report.contains("why_in_host_memory"));
+    return "";
+  }
+  EXPECT_EQ(report.at("dense_device"), "cpu");
+  const std::string why = done.output.substr(at + begin.size(), done.output.find('\n', at) - at - begin.size());
+  EXPECT_EQ(report.at("why_in_host_memory"), why);
+  return why;
+}
+
+std::string layer(const std::string& name, const std::string& type, const std::string& rest) {
+  return "[[layer]]\nname = \"" + name + "\"\ntype = \"" + type + "\"\n" + rest + "\n";
+}
+
+TEST(DenseInHostMemory, IsSaidWithItsReason) {
+  const std::string bottom = layer("bottom", "mlp", "inputs = [\"dense\"]\noptions = { widths = [16] }");
+  const std::string net = layer("net", "dot_interaction", "inputs = [\"bottom\", \"pooled\"]");
+  const std::string top = layer("top", "mlp", "inputs = [\"net\"]\noptions = { widths = [1] }");
+  const std::string head = "[[head]]\nname = \"click\"\ninput = \"top\"\n";
+  EXPECT_EQ(why_on_the_host(bottom + net + top + head), "");
+  EXPECT_EQ(why_on_the_host(bottom + net + layer("top", "linear", "inputs = [\"net\"]") + head),
+            "no plugin computes the layer \"top\" (linear) there");
+  EXPECT_THAT(why_on_the_host(bottom + layer("net", "cross", "inputs = [\"bottom\", \"pooled\"]") + top + head),
+              AllOf(HasSubstr("the layer \"net\" of bottom (16 values), pooled (64 values): "),
+                    HasSubstr("cross takes one input of 80 values")));
+  EXPECT_EQ(why_on_the_host(bottom + layer("net", "dot_interaction", "inputs = [\"bottom\", \"c1\"]") + top + head),
+            "the layer \"net\" takes \"c1\", a part of the pooled rows");
+  const std::string both = layer("top", "mlp", "inputs = [\"net\", \"bottom\"]\noptions = { widths = [1] }");
+  EXPECT_EQ(why_on_the_host(bottom + net + both + head),
+            "the layer \"top\" takes \"bottom\", which the layer \"net\" takes, too");
+  EXPECT_EQ(why_on_the_host(bottom + net + top + head + "loss = \"mse\"\n"),
+            "the head \"click\" has the loss mse, and devices have binary_cross_entropy alone");
+  const std::string aside = layer("aside", "mlp", "inputs = [\"dense\"]\noptions = { widths = [1] }");
+  EXPECT_EQ(why_on_the_host(bottom + net + top + head + aside + "[[head]]\nname = \"buy\"\ninput = \"aside\"\n"),
+            "there is the head \"buy\" beside \"click\", and devices train one");
+}
 
 TEST(JobDevice, ThatIsNotThereIsOneSentence) {
   const TestFolder folder;

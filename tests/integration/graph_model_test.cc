@@ -243,7 +243,7 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
               std::accumulate(losses.begin(), losses.begin() + 10, 0.0));
     ++offered;
   }
-  EXPECT_EQ(offered, 9u);
+  EXPECT_EQ(offered, 11u);
   const Finished unknown = run_tessera({"model", "new", "deepmf"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));
@@ -308,6 +308,17 @@ options = { widths = [2] })",
                  HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), kMetaAlone);
   expect_refused(all, "widths = [1]", "width = [1]",
                  HasSubstr("): mlp: unknown option \"width\": the nearest known one is \"widths\""), kMetaAlone);
+  const std::string cross = "options = { kind = \"low_rank\", layers = 2, rank = 4 }";
+  expect_refused(
+      all, cross, cross + "\nnames = { \"*.u\" = \"u.*\" }",
+      HasSubstr("layer \"cross\": names has \"*.u\", but its parameters are 0.v.weight, 0.weight, 0.bias, 1."),
+      kMetaAlone);
+  expect_refused(
+      all, cross, cross + "\nnames = { \"0.bias\" = \"deep.1.bias\" }",
+      HasSubstr("the layer \"deep\" calls a parameter \"deep.1.bias\", but so is another one of \"cross\" called"),
+      kMetaAlone);
+  expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = 3 }",
+                 HasSubstr("layer \"cross\": names calls \"0.bias\" 3, but a name is a string"));
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
   expect_refused(kGraphJob + "[data2]\n", "[data2]", "",
                  HasSubstr("model.bottom_mlp must end with the embedding dimension "), kMetaAlone);

@@ -202,10 +202,27 @@ TEST(LayerGraphs, NameBothWidthsWhereTheyDoNotFit) {
               HasSubstr("\"b:2\" is taken, but that layer has 2 outputs"));
 }
 
+TEST(LayerGraphs, CallParametersAsTheyAreToldTo) {
+  ModelGraph named = diamond();
+  named.layers[2].names = {{"shares", "over.shares"}};
+  const LayerGraph plain(runtime(), diamond(), {.seed = 3}), made(runtime(), named, {.seed = 3});
+  EXPECT_EQ(plain.parameters()[2]->name, "b.shares");
+  EXPECT_EQ(made.parameters()[2]->name, "over.shares");
+  EXPECT_EQ(made.parameters_of(2).at(0)->name, "over.shares");
+  EXPECT_EQ(made.parameters()[2]->value.to_vector<float>(), plain.parameters()[2]->value.to_vector<float>());
+  named.layers[2].names = {{"shares", made.parameters()[0]->name}};
+  try {
+    const LayerGraph twice(runtime(), named, {});
+    ADD_FAILURE() << "it was made";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.what(), cat("the layer \"b\" calls a parameter \"", made.parameters()[0]->name,
+                            "\", but so is another one of \"", named.layers[0].name, "\" called: change their names"));
+  }
+}
+
 TEST(LayerGraphs, OfADlrmHaveTorchRecsNames) {
   const ModelGraph graph = dlrm_graph({.dense_inputs = 5, .bottom_mlp = {7, 3}, .top_mlp = {4, 1}}, tables());
   EXPECT_EQ(graph.pooled_width, 9);
-  EXPECT_TRUE(LayerGraph::trains_on(nullptr, runtime(), graph) == false);
   std::vector<std::string> names;
   const LayerGraph made(runtime(), graph, {.seed = 1});
   for (const ParameterPtr& p : made.parameters()) names.push_back(p->name);

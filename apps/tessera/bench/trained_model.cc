@@ -74,18 +74,18 @@ TrainedModel trained_model(const Runtime& runtime, const std::string& name, cons
   return out;
 }
 
-std::vector<MatrixProduct> products_of(const Runtime& runtime, ModelGraph graph) {
-  graph.renamed.clear();
+std::vector<MatrixProduct> products_of(const Runtime& runtime, const ModelGraph& graph) {
   const LayerGraph layers(runtime, graph, {.describes = true});
   const auto is_dense = [&](const std::string& input) {
     return std::any_of(graph.inputs.begin(), graph.inputs.end(),
                        [&](const GraphInput& i) { return i.name == input && i.from == GraphInput::kDense; });
   };
   std::vector<MatrixProduct> out;
-  for (const LayerSpec& layer : graph.layers) {
-    bool from_data = std::all_of(layer.inputs.begin(), layer.inputs.end(), is_dense);
-    for (const ParameterPtr& p : layers.parameters()) {
-      if (p->value.dim() != 2 || !p->name.starts_with(layer.name + ".")) continue;
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    const std::vector<std::string>& inputs = graph.layers[i].inputs;
+    bool from_data = std::all_of(inputs.begin(), inputs.end(), is_dense);
+    for (const ParameterPtr& p : layers.parameters_of(i)) {
+      if (p->value.dim() != 2) continue;
       out.push_back({p->value.size(1), p->value.size(0), !from_data});
       from_data = false;
     }

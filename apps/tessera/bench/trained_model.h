@@ -23,6 +23,6 @@ struct TrainedModel {
 TrainedModel trained_model(const Runtime& runtime, const std::string& name, const ShardedBench& bench, int rank);
 
 // The matrices of its layers. Those of layers that take dense values alone need no gradient of their inputs.
-std::vector<MatrixProduct> products_of(const Runtime& runtime, ModelGraph graph);
+std::vector<MatrixProduct> products_of(const Runtime& runtime, const ModelGraph& graph);
 
 }  // namespace tessera::cli

@@ -71,6 +71,7 @@ struct LayerConfig {
   std::vector<std::string> inputs;
   PartOptions options;
   PartOptions optimizer;  // what differs from dense_optimizer's; its `name`, too
+  PartOptions names;      // LayerSpec::names
   bool trainable = true;
   bool operator==(const LayerConfig&) const = default;
 };

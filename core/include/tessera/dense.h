@@ -38,6 +38,12 @@ struct DenseInput {
   Tensor values, offsets;
 };
 
+// What checkpoints call a layer's parameters and buffers instead of LAYER.NAME: NAME, or what it begins with up to a
+// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
+// "crossnet.V_kernels.*"}. Of several that fit, one with a part prevails over one with "*" there, and longer ones over
+// shorter.
+using ParameterNames = std::vector<std::pair<std::string, std::string>>;
+
 struct DenseLayerOptions {
   std::string module;                // layer of a module/1 component: "mlp", "dot_interaction", "cross"
   std::string options = "{}";        // JSON
@@ -48,8 +54,7 @@ struct DenseLayerOptions {
   // Widths of the inputs, in a model's graph: the layer is made with them as its option "inputs", and without where it
   // refuses that or `options` have it. Empty: not told.
   std::vector<int64_t> inputs = {};
-  // What names of parameters and buffers begin with, and what they are called instead, once made. May be empty.
-  std::vector<std::pair<std::string, std::string>> renamed = {};
+  ParameterNames names = {};  // start values are those of `name`
   // Parameters and buffers have shapes and no values: the layer is never run.
   bool describes = false;
   // Of a model that is not trained: its parameters and buffers by name, which the layer shares. kInvalidArgument where

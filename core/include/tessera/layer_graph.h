@@ -57,6 +57,7 @@ struct LayerSpec {
   std::string options = "{}";  // JSON; see LayerGraph
   bool trainable = true;       // false: ModelTrainer leaves its parameters as they are
   std::optional<DenseOptimizerSpec> optimizer = std::nullopt;  // ModelTrainer's for its parameters; else the common one
+  ParameterNames names = {};                                   // DenseLayerOptions::names
 };
 
 // The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
@@ -77,10 +78,9 @@ struct ModelGraph {
   int64_t dense_width = 0, pooled_width = 0;  // values per sample
   std::vector<int64_t> sequences;             // values per row of each
   std::vector<GraphInput> inputs;
-  std::vector<LayerSpec> layers;                                  // in any order
-  std::vector<HeadSpec> heads;                                    // at least one
-  std::vector<std::pair<std::string, std::string>> renamed = {};  // DenseLayerOptions::renamed, of all layers
-  std::vector<std::string> ids = {};                              // features whose one id in each sample layers take
+  std::vector<LayerSpec> layers;      // in any order
+  std::vector<HeadSpec> heads;        // at least one
+  std::vector<std::string> ids = {};  // features whose one id in each sample layers take
 };
 
 // A graph without layers over `dense_width` values and these tables' outputs. Its inputs: "dense"; "pooled", the pooled
@@ -112,13 +112,15 @@ struct LayerGraphOptions {
 // batch was there.
 class LayerGraph {
  public:
-  // Whether it can be trained on the stream's device: its part lends the arithmetic, plugins compute the layers there,
-  // and every layer takes whole values that nothing else takes, for only the host cuts and adds values, or has
-  // sequences and ids. False for null.
-  static bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
+  // Why it cannot be trained on the stream's device, a clause that names the first layer or head that is in the way; ""
+  // where it can: its part lends the arithmetic, plugins compute the layers there with these options and inputs, and
+  // every layer takes whole values that nothing else takes, for only the host cuts and adds values, or has sequences
+  // and ids.
+  static std::string cannot_train_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
 
   // Layers are told the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph(), options
-  // that a layer refuses, widths that do not fit; kNotFound: no plugin computes a layer.
+  // that a layer refuses, widths that do not fit, names of parameters that are none or there twice; kNotFound: no
+  // plugin computes a layer.
   LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options);
   ~LayerGraph();
   LayerGraph(LayerGraph&&) noexcept;
@@ -126,7 +128,8 @@ class LayerGraph {
   // In the order of ModelGraph::layers.
   const ParameterList& parameters() const;
   const ParameterList& buffers() const;
-  bool sums_over_ranks() const;  // whether a layer needs DenseStep::sum_over_ranks
+  const ParameterList& parameters_of(size_t layer) const;  // of ModelGraph::layers
+  bool sums_over_ranks() const;                            // whether a layer needs DenseStep::sum_over_ranks
   // Which plugins compute it: (layer, component), each layer once.
   std::vector<std::pair<std::string, std::string>> components() const;
   // Values per sample of what a head takes.

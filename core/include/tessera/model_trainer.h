@@ -54,9 +54,11 @@ class ModelTrainer : public Trainer {
   using Trainer::step;
   // From the device where they are there: those may be infinite or no numbers.
   std::vector<double> take_losses() override;
-  // Whether the dense part is where the tables are (LayerGraph::trains_on, one head of kOwnLoss), and not in host
-  // memory.
+  // Whether the dense part is where the tables are, and not in host memory.
   bool dense_on_device() const { return stream_ != nullptr; }
+  // Why it is not though those are on a device, a clause that names what is in the way
+  // (LayerGraph::cannot_train_on(); a head but one of kOwnLoss): ""; or there is no device.
+  const std::string& why_in_host_memory() const { return in_host_memory_; }
   // Of each head that takes one value a sample.
   std::vector<Prediction> predictions() const override;
   std::vector<Tensor> predict(const Batch& batch) override;
@@ -98,7 +100,9 @@ class ModelTrainer : public Trainer {
   void check_gradients();
 
   ModelGraph graph_;
-  DeviceStreamPtr tables_stream_, stream_;  // of the tables, of the dense part; null: host memory
+  DeviceStreamPtr tables_stream_;  // null: host memory
+  std::string in_host_memory_;     // why_in_host_memory()
+  DeviceStreamPtr stream_;         // of the dense part
   std::shared_ptr<DenseStep> dense_step_;
   LayerGraph layers_;
   std::unique_ptr<DistributedModelParallel> parallel_;

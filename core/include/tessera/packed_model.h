@@ -40,6 +40,9 @@ struct FloatModelOptions {
   std::vector<EmbeddingBagConfig> tables;
   std::optional<BoundsCheckMode> bounds_check;  // unset: as in training, or else kFatal
   bool is_weighted = false;
+  // What the model is where `tessera train` has not written it: dense_width, layers and heads. Its layers are not made:
+  // which parameters they have is not looked at. Unset: a DLRM.
+  std::optional<ModelGraph> graph = {};
 };
 
 struct FloatModel {
@@ -50,7 +53,8 @@ struct FloatModel {
 // `path`: a checkpoint of `tessera train`; a safetensors file; a directory with model.safetensors, or with
 // model.safetensors.index.json (Hugging Face's index: {"weight_map": {tensor: file}}). Tensors have the names of a
 // TorchRec DLRM's state dict, whatever stands before "sparse_arch.", "dense_arch." and "over_arch."; sizes of layers
-// come from their shapes; a checkpoint of `tessera train` also says what graph its layers are. kNotFound: nothing
+// come from their shapes; a checkpoint of `tessera train` also says what graph its layers are. With options.graph they
+// have those of its layers (LayerSpec::names), behind whatever stands before "sparse_arch.". kNotFound: nothing
 // there. kDataLoss: damaged, the file is named. kInvalidArgument names the tensor that is missing, or that has another
 // type or shape, or the table that is not in both checkpoint and options.
 FloatModel open_float_model(const std::string& path, const FloatModelOptions& options = {});

@@ -230,6 +230,12 @@ input = "top"
                                  "layer.top.inputs=pooled", "head.click.label=bought", "head.click.weight=2"});
   EXPECT_EQ(c.layers[0].options.json, R"({"widths":[4,1],"dropout":0.5,"norm":"layer"})");
   EXPECT_THAT(c.layers[0].inputs, ElementsAre("pooled"));
+  EXPECT_EQ(parse_config(graph, "job.toml", {R"(layer.top.names={ "*.v" = "net.V.*", b = "c" })"}).layers[0].names.json,
+            R"({"*.v":"net.V.*","b":"c"})");
+  EXPECT_EQ(
+      error_of(graph, {"layer.top.names=over"}),
+      "--set layer.top.names=over: layer.top.names must be an inline table like { \"*\" = \"over_arch.model.*\" }, "
+      "not a string");
   EXPECT_EQ(c.heads[0].label, "bought");
   EXPECT_EQ(c.heads[0].weight, 2);
   EXPECT_EQ(error_of(graph, {"layer.tpo.type=mlp"}),
@@ -307,6 +313,8 @@ TEST(Config, PrintedConfigReadsBackEqual) {
   c.data.path = "a \"quoted\" \\ path\n\t\x7f\u00e9";
   c.tables[0].optimizer.options = R"({"a key":"x","list":[1,2.5,true],"sub":{"b":1e-30}})";
   c.tables[0].init_range = 0.1;
+  c.model.type = "graph";
+  c.layers = {{"top", "mlp", {"dense"}, {}, {}, {R"({"*.v":"net.V.*","2":"x"})"}, true}};
   c.tables[0].max_gradient = 1e20;
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
 }

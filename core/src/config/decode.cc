@@ -174,11 +174,10 @@ void read(const toml::node& node, const Rule& rule, PartSpec& out) {
 
 void read(const toml::node& node, const Rule& rule, PartOptions& out) {
   const toml::table* table = node.as_table();
-  const bool of_optimizer = rule.name.ends_with(".optimizer");
-  if (!table)
-    wrong_type(
-        node, rule.name,
-        "an inline table like " + std::string(of_optimizer ? "{ learning_rate = 0.001 }" : "{ widths = [64, 1] }"));
+  const char* like = rule.name.ends_with(".optimizer") ? "{ learning_rate = 0.001 }"
+                     : rule.name.ends_with(".names")   ? "{ \"*\" = \"over_arch.model.*\" }"
+                                                       : "{ widths = [64, 1] }";
+  if (!table) wrong_type(node, rule.name, cat("an inline table like ", like));
   json options = json::object();
   for (const auto& [key, value] : in_written_order(*table)) options[key] = to_json(*value, rule.name + "." + key);
   out.json = options.dump();

@@ -83,6 +83,9 @@ const std::vector<Field<LayerConfig>>& fields<LayerConfig>() {
       {"options", &S::options, "", "`{ widths = [64, 1] }`: the layer's own; it is told the widths of its inputs"},
       {"optimizer", &S::optimizer, "",
        "`{ learning_rate = 0.001 }`: of its parameters, where it differs from [dense_optimizer]; docs/training.md"},
+      {"names", &S::names, "",
+       "`{ \"*\" = \"over_arch.model.*\" }`: what checkpoints call its parameters; unset: as the layer; "
+       "docs/graphs.md"},
       {"trainable", &S::trainable, "", "`false`: its parameters stay as they begin"},
   };
   return table;
@@ -169,9 +172,9 @@ template <>
 const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   using S = DenseOptimizerConfig;
   static const std::vector<Field<S>> table = {
-      {"name", &S::name, "", "optimizer of the dense layers: `adagrad`, `sgd` or `adam`"},
+      {"name", &S::name, "", "optimizer of the dense layers: `adagrad`, `rowwise_adagrad`, `sgd` or `adam`"},
       {"learning_rate", &S::learning_rate, "", "times the factor of `schedule.dense`", 0, kInfinity},
-      {"eps", &S::eps, "", "adagrad, adam: added to the root", 0, kInfinity},
+      {"eps", &S::eps, "", "all but sgd: added to the root", 0, kInfinity},
       {"momentum", &S::momentum, "", "sgd", 0, 1},
       {"beta1", &S::beta1, "", "adam", 0, 1},
       {"beta2", &S::beta2, "", "adam", 0, 1},

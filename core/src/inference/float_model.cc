@@ -53,7 +53,7 @@ class FloatModelReader {
 
   FloatModel read() {
     progress_ = own_progress();
-    const bool graph = is_graph();
+    const bool graph = is_graph() || is_given();
     model().description.type = graph ? kGraph : kDlrm;
     sort_tensors(graph);
     const std::vector<EmbeddingBagConfig> tables = described_tables();
@@ -62,13 +62,13 @@ class FloatModelReader {
       for (const auto& [name, tensor] : dense_tensors_) (void)read_parameter(name);
     } else {
       read_dense();
-      refuse_unknown();
     }
+    refuse_unknown(graph ? "no layer has " : "no DLRM has ");
     for (const EmbeddingBagConfig& table : tables) add_table(table);
     if (!unnamed_.empty()) wrong("its table \"", unnamed_.begin()->first, "\" is not in the config");
     model().description.is_weighted = options_.is_weighted || was_weighted();
     model().description.name = path();
-    if (graph) model().graph = graph_from(own_model().object(kGraph), configs_of(model().tables));
+    if (graph) model().graph = is_given() ? given_graph() : graph_from(own_model().object(kGraph), configs());
     complete(model());
     if (!graph) {
       check_width();
@@ -89,6 +89,23 @@ class FloatModelReader {
   bool has_own_model() const { return progress_.is_object() && progress_.contains("model"); }
   JsonObject own_model() const { return JsonObject(progress_, {path(), Code::kDataLoss}).object("model"); }
   bool is_graph() const { return has_own_model() && own_model().has(kGraph); }
+  bool is_given() const { return !has_own_model() && options_.graph; }
+  std::vector<EmbeddingBagConfig> configs() const { return configs_of(out_.model.tables); }
+  ModelGraph given_graph() const {
+    ModelGraph out = graph_over(options_.graph->dense_width, configs());
+    out.layers = options_.graph->layers;
+    add_id_inputs(configs(), out);
+    out.heads = options_.graph->heads;
+    return out;
+  }
+  // What stands before the names of a model that is given: that of its tables, which another module may be around.
+  std::string before_names() const {
+    for (const auto& [name, tensor] : tensors_.all()) {
+      if (const size_t at = place_of(name, "sparse_arch."); is_given() && at != std::string::npos)
+        return name.substr(0, at);
+    }
+    return "";
+  }
   bool was_weighted() const {
     return has_own_model() && own_model().has("is_weighted") && own_model().get<bool>("is_weighted");
   }
@@ -96,9 +113,12 @@ class FloatModelReader {
   // Tensor names by table and by dense parameter.
   void sort_tensors(bool graph) {
     constexpr std::string_view kBags = ".embedding_bags.", kRows = ".embeddings.", kWeight = ".weight";
+    const std::string before = before_names();
     for (const auto& [name, tensor] : tensors_.all()) {
       if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos && !graph)
-        wrong("tensor \"", name, "\" belongs to another interaction than the dot products of a DLRM");
+        wrong("tensor \"", name,
+              "\" belongs to another interaction than the dot products of a DLRM: give a config whose [[layer]]s say "
+              "which");
       const bool pooled = name.find(kBags) != std::string::npos;
       const std::string_view tables = pooled ? kBags : kRows;
       const size_t bags = name.find(tables), end = name.size() - kWeight.size();
@@ -108,7 +128,9 @@ class FloatModelReader {
         continue;
       }
       if (bags != std::string::npos && name.ends_with(kKeys)) continue;  // its table asks for it
-      const size_t at = graph ? 0 : std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
+      const size_t at = !graph ? std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."))
+                        : name.starts_with(before) ? before.size()
+                                                   : std::string::npos;
       if (at != std::string::npos) {
         if (!dense_tensors_.emplace(name.substr(at), name).second) wrong("\"", name.substr(at), "\" is there twice");
       } else {
@@ -123,7 +145,7 @@ class FloatModelReader {
   }
 
   // Without a parameter that was trained, the model would be another one.
-  void refuse_unknown() {
+  void refuse_unknown(const char* nobody_has) {
     for (const auto& [name, tensor] : dense_tensors_) {
       if (!model().dense.contains(name)) unknown_.push_back(tensor);
     }
@@ -133,7 +155,7 @@ class FloatModelReader {
     for (size_t i = 0; i < std::min(kMost, unknown_.size()); ++i) names += cat(i > 0 ? ", \"" : "\"", unknown_[i], '"');
     if (unknown_.size() > kMost) names += cat(" and ", unknown_.size() - kMost, " more");
     wrong(
-        "no DLRM has ", names,
+        nobody_has, names,
         ": without what was trained there it would be another model, so take out of the checkpoint what is no part of "
         "it");
   }

@@ -103,6 +103,29 @@ TEST(FloatModel, SizesThatTheConfigLeavesOpenAreThoseStored) {
   EXPECT_EQ(m.model.tables[1].config.embedding_dim, kTestDim);
 }
 
+// Behind what stands before its tables' names; the layers themselves are not asked.
+TEST(FloatModel, IsTheGraphThatIsGiven) {
+  const ModelFolder folder;
+  FloatModelOptions options{.tables = small_tables()};
+  options.graph.emplace();
+  options.graph->dense_width = kTestDense;
+  options.graph->layers = {{"net", "cross", {"dense", "pooled"}}};
+  options.graph->heads = {{"click", "net"}};
+  NamedTensors t = small_tensors("around.model.");
+  t.add("around.model.inter_arch.crossnet.bias.0", {3}, 1);
+  t.write(folder.file("m.safetensors"));
+  const FloatModel m = open_float_model(folder.file("m.safetensors"), options);
+  EXPECT_EQ(m.model.description.type, "graph");
+  EXPECT_EQ(m.model.dense.size(), 9u);
+  EXPECT_EQ(m.model.dense.count("inter_arch.crossnet.bias.0"), 1u);
+  EXPECT_EQ(m.model.graph.layers.at(0).name, "net");
+  EXPECT_EQ(m.model.graph.pooled_width, 5 * kTestDim);
+  t.add("metrics.seen", {1}, 1);
+  t.write(folder.file("m.safetensors"));
+  EXPECT_THAT(failure_of([&] { open_float_model(folder.file("m.safetensors"), options); }),
+              Pair(HasSubstr("no layer has \"metrics.seen\": "), Code::kInvalidArgument));
+}
+
 class Refused : public testing::Test {
  protected:
   std::pair<std::string, Code> open(const NamedTensors& tensors, const FloatModelOptions& options) {

@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "config/splitmix64.h"
 #include "modules/layer_part.h"
+#include "modules/stored_names.h"
 #include "plugin/calls.h"
 
 namespace tessera {
@@ -106,11 +107,7 @@ struct DenseLayer::Impl {
   }
   ParameterPtr make(const tsr_parameter& p) const {
     auto made = std::make_shared<Parameter>();
-    const std::string own = options.name + "." + p.name;
-    made->name = own;
-    for (const auto& [from, to] : options.renamed) {
-      if (own.starts_with(from)) made->name = to + own.substr(from.size());
-    }
+    made->name = stored_name(options.name, p.name, options.names);
     if (options.values != nullptr) {
       made->value = given(p, made->name);
       return made;
@@ -119,7 +116,7 @@ struct DenseLayer::Impl {
       made->value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype), kMeta);
       return made;
     }
-    made->value = start_values(p, own, options.seed);
+    made->value = start_values(p, options.name + "." + p.name, options.seed);
     if (options.stream) made->value = options.stream->to_device(made->value);
     return made;
   }
@@ -256,6 +253,7 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
   Impl& m = *impl_;
   m.part = create_told(runtime, options);
   m.options = std::move(options);
+  check_names(m.options.names);
   for (const tsr_parameter& p : layer_parameters(*m.part, m.options.name)) {
     m.parameters.push_back(m.make(p));
     Parameter& made = *m.parameters.back();

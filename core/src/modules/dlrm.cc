@@ -25,14 +25,16 @@ std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const
   return nlohmann::json{{"layers", sizes}, {"final_activation", final_activation}}.dump();
 }
 
-// "dense_arch.0.weight" -> TorchRec's name; the last layer of the top MLP is a plain Linear behind the others there.
-std::vector<std::pair<std::string, std::string>> torchrec_names(const DlrmOptions& o) {
-  std::vector<std::pair<std::string, std::string>> out;
-  for (size_t k = 0; k < o.bottom_mlp.size(); ++k)
-    out.emplace_back(cat("dense_arch.", k, '.'), cat("dense_arch.model._mlp.", k, "._linear."));
-  for (size_t k = 0; k + 1 < o.top_mlp.size(); ++k)
-    out.emplace_back(cat("over_arch.", k, '.'), cat("over_arch.model.0._mlp.", k, "._linear."));
-  out.emplace_back(cat("over_arch.", o.top_mlp.size() - 1, '.'), "over_arch.model.1.");
+// TorchRec's names of `layers` linear ones.
+ParameterNames mlp_names(const std::string& path, size_t layers) {
+  ParameterNames out;
+  for (size_t k = 0; k < layers; ++k) out.emplace_back(cat(k), cat(path, "._mlp.", k, "._linear"));
+  return out;
+}
+// The last one is a plain Linear behind the others there.
+ParameterNames top_names(const DlrmOptions& o) {
+  ParameterNames out = mlp_names("over_arch.model.0", o.top_mlp.size() - 1);
+  out.emplace_back(cat(o.top_mlp.size() - 1), "over_arch.model.1");
   return out;
 }
 
@@ -53,8 +55,9 @@ ModelGraph dlrm_graph(const DlrmOptions& o) {
   graph.layers = {{"dense_arch", o.mlp, {"dense"}, mlp_options(o.dense_inputs, o.bottom_mlp, "relu")},
                   {"inter_arch", o.interaction, {"dense_arch", "pooled"}},
                   {"over_arch", o.mlp, {"inter_arch"}, mlp_options(interaction_width(o), o.top_mlp, "none")}};
+  graph.layers[0].names = mlp_names("dense_arch.model", o.bottom_mlp.size());
+  graph.layers[2].names = top_names(o);
   graph.heads = {{"logit", "over_arch"}};
-  graph.renamed = torchrec_names(o);
   return graph;
 }
 

@@ -4,6 +4,16 @@ namespace tessera {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+ParameterNames names_from(const config::JsonObject& json) {
+  ParameterNames out;
+  for (const auto& [own, stored] : json.value().items()) out.emplace_back(own, json.get<std::string>(own.c_str()));
+  return out;
+}
+
+}  // namespace
+
 ordered_json to_json(const ModelGraph& graph) {
   ordered_json layers = ordered_json::array(), heads = ordered_json::array();
   for (const LayerSpec& l : graph.layers) {
@@ -11,6 +21,7 @@ ordered_json to_json(const ModelGraph& graph) {
                       {"type", l.type},
                       {"inputs", l.inputs},
                       {"options", config::parse_json(l.options, {"the options of a layer"})}});
+    for (const auto& [own, stored] : l.names) layers.back()["names"][own] = stored;
   }
   for (const HeadSpec& h : graph.heads) {
     heads.push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}, {"weight", h.weight}});
@@ -24,6 +35,7 @@ ModelGraph graph_from(const config::JsonObject& json, const std::vector<Embeddin
   for (const config::JsonObject& l : json.objects("layers")) {
     graph.layers.push_back({l.get<std::string>("name"), l.get<std::string>("type"),
                             l.get<std::vector<std::string>>("inputs"), l.object("options").value().dump()});
+    if (l.has("names")) graph.layers.back().names = names_from(l.object("names"));
   }
   add_id_inputs(tables, graph);
   for (const config::JsonObject& h : json.objects("heads")) {

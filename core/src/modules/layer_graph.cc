@@ -1,6 +1,7 @@
 #include "tessera/layer_graph.h"
 
 #include <algorithm>
+#include <map>
 
 #include "modules/graph_wiring.h"
 
@@ -49,6 +50,42 @@ void check_widths(const ModelGraph& graph) {
   }
 }
 
+// What a layer or a head takes.
+struct Taken {
+  GraphLink link;
+  std::string who, name;
+};
+
+std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring) {
+  std::vector<Taken> out;
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    for (size_t k = 0; k < wiring.inputs[i].size(); ++k)
+      out.push_back({wiring.inputs[i][k], cat("the layer \"", graph.layers[i].name, '"'), graph.layers[i].inputs[k]});
+  }
+  for (size_t h = 0; h < graph.heads.size(); ++h)
+    out.push_back({wiring.heads[h], cat("the head \"", graph.heads[h].name, '"'), graph.heads[h].input});
+  return out;
+}
+
+// The first that takes a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
+std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring) {
+  std::map<std::pair<size_t, size_t>, std::string> taken_by;
+  for (const Taken& t : all_taken(graph, wiring)) {
+    const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
+    if (input != nullptr && input->from == GraphInput::kSequence)
+      return cat(t.who, " takes the sequence \"", t.name, '"');
+    if (input != nullptr && input->from == GraphInput::kIds) return cat(t.who, " takes ids, \"", t.name, '"');
+    const bool dense = input != nullptr && input->from == GraphInput::kDense;
+    if (input != nullptr && input->width != (dense ? graph.dense_width : graph.pooled_width))
+      return cat(t.who, " takes \"", t.name, "\", a part of the ", dense ? "dense values" : "pooled rows");
+    if (dense) continue;
+    const std::pair value(input != nullptr ? kPooledValue : kFirstSequence + t.link.index, t.link.output);
+    const auto [other, fresh] = taken_by.emplace(value, t.who);
+    if (!fresh) return cat(t.who, " takes \"", t.name, "\", which ", other->second, " takes, too");
+  }
+  return "";
+}
+
 }  // namespace
 
 struct LayerGraph::Impl {
@@ -65,7 +102,8 @@ struct LayerGraph::Impl {
 
   LayerGraphOptions options;
   std::vector<Value> values;
-  std::vector<Node> nodes;  // in the order in which they run
+  std::vector<Node> nodes;      // in the order in which they run
+  std::vector<size_t> node_of;  // by the layer
   std::vector<Columns> heads;
   std::vector<Tensor> head_values, head_memory;
   std::vector<Tensor> sequence_grads;
@@ -102,7 +140,8 @@ struct LayerGraph::Impl {
     return out;
   }
   void add_gradient(const Columns& columns, const Tensor& grad);
-  void add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec, std::vector<Columns> inputs);
+  void add_layer(const Runtime& runtime, const LayerSpec& spec, std::vector<Columns> inputs);
+  void check_apart(const ModelGraph& graph) const;
 };
 
 // The first gradient of a value is its gradient; others are added to it.
@@ -127,8 +166,7 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) 
   });
 }
 
-void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec,
-                                 std::vector<Columns> inputs) {
+void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, std::vector<Columns> inputs) {
   std::vector<int64_t> widths;
   std::vector<bool> jagged, of_ids;
   for (const Columns& c : inputs) {
@@ -143,7 +181,7 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
                               .stream = options.stream,
                               .step = options.step,
                               .inputs = widths,
-                              .renamed = graph.renamed,
+                              .names = spec.names,
                               .describes = options.describes,
                               .values = options.values};
   try {
@@ -168,6 +206,23 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
   }
 }
 
+// Names in checkpoints, which layers may choose, are of one parameter each.
+void LayerGraph::Impl::check_apart(const ModelGraph& graph) const {
+  std::map<std::string, std::string> layer_of;
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    const DenseLayer& layer = nodes[node_of[i]].layer;
+    ParameterList all = layer.parameters();
+    all.insert(all.end(), layer.buffers().begin(), layer.buffers().end());
+    for (const ParameterPtr& p : all) {
+      const std::string& name = graph.layers[i].name;
+      const auto [other, fresh] = layer_of.emplace(p->name, name);
+      if (fresh) continue;
+      fail(Code::kInvalidArgument, "the layer \"", name, "\" calls a parameter \"", p->name,
+           "\", but so is another one of \"", other->second, "\" called: change their names");
+    }
+  }
+}
+
 LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options)
     : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
@@ -179,7 +234,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   for (const int64_t width : graph.sequences) m.values.push_back({width});
   m.ids = graph.ids.size();
   m.values.resize(m.values.size() + m.ids, {1});
-  std::vector<size_t> node_of(graph.layers.size());
+  m.node_of.resize(graph.layers.size());
   const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
     if (!link.of_layer) {
       const GraphInput& input = graph.inputs[link.index];
@@ -189,7 +244,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
       if (input.from == GraphInput::kIds) return {m.first_ids() + static_cast<size_t>(input.column), 0, 1};
       return {input.from == GraphInput::kDense ? kDenseValue : kPooledValue, input.column, input.width};
     }
-    const Impl::Node& node = m.nodes[node_of[link.index]];
+    const Impl::Node& node = m.nodes[m.node_of[link.index]];
     if (link.output >= node.outputs)
       fail(Code::kInvalidArgument, "\"", name, "\" is taken, but that layer has ", node.outputs,
            node.outputs == 1 ? " output" : " outputs");
@@ -200,8 +255,8 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
     std::vector<Columns> inputs;
     for (size_t i = 0; i < spec.inputs.size(); ++i)
       inputs.push_back(columns_of(wiring.inputs[layer][i], spec.inputs[i]));
-    node_of[layer] = m.nodes.size();
-    m.add_layer(runtime, graph, spec, std::move(inputs));
+    m.node_of[layer] = m.nodes.size();
+    m.add_layer(runtime, spec, std::move(inputs));
   }
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     m.heads.push_back(columns_of(wiring.heads[h], graph.heads[h].input));
@@ -214,7 +269,8 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
     ++m.values[m.heads.back().value].uses;
   }
   m.head_memory.resize(m.heads.size());
-  for (const size_t node : node_of) {
+  m.check_apart(graph);
+  for (const size_t node : m.node_of) {
     const DenseLayer& layer = m.nodes[node].layer;
     m.parameters.insert(m.parameters.end(), layer.parameters().begin(), layer.parameters().end());
     m.buffers.insert(m.buffers.end(), layer.buffers().begin(), layer.buffers().end());
@@ -227,32 +283,27 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
 LayerGraph::~LayerGraph() = default;
 LayerGraph::LayerGraph(LayerGraph&&) noexcept = default;
 
-bool LayerGraph::trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph) {
-  if (!stream || !stream->trains()) return false;
-  const GraphWiring wiring = wire(graph);
-  std::vector<GraphLink> taken = wiring.heads;
-  for (const auto& inputs : wiring.inputs) taken.insert(taken.end(), inputs.begin(), inputs.end());
-  const auto value_of = [&](const GraphLink& l) {
-    if (l.of_layer) return std::pair(kFirstSequence + l.index, l.output);
-    return std::pair(graph.inputs[l.index].from == GraphInput::kDense ? kDenseValue : kPooledValue, size_t{0});
-  };
-  for (auto link = taken.begin(); link != taken.end(); ++link) {
-    const GraphInput::From from = link->of_layer ? GraphInput::kPooled : graph.inputs[link->index].from;
-    if (from == GraphInput::kSequence || from == GraphInput::kIds) return false;
-    const auto value = value_of(*link);
-    if (!link->of_layer &&
-        graph.inputs[link->index].width != (value.first == kDenseValue ? graph.dense_width : graph.pooled_width))
-      return false;
-    if (value.first != kDenseValue &&
-        std::any_of(taken.begin(), link, [&](const GraphLink& other) { return value_of(other) == value; }))
-      return false;
+std::string LayerGraph::cannot_train_on(const DeviceStreamPtr& stream, const Runtime& runtime,
+                                        const ModelGraph& graph) {
+  if (!stream->trains()) return "the device has no arithmetic for losses and updates";
+  for (const LayerSpec& layer : graph.layers) {
+    if (!computes_layer(runtime, layer.type, stream))
+      return cat("no plugin computes the layer \"", layer.name, "\" (", layer.type, ") there");
   }
-  return std::all_of(graph.layers.begin(), graph.layers.end(),
-                     [&](const LayerSpec& layer) { return computes_layer(runtime, layer.type, stream); });
+  if (std::string what = what_only_hosts_take(graph, wire(graph)); !what.empty()) return what;
+  try {
+    const LayerGraph made(runtime, graph, {.stream = stream, .describes = true});
+  } catch (const Error& refused) {
+    return refused.what();
+  }
+  return "";
 }
 
 const ParameterList& LayerGraph::parameters() const { return impl_->parameters; }
 const ParameterList& LayerGraph::buffers() const { return impl_->buffers; }
+const ParameterList& LayerGraph::parameters_of(size_t layer) const {
+  return impl_->nodes[impl_->node_of.at(layer)].layer.parameters();
+}
 bool LayerGraph::sums_over_ranks() const {
   return std::any_of(impl_->nodes.begin(), impl_->nodes.end(),
                      [](const Impl::Node& node) { return node.layer.sums_over_ranks(); });

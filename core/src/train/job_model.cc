@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "modules/stored_names.h"
 #include "tessera/abi/module.h"
 #include "tessera/dlrm.h"
 #include "tessera/model_trainer.h"
@@ -16,10 +19,22 @@
 namespace tessera {
 namespace {
 
+ParameterNames names_of(const LayerConfig& layer) {
+  ParameterNames out;
+  const auto names = nlohmann::ordered_json::parse(layer.names.json);
+  for (const auto& [own, stored] : names.items()) {
+    if (!stored.is_string())
+      fail(Code::kInvalidArgument, "layer \"", layer.name, "\": names calls \"", own, "\" ", stored.dump(),
+           ", but a name is a string");
+    out.emplace_back(own, stored.get<std::string>());
+  }
+  return out;
+}
+
 void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers)
     graph.layers.push_back(
-        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer)});
+        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
   for (const HeadConfig& h : config.heads)
     graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups});
 }
@@ -107,11 +122,33 @@ void check_names(const Runtime& runtime, const Config& config) {
 }
 
 // A layer's own optimizer has something to do.
-void check_optimizers(const ModelGraph& graph, const ParameterList& parameters) {
-  for (const LayerSpec& layer : graph.layers) {
-    const auto is_its = [&](const ParameterPtr& p) { return p->name.starts_with(layer.name + "."); };
-    if (layer.optimizer && std::none_of(parameters.begin(), parameters.end(), is_its))
+void check_optimizers(const ModelGraph& graph, const LayerGraph& layers) {
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    const LayerSpec& layer = graph.layers[i];
+    if (layer.optimizer && layers.parameters_of(i).empty())
       fail(Code::kInvalidArgument, "layer \"", layer.name, "\" has no parameters, so its optimizer has no effect");
+  }
+}
+
+// Names are of parameters that there are.
+void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
+  std::vector<ParameterNames> names;
+  for (LayerSpec& layer : graph.layers) names.push_back(std::exchange(layer.names, {}));
+  const LayerGraph layers(runtime, graph, {.describes = true});
+  ParameterList all = layers.parameters();
+  all.insert(all.end(), layers.buffers().begin(), layers.buffers().end());
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    const std::string before = graph.layers[i].name + ".";
+    std::vector<std::string> own;
+    std::string known;
+    for (const ParameterPtr& p : all) {
+      if (!p->name.starts_with(before)) continue;
+      own.push_back(p->name.substr(before.size()));
+      known += cat(own.size() == 1 ? " " : ", ", own.back());
+    }
+    if (const std::string idle = idle_name(names[i], own); !idle.empty())
+      fail(Code::kInvalidArgument, "layer \"", graph.layers[i].name, "\": names has \"", idle,
+           "\", but its parameters are", own.empty() ? " none" : known, ": name one of them, or leave it out");
   }
 }
 
@@ -130,7 +167,8 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
     fail(Code::kInvalidArgument,
          "all tables have pooling none, but a model needs one that is pooled: pool one of them");
   const LayerGraph layers(runtime, graph, {.describes = true});
-  check_optimizers(graph, layers.parameters());
+  check_optimizers(graph, layers);
+  if (config.model.type == kGraphType) check_parameter_names(runtime, graph);
   check_groups(config.heads, data.columns);
   return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
 }

@@ -24,6 +24,9 @@ struct JobOutline {
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device);
 
+// Of the config's [[layer]]s and [[head]]s.
+void add_layers(const Config& config, ModelGraph& graph);
+
 // kInvalidArgument: tables or inputs that do not fit the model.
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);
 

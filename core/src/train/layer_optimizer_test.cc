@@ -89,6 +89,13 @@ TEST_F(LayerOptimizer, IsItsLayersAlone) {
             score({}));
 }
 
+TEST_F(LayerOptimizer, IsItsLayersUnderAnyName) {
+  const std::string names = R"(layer.top.names={ "*" = "deep.of_all.*" })";
+  for (const char* key : {"layer.top.optimizer.learning_rate=0.03", "layer.top.trainable=false"})
+    EXPECT_EQ(score({key, names}), score({key}));
+  EXPECT_EQ(score({names}), score({}));
+}
+
 TEST_F(LayerOptimizer, SchedulesScaleAll) {
   EXPECT_EQ(score({"schedule.dense=[\"constant?factor=0.5\"]", "layer.top.optimizer.learning_rate=0.04"}),
             score({"dense_optimizer.learning_rate=0.005", "layer.top.optimizer.learning_rate=0.02"}));

@@ -15,28 +15,40 @@
 namespace tessera {
 namespace {
 
-bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
-  return model.heads.size() == 1 && model.heads[0].loss == kOwnLoss && LayerGraph::trains_on(stream, runtime, model);
+// Why the dense part is in host memory though tables are on a device; "": it is not, or there is no device.
+std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
+  if (!stream) return "";
+  if (std::string why = LayerGraph::cannot_train_on(stream, runtime, model); !why.empty()) return why;
+  for (const HeadSpec& head : model.heads) {
+    if (head.loss != kOwnLoss)
+      return cat("the head \"", head.name, "\" has the loss ", head.loss, ", and devices have ", kOwnLoss, " alone");
+  }
+  if (model.heads.size() == 1) return "";
+  return cat("there is the head \"", model.heads[1].name, "\" beside \"", model.heads[0].name,
+             "\", and devices train one");
 }
 
 // Losses that stay on the device; then they are read, for a wait in so many steps.
 constexpr int64_t kLossesOnDevice = 1024;
 
-// Takes a layer's parameters, which have its name in front, out of `from`.
-ParameterList take_layer(const LayerSpec& layer, ParameterList& from) {
-  const auto rest = std::stable_partition(
-      from.begin(), from.end(), [&](const ParameterPtr& p) { return !p->name.starts_with(layer.name + "."); });
+// Takes a layer's parameters out of `from`.
+ParameterList take_layer(const ParameterList& of_layer, ParameterList& from) {
+  const auto rest = std::stable_partition(from.begin(), from.end(), [&](const ParameterPtr& p) {
+    return std::find(of_layer.begin(), of_layer.end(), p) == of_layer.end();
+  });
   ParameterList out(rest, from.end());
   from.erase(rest, from.end());
   return out;
 }
 
 // Of what is trained: layers' own optimizers, and the common one of all others.
-KeyedOptimizerPtr optimizer_of(const ModelGraph& graph, ParameterList parameters, const DenseOptimizerSpec& common) {
+KeyedOptimizerPtr optimizer_of(const ModelGraph& graph, const LayerGraph& layers, ParameterList parameters,
+                               const DenseOptimizerSpec& common) {
   std::vector<CombinedOptimizer::Member> own;
-  for (const LayerSpec& layer : graph.layers) {
+  for (size_t i = 0; i < graph.layers.size(); ++i) {
+    const LayerSpec& layer = graph.layers[i];
     if (layer.trainable && !layer.optimizer) continue;
-    ParameterList taken = take_layer(layer, parameters);
+    ParameterList taken = take_layer(layers.parameters_of(i), parameters);
     if (layer.trainable) own.push_back({"", make_dense_optimizer(*layer.optimizer, std::move(taken))});
   }
   KeyedOptimizerPtr others = make_dense_optimizer(common, std::move(parameters));
@@ -67,7 +79,8 @@ constexpr const char* kApart = "; training has come apart, a lower learning rate
 ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options)
     : graph_(options.graph),
       tables_stream_(options.parallel.sharded.stream),
-      stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
+      in_host_memory_(what_keeps_it_on_the_host(tables_stream_, runtime, graph_)),
+      stream_(in_host_memory_.empty() ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
       layers_(runtime, graph_, {options.seed, stream_, dense_step_}),
       ids_(std::make_unique<IdInputs>(graph_.ids)) {
@@ -103,7 +116,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     row_inputs_ = std::make_unique<SequenceInputs>();
   }
   ParameterList trained = in_backward_optimizer_filter(parallel_->parameters());
-  optimizer_ = optimizer_of(graph_, std::move(trained), options.dense_optimizer);
+  optimizer_ = optimizer_of(graph_, layers_, std::move(trained), options.dense_optimizer);
   if (const double norm = options.dense_max_gradient_norm; norm > 0)
     optimizer_ = std::make_shared<GradientClippingOptimizer>(
         std::move(optimizer_), GradientClippingOptimizer::Options{GradientClipping::kNorm, norm});

@@ -145,6 +145,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
   out["backend"] = job_.group_->backend();
   out["device"] = device;
   out["dense_device"] = job_.trainer_->dense_on_device() ? device : "cpu";
+  if (const std::string& why = job_.trainer_->why_in_host_memory(); !why.empty()) out["why_in_host_memory"] = why;
   out["layers"] = layers();
   out["steps"] = job_.steps_done();
   out["first_step"] = job_.first_step_;
