@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -214,15 +215,16 @@ TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
               HasSubstr("no table's kernel can say which of its rows change"));
 }
 
-// A read or a write (of many rows together) that fails in the middle: one sentence, and what was saved before goes on
-// to the same numbers.
+// A read or a write (of many rows together) that fails in the middle, a device that goes: one sentence, and what was
+// saved before goes on to the same numbers.
 TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 #ifdef TESSERA_TEST_SANITIZE
   GTEST_SKIP() << "sanitizers must be loaded first";
 #endif
   const json whole = trained("1", in_memory());
-  for (const bool reads : {true, false}) {
-    const std::string name = reads ? "read" : "written", disk = folder_.file(name), save = folder_.file("save_" + name);
+  for (const auto& [reads, with] : {std::pair(true, EIO), std::pair(false, EIO), std::pair(true, ENODEV)}) {
+    const std::string name = reads ? "read" : "written", of = cat(name, with);
+    const std::string disk = folder_.file(of), save = folder_.file("save_" + of);
     std::filesystem::create_directories(disk);
     const std::vector<std::string> job{
         "train", "--config",
@@ -234,13 +236,13 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     sound.insert(sound.end(), {"--max-steps", "20"});
     ASSERT_EQ(run_tessera(sound).status, 0);
     command.insert(command.begin(), tessera_path());
-    const DiskFault fault{.under = disk, .at = reads ? 300 : 5, .with = EIO, .reads = reads};
+    const DiskFault fault{.under = disk, .at = reads ? 300 : 5, .with = with, .reads = reads};
     const Finished broken = run_program(command, 60, [&] { preload(fault); });
     EXPECT_EQ(broken.status, 1) << broken.output;
     EXPECT_TRUE(has_struck(broken.output)) << broken.output;
-    const std::string sentence = cat("its file in \"", disk, "\" cannot be ", name,
-                                     ": Input/output error; go on from the last checkpoint, with another "
-                                     "\"directory\" where the disk is broken");
+    const std::string sentence = cat("its file in \"", disk, "\" cannot be ", name, ": ", std::strerror(with),
+                                     "; go on from the last checkpoint, with another \"directory\" where the disk is "
+                                     "broken");
     EXPECT_THAT(broken.output, HasSubstr(sentence));
     EXPECT_EQ(broken.output.find(sentence), broken.output.rfind(sentence)) << broken.output;
     const std::string report = folder_.file("report.json");
@@ -250,7 +252,7 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     ASSERT_EQ(resumed.status, 0) << resumed.output;
     EXPECT_THAT(resumed.output, HasSubstr("goes on from"));
     for (const char* key : {"samples", "auc", "logloss", "calibration"})
-      EXPECT_EQ(json::parse(contents(report))["test"][key], whole["test"][key]) << name;
+      EXPECT_EQ(json::parse(contents(report))["test"][key], whole["test"][key]) << of;
   }
 }
 
