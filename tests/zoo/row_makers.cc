@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "faults.h"
+#include "tessera/sdk/cost.h"
 #include "tessera/sdk/kernel.h"
 #include "tessera/sdk/options.h"
 #include "tessera/sdk/plain_lookup.h"
@@ -257,8 +258,9 @@ class OnDemand : public Kernel {
   }
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
     tsr_estimate out{};
-    const int64_t rows = std::min(work.rows, Map::capacity_of(table_of(config, 0)));
-    out.bytes = static_cast<uint64_t>(rows * work.dim) * sizeof(float);
+    const tsr_kernel_table& shard = table_of(config, 0);
+    const auto rows = static_cast<double>(std::min(shard.rows, Map::capacity_of(shard)));
+    out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * rows * static_cast<double>(work.dim * 4));
     out.forward_seconds = out.backward_seconds = 1e-7 * work.ids;
     return out;
   }
@@ -353,9 +355,12 @@ class NoRows : public Kernel {
     return std::make_unique<Products>(config);
   }
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
-    const int64_t radix = Products::radix_of(table_of(config, 0));
+    const tsr_kernel_table& shard = table_of(config, 0);
+    const int64_t radix = Products::radix_of(shard);
+    const auto rows = static_cast<double>(shard.rows / radix + radix);
+    const double part = has("counts_again_in_each_part") ? 1 : part_of_shard(shard, work);
     tsr_estimate out{};
-    out.bytes = static_cast<uint64_t>((work.rows / radix + radix) * work.dim) * sizeof(float);
+    out.bytes = static_cast<uint64_t>(part * rows * static_cast<double>(work.dim * 4));
     out.forward_seconds = out.backward_seconds = 1e-7 * work.ids;
     return out;
   }

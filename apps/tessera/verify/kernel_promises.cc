@@ -234,6 +234,37 @@ void check_kernel_prefetch(Subject& subject) {
   plain.compare_rows(bed, "after steps with batches that were prefetched beside them");
 }
 
+// A planner asks about bands of a table's rows: what a kernel has once for all of them is not had again in each.
+void check_kernel_estimate(Subject& subject) {
+  constexpr int64_t kRows = 1 << 20, kDim = 16;
+  constexpr uint64_t kRounded = 256;  // bytes in which an answer may be off by a row
+  const Kernel k(subject);
+  if (!TSR_HAS(tsr_kernel, &k.api, estimate)) throw Skipped("it has no estimate");
+  KernelBed bed(k.with(k.any_shape({{kRows, kDim}})));
+  if (const std::string why = bed.why_not(); !why.empty()) throw Skipped(why);
+  const auto bytes_of = [&](int64_t rows) {
+    tsr_workload work{};
+    work.struct_size = sizeof(work);
+    work.rows = rows;
+    work.dim = kDim;
+    work.ids = work.bags = 100;
+    work.runs = 1;
+    tsr_estimate out{};
+    out.struct_size = sizeof(out);
+    Call call;
+    const tsr_code code = k.api.estimate(k.part.self(), &bed.config(), &work, &out, call.out());
+    if (code == TSR_UNIMPLEMENTED) throw Skipped(call.message());
+    call.succeeds(code, "estimate");
+    return out.bytes;
+  };
+  const uint64_t whole = bytes_of(kRows);
+  uint64_t sum = bytes_of(4), bands = 1;
+  for (int64_t before = 4; before < kRows; before *= 4, ++bands) sum += bytes_of(3 * before);
+  const uint64_t off = sum > whole ? sum - whole : whole - sum;
+  require(off <= bands * kRounded, "estimate of a table of ", kRows, " rows is ", whole, " bytes, and ", sum,
+          " in sum when it is asked about ", bands, " parts of them");
+}
+
 void check_kernel_threads(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();

@@ -86,6 +86,7 @@ void check_kernel_extra(Subject& subject);
 void check_kernel_read_only(Subject& subject);
 void check_kernel_start_values(Subject& subject);
 void check_kernel_prefetch(Subject& subject);
+void check_kernel_estimate(Subject& subject);
 void check_kernel_threads(Subject& subject);
 
 }  // namespace tessera::cli::verify

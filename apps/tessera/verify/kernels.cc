@@ -392,6 +392,7 @@ std::span<const Check> kernel_checks() {
       {"kernel.start_values", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_start_values", 30, check_kernel_start_values},
       {"kernel.prefetch", 4, TSR_KERNEL_KIND, "abi/draft/prefetch.h, tsr_prefetch::prefetch", 30,
        check_kernel_prefetch},
+      {"kernel.estimate", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::estimate", 20, check_kernel_estimate},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };

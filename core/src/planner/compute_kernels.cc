@@ -14,6 +14,12 @@ namespace {
 
 constexpr double kUsualStateBytes = 4;  // for each row
 
+double bytes_of_row(const EmbeddingBagConfig& table, int64_t dim) {
+  return static_cast<double>(table.row_format ? sdk::row_bytes(*table.row_format, dim)
+                                              : dim * size_of(table.data_type));
+}
+double bytes_of_state(const ComputeKernel& kernel) { return kernel.infers ? 0 : kUsualStateBytes; }
+
 bool runs_on(const Part& kernel, int32_t device_type) {
   const int32_t* types = kernel.api<tsr_kernel>().device_types;
   while (*types != 0 && *types != device_type) ++types;
@@ -199,9 +205,6 @@ tsr_estimate ComputeKernels::estimate_of(const Part* plugin, const EmbeddingBagC
     raw = figures->raw();
     work.machine = &raw;
   }
-  const int64_t row =
-      table.row_format ? sdk::row_bytes(*table.row_format, work.dim) : work.dim * size_of(table.data_type);
-  const double state = kernel.infers ? 0 : kUsualStateBytes;
   tsr_estimate out{};
   out.struct_size = sizeof(out);
   if (asked != nullptr && (kernel.infers || kernel.optimizer != nullptr)) {
@@ -213,11 +216,14 @@ tsr_estimate ComputeKernels::estimate_of(const Part* plugin, const EmbeddingBagC
     const plugin::CallScope call(*asked, "estimate", table.name);
     error.check(asked->api<tsr_kernel>().estimate(asked->self(), &config.raw, &work, &out, error.out()), asked->id());
   } else if (figures != nullptr) {
-    out = sdk::estimate_by_figures(raw, work, static_cast<double>(row), state);
+    out = sdk::estimate_by_figures(raw, work, bytes_of_row(table, work.dim), bytes_of_state(kernel));
   }
-  if (out.bytes == 0)
-    out.bytes = static_cast<uint64_t>(static_cast<double>(work.rows) * (static_cast<double>(row) + state));
   return out;
+}
+
+double ComputeKernels::usual_bytes(const EmbeddingBagConfig& table, const ComputeKernel& kernel, int64_t rows,
+                                   int64_t dim) {
+  return static_cast<double>(rows) * (bytes_of_row(table, dim) + bytes_of_state(kernel));
 }
 
 }  // namespace tessera

@@ -50,6 +50,8 @@ class ComputeKernels {
   // machine's figures alone. `work` needs no machine. The best plugin's error where none takes such a shard.
   tsr_estimate estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel, const Machine& machine,
                         int64_t rows, const tsr_workload& work) const;
+  // Bytes of a shard about which no estimate says any: its rows, and states of the usual size.
+  static double usual_bytes(const EmbeddingBagConfig& table, const ComputeKernel& kernel, int64_t rows, int64_t dim);
 
   // The plugin whose estimates are used where tables train; null: none has any.
   const Part* estimator() const { return estimator_; }

@@ -90,6 +90,28 @@ TEST(ForeignParts, SayWhereTheirRowsLie) {
   EXPECT_EQ(with_cache.hbm, 0);
 }
 
+// A table is asked about band by band, and of most bands a small capacity has no whole row.
+TEST(ForeignParts, HaveNothingOfABandOrSayNothingOfATable) {
+  const auto bytes_of = [&](const std::string& kernel) {
+    PlannerOptions options{.topology = Topology::of(1)};
+    ParameterConstraints& film_only = options.constraints["film"];
+    film_only.sharding_types = {"table_wise"};
+    film_only.compute_kernels = {kernel};
+    film_only.zipf_exponent = 1.05;
+    std::vector<PlannerModule> modules = film();
+    modules[0].tables[0].num_embeddings = int64_t{1} << 40;
+    const SearchSpace space = enumerate(all(), options, modules);
+    EXPECT_EQ(space.options.at(0).compute_kernel, kernel);
+    return space.options.at(0).total_storage.ddr;
+  };
+  constexpr int64_t kStep = int64_t{512} * (8 + 16 * 4);  // ids and rows of a batch
+  const int64_t few = bytes_of("acme.shelf?holds=500"), all_rows = (int64_t{1} << 40) * 16 * 4;
+  EXPECT_GT(few, kStep + int64_t{480} * 16 * 4);
+  EXPECT_LE(few, kStep + int64_t{500} * 16 * 4);
+  EXPECT_EQ(bytes_of("acme.shelf"), kStep + all_rows) << "bands add up to the table";
+  EXPECT_EQ(bytes_of("acme.shelf?holds=0"), kStep + all_rows + (int64_t{4} << 40)) << "nothing said: the usual state";
+}
+
 // A job could not open them, whatever memory there is.
 TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
   PlannerOptions options{.topology = Topology::of(2)};

@@ -38,13 +38,16 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
   out.ids_bytes = load.features * piece.bytes();
   if (asked) out.unpack = homes * load.features * unpack_work(piece);
 
-  const auto rows = static_cast<int64_t>(std::llround(static_cast<double>(work.rows) * shape.row_share));
+  const int64_t rows = std::llround(static_cast<double>(work.rows) * shape.row_share);
   bool first = true;
+  double behind = 0;  // of the shard's rows, those of this band and of all before
   for (const PopularityBand& band : load.bands) {
     tsr_workload w{};
     w.struct_size = sizeof(w);
     w.pooling = static_cast<int32_t>(load.table->pooling);
-    w.rows = static_cast<int64_t>(std::llround(band.rows * shape.row_share));
+    const int64_t before = std::llround(behind);
+    behind += band.rows * shape.row_share;
+    w.rows = std::llround(behind) - before;
     w.dim = shape.cols;
     w.ids = homes * ids * band.share;
     w.weighted = work.weighted;
@@ -64,6 +67,8 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     out.storage_bytes += static_cast<double>(e.storage_bytes);
     if (asked) out.storage_reads += e.storage_reads;
   }
+  // A kernel may have nothing of a band; one that has nothing of them all does not say.
+  if (out.held_bytes == 0) out.held_bytes = ComputeKernels::usual_bytes(*load.table, shape.kernel, rows, shape.cols);
   return out;
 }
 

@@ -69,7 +69,8 @@ void Dynamic::supports(const tsr_kernel_config& config) const {
 
 tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
   const OptimizerRef optimizer(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
-  const TableShape shape = shape_of(table_of(config, 0), optimizer);
+  const tsr_kernel_table& shard = table_of(config, 0);
+  const TableShape shape = shape_of(shard, optimizer);
   const double row = static_cast<double>(work.dim) * sizeof(float);
   const double states = static_cast<double>(shape.row_bytes) - row;
   tsr_workload held = work;
@@ -84,7 +85,8 @@ tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_worklo
     out.backward_seconds = distinct * (15e-9 + row * 0.06e-9) + (work.ids - distinct) * 15e-9 + bags;
   }
   out.struct_size = sizeof(out);
-  out.bytes = static_cast<uint64_t>(shape.rows_of(work) * (row + states + double{Index::kBytes}));
+  out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * static_cast<double>(shape.capacity) *
+                                    (row + states + double{Index::kBytes}));
   return out;
 }
 

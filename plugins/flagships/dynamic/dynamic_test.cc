@@ -404,6 +404,25 @@ void check_refusals() {
   expect(few.stats().rows_in_use == 10, "max_bytes holds ", few.stats().rows_in_use, " rows, not 10");
 }
 
+// A planner asks about bands of the rows: most have no whole row of the capacity, all together have it once.
+void check_estimates() {
+  constexpr int64_t kRows = int64_t{1} << 40, kCapacity = 500;
+  const Bed bed(kRows, R"({"capacity":500})");
+  uint64_t sum = 0, on_disk = 0;
+  for (int64_t first = 1; first < kRows; first *= 4) {
+    const tsr_estimate band = bed.estimate(first == 1 ? 4 : 3 * first);
+    sum += band.bytes;
+    on_disk += band.storage_bytes;
+  }
+  const tsr_estimate all = bed.estimate(kRows);
+  constexpr uint64_t kRounded = 60;  // a byte of each figure and band
+  const uint64_t least = kCapacity * (kDim + 1) * sizeof(float);
+  expect(all.bytes >= least && all.bytes < 1000 * least, kCapacity, " rows are estimated to be ", all.bytes, " bytes");
+  expect(sum <= all.bytes && all.bytes - sum < kRounded, "bands have ", sum, " bytes of ", all.bytes);
+  expect(on_disk <= all.storage_bytes && all.storage_bytes - on_disk < kRounded, "bands have ", on_disk, " bytes of ",
+         all.storage_bytes, " on disk");
+}
+
 void check_clamp() {
   Bed bed(kAnyId, R"({"capacity":10})", 0.5);
   bed.step(1, {3, 3}, false, 4);
@@ -545,6 +564,7 @@ int main() {
   check_room();
   check_other_counts();
   check_refusals();
+  check_estimates();
   check_clamp();
   check_evicted_between();
 #ifdef TESTS_VIRTUAL_TABLES

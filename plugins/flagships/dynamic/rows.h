@@ -36,11 +36,6 @@ struct TableShape {
   }
   // Every id has its own slot: none is ever evicted.
   bool has_room_for_all() const { return capacity >= ids; }
-  // Of the capacity, what a planner's band of rows has: it asks about each band of a table apart.
-  double rows_of(const tsr_workload& work) const {
-    return static_cast<double>(capacity) *
-           std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(rows, 1)));
-  }
 
   std::string name;
   int64_t rows;  // wanted, and a bound of the ids where there is no other

@@ -28,7 +28,7 @@ constexpr bool kStartsAbsent = false;
 inline std::string options_of_test(const std::string& options) {
   return "{\"cache_rows\":450" + std::string(options == "{}" ? "" : ",") + options.substr(1);
 }
-inline std::unique_ptr<KernelInstance> opened(const tsr_kernel_config& config) {
+inline const Kernel& tested_kernel() {
   static const Plain plain;
   static const tsr_component component = [] {
     tsr_component out{};
@@ -36,16 +36,20 @@ inline std::unique_ptr<KernelInstance> opened(const tsr_kernel_config& config) {
     out.api = &Kernel::table<Plain>;
     return out;
   }();
-  const tsr_part inner{&component, const_cast<Plain*>(&plain)};
-  Options none("{}");
-  return VirtualTableKernel(Setup{Host(nullptr), none, &inner}).open(config);
+  static const tsr_part inner{&component, const_cast<Plain*>(&plain)};
+  static Options none("{}");
+  static const VirtualTableKernel kernel(Setup{Host(nullptr), none, &inner});
+  return kernel;
 }
 #else
 using Tested = DynamicTables;
 inline const char* const kComputeKernel = "dynamic";
 constexpr bool kStartsAbsent = true;
 inline std::string options_of_test(const std::string& options) { return options; }
-inline std::unique_ptr<KernelInstance> opened(const tsr_kernel_config& config) { return Dynamic().open(config); }
+inline const Kernel& tested_kernel() {
+  static const Dynamic kernel;
+  return kernel;
+}
 #endif
 
 inline int failures = 0;
@@ -94,15 +98,14 @@ struct Row {
 // One instance with one table.
 class Bed {
  public:
-  Bed(int64_t rows, const std::string& options, double max_gradient = 0) {
-    const std::string own = options_of_test(options);
+  Bed(int64_t rows, const std::string& options, double max_gradient = 0) : options_(options_of_test(options)) {
     optimizer_api_.struct_size = sizeof(optimizer_api_);
     optimizer_api_.state = state;
     optimizer_api_.update_row = update_row;
     component_.id = "counting_sgd";
     component_.api = &optimizer_api_;
     part_.component = &component_;
-    table_ = {sizeof(tsr_kernel_table), 0, "t", rows, kDim, own.c_str(), 0, 0};
+    table_ = {sizeof(tsr_kernel_table), 0, "t", rows, kDim, options_.c_str(), 0, 0};
     config_.struct_size = sizeof(config_);
     config_.compute_kernel = kComputeKernel;
     config_.device = {kDLCPU, 0};
@@ -113,7 +116,7 @@ class Bed {
     config_.optimizer = &part_;
     config_.max_gradient = max_gradient;
     config_.start_values = &start_;
-    tables_ = opened(config_);
+    tables_ = tested_kernel().open(config_);
   }
 
   // Bags of one id each.
@@ -203,6 +206,14 @@ class Bed {
       tables_->import_rows(0, b.raw);
     }
   }
+  tsr_estimate estimate(int64_t of_rows) const {
+    tsr_workload work{};
+    work.struct_size = sizeof(work);
+    work.rows = of_rows;
+    work.dim = kDim;
+    work.ids = 100;
+    return tested_kernel().estimate(config_, work);
+  }
   Tested& tables() { return static_cast<Tested&>(*tables_); }
   tsr_kernel_stats stats() { return tables_->stats(0); }
 
@@ -229,6 +240,7 @@ class Bed {
     tsr_rows raw;
   };
 
+  const std::string options_;
   tsr_optimizer optimizer_api_{};
   tsr_component component_{};
   tsr_part part_{};

@@ -2,6 +2,7 @@
 #include "mch.h"
 
 #include <tessera/abi/draft/table_extra.h>
+#include <tessera/sdk/cost.h>
 #include <tessera/sdk/plugin.h>
 
 #include <algorithm>
@@ -140,15 +141,13 @@ tsr_estimate MchKernel::estimate(const tsr_kernel_config& config, const tsr_work
   const tsr_kernel_table& shard = table_of(config, 0);
   const TableShape shape(shard);
   const auto slots = static_cast<double>(shape.mch.zch_size);
-  // Of the table: the planner asks about each band of its rows apart.
-  const double part =
-      std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(shard.rows, 1)));
+  const double part = sdk::part_of_shard(shard, work);
   tsr_workload held = work;
-  held.rows = static_cast<int64_t>(part * slots);
+  held.rows = shape.mch.zch_size;
   tsr_estimate out = inner_.estimate(sdk::InnerConfig(config, shard, shape.mch.zch_size).raw, held);
   out.forward_seconds +=
       work.ids * kFindSeconds + part * slots * kScoreSeconds / static_cast<double>(shape.mch.eviction_interval);
-  out.bytes += static_cast<uint64_t>(part * slots * sizeof(sdk::Mch::Slot));
+  out.bytes = static_cast<uint64_t>(part * (static_cast<double>(out.bytes) + slots * sizeof(sdk::Mch::Slot)));
   return out;
 }
 

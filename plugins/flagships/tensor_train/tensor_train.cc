@@ -1,5 +1,6 @@
 // tensor_train: a compute kernel whose tables have no rows, but three small tensors whose product each row is. A
 // table's options: "ranks", the inner size of the product, 8 unless said.
+#include <tessera/sdk/cost.h>
 #include <tessera/sdk/kernel.h>
 #include <tessera/sdk/plain_lookup.h>
 
@@ -249,7 +250,8 @@ class TensorTrain : public Kernel {
 
   // Typical figures: a multiplication in each direction costs a third of a nanosecond, three in backward.
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
-    const TrainShape shape = shape_of(table_of(config, 0));
+    const tsr_kernel_table& shard = table_of(config, 0);
+    const TrainShape shape = shape_of(shard);
     const OptimizerRef optimizer(config.optimizer);
     int64_t values = shape.values();
     for (int k = 0; k < 3; ++k) {
@@ -261,7 +263,8 @@ class TensorTrain : public Kernel {
     tsr_estimate out{};
     out.forward_seconds = work.ids * (row + kId);
     out.backward_seconds = work.ids * kId + (work.distinct > 0 ? work.distinct : work.ids) * 3 * row;
-    out.bytes = static_cast<uint64_t>(values + shape.values()) * sizeof(float);  // with their gradients
+    const auto held = static_cast<double>(values + shape.values());  // with their gradients
+    out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * held * sizeof(float));
     return out;
   }
 };

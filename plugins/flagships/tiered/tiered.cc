@@ -3,6 +3,7 @@
 #include "tiered.h"
 
 #include <tessera/abi/draft/prefetch.h>
+#include <tessera/sdk/cost.h>
 #include <tessera/sdk/plain_lookup.h>
 #include <tessera/sdk/plugin.h>
 
@@ -398,7 +399,7 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
 // What the cache misses follows from how much is touched between two visits of a row, where that is the table's own: of
 // rows that are asked for alike, the cache has as large a part as it is of them all.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
-                           const tsr_kernel_table& shard, const tsr_workload& work) {
+                           const tsr_kernel_table& shard, const tsr_workload& work, double part) {
   constexpr double kSlotBytes = 32;       // beside its row
   constexpr double kRowBytes = 5;         // of each row of the table: where it is, and its uses
   constexpr double kReadSeconds = 5e-6;   // of a row, with others under way
@@ -407,7 +408,7 @@ tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& opt
   const RecordShape record(shard.dim, optimizer_of(config));
   const int64_t slots = options.slots(shard.rows, record);
   tsr_estimate out = inner.estimate(sdk::InnerConfig(config, shard, slots).raw, work);
-  const double rows = static_cast<double>(std::max<int64_t>(shard.rows, 1)), of_band = static_cast<double>(work.rows);
+  const auto rows = static_cast<double>(std::max<int64_t>(shard.rows, 1));
   const double row_bytes = static_cast<double>(shard.dim) * sizeof(float);
   const double own_reuse = kReuse * rows * row_bytes;
   const double reuse = work.reuse_bytes > 0 ? std::min(work.reuse_bytes, own_reuse) : own_reuse;
@@ -417,15 +418,15 @@ tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& opt
   const double in_memory =
       static_cast<double>(slots) * (static_cast<double>(record.bytes()) + kSlotBytes) + rows * kRowBytes;
   const double file_bytes = static_cast<double>(LogShape(shard.rows, record.bytes()).file_bytes());
-  out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(of_band / rows * file_bytes) : 0;
-  out.bytes = out.storage_bytes + static_cast<uint64_t>(in_memory * of_band / rows);
+  out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(part * file_bytes) : 0;
+  out.bytes = out.storage_bytes + static_cast<uint64_t>(part * in_memory);
   out.host_bytes = 0;  // the device is the host
   return out;
 }
 
 tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
   const tsr_kernel_table& shard = table_of(config, 0);
-  return estimate_tier(inner_, options_of(shard, options_), config, shard, work);
+  return estimate_tier(inner_, options_of(shard, options_), config, shard, work, sdk::part_of_shard(shard, work));
 }
 
 }  // namespace flagships

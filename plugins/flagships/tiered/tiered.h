@@ -83,9 +83,9 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   std::vector<float> records_;
 };
 
-// What a table costs, apart from its options.
+// What that part of a table costs, apart from its options, which the work is about.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
-                           const tsr_kernel_table& shard, const tsr_workload& work);
+                           const tsr_kernel_table& shard, const tsr_workload& work, double part);
 // Refuse what rows on disk cannot be, and a kernel that cannot hold the cache.
 void check_inner(const char* kernel, const sdk::InnerKernel& inner);
 void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table);

@@ -4,6 +4,7 @@
 #include <tessera/abi/draft/prefetch.h>
 #include <tessera/abi/draft/row_ages.h>
 #include <tessera/abi/draft/table_extra.h>
+#include <tessera/sdk/cost.h>
 
 #include <algorithm>
 
@@ -293,11 +294,12 @@ tsr_estimate VirtualTableKernel::estimate(const tsr_kernel_config& config, const
   constexpr double kFindSeconds = 60e-9;  // of an id
   const tsr_kernel_table& shard = table_of(config, 0);
   const Shapes shapes = shapes_of(shard, optimizer_of(config));
+  const double part = part_of_shard(shard, work), rows = part * static_cast<double>(shapes.ids.capacity);
   tsr_workload held = work;
-  held.rows = static_cast<int64_t>(shapes.ids.rows_of(work));
-  tsr_estimate out = estimate_tier(inner_, shapes.disk, config, inner_table(shard, shapes.ids.capacity), held);
+  held.rows = static_cast<int64_t>(rows);
+  tsr_estimate out = estimate_tier(inner_, shapes.disk, config, inner_table(shard, shapes.ids.capacity), held, part);
   out.forward_seconds += work.ids * kFindSeconds;
-  out.bytes += static_cast<uint64_t>(held.rows) * Index::kBytes;
+  out.bytes += static_cast<uint64_t>(rows * Index::kBytes);
   return out;
 }
 

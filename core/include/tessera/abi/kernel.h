@@ -264,7 +264,7 @@ typedef struct tsr_estimate {
   uint32_t reserved;
   double forward_seconds;
   double backward_seconds; /* update included */
-  uint64_t bytes;          /* rows and state of the shard, caches included */
+  uint64_t bytes;          /* rows and state, caches included; 0 for all rows of a shard: the kernel does not say */
   uint64_t host_bytes;     /* of these, in host memory although the device is another one */
   uint64_t storage_bytes;  /* of these, on disk */
   double storage_reads;    /* rows read from disk in a step */

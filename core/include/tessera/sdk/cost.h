@@ -32,6 +32,12 @@ inline tsr_row_cost mixed(const tsr_row_cost& a, const tsr_row_cost& b, double t
 
 }  // namespace detail
 
+// Which part of a shard's rows a workload is about. What a kernel has once for the shard (a capacity, factors of its
+// rows) is counted by it: a planner asks about each band of the rows apart, and adds the answers up.
+inline double part_of_shard(const tsr_kernel_table& shard, const tsr_workload& work) {
+  return std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(shard.rows, 1)));
+}
+
 // The costs of one row of row_bytes: straight lines between the grid's points in logarithms. Outside the grid the
 // nearest point counts; above the longest row, costs grow with its length. The machine has at least one point.
 inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, double reuse_bytes) {

@@ -2,6 +2,8 @@
 // but for what a table's options keep in memory, one that takes what it refuses, and a sharder that wants to be asked
 // for and heeds no constraint.
 #include "idle_kernel.h"
+#include "tessera/sdk/cost.h"
+#include "tessera/sdk/options.h"
 #include "tessera/sdk/sharder.h"
 
 namespace {
@@ -32,7 +34,7 @@ class OnDisk : public Kernel {
   }
 };
 
-// Any shard, at a price.
+// Any shard, at a price. Of the rows that it has room for (`holds`), each question gets whole ones.
 class Attic : public Kernel {
  public:
   using Instance = tessera::test::IdleInstance;
@@ -42,10 +44,13 @@ class Attic : public Kernel {
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override {
     return std::make_unique<tessera::test::IdleInstance>();
   }
-  tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload& work) const override {
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
+    const tsr_kernel_table& shard = table_of(config, 0);
+    Options options(shard.options == nullptr ? "{}" : shard.options);
+    const auto holds = static_cast<double>(options.integer("holds", shard.rows));
     tsr_estimate out{};
     out.forward_seconds = out.backward_seconds = 7;
-    out.bytes = static_cast<uint64_t>(work.rows * work.dim * 4);
+    out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * holds) * static_cast<uint64_t>(work.dim * 4);
     return out;
   }
 };
