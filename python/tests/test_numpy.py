@@ -213,6 +213,8 @@ def test_plans(tmp_path):
     assert "column_wise" in searched.report
     with pytest.raises(MemoryError, match="GiB|MiB|KiB"):
         tessera.plan([tessera.EmbeddingBagConfig(10**9, 128, "big")], tessera.Planner(ddr_gib=1))
+    with pytest.raises(ValueError, match="ssd_gib has 3 numbers for 2 ranks"):
+        tessera.plan(TABLES, tessera.Planner(world_size=2, ssd_gib=[1, 2, 3]))
 
 
 def test_what_was_found():

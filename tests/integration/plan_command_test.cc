@@ -130,6 +130,8 @@ TEST_F(PlanCommand, MemoryMayBeListed) {
     EXPECT_THAT(done.output, HasSubstr("one number for all ranks, such as 40, or one for each, such as 40,40,80"));
   }
   EXPECT_THAT(memory({"--ddr-gib", "1,2,3"}).output, HasSubstr("ddr_gib has 3 numbers for 2 ranks"));
+  EXPECT_THAT(memory({"--ssd-gib", "1,2,3"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));
+  EXPECT_THAT(memory({"--set", "planner.ssd_gib=[1,2,3]"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));
 }
 
 // Under a limit on the address space, which sanitizers do not bear.

@@ -258,7 +258,8 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 
 TEST_F(TieredJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   const std::vector<std::string> both{"--set", R"(table_defaults.kernels=["fused", "key_value?cache_rows=20000"])",
-                                      "--set", "data.rows=[4000000, 3000, 40]"};
+                                      "--set", "data.rows=[4000000, 3000, 40]",
+                                      "--set", "planner.ssd_gib=100"};
   const auto plan = [&](const char* gib) {
     std::vector<std::string> args{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib};
     args.insert(args.end(), both.begin(), both.end());

@@ -122,14 +122,40 @@ TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   const std::string both =
       R"(table_defaults.kernels=["dynamic?capacity=4000000", "ssd_virtual_table?capacity=4000000&cache_rows=20000"])";
   const auto plan = [&](const char* gib) {
-    const Finished done =
-        run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set", both});
+    const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set",
+                                       both, "--set", "planner.ssd_gib=100"});
     EXPECT_EQ(done.status, 0) << done.output;
     return done.output;
   };
   const std::string roomy = plan("1"), tight = plan("0.4");
   EXPECT_THAT(roomy, testing::Not(HasSubstr("ssd_virtual_table")));
   EXPECT_THAT(tight, testing::AllOf(HasSubstr("ssd_virtual_table"), HasSubstr("reads a step"), HasSubstr("disk MiB")));
+}
+
+// Bands of 10^12 ids, most of which have no whole row of a few hundred.
+TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
+  const auto plan = [&](const std::string& kernel, const std::vector<std::string>& more) {
+    std::vector<std::string> args{"plan",         "--config", config_,
+                                  "--world-size", "1",        "--ddr-gib",
+                                  "0.1",          "--set",    cat("table_defaults.kernel=\"", kernel, '"')};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  };
+  const std::string few = "ssd_virtual_table?capacity=500&cache_rows=300", many = "ssd_virtual_table?capacity=4000000";
+  for (const std::string& kernel : {few, std::string("dynamic?capacity=500")}) {
+    const Finished done = plan(kernel, {"--set", "planner.ssd_gib=1"});
+    EXPECT_EQ(done.status, 0) << done.output;
+    EXPECT_THAT(done.output, testing::ContainsRegex("c1 +hash +[^ ]+ +0 +1 +0\\.0 +0\\.[0-9] ")) << "MiB of ddr";
+  }
+  const std::string from =
+      "; ssd is what the disk of /var/tmp has free, in equal parts for 1 ranks: planner.ssd_gib "
+      "says otherwise";
+  EXPECT_THAT(plan(few, {}).output, HasSubstr(from));
+  EXPECT_THAT(plan(few, {"--ssd-gib", "1"}).output,
+              testing::AllOf(HasSubstr(" of ddr, 1 GiB of ssd; set aside"), testing::Not(HasSubstr("/var/tmp"))));
+  const Finished refused = plan(many, {"--ssd-gib", "0.01"});
+  EXPECT_EQ(refused.status, 1) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr(" of ssd, and the 1 ranks have 102 MiB of ddr, 10.2 MiB of ssd together"));
 }
 
 TEST_F(VirtualTableJobs, TablesThatFitAreInMemoryWhereTheKernelIsLeftToThePlanner) {

@@ -49,7 +49,7 @@ struct Arguments {
   bool torchrec_limits = false, no_data = false;
   std::string search;
   double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // not given
-  std::vector<std::string> hbm_gib, ddr_gib;
+  std::vector<std::string> hbm_gib, ddr_gib, ssd_gib;
 };
 
 // Nothing: help was printed.
@@ -73,6 +73,7 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("hbm-gib", po::value(&a.hbm_gib)->multitoken(),
       "device memory per rank in GiB: 40, or a number for each rank, 40,40,80");
   add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory per rank in GiB, in the same way");
+  add("ssd-gib", po::value(&a.ssd_gib)->multitoken(), "disk per rank in GiB, in the same way");
   add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
   add("explain", po::value(&a.explain), "the options of one table, and what they cost");
   add("cost-model", po::value(&a.cost_model), "default or torchrec; otherwise as the config says, or default");
@@ -279,7 +280,8 @@ int plan_command(const std::vector<std::string>& args) {
   job.options.torchrec_limits = a.torchrec_limits;
   if (!a.search.empty()) job.options.search = planner_search_from(a.search);
   if (!std::isnan(a.time_limit_s)) job.options.time_limit_s = a.time_limit_s;
-  job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib));
+  job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib),
+                                      numbers_of("--ssd-gib", a.ssd_gib));
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
   check_parts(*job.runtime, job.config, job.tables, job.options.topology.compute_device);

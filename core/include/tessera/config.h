@@ -131,6 +131,7 @@ struct PlannerConfig {
   std::string topology;
   std::vector<double> hbm_gib;
   std::vector<double> ddr_gib;
+  std::vector<double> ssd_gib;
   int64_t local_world_size = 0;
   std::string search = "balanced";
   double time_limit_s = 30;

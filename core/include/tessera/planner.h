@@ -152,7 +152,7 @@ ComputeDevice compute_device(const Runtime& runtime, const std::string& id);
 struct Config;
 struct TableConfig;
 // What a config file says to the planner. `tables` as tables_of() gives them. Memory that the config leaves open is the
-// topology's default for hbm, and for ddr an equal part of what system_memory() has left.
+// topology's default for hbm, for ddr an equal part of what system_memory() has left, and for ssd of what /var/tmp has.
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
                                int local_world_size, const ComputeDevice& device);
 // The tables as a collection's configs, kernel and bounds aside.

@@ -47,7 +47,9 @@ struct Topology {
   int64_t ssd_cap = 2199023255552;
   std::vector<int64_t> hbm_caps;      // where ranks differ: one entry per rank instead of hbm_cap
   std::vector<int64_t> ddr_caps;      // the same for ddr_cap
-  std::string ddr_note;               // where the figure for ddr comes from, for errors; empty: from the caller
+  std::vector<int64_t> ssd_caps;      // and for ssd_cap
+  std::string ddr_note;               // where the figure for ddr comes from, for people; empty: from the caller
+  std::string ssd_note;               // the same for ssd
   double hbm_mem_bw = 963146416.128;  // this one and intra_host_bw: 0 where nobody knows
   double ddr_mem_bw = 54760833.024;
   double ssd_mem_bw = 104857.6;
@@ -62,7 +64,9 @@ struct Topology {
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
   static Topology of(int world_size, int local_world_size, const ComputeDevice& device);
   // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
-  void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr);
+  void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr,
+                      const std::vector<double>& ssd = {});
+  static bool leaves_open(const std::vector<double>& gib);  // what set_memory_gib() is told, of some rank
   Storage memory(int rank) const;
   int hosts() const { return world_size / local_world_size; }
   bool accelerator() const { return device_type != kDLCPU; }  // rows lie in hbm

@@ -77,7 +77,7 @@ Topology parse_topology(const JsonObject& s, const std::optional<Topology>& give
   s.read("local_world_size", local_world);
   s.read("compute_device", device);
   Topology out = Topology::of(world, local_world, device);
-  out.set_memory_gib(parse_gib(s, "hbm_gib"), parse_gib(s, "ddr_gib"));
+  out.set_memory_gib(parse_gib(s, "hbm_gib"), parse_gib(s, "ddr_gib"), parse_gib(s, "ssd_gib"));
   return out;
 }
 
@@ -107,7 +107,7 @@ Planning parse_planning(const std::string& text, const Description& description,
   const JsonSource source{"the planner's settings"};
   const auto value = text.empty() ? nlohmann::ordered_json::object() : config::parse_json(text, source);
   const JsonObject root(value, source);
-  root.only({"world_size", "local_world_size", "compute_device", "hbm_gib", "ddr_gib", "batch_size",
+  root.only({"world_size", "local_world_size", "compute_device", "hbm_gib", "ddr_gib", "ssd_gib", "batch_size",
              "reserved_percentage", "torchrec_limits", "cost_model", "search", "time_limit_s", "shardings"});
   Planning out;
   out.options.topology = parse_topology(root, topology);

@@ -205,6 +205,10 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
        "or "
        "its container (cgroup v1 or v2), has left",
        0, 1e9},
+      {"ssd_gib", &S::ssd_gib, "GiB",
+       "disk to plan with for kernels that keep rows there, one number per rank or one for all; empty or 0: an equal "
+       "part of what the file system of /var/tmp has free",
+       0, 1e9},
       {"local_world_size", &S::local_world_size, "ranks per host", "to plan for; 0: as launched", 0, kInt32},
       {"search",
        &S::search,

@@ -57,6 +57,7 @@ class Adviser {
     more_memory(&Storage::hbm, &Topology::hbm_cap, &Topology::hbm_caps);
     more_memory(&Storage::ddr, &Topology::ddr_cap, &Topology::ddr_caps);
     more_ranks();
+    more_memory(&Storage::ssd, &Topology::ssd_cap, &Topology::ssd_caps);
     if (found_.empty()) {
       return budget_.over() ? "; the time limit ended the search for a change that helps"
                             : cat("; no single change helps: neither a constraint less, nor more memory, nor ",
@@ -184,8 +185,9 @@ class Adviser {
       Topology& t = out.topology;
       if (now.hosts() == 1) t.local_world_size += more;
       t.world_size += now.hosts() == 1 ? more : more * now.local_world_size;
-      if (!t.hbm_caps.empty()) t.hbm_caps.resize(static_cast<size_t>(t.world_size), t.hbm_caps.back());
-      if (!t.ddr_caps.empty()) t.ddr_caps.resize(static_cast<size_t>(t.world_size), t.ddr_caps.back());
+      for (std::vector<int64_t>* caps : {&t.hbm_caps, &t.ddr_caps, &t.ssd_caps}) {
+        if (!caps->empty()) caps->resize(static_cast<size_t>(t.world_size), caps->back());
+      }
       if (!possible(out)) continue;
       const int ranks = t.world_size - now.world_size;
       found_.push_back(cat("with ", ranks, " more rank", ranks == 1 ? "" : "s", " of the same size"));

@@ -289,6 +289,7 @@ TEST(Constraints, AnErrorSaysWhereTheMemoryIsFrom) {
   Problem p = on_cpu(2, 1 << 10);
   p.add("large", 3000, 64);
   p.options.topology.ddr_note = "ddr is what a small container has left";
+  p.options.topology.ssd_note = "ssd is what a small disk has left";  // which no table is to lie on
   EXPECT_THAT(p.error(), HasSubstr("even when it is empty; ddr is what a small container has left; it would fit with"));
   p.options.topology.set_memory_gib({}, {1e-6, 0});
   EXPECT_THAT(p.error(), HasSubstr("a small container"));

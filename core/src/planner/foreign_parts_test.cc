@@ -112,6 +112,35 @@ TEST(ForeignParts, HaveNothingOfABandOrSayNothingOfATable) {
   EXPECT_EQ(bytes_of("acme.shelf?holds=0"), kStep + all_rows + (int64_t{4} << 40)) << "nothing said: the usual state";
 }
 
+TEST(ForeignParts, OnDiskAreHeldToTheDisk) {
+  PlannerOptions options{.topology = Topology::of(2)};
+  options.constraints["film"].sharding_types = {"table_wise"};
+  options.constraints["film"].compute_kernels = {"acme.on_disk"};
+  const auto error = [&] { return message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); }); };
+  options.topology.ssd_note = "ssd is what a small disk has free";
+  const PlanResult fits = EmbeddingShardingPlanner(all(), options).plan(film());
+  EXPECT_THAT(fits.report(),
+              AllOf(HasSubstr(" of ddr, 2 TiB of ssd; set aside"), HasSubstr("; ssd is what a small disk"),
+                    testing::ContainsRegex("bwd comms  disk MiB  of free\n.*  0\\.1     0\\.0%")));
+  options.topology.ssd_cap = 10 << 10;
+  EXPECT_THAT(error(),
+              AllOf(HasSubstr("the smallest needs 72 KiB of ddr, 62.5 KiB of ssd, and the 2 ranks have 256 GiB "
+                              "of ddr, 20 KiB of ssd together"),
+                    HasSubstr("lacks 52.5 KiB of ssd (53760 bytes) even when it is empty; ssd is what a small "
+                              "disk has free; it would fit without compute_kernels of table film, or with "),
+                    HasSubstr(" of ssd (")));
+  options.topology.set_memory_gib({}, {}, {1e-6, 1});
+  EXPECT_EQ(EmbeddingShardingPlanner(all(), options).plan(film()).plan.at("sparse").at("film").ranks(),
+            std::vector<int>{1});
+  options.topology.set_memory_gib({}, {}, {1e-6, 1e-6});
+  EXPECT_THAT(error(), AllOf(HasSubstr(" of ssd"), Not(HasSubstr("a small disk"))));
+  options.topology.set_memory_gib({}, {2e-4}, {1});
+  options.topology.ssd_note = "ssd is what a small disk has free";
+  options.constraints["film"].compute_kernels = {"fused"};
+  EXPECT_THAT(error(), AllOf(HasSubstr("lacks 8.69 KiB of ddr"), Not(HasSubstr("ssd")))) << "which no table wants";
+  EXPECT_THROW(options.topology.set_memory_gib({}, {}, {1, 2, 3}), PlannerError);
+}
+
 // A job could not open them, whatever memory there is.
 TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
   PlannerOptions options{.topology = Topology::of(2)};

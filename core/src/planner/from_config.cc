@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "tessera/abi/kernel.h"
 #include "tessera/config.h"
@@ -38,6 +39,21 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   return c;
 }
 
+// Where kernels keep the files of their tables unless options say otherwise: on a disk also where /tmp is in memory.
+constexpr const char* kFilesAt = "/var/tmp";
+
+// 0 where there is no such place.
+int64_t free_for_files() {
+  std::error_code none;
+  const std::filesystem::space_info space = std::filesystem::space(kFilesAt, none);
+  return none ? 0 : static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
+}
+
+std::string note(const char* memory, const std::string& is, int ranks) {
+  return cat(memory, " is what ", is, ", in equal parts for ", ranks, " ranks: planner.", memory,
+             "_gib says otherwise");
+}
+
 }  // namespace
 
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
@@ -46,14 +62,18 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   const auto per_host =
       config.planner.local_world_size > 0 ? static_cast<int>(config.planner.local_world_size) : local_world_size;
   out.topology = Topology::of(world_size, per_host, device);
-  const std::vector<double>& ddr = config.planner.ddr_gib;
-  if (ddr.empty() || std::find(ddr.begin(), ddr.end(), 0.0) != ddr.end()) {
+  const PlannerConfig& said = config.planner;
+  const int sharers = out.topology.local_world_size;
+  if (Topology::leaves_open(said.ddr_gib)) {
     const SystemMemory here = system_memory();
-    out.topology.ddr_cap = here.available / out.topology.local_world_size;
-    out.topology.ddr_note = cat("ddr is what ", here.bound_by, " has left, in equal parts for ",
-                                out.topology.local_world_size, " ranks: planner.ddr_gib says otherwise");
+    out.topology.ddr_cap = here.available / sharers;
+    out.topology.ddr_note = note("ddr", here.bound_by + " has left", sharers);
   }
-  out.topology.set_memory_gib(config.planner.hbm_gib, ddr);
+  if (Topology::leaves_open(said.ssd_gib)) {
+    out.topology.ssd_cap = free_for_files() / sharers;
+    out.topology.ssd_note = note("ssd", cat("the disk of ", kFilesAt, " has free"), sharers);
+  }
+  out.topology.set_memory_gib(said.hbm_gib, said.ddr_gib, said.ssd_gib);
   out.search = planner_search_from(config.planner.search);
   out.time_limit_s = config.planner.time_limit_s;
   out.batch_size = std::max<int64_t>(1, (config.data.batch + world_size - 1) / world_size);

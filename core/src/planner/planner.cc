@@ -31,8 +31,10 @@ Code code_of(PlannerError::Kind kind) {
                           const SearchOutcome& outcome, const std::string& advice) {
   Storage everywhere;
   for (const Storage& room : rooms)  // of which the reservation may have left less than nothing
-    everywhere += {std::max<int64_t>(0, room.hbm), std::max<int64_t>(0, room.ddr), 0};
+    everywhere += {std::max<int64_t>(0, room.hbm), std::max<int64_t>(0, room.ddr), std::max<int64_t>(0, room.ssd)};
   const bool insufficient = !outcome.least || !outcome.least->fits_in(everywhere);
+  const bool on_disk = outcome.least && outcome.least->ssd > 0;
+  if (!on_disk) everywhere.ssd = 0;
   const auto kind = insufficient ? PlannerError::Kind::kInsufficientStorage : PlannerError::Kind::kStrictConstraints;
   std::string text = cat("no plan among ", outcome.num_proposals, " proposals: ");
   if (!outcome.least) {
@@ -45,6 +47,7 @@ Code code_of(PlannerError::Kind kind) {
   }
   if (!outcome.failure.empty()) text += cat("; ", outcome.failure);
   if (!options.topology.ddr_note.empty()) text += cat("; ", options.topology.ddr_note);
+  if (on_disk && !options.topology.ssd_note.empty()) text += cat("; ", options.topology.ssd_note);
   throw PlannerError(kind, text + advice, outcome.num_proposals);
 }
 

@@ -68,7 +68,9 @@ std::string label_of(const PlanResult& result, const ShardingOption& option) {
   return result.plan.modules.size() == 1 || option.path.empty() ? option.name : option.path + "." + option.name;
 }
 
-std::string rank_table(const PlanResult& r) {
+bool lies_on_disk(const ShardingOption& option) { return option.total_storage.ssd > 0; }
+
+std::string rank_table(const PlanResult& r, bool on_disk) {
   const auto ranks = static_cast<size_t>(r.topology.world_size);
   std::vector<Perf> perf(ranks);
   std::vector<std::map<std::string, int>> shards(ranks);
@@ -90,10 +92,12 @@ std::string rank_table(const PlanResult& r) {
                     percent(used.hbm, r.reserved.per_rank[i].hbm), mib(used.ddr),
                     percent(used.ddr, r.reserved.per_rank[i].ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
                     micros(perf[i].fwd_comms), micros(perf[i].bwd_compute), micros(perf[i].bwd_comms)});
+    if (on_disk) rows.back().insert(rows.back().end(), {mib(used.ssd), percent(used.ssd, r.reserved.per_rank[i].ssd)});
   }
-  return table_text({"rank", "shards", "hbm MiB", "of free", "ddr MiB", "of free", "step us", "fwd compute",
-                     "fwd comms", "bwd compute", "bwd comms"},
-                    rows, 2);
+  Row header{"rank",    "shards",      "hbm MiB",   "of free",     "ddr MiB",  "of free",
+             "step us", "fwd compute", "fwd comms", "bwd compute", "bwd comms"};
+  if (on_disk) header.insert(header.end(), {"disk MiB", "of free"});
+  return table_text(header, rows, 2);
 }
 
 Perf perf_of(const ShardingOption& option) {
@@ -104,9 +108,7 @@ Perf perf_of(const ShardingOption& option) {
   return sum;
 }
 
-std::string table_table(const PlanResult& r) {
-  const bool on_disk =
-      std::any_of(r.chosen.begin(), r.chosen.end(), [&](size_t i) { return r.space.options[i].total_storage.ssd > 0; });
+std::string table_table(const PlanResult& r, bool on_disk) {
   Row header{"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"};
   if (on_disk) header.insert(header.end(), {"disk MiB", "reads a step"});
   std::vector<Row> rows;
@@ -167,7 +169,11 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
 }  // namespace
 
 std::string PlanResult::report() const {
-  const Storage left = reserved.available;
+  const bool may_be_on_disk = std::any_of(space.options.begin(), space.options.end(), lies_on_disk);
+  const bool on_disk =
+      std::any_of(chosen.begin(), chosen.end(), [&](size_t i) { return lies_on_disk(space.options[i]); });
+  Storage left = reserved.available;
+  if (!may_be_on_disk) left.ssd = 0;
   std::string out = cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
                         topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
   if (cut_short) out += " (the time limit ended the search)";
@@ -181,10 +187,11 @@ std::string PlanResult::report() const {
   out += cat("\n\nSharders tried: ", sharders.empty() ? "none" : sharders, "; times are by ", space.figures);
   out += cat("\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
   if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());
+  if (may_be_on_disk && !topology.ssd_note.empty()) out += cat("; ", topology.ssd_note);
   if (chosen.empty()) return out + "\n\nThere are no tables.\n";
   const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);
   const double busiest = *std::max_element(rank_perf.begin(), rank_perf.end());
-  out += "\n\n" + rank_table(*this) + "\n" + table_table(*this);
+  out += "\n\n" + rank_table(*this, on_disk) + "\n" + table_table(*this, on_disk);
   return out + cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
                    " times the mean load.\n");
 }

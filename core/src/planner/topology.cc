@@ -49,7 +49,7 @@ std::string Storage::str() const {
   };
   add("hbm", hbm);
   add("ddr", ddr);
-  if (hbm == 0 && ddr == 0) add("ssd", ssd);
+  add("ssd", ssd);
   return out.empty() ? "nothing" : out;
 }
 
@@ -85,7 +85,12 @@ Topology Topology::of(int world_size, int local_world_size, const ComputeDevice&
 
 bool Topology::well_known() const { return device_type == kDLCPU || device_type == kDLCUDA || device_type == kDLROCM; }
 
-void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr) {
+bool Topology::leaves_open(const std::vector<double>& gib) {
+  return gib.empty() || std::find(gib.begin(), gib.end(), 0.0) != gib.end();
+}
+
+void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr,
+                              const std::vector<double>& ssd) {
   const auto set = [&](const char* name, const std::vector<double>& gib, int64_t& cap, std::vector<int64_t>& caps) {
     if (gib.size() > 1 && std::ssize(gib) != world_size) {
       throw PlannerError(PlannerError::Kind::kBadInput, cat(name, " has ", gib.size(), " numbers for ", world_size,
@@ -103,12 +108,15 @@ void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<
   };
   set("hbm_gib", hbm, hbm_cap, hbm_caps);
   set("ddr_gib", ddr, ddr_cap, ddr_caps);
-  if (!ddr.empty() && std::find(ddr.begin(), ddr.end(), 0.0) == ddr.end()) ddr_note.clear();
+  set("ssd_gib", ssd, ssd_cap, ssd_caps);
+  if (!leaves_open(ddr)) ddr_note.clear();
+  if (!leaves_open(ssd)) ssd_note.clear();
 }
 
 Storage Topology::memory(int rank) const {
   const auto r = static_cast<size_t>(rank);
-  return {hbm_caps.empty() ? hbm_cap : hbm_caps[r], ddr_caps.empty() ? ddr_cap : ddr_caps[r], ssd_cap};
+  return {hbm_caps.empty() ? hbm_cap : hbm_caps[r], ddr_caps.empty() ? ddr_cap : ddr_caps[r],
+          ssd_caps.empty() ? ssd_cap : ssd_caps[r]};
 }
 
 void Topology::validate() const {
@@ -123,6 +131,7 @@ void Topology::validate() const {
   };
   check_list("hbm per rank", hbm_caps);
   check_list("ddr per rank", ddr_caps);
+  check_list("ssd per rank", ssd_caps);
   for (int r = 0; r < world_size; ++r) {
     const Storage m = memory(r);
     if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(cat("the memory of rank ", r, " cannot be negative"));

@@ -179,6 +179,7 @@ class Planner:
     compute_device: Optional[str] = None
     hbm_gib: Union[None, float, Sequence[float]] = None
     ddr_gib: Union[None, float, Sequence[float]] = None
+    ssd_gib: Union[None, float, Sequence[float]] = None
     batch_size: Optional[int] = None
     reserved_percentage: Optional[float] = None
     search: Optional[str] = None
