@@ -253,6 +253,34 @@ TEST(CsvJob, DescribedWithoutDenseColumns) {
   EXPECT_GT(nlohmann::json::parse(contents(report)).at("test").at("auc").get<double>(), 0.9);
 }
 
+// What its columns name is known before there is a plan.
+TEST(CsvJob, TablesThatAreTooSmallAreToldAtOnce) {
+  const TestFolder folder;
+  const std::string data = folder.write("clicks.csv", clicks(2000)), config = folder.write("job.toml", kJob);
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--config", config, "--set", "data.path=" + data});
+    return run_tessera(more);
+  };
+  const std::string says =
+      "table \"person\" has 5 rows, but column \"person\" has 41 ids: let the table's rows be 41 or more, leave them "
+      "out, or hash the column to fewer (ids = \"hash\", rows = 5)";
+  for (const char* command : {"train", "plan"}) {
+    const Finished refused = run({command, "--set", "table.person.rows=5"});
+    EXPECT_EQ(refused.status, 2) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(says)) << command;
+  }
+  EXPECT_EQ(run({"train", "--set", "table.person.rows=41"}).status, 0);
+  const Finished counted =
+      run({"train", "--set", "table.person.rows=5", "--set", "table_defaults.bounds_check=warning"});
+  EXPECT_EQ(counted.status, 0) << counted.output;
+  std::string hashed = kJob;
+  hashed.replace(hashed.find("\"vocabulary\""), 12, "\"hash\"\nrows = 1000");
+  folder.write("job.toml", hashed);
+  const Finished refused = run({"train", "--set", "table.film.rows=999"});
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("table \"film\" has 999 rows, but column \"film\" has 1000 ids: "));
+}
+
 // The clicks as Parquet, in row groups of 500, with a list of two words for each row.
 constexpr const char* kToParquet = R"(
 import sys, pyarrow as pa, pyarrow.csv, pyarrow.parquet

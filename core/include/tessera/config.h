@@ -272,6 +272,7 @@ struct DataColumn {
   int64_t rows = 0;
   std::string pooling = "sum";
   bool weighted = false;  // its ids have weights
+  bool all_ids = false;   // 0 to rows - 1, which the data was made to have: by a vocabulary, a hash or buckets
 };
 
 // The job's tables, with everything filled in: those of the file, or without any one per column. A table's rows and

@@ -186,7 +186,8 @@ std::vector<DataColumn> Columns::ids() const {
       rows = learned == vocabularies_.end() ? 1 : learned->second.rows();
     }
     if (c->config.ids == "bucket") rows = std::ssize(c->config.bounds) + 1;
-    out.push_back({c->name, rows, c->config.pooling, c->config.weighted});
+    const bool all = c->config.ids != "row" || !c->config.cross.empty();
+    out.push_back({c->name, rows, c->config.pooling, c->config.weighted, all});
   }
   return out;
 }

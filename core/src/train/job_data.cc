@@ -28,12 +28,34 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
   }
 }
 
+// A table that is smaller than what the data was made to name would be found wanting by some sample, if not the first.
+void check_sizes(const std::vector<TableConfig>& tables, const std::vector<DataColumn>& columns) {
+  for (const TableConfig& table : tables) {
+    for (const DataColumn& column : columns) {
+      const std::vector<std::string>& f = table.features;
+      if (!column.all_ids || table.any_id || column.rows <= table.rows) continue;
+      if (std::find(f.begin(), f.end(), column.name) == f.end()) continue;
+      fail(Code::kInvalidArgument, "table \"", table.name, "\" has ", table.rows, " rows, but column \"", column.name,
+           "\" has ", column.rows, " ids: let the table's rows be ", column.rows,
+           " or more, leave them out, or hash the column to fewer (ids = \"hash\", rows = ", table.rows, ")");
+    }
+  }
+}
+
+// Where an id without a row is fatal, it is told before there is a plan, as far as the data are known by then.
+template <class Rows>
+void require_rows(const std::vector<TableConfig>& tables, const std::vector<DataColumn>& columns, Rows& rows) {
+  if (bounds_check_of(tables) != BoundsCheckMode::kFatal) return;
+  check_sizes(tables, columns);
+  rows.require_known_ids();
+}
+
 }  // namespace
 
 JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
   JobData job{read_dataset(runtime, config, encoding), {}};
   job.tables = tables_of(config, job.data.columns);
-  if (bounds_check_of(job.tables) == BoundsCheckMode::kFatal) job.data.require_known_ids();
+  require_rows(job.tables, job.data.columns, job.data);
   return job;
 }
 
@@ -43,7 +65,7 @@ JobData read_training_data(const Runtime& runtime, const Config& config, const s
   Dataset data = rows->dataset();
   std::vector<TableConfig> tables = tables_of(config, data.columns);
   JobData job{std::move(data), std::move(tables), std::move(rows)};
-  if (bounds_check_of(job.tables) == BoundsCheckMode::kFatal) job.arriving->require_known_ids();
+  require_rows(job.tables, job.data.columns, *job.arriving);
   return job;
 }
 

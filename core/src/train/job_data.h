@@ -21,7 +21,8 @@ struct JobData {
 };
 
 // `encoding`: of the model that goes on (Dataset::encoding); empty: made anew. kInvalidArgument: no table; tables whose
-// policies differ; with "fatal", an id that is no row of its column.
+// policies differ; with "fatal", an id that is no row of its column, or a table with fewer rows than a vocabulary, a
+// hash or buckets have given its column ids.
 JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
 // The same for training, which may be on rows that arrive.
