@@ -403,11 +403,8 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   const bool known = examples.append(labels_of(at, values), dense_of(at, values), bags);
   if (known || !examples.bad_id().empty()) return;
   const Unknown bad = first_unknown(bags, examples.columns(), at.rows);
-  const int64_t rows = examples.columns()[bad.column].rows;
-  const bool any = rows == INT64_MAX;  // of any_id
-  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name), any ? " has the id " : " names row ",
-                           bad.id,
-                           any ? cat(", but ids are 0 to ", rows - 1) : cat(", but its table has ", rows, " rows")));
+  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name),
+                           bad_id_text(bad.id, examples.columns()[bad.column].rows)));
 }
 
 const Columns::Column& Columns::named(const std::string& name) const {

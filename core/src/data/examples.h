@@ -51,6 +51,13 @@ struct LabelForm {
   size_t values() const { return labels + (weighted ? 1 : 0); }
 };
 
+// What is wrong with an id that a column's table does not have, behind the words for the column. Where ids are any, the
+// table has not so many rows.
+inline std::string bad_id_text(int64_t id, int64_t rows) {
+  return rows == INT64_MAX ? cat(" has the id ", id, ", but ids are 0 to ", rows - 1)
+                           : cat(" names row ", id, ", but its table has ", rows, " rows");
+}
+
 // Append-only while it is being read, constant afterwards. What a sample has lies in one place, since samples in a
 // shuffled order lie anywhere in memory: labels, weight, dense values, the length of each column's bag, ids, their
 // weights. It costs 4 bytes for each label, 4 per dense value and 4 (8 where a table or an id needs them) per id; bags'

@@ -65,8 +65,7 @@ void add_bag(std::string_view field, const DataColumn& column, const Place& plac
       place.wrong("column \"", column.name, "\" is not a list of row numbers with commas between");
     }
     if (!examples.add_id(id) && examples.bad_id().empty()) {
-      examples.note_bad_id(
-          place.sentence("column \"", column.name, "\" names row ", id, ", but its table has ", column.rows, " rows"));
+      examples.note_bad_id(place.sentence("column \"", column.name, "\"", bad_id_text(id, column.rows)));
     }
   }
   examples.end_bag();

@@ -401,6 +401,10 @@ TEST(Prepared, IdsOutOfRangeAreKeptAndTold) {
   EXPECT_THAT(batch.sparse.values().to_vector<int64_t>(), ElementsAre(2, 3, 9999999999, -5));
   dir.write("train.tsv", "1\t\t2\n");
   EXPECT_EQ(reading_error(prepared_at(dir.path())), "no error");
+  dir.write("meta.json", R"({"dense": [], "columns": [{"name": "user", "rows": 9223372036854775807}]})");
+  dir.write("train.tsv", "1\t\t9223372036854775806\n1\t\t9223372036854775807\n");
+  EXPECT_EQ(reading_error(prepared_at(dir.path())),
+            train + ":2: column \"user\" has the id 9223372036854775807, but ids are 0 to 9223372036854775806");
 }
 
 // docs/data.md: its example is read, its rows of hashed categories are those of the reader.
