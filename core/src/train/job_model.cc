@@ -31,14 +31,6 @@ ParameterNames names_of(const LayerConfig& layer) {
   return out;
 }
 
-void add_layers(const Config& config, ModelGraph& graph) {
-  for (const LayerConfig& l : config.layers)
-    graph.layers.push_back(
-        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
-  for (const HeadConfig& h : config.heads)
-    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups});
-}
-
 // Leaves those that model.inputs has.
 void keep_inputs(const std::vector<std::string>& wanted, ModelGraph& graph) {
   std::vector<std::string> known;
@@ -153,6 +145,14 @@ void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
 }
 
 }  // namespace
+
+void add_layers(const Config& config, ModelGraph& graph) {
+  for (const LayerConfig& l : config.layers)
+    graph.layers.push_back(
+        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
+  for (const HeadConfig& h : config.heads)
+    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups});
+}
 
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device) {
