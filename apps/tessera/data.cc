@@ -30,8 +30,7 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "what is to be predicted (default: a column named so, or the first of zeros and ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
       "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
-      "with "
-      "the delimiter that fits)");
+      "with the delimiter that fits)");
   add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at (default 50000)");
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
   options.argument("action", po::value(&out->action));

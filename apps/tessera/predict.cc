@@ -67,8 +67,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
   add("data", po::value(&out->data)->value_name("FILE"),
       "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
-      "whose "
-      "columns are the model's features in its order; or what --reader reads; - is standard input, scored as it comes "
+      "whose columns are the model's features in its order; or what --reader reads; - is standard input, scored as it "
+      "comes "
       "by csv and tsv, and copied first for other readers");
   add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");

@@ -99,6 +99,7 @@ TEST_F(ArrivingRanks, TheModelReadsFiles) {
                                       tessera_path(), model, in_ + "/a.csv"},
                                      60);
   EXPECT_EQ(piped.status, 0) << piped.output;
+  EXPECT_THAT(piped.output, HasSubstr("\n99,"));
   EXPECT_THAT(file.output, HasSubstr(piped.output));
 }
 

@@ -262,11 +262,13 @@ class IdJobs : public testing::Test {
 TEST_F(IdJobs, RankWithinGroupsOnSeveralRanks) {
   const json whole = report({}), one_group = report({"head.rank.groups=c2", "data.rows=[300, 50, 1]"}),
              no_group = report({"data.rows=[300, 50, 1]"}), grouped = report({"head.rank.groups=c1"}),
-             on_ranks = report({"head.rank.groups=c1"}, "2");
-  ASSERT_FALSE(whole.is_null() || one_group.is_null() || grouped.is_null() || on_ranks.is_null());
+             on_ranks = report({"head.rank.groups=c1"}, "2"), whole_on_ranks = report({}, "2");
+  for (const json* each : {&whole, &one_group, &no_group, &grouped, &on_ranks, &whole_on_ranks})
+    ASSERT_FALSE(each->is_null());
   EXPECT_EQ(one_group.at("losses"), no_group.at("losses")) << "all samples are of one group";
   EXPECT_NE(grouped.at("losses"), whole.at("losses"));
   EXPECT_EQ(on_ranks.at("losses").size(), grouped.at("losses").size());
+  EXPECT_NE(on_ranks.at("losses"), whole_on_ranks.at("losses"));
   EXPECT_TRUE(on_ranks.at("test").contains("rmse")) << on_ranks.at("test");
 }
 

@@ -36,6 +36,7 @@ const ColumnSeen* label_among(const std::vector<ColumnSeen>& columns, const std:
   const std::vector<std::string> names = {"label", "click", "clicked", "target", "y", "conversion", "rating", "stars"};
   if (const auto* c = first([&](const ColumnSeen& o) { return named(o, names) && all_numbers(o) && !o.list; }))
     return c;
+  if (const auto* c = first([](const ColumnSeen& o) { return is_binary(o) && o.missing == 0; })) return c;
   return first(is_binary);
 }
 

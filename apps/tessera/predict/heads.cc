@@ -19,11 +19,15 @@ size_t output_of(const ModelDescription& model, const std::string& name) {
   return static_cast<size_t>(at - known.begin());
 }
 
-// `alone`: no other head is asked, so that it is about the one label that there is, whatever that is called.
-std::optional<size_t> label_of(const ModelOutput& output, const std::vector<std::string>& labels, bool alone) {
+// `alone`: no other head is asked, so that it is about the one label that there is, whatever that is called; but for
+// one that is another head's.
+std::optional<size_t> label_of(const ModelDescription& model, const ModelOutput& output,
+                               const std::vector<std::string>& labels, bool alone) {
   const auto at = std::find(labels.begin(), labels.end(), output.label);
   if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
-  if (labels.size() == 1 && (alone || output.label == HeadSpec().label)) return 0;
+  const auto is_of = [&](const ModelOutput& o) { return o.label == labels[0]; };
+  const bool free = labels.size() == 1 && std::none_of(model.outputs.begin(), model.outputs.end(), is_of);
+  if (free && (alone || output.label == HeadSpec().label)) return 0;
   if (alone)
     fail(Code::kInvalidArgument, "the model predicts the label \"", output.label,
          "\", and the data has none of that name");
@@ -65,7 +69,7 @@ std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vec
   for (const size_t o : outputs) {
     const ModelOutput& output = model.outputs[o];
     out.push_back({o, alone ? "score" : output.name, static_cast<size_t>(output.width),
-                   data.labelled ? label_of(output, data.labels, alone) : std::nullopt});
+                   data.labelled ? label_of(model, output, data.labels, alone) : std::nullopt});
   }
   return out;
 }

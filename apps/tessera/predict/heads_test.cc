@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "predict/score_writer.h"
@@ -63,6 +65,7 @@ TEST(AskedHeads, AreThoseThatAreNamed) {
 TEST(AskedHeads, HaveTheLabelsThatTheDataHas) {
   EXPECT_THAT(labels_of(kModel, data_of({"rating", "label"})), ElementsAre(1, -1, 0));
   EXPECT_THAT(labels_of(kModel, data_of({"clicked"})), ElementsAre(0, -1, -1)) << "the one label is \"label\"";
+  EXPECT_THAT(labels_of(kModel, data_of({"rating"})), ElementsAre(-1, -1, 0)) << "another head's";
   EXPECT_THAT(labels_of(kModel, data_of({"rating", "label"}, false)), ElementsAre(-1, -1, -1));
   const ModelDescription one = model_of({{"buy", 1, true, "bought"}});
   EXPECT_THAT(labels_of(one, data_of({"clicked"})), ElementsAre(0));

@@ -107,7 +107,7 @@ def test_what_has_no_counterpart_raises_a_sentence():
     refused(lambda: sharder.reshard(bags(), {}), "reshard")
     refused(lambda: tt.EmbeddingBagCollectionSharder(SGD, qcomm_codecs_registry={"a": 1}), "qcomm_codecs_registry")
     refused(lambda: tt.Topology(2, "cpu", intra_host_bw=3.0), "intra_host_bw")
-    refused(lambda: tt.Topology(2, "cpu", None, None, 1 << 30), "ssd_cap")
+    refused(lambda: tt.Topology(2, "cpu", pod_size=2), "pod_size")
     refused(lambda: tt.ParameterConstraints(cache_params=object()), "cache_params")
     refused(lambda: tt.table_wise(0, compute_kernel="fused_uvm_caching"), "fused_uvm_caching")
     refused(lambda: tt.table_wise(0, device="cuda"), "device")

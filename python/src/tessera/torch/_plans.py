@@ -94,11 +94,12 @@ class Topology:
         pod_size: Optional[int] = None,
         **theirs: Any,
     ) -> None:
-        theirs.update(ssd_cap=ssd_cap, pod_size=pod_size)
-        names = f"ssd_cap pod_size custom_topology_data created_by_factory {_LINKS} {_COSTS}"
+        theirs.update(pod_size=pod_size)
+        names = f"pod_size custom_topology_data created_by_factory {_LINKS} {_COSTS}"
         refuse("Topology", theirs, usual(names))
         self.world_size, self.compute_device = world_size, compute_device
-        self.hbm_cap, self.ddr_cap, self.local_world_size = hbm_cap, ddr_cap, local_world_size
+        self.hbm_cap, self.ddr_cap, self.ssd_cap = hbm_cap, ddr_cap, ssd_cap
+        self.local_world_size = local_world_size
 
 
 class HeuristicalStorageReservation:
@@ -201,6 +202,7 @@ class EmbeddingShardingPlanner:
             compute_device=t.compute_device,
             hbm_gib=None if t.hbm_cap is None else t.hbm_cap / _GIB,
             ddr_gib=None if t.ddr_cap is None else t.ddr_cap / _GIB,
+            ssd_gib=None if t.ssd_cap is None else t.ssd_cap / _GIB,
             batch_size=batch_size,
             **settings,
         )
