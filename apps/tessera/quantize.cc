@@ -1,4 +1,5 @@
 // tessera quantize: a float checkpoint becomes a packed model.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -114,6 +115,13 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
 
 // Layers and heads, for a checkpoint that does not say its own.
 ModelGraph graph_of(const Job& job) {
+  const auto takes_dense = [](const LayerConfig& l) {
+    return std::find(l.inputs.begin(), l.inputs.end(), "dense") != l.inputs.end();
+  };
+  if (const auto& all = job.config.layers; !job.data && std::any_of(all.begin(), all.end(), takes_dense))
+    fail(Code::kInvalidArgument,
+         "layers take \"dense\", and how many values those are is said by the data: give a config whose [data] is "
+         "there");
   ModelGraph graph;
   graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
   add_layers(job.config, graph);

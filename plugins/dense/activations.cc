@@ -156,7 +156,7 @@ class DropoutPiece : public Piece {
 [[noreturn]] void refuse_activation(const char* layer, const std::string& name) {
   std::vector<std::string> known;
   for (const ActivationName& a : kActivations) known.emplace_back(a.name);
-  known.insert(known.end(), {"prelu", "swish_layernorm", kDice});
+  known.insert(known.end(), {"prelu", "swish_layernorm"});
   std::string all;
   for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
   tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name, "\"; the nearest is \"",
@@ -174,7 +174,8 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
   if (name == "swish_layernorm") return std::make_unique<SwishLayerNormPiece>(host, width, 1e-5);
   if (name == kDice)
     tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": ", kDice,
-                       " adds up over the ranks, which this layer does not: take the layer \"", kDice, '"');
+                       " adds up over the ranks, which this layer does not: take the layer \"", kDice,
+                       "\" in its place or behind it, or another activation");
   refuse_activation(layer, name);
 }
 

@@ -93,14 +93,15 @@ TEST_F(ArrivingRanks, TrainOnEachMessageOnce) {
   EXPECT_EQ(last["arrived"]["position"]["offsets"], json::parse(R"({"0": 80, "1": 80, "2": 80})"));
 }
 
-// A message that is no row, and one whose label is none, end the training, until an option says how many may be left
-// out; and the model reads files.
+// A message that is no row, one whose label is none, and one whose id has no row, end the training, until an option
+// says how many may be left out; and the model reads files.
 TEST_F(ArrivingRanks, GoOnBehindBadMessages) {
   folder_.write("job.toml", kArrivingJob);
   Topic topic;
   topic.send(0, 60);
   topic.put(0, "no,row");
   topic.put(1, "7,1,1,film1:1,1");
+  topic.put(2, "1,1,40,film1:1,1");
   topic.send(60, 60);
   const std::string saved = folder_.file("saved");
   const auto set = [&](const std::string& more) -> std::vector<std::string> {
@@ -113,13 +114,14 @@ TEST_F(ArrivingRanks, GoOnBehindBadMessages) {
   EXPECT_THAT(stopped.output, HasSubstr("offset 20: "));
   EXPECT_THAT(stopped.output,
               HasSubstr("kafka's option bad_messages says how many such messages are left out (now 0)"));
-  const Finished done = run_tessera(arguments(2, set("&bad_messages=2"), {"--save", saved, "--resume"}));
+  const Finished done = run_tessera(arguments(2, set("&bad_messages=3"), {"--save", saved, "--resume"}));
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("topic clicks, partition 0, offset 20: the message has 2 fields"));
   EXPECT_THAT(done.output, HasSubstr("topic clicks, partition 1, offset 20: column \"click\": "));
+  EXPECT_THAT(done.output, HasSubstr("topic clicks, partition 2, offset 20: "));
   const json position = report()["arrived"]["position"];
-  EXPECT_EQ(position["offsets"], json::parse(R"({"0": 41, "1": 41, "2": 40})"));
-  EXPECT_EQ(position["left_out"], 2);
+  EXPECT_EQ(position["offsets"], json::parse(R"({"0": 41, "1": 41, "2": 41})"));
+  EXPECT_EQ(position["left_out"], 3);
 
   const std::string model = folder_.file("model"), file = folder_.write("ask.csv", arriving_file(0, 3));
   const Finished packed = run_tessera({"quantize", "--load", saved, "--save", model, "--weights", "fp32"});

@@ -32,9 +32,15 @@ ParameterNames names_of(const LayerConfig& layer) {
 }
 
 // Leaves those that model.inputs has.
-void keep_inputs(const std::vector<std::string>& wanted, ModelGraph& graph) {
+void keep_inputs(const Config& config, ModelGraph& graph) {
+  const std::vector<std::string>& wanted = config.model.inputs;
   std::vector<std::string> known;
   for (const GraphInput& input : graph.inputs) known.push_back(input.name);
+  for (const LayerConfig& layer : config.layers) {  // packed models have all inputs
+    if (std::find(known.begin(), known.end(), layer.name) != known.end())
+      fail(Code::kInvalidArgument, "the layer \"", layer.name,
+           "\" is called like an input of the model: give it another name");
+  }
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     fail(Code::kInvalidArgument, "model.inputs has \"", name,
@@ -76,7 +82,8 @@ void check_loss(const Runtime& runtime, const HeadSpec& head) {
   if (head.loss == kOwnLoss || computes_layer(runtime, head.loss, nullptr)) return;
   const std::string who = cat("the loss of head \"", head.name, "\": ");
   const std::vector<LoadEntry> entries = runtime.report().entries;
-  if (std::any_of(entries.begin(), entries.end(), [&](const LoadEntry& e) { return e.id == head.loss; })) {
+  const auto is_it = [&](const LoadEntry& e) { return e.kind == TSR_MODULE_KIND && e.id == head.loss; };
+  if (std::any_of(entries.begin(), entries.end(), is_it)) {
     try {
       (void)runtime.component(TSR_MODULE_KIND, head.loss);  // says what is wrong with it
     } catch (const Error& e) {
@@ -183,7 +190,7 @@ ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables
                       configs);
   }
   ModelGraph graph = graph_over(dense_inputs, configs);
-  keep_inputs(config.model.inputs, graph);
+  keep_inputs(config, graph);
   add_layers(config, graph);
   add_id_inputs(configs, graph);
   return graph;

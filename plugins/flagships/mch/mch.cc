@@ -148,6 +148,8 @@ tsr_estimate MchKernel::estimate(const tsr_kernel_config& config, const tsr_work
   out.forward_seconds +=
       work.ids * kFindSeconds + part * slots * kScoreSeconds / static_cast<double>(shape.mch.eviction_interval);
   out.bytes = static_cast<uint64_t>(part * (static_cast<double>(out.bytes) + slots * sizeof(sdk::Mch::Slot)));
+  out.host_bytes = static_cast<uint64_t>(part * static_cast<double>(out.host_bytes));
+  out.storage_bytes = static_cast<uint64_t>(part * static_cast<double>(out.storage_bytes));
   return out;
 }
 
