@@ -230,7 +230,8 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   const std::vector<std::string> inside = reader_names();
   if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
     return read_dataset(session.runtime, config, model.encoding);
-  return data::read_files(session.runtime, config, model.encoding, false);
+  const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
+  return data::read_files(session.runtime, config, encoding, false);
 }
 
 // Scores of samples, written as they come, and how good they are.
@@ -310,7 +311,7 @@ void predict_pipe(const PredictArguments& a, Session& session, const std::string
   Config config;
   config.data.reader = reader;
   config.data.path = "-";
-  data::ArrivingRows rows(session.runtime, config, session.model().encoding, TSR_READER_PIPE);
+  data::ArrivingRows rows(session.runtime, config, looked_up_columns(session.model()), TSR_READER_PIPE);
   if (session.model().bounds_check == BoundsCheckMode::kFatal) rows.require_known_ids();
   rows.follow("");
   const Dataset set = rows.dataset();

@@ -156,7 +156,7 @@ class DropoutPiece : public Piece {
 [[noreturn]] void refuse_activation(const char* layer, const std::string& name) {
   std::vector<std::string> known;
   for (const ActivationName& a : kActivations) known.emplace_back(a.name);
-  known.insert(known.end(), {"prelu", "swish_layernorm"});
+  known.insert(known.end(), {"prelu", "swish_layernorm", kDice});
   std::string all;
   for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
   tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name, "\"; the nearest is \"",

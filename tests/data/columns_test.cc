@@ -319,6 +319,9 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(error(path, label), "no [[column]] is as = \"ids\": there is nothing to look up");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"id\"\n"),
             "[[column]] \"id\" says no rows, nor does a [[table]] that reads it: its ids are rows 0 to rows - 1");
+  EXPECT_EQ(error(path, label + "[[column]]\nname = \"id\"\nids = \"vocabulary\"\nrows = 5\n"),
+            "[[column]] \"id\" has rows = 5, but a vocabulary has a row for each text of the training rows: leave rows "
+            "out; min_count leaves out rare texts, and ids = \"hash\" takes rows");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"idd\"\nrows = 5\n"),
             file + " has no column \"idd\"; the nearest is \"id\"");
   EXPECT_EQ(error(path, label + "rows = 3\n"),

@@ -292,6 +292,54 @@ groups = "c2"
   EXPECT_EQ(done.status, 0) << done.output;
 }
 
+// What is scored needs no groups.
+TEST_F(IdJobs, FilesToScoreNeedNoGroups) {
+  const auto rows = [](bool groups) {
+    std::string out = groups ? "y,user,film\n" : "y,film\n";
+    for (int i = 0; i < 200; ++i) out += cat(i % 3 == 0, groups ? cat(",u", i % 7) : "", ",f", i % 11, '\n');
+    return out;
+  };
+  const std::string job = folder_.write("job.toml", R"(
+[job]
+device = "cpu"
+[data]
+reader = "csv"
+batch = 50
+[model]
+embedding_dim = 4
+[[column]]
+name = "y"
+as = "label"
+[[column]]
+name = "user"
+ids = "vocabulary"
+[[column]]
+name = "film"
+ids = "vocabulary"
+[[table]]
+name = "film"
+[[layer]]
+name = "top"
+type = "linear"
+inputs = ["film"]
+[[head]]
+name = "rank"
+input = "top"
+loss = "pairwise_loss"
+label = "y"
+groups = "user"
+)");
+  const std::string saved = folder_.file("saved"), model = folder_.file("model");
+  const std::string given = "data.path=" + folder_.write("rows.csv", rows(true));
+  const Finished trained = run_tessera({"train", "--config", job, "--set", given, "--save", saved});
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  const Finished packed = run_tessera({"quantize", "--load", saved, "--save", model, "--weights", "fp32"});
+  ASSERT_EQ(packed.status, 0) << packed.output;
+  const Finished scored = run_tessera({"predict", "--model", model, "--data", folder_.write("ask.csv", rows(false))});
+  EXPECT_EQ(scored.status, 0) << scored.output;
+  EXPECT_THAT(scored.output, HasSubstr("\n199,0,"));
+}
+
 TEST_F(IdJobs, AreRefusedInOneSentence) {
   expect_refused(
       {"head.rank.groups=usr"},

@@ -127,7 +127,9 @@ TEST(HeadJudge, NamesMetricsAsTrainingDoes) {
   EXPECT_EQ(both.values.size(), 6u) << "a head of two values is not judged";
   EXPECT_DOUBLE_EQ(judged({2}, {"label", "rating"}, false)["rmse"], 1);
   EXPECT_NEAR(judged({0, 2}, {"label"}, true)["click.auc?bins=1048576"], 1, 1e-6);
-  EXPECT_TRUE(judged({1}, {"label"}, false).values.empty());
+  EXPECT_TRUE(judged({1}, {"other"}, false).values.empty());
+  EXPECT_EQ(refusal([&] { (void)judged({1}, {"label"}, false); }),
+            "the model predicts the label \"kind\", and the data has none of that name");
 }
 
 }  // namespace

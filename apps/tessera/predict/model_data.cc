@@ -1,7 +1,11 @@
 #include "predict/model_data.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <span>
+
+#include "config/json.h"
 
 namespace tessera::cli {
 namespace {
@@ -17,6 +21,23 @@ void copy_numbers(const Tensor& from, std::vector<T>& to) {
 }
 
 }  // namespace
+
+std::string looked_up_columns(const ModelDescription& model) {
+  if (model.encoding.empty()) return "";
+  std::set<std::string> wanted;
+  for (const ModelFeature& f : model.features) wanted.insert(f.name);
+  nlohmann::ordered_json encoding = config::parse_json(model.encoding, {"the model's encoding of columns"});
+  for (const auto& column : encoding["columns"]) {
+    if (!wanted.contains(column["name"]) || !column.contains("cross")) continue;
+    for (const auto& part : column["cross"]) wanted.insert(part.get<std::string>());
+  }
+  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+  for (auto& column : encoding["columns"]) {
+    if (column["as"] != "ids" || wanted.contains(column["name"])) kept.push_back(std::move(column));
+  }
+  encoding["columns"] = std::move(kept);
+  return encoding.dump();
+}
 
 BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs) {
   if (dense_inputs != model.dense_inputs) {

@@ -10,6 +10,10 @@
 
 namespace tessera::cli {
 
+// The model's encoding of columns without those of ids that it looks up nowhere (a loss's groups): files need not have
+// them.
+std::string looked_up_columns(const ModelDescription& model);
+
 // A batch of a reader as a predictor takes it: the model's features, in its order.
 class BatchInput {
  public:

@@ -56,6 +56,11 @@ void check_column(const std::string& name, const ColumnConfig& c) {
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
   if (c.min_count > 1 && c.ids != "vocabulary")
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has a min_count, which needs ids = \"vocabulary\"");
+  if (ids && c.rows != 0 && c.cross.empty() && (c.ids == "vocabulary" || c.ids == "bucket"))
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has rows = ", c.rows, ", but ",
+         c.ids == "bucket" ? "its bounds say how many there are: leave rows out"
+                           : "a vocabulary has a row for each text of the training rows: leave rows out; min_count "
+                             "leaves out rare texts, and ids = \"hash\" takes rows");
   check_cross(name, c);
   if (c.transform == std::vector<std::string>{"standardise", "log1p"})
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");

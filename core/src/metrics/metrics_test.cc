@@ -249,6 +249,13 @@ TEST(Metrics, OverGroups) {
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {1, 2, 1}, {0, 1, 0}, {1, 1, 2}), 1);
 }
 
+// Stars: the better of two is in the second place; below 0 nothing is gained.
+TEST(Metrics, NdcgTakesGrades) {
+  const double second = 1 / std::log2(3.0);
+  EXPECT_NEAR(of_groups("ndcg?key=user", {2, 1}, {3, 5}, {1, 1}), (3 + 5 * second) / (5 + 3 * second), 1e-12);
+  EXPECT_NEAR(of_groups("ndcg?key=user", {2, 1}, {-3, 5}, {1, 1}), second, 1e-12);
+}
+
 TEST(Metrics, EqualScoresAreInEachOrderAsLikely) {
   // Four equal scores, one positive, two places.
   EXPECT_DOUBLE_EQ(of_groups("recall_at_k?k=2&key=user", {1, 1, 1, 1}, {0, 0, 1, 0}, {1, 1, 1, 1}), 0.5);

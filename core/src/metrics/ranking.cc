@@ -77,7 +77,7 @@ class BinnedAuc : public Metric {
 // A mean of something over groups: sums[0] / sums[1].
 class OverGroups : public Metric {
  public:
-  OverGroups() : Metric({Pieces::kGroup, Best::kLargest, 2}) {}
+  explicit OverGroups(bool any_labels = false) : Metric({Pieces::kGroup, Best::kLargest, 2, any_labels}) {}
   double value(std::span<const double> sums) const override { return sums[1] == 0 ? kUndefined : sums[0] / sums[1]; }
 };
 
@@ -95,9 +95,9 @@ class Gauc : public OverGroups {
 // What stands in the first k places by score. Of equal scores on both sides of the border, each order is as likely.
 class AtK : public OverGroups {
  public:
-  explicit AtK(const char* name, int64_t k) : name_(name), k_(static_cast<size_t>(k)) {}
+  AtK(const char* name, int64_t k, bool grades = false) : OverGroups(grades), name_(name), k_(static_cast<size_t>(k)) {}
   void add(const MetricSamples& s, std::span<double> sums) const final {
-    require_labels_to_one(s, name_);
+    if (!info().any_labels) require_labels_to_one(s, name_);
     if (std::none_of(s.labels.begin(), s.labels.end(), [](double y) { return y > 0; })) return;
     sums[0] += of_group(s, by_score(s.scores));
     sums[1] += 1;
@@ -116,7 +116,7 @@ class AtK : public OverGroups {
   }
   static double labels_of(const MetricSamples& s, const std::vector<size_t>& order, size_t begin, size_t end) {
     double sum = 0;
-    for (size_t i = begin; i < end; ++i) sum += s.labels[order[i]];
+    for (size_t i = begin; i < end; ++i) sum += std::max(s.labels[order[i]], 0.0);
     return sum;
   }
   size_t places(size_t begin, size_t end) const { return std::min(end, k_) - begin; }
@@ -127,9 +127,10 @@ class AtK : public OverGroups {
 
 double discount(size_t place) { return 1 / std::log2(static_cast<double>(place) + 2); }
 
+// Of labels that are grades, such as stars, too; those below 0 are worth nothing.
 class Ndcg : public AtK {
  public:
-  explicit Ndcg(int64_t k) : AtK("ndcg", k) {}
+  explicit Ndcg(int64_t k) : AtK("ndcg", k, true) {}
 
  protected:
   double of_group(const MetricSamples& s, const std::vector<size_t>& order) const override {
@@ -140,7 +141,8 @@ class Ndcg : public AtK {
     });
     std::vector<double> labels(s.labels.begin(), s.labels.end());
     std::sort(labels.begin(), labels.end(), std::greater<>());
-    for (size_t place = 0; place < std::min(k_, labels.size()); ++place) best += labels[place] * discount(place);
+    for (size_t place = 0; place < std::min(k_, labels.size()); ++place)
+      best += std::max(labels[place], 0.0) * discount(place);
     return gain / best;
   }
 };

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "config/json.h"
 #include "modules/stored_names.h"
 #include "tessera/abi/module.h"
 #include "tessera/dlrm.h"
@@ -21,7 +22,7 @@ namespace {
 
 ParameterNames names_of(const LayerConfig& layer) {
   ParameterNames out;
-  const auto names = nlohmann::ordered_json::parse(layer.names.json);
+  const auto names = config::parse_json(layer.names.json, {"names"});
   for (const auto& [own, stored] : names.items()) {
     if (!stored.is_string())
       fail(Code::kInvalidArgument, "layer \"", layer.name, "\": names calls \"", own, "\" ", stored.dump(),

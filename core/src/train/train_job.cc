@@ -90,7 +90,7 @@ void check_labels(const Config& config, const std::vector<Prediction>& heads, co
     if (head.logits || of == config.heads.end() || !is_real(of->label)) continue;
     if (!MetricSet({m.name}, {&runtime}).takes_any_labels(m.name))
       fail(Code::kInvalidArgument, "the metric \"", m.name, "\" is of labels from 0 to 1, but the label \"", of->label,
-           "\" of the head \"", head.head, "\" may be any number (real = true); rmse and mae are of such labels");
+           "\" of the head \"", head.head, "\" may be any number (real = true); rmse, mae and ndcg are of such labels");
   }
 }
 

@@ -95,18 +95,20 @@ TrainReport::Json TrainReport::tables() const {
 TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) const {
   static constexpr const char* kFigures[] = {"rows_in_use",   "lookups",        "hits",    "evictions", "bytes",
                                              "storage_reads", "storage_writes", "read_us", "wait_us"};
-  constexpr size_t kOfAll = 5;  // the others are of tables on a disk
+  constexpr size_t kOfAll = 5;                       // the others are of tables on a disk
+  constexpr size_t kSums = std::size(kFigures) + 1;  // and of ranks with a cache before all rows, which lie on a disk
   const std::vector<EmbeddingBagConfig>& tables = embeddings.tables();
-  std::vector<double> sums(tables.size() * std::size(kFigures));
+  std::vector<double> sums(tables.size() * kSums);
   for (const HeldShard& shard : embeddings.held_shards()) {
     const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == shard.table; });
-    double* const sum = sums.data() + (table - tables.begin()) * std::ssize(kFigures);
+    double* const sum = sums.data() + static_cast<size_t>(table - tables.begin()) * kSums;
     const tsr_kernel_stats s = embeddings.kernel_stats(shard);
     sum[4] += static_cast<double>(s.weight_bytes + s.state_bytes + s.other_bytes);
     sum[5] += static_cast<double>(s.storage_reads);
     sum[6] += static_cast<double>(s.storage_writes);
     sum[7] += 1e6 * s.read_seconds;
     sum[8] += 1e6 * s.wait_seconds;
+    sum[9] += s.hits < s.lookups && !embeddings.rows_on_demand(shard) ? 1 : 0;
     if (shard.where.col > 0) continue;  // the same rows once more
     const bool counted = job_.group_->rank() > 0 && embeddings.plan().at(shard.table).is_replica(shard.shard);
     sum[0] += counted ? 0 : static_cast<double>(s.rows_in_use);
@@ -118,8 +120,8 @@ TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) co
   if (job_.group_->world_size() > 1) job_.group_->all_reduce(all, ReduceOp::kSum, "tables").wait();
   Json out = Json::object();
   for (size_t t = 0; t < tables.size(); ++t) {
-    const std::span<const double> of_table = all.span<double>().subspan(t * std::size(kFigures), std::size(kFigures));
-    const bool on_disk = of_table[5] + of_table[6] > 0;
+    const std::span<const double> of_table = all.span<double>().subspan(t * kSums, kSums);
+    const bool on_disk = of_table[5] + of_table[6] + of_table[9] > 0;
     for (size_t k = 0; k < (on_disk ? std::size(kFigures) : kOfAll); ++k)
       out[tables[t].name][kFigures[k]] = static_cast<int64_t>(of_table[k]);
   }
