@@ -173,6 +173,100 @@ TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
   EXPECT_THAT(job_, Not(HasSubstr("real"))) << "zeros and ones are a label as they are";
 }
 
+// One of zeros and ones is the label, wherever it stands; what else is named so would tell it.
+TEST_F(Describe, OtherLabelsAreNoFeatures) {
+  const auto text = [](const std::string& header, bool missing) {
+    return rows(600, header, [&](int i) {
+      return cat(i % 3, ",", missing && i % 9 == 0 ? std::string("NA") : cat(i % 2), ",", i % 5 / 4, ",film ", i % 20,
+                 ",", i % 60, ".5");
+    });
+  };
+  auto columns = describe("a.csv", text("y,click,seen,film,x", false));
+  EXPECT_EQ(columns.at("click").as, "label");
+  EXPECT_FALSE(columns.at("click").threshold);
+  EXPECT_FALSE(columns.contains("y")) << job_;
+  EXPECT_THAT(job_, HasSubstr("# left out, as it looks like another label: \"y\". Where it is a feature, known before "
+                              "the label is:\n# [[column]]\n# name = \"y\"\n# ids = \"vocabulary\"\n# For a second "
+                              "[[head]] write as = \"label\" and threshold = 2 below its name instead"));
+  EXPECT_NE(train("1"), nlohmann::json());
+
+  columns = describe("b.csv", text("stars,click,seen,film,x", false), {"--label", "stars"});
+  EXPECT_EQ(columns.at("stars").as, "label");
+  EXPECT_FALSE(columns.contains("click")) << job_;
+  EXPECT_THAT(job_, HasSubstr("write as = \"label\" below its name instead")) << "zeros and ones need no threshold";
+
+  columns = describe("c.csv", text("film_id,click,label,film,x", true));
+  EXPECT_EQ(columns.at("label").as, "label") << "click has no number in some rows";
+  EXPECT_FALSE(columns.contains("click")) << job_;
+  EXPECT_THAT(job_, HasSubstr("# It can be no label as it is: each row needs a number.\n"));
+
+  const Finished missing = run_tessera(
+      {"data", "describe", folder_.write("d.csv", text("film_id,click,seen,film,x", true)), "--label", "click"});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.output, HasSubstr("column \"click\" has no number in 67 of 600 rows"));
+}
+
+// The comment, without its marks, is the column as a feature.
+TEST_F(Describe, AnotherLabelMayBeTakenAsAFeature) {
+  describe("a.csv", rows(600, "click,rating,film",
+                         [](int i) { return cat(i % 2, ",", i % 2 * 35 + i / 2 % 35, ".5,film ", i / 2 % 20); }));
+  for (const std::string line : {"[[column]]\n", "name = \"rating\"\n", "as = \"dense\"\n", "transform = "}) {
+    const size_t at = job_.find("\n# " + line);
+    ASSERT_NE(at, job_.npos) << line << job_;
+    job_.erase(at + 1, 2);
+  }
+  EXPECT_THAT(job_, HasSubstr("# The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.\n"));
+  for (size_t at = 0; (at = job_.find("inputs = [\"pooled\"]", at)) != job_.npos; at += 1) {
+    const std::string layer = job_.substr(job_.rfind("name = ", at), 14);
+    if (layer == "name = \"first\"" || layer == "name = \"deep\"\n") job_.insert(at + 10, "\"dense\", ");
+  }
+  folder_.write("job.toml", job_);
+  EXPECT_GT(test_metric(train("20"), "auc"), 0.9) << job_;
+}
+
+TEST_F(Describe, LabelsInTextsAreSaid) {
+  const auto says = [&](const std::string& text, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {"data", "describe", folder_.write("a.csv", text)};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished done = run_tessera(command);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(
+      says("user,click\na,true\nb,false\na,true\n"),
+      HasSubstr("column \"click\" is named as a label, but has texts (\"false\", \"true\"), which have to be 0 and "
+                "1: write these into the file, or name another column by --label"));
+  EXPECT_THAT(says("user,click\na,1\nb,0\na,yes\n"), HasSubstr("has texts (\"yes\"), which have to be"));
+  EXPECT_THAT(says("user,rating\na,\"3,5\"\nb,4\na,\"4,5\"\n"),
+              HasSubstr("column \"rating\" has texts (\"3,5\", \"4,5\"), and a label is a number: write decimal points "
+                        "instead of commas into the file"));
+  EXPECT_THAT(says("user,film\na,b\nb,c\n"), HasSubstr("no column is named as a label or has zeros and ones alone"));
+}
+
+TEST_F(Describe, AJobWithoutIdsIsRefused) {
+  const std::string text = rows(300, "review,rating", [](int i) { return cat("a text of row ", i, ",", 1 + i % 5); });
+  const Finished done = run_tessera({"data", "describe", folder_.write("a.csv", text), "--output", file("none.toml")});
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.output, HasSubstr("no column beside the label \"rating\" seems to be ids"));
+  EXPECT_FALSE(std::filesystem::exists(file("none.toml")));
+  const auto columns = describe("b.csv", rows(300, "label,hour", [](int i) { return cat(i % 2, ",", i % 24); }));
+  EXPECT_EQ(columns.at("hour").ids, "vocabulary") << "the only column that can be ids is no dense one";
+  EXPECT_NE(train("1"), nlohmann::json());
+}
+
+TEST_F(Describe, DecimalCommasAreSaid) {
+  describe("a.csv", rows(300, "click;price;tags", [](int i) {
+             return cat(i % 2, ";", i % 7 ? cat(i % 40, ",", i % 8 + 1) : "NA", ";", i % 9, ",", i % 8, ",", i % 7);
+           }));
+  const std::string note =
+      "# Where these are numbers with decimal commas, as \"0,1\": written with points, \"0.1\", they are dense "
+      "values.\n";
+  const size_t at = job_.find(note), price = job_.find("name = \"price\"");
+  ASSERT_NE(at, job_.npos) << job_;
+  EXPECT_LT(at, price);
+  EXPECT_EQ(job_.find("decimal commas", at + note.size()), job_.npos) << "three numbers are a list";
+}
+
 TEST_F(Describe, WordsWhereNumbersAreMissing) {
   const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
   const auto text = [&](const std::string& header) {

@@ -1,10 +1,12 @@
 #include "data/columns_toml.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "data/line_reader.h"
 #include "model_presets.h"
 
 namespace tessera::cli {
@@ -26,35 +28,53 @@ bool is_binary(const ColumnSeen& c) {
   return all_numbers(c) && !c.list && !c.more && c.distinct == std::vector<std::string>{"0", "1"};
 }
 
-// The column of the wanted name; one named as labels are; or the first of zeros and ones.
+bool named_as_label(const ColumnSeen& c) {
+  return named(c, {"label", "click", "clicked", "target", "y", "conversion", "rating", "stars"});
+}
+
+// The column of the wanted name; one named as labels are; or one of zeros and ones. Of several the first that has a
+// number in every row, of those named one of zeros and ones before others.
 const ColumnSeen* label_among(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
   const auto first = [&](const auto& suits) -> const ColumnSeen* {
-    const auto found = std::find_if(columns.begin(), columns.end(), suits);
+    const auto found = std::find_if(columns.begin(), columns.end(),
+                                    [&](const ColumnSeen& c) { return all_numbers(c) && !c.list && suits(c); });
     return found == columns.end() ? nullptr : &*found;
   };
-  if (!wanted.empty()) return first([&](const ColumnSeen& c) { return c.name == wanted && all_numbers(c) && !c.list; });
-  const std::vector<std::string> names = {"label", "click", "clicked", "target", "y", "conversion", "rating", "stars"};
-  if (const auto* c = first([&](const ColumnSeen& o) { return named(o, names) && all_numbers(o) && !o.list; }))
-    return c;
-  if (const auto* c = first([](const ColumnSeen& o) { return is_binary(o) && o.missing == 0; })) return c;
-  return first(is_binary);
+  if (!wanted.empty()) return first([&](const ColumnSeen& c) { return c.name == wanted; });
+  using Suits = bool (*)(const ColumnSeen&);
+  constexpr std::array<Suits, 6> kBestFirst = {
+      [](const ColumnSeen& c) { return named_as_label(c) && c.missing == 0 && is_binary(c); },
+      [](const ColumnSeen& c) { return named_as_label(c) && c.missing == 0; },
+      [](const ColumnSeen& c) { return named_as_label(c) && is_binary(c); },
+      named_as_label,
+      [](const ColumnSeen& c) { return c.missing == 0 && is_binary(c); },
+      is_binary,
+  };
+  for (const Suits suits : kBestFirst) {
+    if (const ColumnSeen* c = first(suits)) return c;
+  }
+  return nullptr;
 }
+
+double mean_of(const ColumnSeen& c) { return c.sum / static_cast<double>(c.numbers); }
+
+// From where on a number is a 1.
+double threshold_of(const ColumnSeen& c) { return all_whole(c) ? std::floor(mean_of(c)) + 1 : mean_of(c); }
 
 std::string label_toml(const ColumnSeen& c) {
   std::string out = "as = \"label\"\n";
   if (is_binary(c)) return out;
-  const double mean = c.sum / static_cast<double>(c.numbers);
-  const double threshold = all_whole(c) ? std::floor(mean) + 1 : mean;
-  return out + cat("threshold = ", threshold, "                        # 1 from here on; the mean is ", mean, "\n") +
+  return out +
+         cat("threshold = ", threshold_of(c), "                        # 1 from here on; the mean is ", mean_of(c),
+             "\n") +
          "# real = true                        # instead of the threshold: the number itself, with the loss below\n";
 }
 
 std::string dense_toml(const ColumnSeen& c) {
   std::string out = "as = \"dense\"\n";
   if (c.missing > 0) out += "missing = 0\n";
-  const double mean = c.sum / static_cast<double>(c.numbers);
   constexpr double kSkewed = 10;  // the largest of the mean
-  const bool skewed = c.least >= 0 && c.most > kSkewed * mean;
+  const bool skewed = c.least >= 0 && c.most > kSkewed * mean_of(c);
   return out + (skewed ? "transform = [\"log1p\", \"standardise\"]\n" : "transform = \"standardise\"\n");
 }
 
@@ -123,17 +143,73 @@ std::string summary(const ColumnSeen& c) {
   return out;
 }
 
+// A number but for its comma: "3,5".
+bool has_decimal_comma(std::string text) {
+  const size_t comma = text.find(',');
+  if (comma == text.npos || comma == 0 || comma + 1 == text.size()) return false;
+  text[comma] = '.';
+  double value = 0;
+  return data::parse_number(text, value);
+}
+
+// The first such number of a column whose texts seem to be numbers; empty: they are none. What has no digit may stand
+// for no number.
+std::string decimal_comma(const ColumnSeen& c) {
+  if (c.list) return {};
+  std::string out;
+  size_t numbers = 0;
+  for (const std::string& text : c.distinct) {
+    double value = 0;
+    const bool comma = has_decimal_comma(text);
+    if (comma || data::parse_number(text, value))
+      ++numbers;
+    else if (text.find_first_of("0123456789") != text.npos)
+      return {};
+    if (comma && out.empty()) out = text;
+  }
+  return 2 * numbers > c.distinct.size() ? out : "";
+}
+
+std::string decimal_comma_note(const ColumnSeen& c) {
+  const std::string number = decimal_comma(c);
+  if (number.empty()) return {};
+  std::string pointed = number;
+  std::replace(pointed.begin(), pointed.end(), ',', '.');
+  return cat("# Where these are numbers with decimal commas, as ", quoted(number), ": written with points, ",
+             quoted(pointed), ", they are dense values.\n");
+}
+
+// The first of its texts that are no numbers, in brackets; empty: only others were counted.
+std::string some_texts(const ColumnSeen& c) {
+  constexpr size_t kSome = 2;
+  std::vector<std::string> texts;
+  for (const std::string& text : c.distinct) {
+    double value = 0;
+    if (!data::parse_number(text, value)) texts.push_back(quoted(text));
+  }
+  if (texts.empty()) return {};
+  std::string out;
+  for (size_t i = 0; i < std::min(kSome, texts.size()); ++i) out += cat(i == 0 ? "" : ", ", texts[i]);
+  return cat(" (", out, texts.size() > kSome ? ", ..." : "", ")");
+}
+
 std::string why_no_label(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
   std::string names;
   bool any_rows = false;
   for (const ColumnSeen& c : columns) {
     names += cat(names.empty() ? "" : ", ", c.name);
     any_rows = any_rows || c.fields > 0;
-    if (c.name != wanted || c.distinct.empty()) continue;
+    const bool meant = wanted.empty() ? named_as_label(c) && !c.list : c.name == wanted;
+    if (!meant || c.distinct.empty()) continue;
     if (c.list) return cat("column ", quoted(wanted), " has lists, and a label is a number");
-    const std::string other = c.distinct.size() > 1 ? ", " + quoted(c.distinct[1]) : "";
-    return cat("column ", quoted(wanted), " has texts (", quoted(c.distinct[0]), other,
-               c.distinct.size() > 2 ? ", ..." : "", "), and a label is a number: write 0 and 1 into the file, say");
+    const std::string has = cat(" has texts", some_texts(c), ", ");
+    if (!decimal_comma(c).empty())
+      return cat("column ", quoted(c.name), has,
+                 "and a label is a number: write decimal points instead of commas into the file");
+    if (!wanted.empty())
+      return cat("column ", quoted(wanted), has, "and a label is a number: write 0 and 1 into the file, say");
+    return cat("column ", quoted(c.name), " is named as a label, but", has,
+               "which have to be 0 and 1: write these into the file, or name another column by --label");
   }
   if (!any_rows) return "there are no rows";
   return cat(wanted.empty() ? "no column is named as a label or has zeros and ones alone"
@@ -172,6 +248,61 @@ std::string deepfm(bool any_dense, bool any_loss) {
              ": a factorization machine beside an mlp (`tessera model new deepfm`).\n", text);
 }
 
+enum class Kind { kLabel, kOtherLabel, kEmpty, kUnique, kDense, kIds };
+
+Kind kind_of(const ColumnSeen& c, const ColumnSeen& label, bool few_too) {
+  if (&c == &label) return Kind::kLabel;
+  if (c.distinct.empty()) return Kind::kEmpty;
+  if (named_as_label(c)) return Kind::kOtherLabel;
+  if (is_dense(c, few_too)) return Kind::kDense;
+  return is_unique(c) ? Kind::kUnique : Kind::kIds;
+}
+
+struct Job {
+  bool few_too;  // whole numbers of few values are dense
+  bool dense;    // a column is
+  bool mean;     // no list has weights
+};
+
+std::string feature_toml(const ColumnSeen& c, bool dense, bool mean) {
+  return cat("[[column]]\nname = ", quoted(c.name), "\n", dense ? dense_toml(c) : ids_toml(c, mean));
+}
+
+// A column that would tell the label, most likely: what to write where it is not so.
+std::string other_label_note(const ColumnSeen& c, const Job& job) {
+  const bool dense = is_dense(c, job.few_too);
+  std::string feature = feature_toml(c, dense, job.mean);
+  feature.pop_back();
+  replace_all(feature, "\n", "\n# ");
+  if (dense && !job.dense)
+    feature += "\n# The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.";
+  std::string label = "# It can be no label as it is: each row needs a number.\n";
+  if (all_numbers(c) && !c.list && c.missing == 0)
+    label = cat("# For a second [[head]] write as = \"label\"",
+                is_binary(c) ? "" : cat(" and threshold = ", threshold_of(c)),
+                " below its name instead; each head then says which label is its own.\n");
+  return cat("# left out, as it looks like another label: ", quoted(c.name),
+             ". Where it is a feature, known before the label is:\n# ", feature, "\n", label);
+}
+
+std::string column_toml(const ColumnSeen& c, Kind kind, const Job& job) {
+  switch (kind) {
+    case Kind::kLabel:
+      return cat("[[column]]\nname = ", quoted(c.name), "\n", label_toml(c));
+    case Kind::kOtherLabel:
+      return other_label_note(c, job);
+    case Kind::kEmpty:
+      return cat("# left out, as it is empty: ", quoted(c.name), "\n");
+    case Kind::kUnique:
+      return cat("# left out, as nearly every row has another one: ", quoted(c.name), "\n");
+    case Kind::kDense:
+      return feature_toml(c, true, job.mean);
+    case Kind::kIds:
+      break;
+  }
+  return ids_note(c) + feature_toml(c, false, job.mean);
+}
+
 }  // namespace
 
 std::string quoted(const std::string& text) {
@@ -186,32 +317,27 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::stri
          label->fields,
          " rows, and each row needs a label: leave these rows out of the file, or name another column "
          "by --label");
-  const auto any_dense = [&](bool few_too) {
+  const auto any = [&](Kind kind, bool few_too) {
     return std::any_of(columns.begin(), columns.end(),
-                       [&](const ColumnSeen& c) { return &c != label && is_dense(c, few_too); });
+                       [&](const ColumnSeen& c) { return kind_of(c, *label, few_too) == kind; });
   };
-  const bool few_too = !any_dense(false);
-  const bool mean = std::none_of(columns.begin(), columns.end(), [](const ColumnSeen& c) { return c.weighted; });
+  const bool few_too = !any(Kind::kDense, false) && any(Kind::kIds, true);
+  if (!any(Kind::kIds, few_too))
+    fail(Code::kInvalidArgument, "no column beside the label ", quoted(label->name),
+         " seems to be ids, which come again and again and of which a job needs one: add a user, an item or a category "
+         "to the file, or write the [[column]]s by hand, a number with ids = \"bucket\", say");
+  const bool mean = std::none_of(columns.begin(), columns.end(), [&](const ColumnSeen& c) {
+    return c.weighted && kind_of(c, *label, few_too) == Kind::kIds;
+  });
+  const Job job = {.few_too = few_too, .dense = any(Kind::kDense, few_too), .mean = mean};
   ColumnsToml out;
   for (const ColumnSeen& c : columns) {
+    const Kind kind = kind_of(c, *label, few_too);
     if (out.time.empty() && is_time(c)) out.time = c.name;
-    const bool dense = is_dense(c, few_too);
-    out.text += cat("\n# ", summary(c), "\n");
-    if (&c != label && (c.distinct.empty() || (!dense && is_unique(c)))) {
-      out.text +=
-          cat("# left out, as ",
-              c.distinct.empty() ? "it is empty: " : "nearly every row has another one: ", quoted(c.name), "\n");
-      continue;
-    }
-    const bool ids = &c != label && !dense;
-    out.missing_words = out.missing_words || (dense && !c.missing_words.empty());
-    out.text += cat(ids ? ids_note(c) : "", "[[column]]\nname = ", quoted(c.name), "\n",
-                    &c == label ? label_toml(c)
-                    : dense     ? dense_toml(c)
-                                : ids_toml(c, mean));
+    out.missing_words = out.missing_words || (kind == Kind::kDense && !c.missing_words.empty());
+    out.text += cat("\n# ", summary(c), "\n", decimal_comma_note(c), column_toml(c, kind, job));
   }
-  const bool dense = any_dense(true);
-  if (!dense || !is_binary(*label)) out.text += deepfm(dense, !is_binary(*label));
+  if (!job.dense || !is_binary(*label)) out.text += deepfm(job.dense, !is_binary(*label));
   return out;
 }
 
