@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";  // of names
+
 // Names of inputs and layers.
 class Names {
  public:
@@ -34,7 +36,6 @@ class Names {
 
  private:
   void add_layer(const LayerSpec& layer, size_t index) {
-    constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     if (layer.name.empty()) fail(Code::kInvalidArgument, "layer ", index, " has no name");
     if (layer.name.find_first_not_of(kLetters) != std::string::npos)
       fail(Code::kInvalidArgument, "a layer is called \"", layer.name,
@@ -142,6 +143,24 @@ GraphWiring wire(const ModelGraph& graph) {
 }
 
 void check_graph(const ModelGraph& graph) { (void)wire(graph); }
+
+void check_head_names(const ModelGraph& graph) {
+  const auto is_there = [&](const std::string& name) {
+    return std::any_of(graph.heads.begin(), graph.heads.end(), [&](const HeadSpec& h) { return h.name == name; });
+  };
+  for (const HeadSpec& head : graph.heads) {
+    if (head.name.find_first_not_of(kLetters) != std::string::npos)
+      fail(Code::kInvalidArgument, "a head is called \"", head.name,
+           "\", but its name may have letters, digits, \"_\" and \"-\" alone");
+    if (head.name == "row" || head.name == "label")
+      fail(Code::kInvalidArgument, "a head is called \"", head.name,
+           "\", which is a column of its own beside scores: give it another name");
+    if (is_there(head.name + "_label"))
+      fail(Code::kInvalidArgument, "a head is called \"", head.name,
+           "_label\", which is what the labels of the head \"", head.name,
+           "\" are called beside scores: give one of them another name");
+  }
+}
 
 ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables) {
   ModelTables out;

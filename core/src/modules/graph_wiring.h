@@ -24,4 +24,8 @@ struct GraphWiring {
 // kInvalidArgument: see check_graph().
 GraphWiring wire(const ModelGraph& graph);
 
+// kInvalidArgument: a head's name is none by which its scores, labels and metrics can go. Of jobs alone: models that
+// were packed before may have such names.
+void check_head_names(const ModelGraph& graph);
+
 }  // namespace tessera

@@ -22,11 +22,12 @@ ModelGraph small() {
 }
 
 // What is wrong with it once changed; "" where nothing is.
-std::string refusal(const std::function<void(ModelGraph&)>& change) {
+std::string refusal(const std::function<void(ModelGraph&)>& change,
+                    const std::function<void(const ModelGraph&)>& check = check_graph) {
   ModelGraph graph = small();
   change(graph);
   try {
-    check_graph(graph);
+    check(graph);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
     return e.what();
@@ -76,6 +77,30 @@ TEST(GraphWiring, RefusesWhatIsNoGraph) {
             "a layer is called \"a.b\", but its name may have letters, digits, \"_\" and \"-\" alone");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers.resize(10001, g.layers[0]); }),
             "a model may have 10000 layers, not 10001");
+}
+
+TEST(GraphWiring, HeadsOfJobsHaveNamesOfTheirOwn) {
+  const auto refused = [](const std::vector<std::string>& names) {
+    const auto call_so = [&](ModelGraph& g) {
+      g.heads.clear();
+      for (const std::string& name : names) g.heads.push_back({name, "top"});
+    };
+    EXPECT_EQ(refusal(call_so), "") << "a packed model may call them so";
+    return refusal(call_so, check_head_names);
+  };
+  EXPECT_EQ(refused({"click", "long-views_2", "rows", "label1"}), "");
+  EXPECT_EQ(refused({"like_label", "click"}), "");
+  EXPECT_EQ(refused({"click", "stars.x"}),
+            "a head is called \"stars.x\", but its name may have letters, digits, \"_\" and \"-\" alone");
+  for (const std::string own : {"row", "label"}) {
+    EXPECT_EQ(refused({own}),
+              "a head is called \"" + own + "\", which is a column of its own beside scores: give it another name");
+  }
+  const std::string labels =
+      "a head is called \"click_label\", which is what the labels of the head \"click\" are called beside scores: give "
+      "one of them another name";
+  EXPECT_EQ(refused({"click", "click_label"}), labels);
+  EXPECT_EQ(refused({"click_label", "stars", "click"}), labels);
 }
 
 TEST(GraphWiring, NamesTablesAndFeatures) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/json.h"
+#include "modules/graph_wiring.h"
 #include "modules/stored_names.h"
 #include "tessera/abi/module.h"
 #include "tessera/dlrm.h"
@@ -115,6 +116,7 @@ void check_names(const Runtime& runtime, const Config& config) {
   graph.inputs = expected_inputs(config);
   add_layers(config, graph);
   check_graph(graph);
+  check_head_names(graph);
   for (const LayerSpec& layer : graph.layers) {
     if (!computes_layer(runtime, layer.type, nullptr)) (void)runtime.component(TSR_MODULE_KIND, layer.type);
   }
