@@ -191,7 +191,8 @@ TEST_F(HandlerTest, EveryHeadAnswersOrThoseThatAreAsked) {
   EXPECT_EQ(score[0]["data"], all[0]["data"]);
   const HttpResponse unknown = post(kInfer, message.json(R"("outputs":[{"name":"buy"}],)"));
   EXPECT_EQ(unknown.status, 400);
-  EXPECT_EQ(error_of(unknown), "output \"buy\" is unknown; there are \"click\" and \"like\"");
+  EXPECT_EQ(error_of(unknown),
+            "output \"buy\" is unknown; there are \"click\" and \"like\", and \"score\" is the first of them");
   EXPECT_EQ(json::parse(get("/v2/models/fake").body)["outputs"].size(), 2u);
 }
 
@@ -214,6 +215,33 @@ TEST_F(HandlerTest, BadRequestsGetTheSentenceAndBadIdsAreCounted) {
   EXPECT_THAT(get("/metrics").body,
               HasSubstr("tessera_bad_ids_total{model=\"fake\",version=\"version-1\",table=\"item_table\"} 2\n"));
   EXPECT_EQ(model()->calls(), 0);
+}
+
+TEST_F(HandlerTest, AModelIsCalledAsClientsCallIt) {
+  start({}, {}, {"shown"});
+  const std::string infer = "/v2/models/shown/infer", good = Message(kSamples).json();
+  const auto about = [](const HttpResponse& r) { return std::to_string(r.status) + " " + std::string(r.model); };
+  EXPECT_EQ(about(post(infer, good)), "200 shown");
+  EXPECT_EQ(about(get("/v2/models/shown")), "200 shown");
+  EXPECT_EQ(about(get("/v2/models/shown/ready")), "200 shown");
+  Sample weighted = kSamples[0];
+  weighted.item_weights = {1};
+  const HttpResponse unknown = post(infer, Message({weighted}).json());
+  EXPECT_EQ(about(unknown), "400 shown");
+  EXPECT_THAT(error_of(unknown), HasSubstr("model shown takes dense and NAME.values and NAME.lengths of its 2 feat"));
+  Sample bad = kSamples[0];
+  bad.item = {100};
+  EXPECT_EQ(about(post(infer, Message({bad}).json())), "400 shown");
+  EXPECT_EQ(about(post("/v2/models/shown/versions/7/infer", good)), "404 shown");
+  EXPECT_EQ(about(post("/v2/models/fake/infer", good)), "404 ") << "of no model that there is";
+  EXPECT_EQ(about(get("/v2/health/live")), "200 ");
+  const auto local = [&](const char* action) {
+    const std::string target = std::string("/v2/repository/models/shown/") + action;
+    return about(response(ask({.method = "POST", .target = target, .local = true})));
+  };
+  EXPECT_EQ(local("unload"), "200 shown");
+  EXPECT_EQ(about(post(infer, good)), "503 shown");
+  EXPECT_EQ(local("load"), "200 shown");
 }
 
 TEST_F(HandlerTest, IdsThatTheModelLetsPassAreCountedToo) {

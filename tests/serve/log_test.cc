@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "serve/metrics.h"
+#include "serve/request_handler.h"
 
 namespace tessera::serve {
 namespace {
@@ -67,6 +68,26 @@ TEST(Log, LinesAreJsonObjects) {
   EXPECT_EQ(lines[0]["seconds"], 0.25);
   EXPECT_THAT(lines[0]["time"].get<std::string>(), ::testing::MatchesRegex("....-..-..T..:..:..\\....Z"));
   EXPECT_EQ(lines[1]["level"], "error");
+}
+
+// Of answers and refusals, where there is one.
+TEST(Log, LinesNameTheModel) {
+  Pipe pipe;
+  Log log(Level::kDebug, pipe.in());
+  Metrics metrics;
+  HttpResponse good = HttpResponse::json("{}"), bad = HttpResponse::failed(400, Failure::kBadRequest, "no");
+  for (const char* model : {"films", ""}) {
+    good.model = bad.model = model;
+    count(Clock::now(), good, metrics, log);
+    count(Clock::now(), bad, metrics, log);
+  }
+  const std::vector<json> lines = pipe.lines();
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["event"], i % 2 == 0 ? "answered" : "bad_request");
+    EXPECT_EQ(lines[i].value("model", "none"), i < 2 ? "films" : "none");
+    EXPECT_EQ(lines[i]["status"], i % 2 == 0 ? 200 : 400);
+  }
 }
 
 TEST(Log, AFloodIsCutAndCounted) {

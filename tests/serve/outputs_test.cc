@@ -59,7 +59,12 @@ TEST(Outputs, AreAskedForByTheirHeads) {
 
 TEST(Outputs, ThatThereAreNotAreRefused) {
   const std::string unknown = R"([{"name":"clik"}])";
-  EXPECT_EQ(refusal(unknown, of_heads()), "output \"clik\" is unknown; there are \"click\", \"kinds\" and \"like\"");
+  EXPECT_EQ(
+      refusal(unknown, of_heads()),
+      "output \"clik\" is unknown; there are \"click\", \"kinds\" and \"like\", and \"score\" is the first of them");
+  FakeOptions called_so = of_heads();
+  called_so.outputs[2].name = "score";
+  EXPECT_EQ(refusal(unknown, called_so), "output \"clik\" is unknown; there are \"click\", \"kinds\" and \"score\"");
   FakeOptions one;
   one.outputs = {{"click"}};
   EXPECT_EQ(refusal(unknown, one), "output \"clik\" is unknown; there is \"score\"");

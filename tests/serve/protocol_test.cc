@@ -190,6 +190,22 @@ TEST(Protocol, ValuesThatAColumnCannotTake) {
             "input user.values has 0 whole texts in its bytes; its shape needs 5");
 }
 
+TEST(Protocol, AnUnknownInputIsRefusedWithThoseOfTheMetadata) {
+  const std::string more = replaced(kRaw, "{\"inputs\": [",
+                                    R"({"inputs": [{"name": "film", "datatype": "FP32", "shape": [1], "data": [1]},)");
+  EXPECT_EQ(Described().refusal(more),
+            "input \"film\" is there twice or unknown; model fake takes 2 dense columns \"price\" and \"age\", and "
+            "NAME.values and NAME.lengths of its 2 features \"user\" and \"item\"")
+      << "the cross of them is made here";
+  const data::Columns columns(kColumns, "the test");
+  try {
+    parse_infer(FakePredictor().model(), more, std::nullopt, {4, &columns, "served"});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("model served takes 2 dense columns"));
+  }
+}
+
 TEST(Protocol, AMovedRequestKeepsItsViews) {
   const Message message(kSamples);
   InferRequest first = parse(message.json());

@@ -127,11 +127,16 @@ HttpResponse Handler::model_get(std::string_view rest) {
   }
   Found found = models_.find(path.name, path.version);
   if (!found.model) return std::move(found.refusal);
+  HttpResponse out;
   if (path.action != "ready")
-    return HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name),
-                                           found.served->columns_of(found.model).get()));
-  if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
-  return HttpResponse::json("{\"ready\":true}");
+    out = HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name),
+                                          found.served->columns_of(found.model).get()));
+  else if (ending_)
+    out = HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
+  else
+    out = HttpResponse::json("{\"ready\":true}");
+  out.model = found.served->name();
+  return out;
 }
 
 HttpResponse Handler::metrics_text() const {
@@ -167,13 +172,14 @@ HttpResponse Handler::index(const std::string& body) const {
 }
 
 Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, const Respond& respond) {
+  const ModelPath parts = model_path(path.substr(kModels.size()));
+  Found found = models_.find(parts.name, parts.version);
   const auto answer = [&](HttpResponse response) {
     response.inference = true;
+    if (found.served != nullptr) response.model = found.served->name();
     respond(std::move(response));
     return kNever;
   };
-  const ModelPath parts = model_path(path.substr(kModels.size()));
-  Found found = models_.find(parts.name, parts.version);
   if (!found.model) return answer(std::move(found.refusal));
   Predictor& model = *found.model;
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {
@@ -195,7 +201,8 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
   InferRequest request;
   try {
     const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
-    request = parse_infer(model.model(), http.body, json_bytes, {options_.max_samples, columns.get()});
+    request =
+        parse_infer(model.model(), http.body, json_bytes, {options_.max_samples, columns.get(), found.served->name()});
   } catch (const Error& e) {
     return refuse(e.what());
   }
@@ -219,12 +226,14 @@ Clock::time_point Handler::submit(const Found& found, InferRequest&& request, co
               response = out_of_memory();
               response.inference = true;
             }
+            response.model = served->name();
             respond(std::move(response));
           }};
   if (batcher_.submit(std::move(job))) return deadline;
   HttpResponse full = HttpResponse::unavailable(
       Failure::kQueueFull, cat("the queue is full (", batcher_.options().max_queue, " requests): ask again later"));
   full.inference = true;
+  full.model = found.served->name();
   respond(std::move(full));
   return kNever;
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "serve/names.h"
-
 namespace tessera::serve {
 
 Tensors::Tensors(const InferJson& json, std::string_view bytes) : json_(json), used_(json.inputs.size(), false) {
@@ -48,16 +46,9 @@ bool Tensors::has(const TensorName& name, std::string_view datatype) const {
                      [&](const JsonTensor& t) { return name.is(t.name) && t.datatype == datatype; });
 }
 
-void Tensors::refuse_unused(const ModelDescription& model) const {
-  for (size_t i = 0; i < used_.size(); ++i) {
-    if (used_[i]) continue;
-    std::vector<std::string> features;
-    for (const ModelFeature& feature : model.features) features.push_back(feature.name);
-    refuse("input \"", shown(json_.inputs[i].name), "\" is there twice or unknown; model ", model.name, " takes ",
-           model.dense_inputs > 0 ? "dense and " : "", "NAME.values", model.is_weighted ? ", " : " and ",
-           "NAME.lengths", model.is_weighted ? " and NAME.weights" : "", " of its ", features.size(),
-           features.size() == 1 ? " feature " : " features ", listed(features));
-  }
+const JsonTensor* Tensors::unused() const {
+  const auto at = std::find(used_.begin(), used_.end(), false);
+  return at == used_.end() ? nullptr : &json_.inputs[static_cast<size_t>(at - used_.begin())];
 }
 
 void Tensors::append_texts(size_t at, std::string& bytes, std::vector<int64_t>& ends) const {

@@ -12,7 +12,6 @@
 
 #include "serve/infer_json.h"
 #include "tessera/error.h"
-#include "tessera/predictor.h"
 
 namespace tessera::serve {
 
@@ -44,7 +43,7 @@ class Tensors {
   size_t require(const TensorName& name);
   // Whether it is there with values of the type.
   bool has(const TensorName& name, std::string_view datatype) const;
-  void refuse_unused(const ModelDescription& model) const;
+  const JsonTensor* unused() const;  // the first one that nobody asked for; null: there is none
 
   const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
 

@@ -12,6 +12,11 @@
 namespace tessera::serve {
 namespace {
 
+// What the client calls the model.
+std::string_view name_of(const ModelDescription& model, const InferLimits& limits) {
+  return limits.name.empty() ? std::string_view(model.name) : limits.name;
+}
+
 void check_finite(std::string_view name, const float* data, size_t count, size_t per_sample) {
   for (size_t i = 0; i < count; ++i) {
     if (std::isfinite(data[i])) continue;
@@ -50,7 +55,8 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
   tensors.append(at, "FP32", 2, out.dense);
   const std::vector<int64_t>& shape = tensors[at].shape;
   if (shape[1] != model.dense_inputs) {
-    refuse("input dense has ", shape[1], " values for each sample; model ", model.name, " takes ", model.dense_inputs);
+    refuse("input dense has ", shape[1], " values for each sample; model ", name_of(model, limits), " takes ",
+           model.dense_inputs);
   }
   take_batch(shape[0], limits, "dense", out);
   check_finite("dense", out.dense.data(), out.dense.size(), static_cast<size_t>(model.dense_inputs));
@@ -126,7 +132,7 @@ class FeatureReader {
     const size_t at = tensors_.require({name, ".values"});
     if (type == TSR_READER_INT64 || tensors_[at].datatype != datatype) {
       if (tensors_[at].datatype == "BYTES")
-        refuse("input ", name, ".values holds texts, but model ", model_.name, " knows ",
+        refuse("input ", name, ".values holds texts, but model ", name_of(model_, limits_), " knows ",
                column == nullptr ? "no column of that name: send ids, INT64" : "numbers there, and no texts");
       if (type != TSR_READER_INT64 && tensors_[at].datatype != "INT64")
         refuse("input ", name, ".values has datatype \"", shown(tensors_[at].datatype), "\"; it has to be ", datatype,
@@ -251,6 +257,29 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   return places;
 }
 
+// 2 features "a" and "b".
+std::string counted(const std::vector<std::string>& names, const char* what) {
+  return cat(names.size(), ' ', what, names.size() == 1 ? " " : "s ", listed(names));
+}
+
+// With what there is to send, as the model's metadata have it.
+[[noreturn]] void refuse_unused(const JsonTensor& tensor, const ModelDescription& model, const InferLimits& limits) {
+  const auto dense = limits.columns != nullptr ? limits.columns->dense() : std::vector<std::string>();
+  std::vector<std::string> features;
+  for (const ModelFeature& feature : model.features) {
+    const ColumnConfig* const column = limits.columns != nullptr ? limits.columns->column(feature.name) : nullptr;
+    if (column == nullptr || column->cross.empty()) features.push_back(feature.name);  // else made of others
+  }
+  std::string takes;
+  if (!dense.empty())
+    takes = counted(dense, "dense column") + ", and ";
+  else if (model.dense_inputs > 0)
+    takes = "dense and ";
+  refuse("input \"", shown(tensor.name), "\" is there twice or unknown; model ", name_of(model, limits), " takes ",
+         takes, "NAME.values", model.is_weighted ? ", " : " and ", "NAME.lengths",
+         model.is_weighted ? " and NAME.weights" : "", " of its ", counted(features, "feature"));
+}
+
 // The output that a request calls so; "score" is the first one of all, where no head is called so.
 size_t find_output(const ModelDescription& model, std::string_view name) {
   const auto called_so = [&](const ModelOutput& output) { return output.name == name; };
@@ -259,7 +288,9 @@ size_t find_output(const ModelDescription& model, std::string_view name) {
   if (name == kScore) return 0;
   std::vector<std::string> known;
   for (size_t o = 0; o < model.outputs.size(); ++o) known.emplace_back(output_name(model, o));
-  refuse("output \"", shown(name), "\" is unknown; there ", known.size() == 1 ? "is " : "are ", listed(known));
+  const bool has_score = std::find(known.begin(), known.end(), kScore) != known.end();
+  refuse("output \"", shown(name), "\" is unknown; there ", known.size() == 1 ? "is " : "are ", listed(known),
+         has_score ? "" : ", and \"score\" is the first of them");
 }
 
 void take_outputs(const ModelDescription& model, InferJson& json, InferRequest& out) {
@@ -295,8 +326,8 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
     read_dense(model, limits, tensors, out);
   const std::vector<Place> places = read_features(model, limits, tensors, out);
   if (columns) dense.lay_out(out);
-  tensors.refuse_unused(model);
-  if (out.batch == 0) refuse("model ", model.name, " has no inputs");
+  if (const JsonTensor* tensor = tensors.unused()) refuse_unused(*tensor, model, limits);
+  if (out.batch == 0) refuse("model ", name_of(model, limits), " has no inputs");
   take_outputs(model, json, out);
   const auto batch = static_cast<size_t>(out.batch);
   for (const Place& p : places) {

@@ -66,6 +66,7 @@ struct InferRequest {
 struct InferLimits {
   int64_t max_samples = 1024;              // of one request
   const data::Columns* columns = nullptr;  // of a model that knows them: ModelDescription::encoding
+  std::string_view name = {};              // what the model is called here; empty: as it was packed
 };
 
 // `body` is JSON; with `json_bytes` (the header Inference-Header-Content-Length) so many bytes of JSON, then the bytes

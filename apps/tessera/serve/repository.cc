@@ -15,13 +15,19 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// Says in the log which model it is about.
+HttpResponse about(const Served& served, HttpResponse response) {
+  response.model = served.name();
+  return response;
+}
+
 HttpResponse not_there(const Served& served) {
   if (served.holder().unloaded())
-    return HttpResponse::failed(
-        503, Failure::kUnavailable,
-        cat("model \"", served.name(), "\" is unloaded: POST /v2/repository/models/", served.name(), "/load loads it"));
-  return HttpResponse::unavailable(Failure::kUnavailable,
-                                   "the model, or a rank of it, is lost; it is being loaded again");
+    return about(served, HttpResponse::failed(503, Failure::kUnavailable,
+                                              cat("model \"", served.name(), "\" is unloaded: POST ",
+                                                  "/v2/repository/models/", served.name(), "/load loads it")));
+  return about(served, HttpResponse::unavailable(Failure::kUnavailable,
+                                                 "the model, or a rank of it, is lost; it is being loaded again"));
 }
 
 // "a" is, or "a" and "b" are: what there is.
@@ -126,8 +132,8 @@ Found ModelRepository::find(const std::string& name, const std::string& version)
   const std::vector<std::string> loaded = versions(name);
   if (loaded.empty()) return {nullptr, nullptr, not_there(*last)};
   return {nullptr, nullptr,
-          HttpResponse::not_found(
-              cat("version ", shown(version), " of model ", shown(name), " is not served; ", there_is(loaded, "")))};
+          about(*last, HttpResponse::not_found(cat("version ", shown(version), " of model ", shown(name),
+                                                   " is not served; ", there_is(loaded, ""))))};
 }
 
 std::vector<std::string> ModelRepository::versions(const std::string& name) const {
@@ -172,7 +178,10 @@ void ModelRepository::load(const std::string& name, const std::function<void(Htt
     if (name.empty() || served->name() == name) wanted.push_back(served.get());
   }
   if (wanted.empty()) return respond(unknown(name));
-  const auto loads = std::make_shared<Loads>(wanted.size(), respond);
+  const auto loads = std::make_shared<Loads>(
+      wanted.size(), [respond, one = name.empty() ? nullptr : wanted.front()](HttpResponse response) {
+        respond(one == nullptr ? std::move(response) : about(*one, std::move(response)));
+      });
   for (size_t i = 0; i < wanted.size(); ++i) {
     wanted[i]->holder().reload(
         [loads, i, of = wanted[i]->name()](const Reloaded& result) { loads->done(i, of, result); });
@@ -183,7 +192,7 @@ HttpResponse ModelRepository::unload(const std::string& name) {
   const std::vector<Served*> wanted = named(name);
   if (wanted.empty()) return unknown(name);
   for (Served* served : wanted) served->holder().unload();
-  return HttpResponse::json("{}");
+  return about(*wanted.front(), HttpResponse::json("{}"));
 }
 
 }  // namespace tessera::serve

@@ -52,10 +52,18 @@ void count(Clock::time_point start, const HttpResponse& response, Metrics& metri
   if (response.inference && response.status == 200) metrics.answered(seconds);
   if (response.failure) {
     metrics.failure(*response.failure);
-    log.write_some(response.status >= 500 ? Level::kWarning : Level::kInfo, to_string(*response.failure),
-                   {{"status", int64_t{response.status}}, {"error", response.sentence}});
+    const Level level = response.status >= 500 ? Level::kWarning : Level::kInfo;
+    const Field status{"status", int64_t{response.status}}, error{"error", response.sentence};
+    if (response.model.empty())
+      log.write_some(level, to_string(*response.failure), {status, error});
+    else
+      log.write_some(level, to_string(*response.failure), {{"model", response.model}, status, error});
   } else if (log.on(Level::kDebug)) {
-    log.write(Level::kDebug, "answered", {{"status", int64_t{response.status}}, {"seconds", seconds}});
+    const Field status{"status", int64_t{response.status}}, time{"seconds", seconds};
+    if (response.model.empty())
+      log.write(Level::kDebug, "answered", {status, time});
+    else
+      log.write(Level::kDebug, "answered", {{"model", response.model}, status, time});
   }
 }
 

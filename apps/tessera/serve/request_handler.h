@@ -32,7 +32,8 @@ struct HttpResponse {
   bool retry = false;                // header Retry-After
   bool inference = false;            // its time counts
   std::optional<Failure> failure;
-  std::string sentence;  // of the failure, for the log
+  std::string sentence;         // of the failure, for the log
+  std::string_view model = {};  // the served one that this is about, for the log: a view of a name that stays
 
   static HttpResponse json(std::string body);
   static HttpResponse failed(int status, Failure failure, const std::string& sentence);
