@@ -53,8 +53,9 @@ void check(const PredictArguments& a) {
   if (a.part != "all" && a.part != "train" && a.part != "test")
     throw UsageError("--part takes all, train or test, not \"" + a.part + "\"");
   retrieval::check(a.retrieval);
-  if (!a.vectors.empty() && (a.retrieval.top_k > 0 || a.output.empty()))
-    throw UsageError("--vectors LAYER needs --output FILE, and is not for --top-k");
+  if (!a.vectors.empty() && a.retrieval.top_k > 0) throw UsageError("--vectors LAYER is not for --top-k");
+  if (!a.vectors.empty() && a.output.empty())
+    throw UsageError("--vectors LAYER needs --output FILE: vectors are written to a file, not to standard output");
   if (!a.heads.empty() && (a.retrieval.top_k > 0 || !a.vectors.empty()))
     throw UsageError("--head says whose scores are wanted: leave it out with --top-k and --vectors");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
@@ -334,8 +335,10 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
-void predict_data(const PredictArguments& a, Session& session) {
-  const Dataset data = read_data(a, session);
+// `name`: of the data, in sentences; empty: its own.
+void predict_data(const PredictArguments& a, Session& session, const std::string& name = "") {
+  Dataset data = read_data(a, session);
+  if (!name.empty()) data.name = name;
   if (session.model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
   std::vector<Samples> parts;
   int64_t rows = 0;
@@ -367,7 +370,7 @@ int predict_command(const std::vector<std::string>& args) {
     const StandardInput input;
     a.data = input.path();
     try {
-      predict_data(a, session);
+      predict_data(a, session, kStandardInput);
     } catch (const Error& e) {
       fail(e.code(), input.named(e.what()));
     }

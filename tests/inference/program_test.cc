@@ -256,6 +256,11 @@ TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
 
   expect_refused({"predict", "--model", path("plain"), "--data", data, "--part", "test"}, 2,
                  HasSubstr("--part test: there are no such rows in "));
+  for (const std::vector<std::string>& output : {std::vector<std::string>{}, {"--output", "-"}}) {
+    std::vector<std::string> vectors = {"predict", "--model", path("plain"), "--data", data, "--vectors", "over_arch"};
+    vectors.insert(vectors.end(), output.begin(), output.end());
+    expect_refused(vectors, 2, HasSubstr("vectors are written to a file, not to standard output"));
+  }
   const std::string beyond = folder_->write("beyond.tsv", "1\t0.5,0,0,0,1\t300\t\t7\n");
   expect_refused({"predict", "--model", path("plain"), "--data", beyond}, 2,
                  AllOf(HasSubstr("beyond.tsv:1"), HasSubstr("row 300"), HasSubstr("300 rows")));

@@ -120,10 +120,9 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(streamed.status, 0) << streamed.output;
   EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
   // Without labels, from standard input; and what is wrong there.
-  const auto piped = [&](const std::string& text) {
-    const std::string file = folder.write("piped.csv", text);
-    return run_program(
-        {"/bin/sh", "-c", "exec \"$0\" predict --model \"$1\" --data - < \"$2\"", tessera_path(), model, file}, 60);
+  const auto piped = [&](const std::string& text, const std::string& more = "") {
+    const std::string file = folder.write("piped.csv", text), ask = "\"$0\" predict --model \"$1\" --data - ";
+    return run_program({"/bin/sh", "-c", "exec " + ask + more + " < \"$2\"", tessera_path(), model, file}, 60);
   };
   const Finished unlabelled = piped("person,price,film\nperson 2,9,film 3\nnobody,0,film 0\n");
   EXPECT_EQ(unlabelled.status, 0) << unlabelled.output;
@@ -134,6 +133,8 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const Finished wrong = piped("person,price,film\nperson 2,cheap,film 3\n");
   EXPECT_NE(wrong.status, 0);
   EXPECT_THAT(wrong.output, HasSubstr("standard input, row 1, column \"price\": \"cheap\" is no number"));
+  EXPECT_THAT(piped("person,price,film\nnobody,0,film 0\n", "--part test").output,
+              HasSubstr("--part test: there are no such rows in standard input"));
 }
 
 // Every row has the same two ids: which weighs more is all that tells.
