@@ -20,7 +20,7 @@ constexpr size_t kMostTables = 64;  // that are relaxed one by one
 
 // A constraint that can be dropped.
 struct Wish {
-  const char* name;
+  const char* name;  // in configs
   bool (*is_set)(const ParameterConstraints&);
   void (*drop)(ParameterConstraints&);
   bool lists_types = false;  // one more may do
@@ -37,9 +37,9 @@ constexpr Wish kWishes[] = {
      [](ParameterConstraints& c) { c.keep_apart.clear(); }},
     {"max_shards", [](const ParameterConstraints& c) { return c.max_shards > 0; },
      [](ParameterConstraints& c) { c.max_shards = 0; }},
-    {"sharding_types", [](const ParameterConstraints& c) { return !c.sharding_types.empty(); },
+    {"sharding", [](const ParameterConstraints& c) { return !c.sharding_types.empty(); },
      [](ParameterConstraints& c) { c.sharding_types.clear(); }, true},
-    {"compute_kernels", [](const ParameterConstraints& c) { return !c.compute_kernels.empty(); },
+    {"kernel/kernels", [](const ParameterConstraints& c) { return !c.compute_kernels.empty(); },
      [](ParameterConstraints& c) { c.compute_kernels.clear(); }},
 };
 

@@ -127,7 +127,7 @@ TEST(ForeignParts, OnDiskAreHeldToTheDisk) {
               AllOf(HasSubstr("the smallest needs 72 KiB of ddr, 62.5 KiB of ssd, and the 2 ranks have 256 GiB "
                               "of ddr, 20 KiB of ssd together"),
                     HasSubstr("lacks 52.5 KiB of ssd (53760 bytes) even when it is empty; ssd is what a small "
-                              "disk has free; it would fit without compute_kernels of table film, or with "),
+                              "disk has free; it would fit without kernel/kernels of table film, or with "),
                     HasSubstr(" of ssd (")));
   options.topology.set_memory_gib({}, {}, {1e-6, 1});
   EXPECT_EQ(EmbeddingShardingPlanner(all(), options).plan(film()).plan.at("sparse").at("film").ranks(),
