@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -166,7 +167,8 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
   TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", set),
                {.save = saved, .save_every = 3, .save_full_every = 1000000, .keep = 1000},
                ProcessGroup::connect(runtime(), {}));
-  int failed = 0, published_again = 0, saves = 0;
+  int failed = 0;
+  std::atomic<int> published_again = 0, saves = 0;  // stop() is asked by the thread that reads
   TrainWatch watch;
   watch.stop = [&] { return saves >= 3 && published_again > 1; };
   watch.saved = [&](const TrainSave& save) {
@@ -185,7 +187,7 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
   as_published.format = RowFormat::kInt8;
   const int64_t last = publications_in(to, Publication::kDelta).back();
   EXPECT_EQ(difference(model_at(to, last).model(), packed(saved, as_published)), "");
-  for (const int save : {2, 3, saves}) {
+  for (const int save : {2, 3, saves.load()}) {
     const std::string changes = cat(saved, "/save-", save), plain = file(cat("plain-", save));
     std::ifstream in(changes + "/checkpoint.json");
     EXPECT_EQ(nlohmann::json::parse(in).at("content").at("base").at("name"), "save-1");
