@@ -56,13 +56,11 @@ ids = "vocabulary"
 // Rows are answered while the pipe has no end: the second one is sent when there is a score of the first.
 void expect_answers_as_rows_come(const TestFolder& folder, const std::string& model) {
   const std::string answers = folder.write("answers.csv", "");
-  const Finished live = run_program(
-      {"/bin/sh", "-c",
-       "{ printf 'film,person,price\\nfilm 3,person 2,9\\n'; "
-       "for i in $(seq 500); do grep -q ^0, \"$2\" && break; sleep 0.1; done; "
-       "grep -q ^0, \"$2\" && printf 'film 0,nobody,0\\n'; } | \"$0\" predict --model \"$1\" --data - > \"$2\"",
-       tessera_path(), model, answers},
-      120);
+  const std::string script =
+      "{ printf 'film,person,price\\nfilm 3,person 2,9\\n'; "
+      "for i in $(seq 500); do grep -q ^0, \"$2\" && break; sleep 0.1; done; "
+      "grep -q ^0, \"$2\" && printf 'film 0,nobody,0\\n'; } | \"$0\" predict --model \"$1\" --data - > \"$2\"";
+  const Finished live = run_program({"/bin/sh", "-c", script, tessera_path(), model, answers}, 120);
   EXPECT_EQ(live.status, 0) << live.output;
   EXPECT_THAT(contents(answers), AllOf(HasSubstr("row,score\n0,0.9"), HasSubstr("\n1,0.0")));
 }
