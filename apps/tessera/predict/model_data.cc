@@ -35,6 +35,7 @@ std::string looked_up_columns(const ModelDescription& model) {
   for (auto& column : encoding["columns"]) {
     if (column["as"] != "ids" || wanted.contains(column["name"])) kept.push_back(std::move(column));
   }
+  if (kept.size() == encoding["columns"].size()) return model.encoding;
   encoding["columns"] = std::move(kept);
   return encoding.dump();
 }

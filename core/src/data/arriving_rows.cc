@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
 #include "data/readers.h"
 #include "plugin/calls.h"
@@ -112,10 +113,12 @@ ArrivingRows::Taken ArrivingRows::take(int64_t most, double wait_s, Examples& ou
 void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t rows, Examples& out,
                        std::vector<double>& times) {
   const std::string where = got.where;
-  Examples some = form();
+  std::optional<Examples> apart;  // where rows may be left out, of which an unknown id is seen when they are there
+  if (skips_ != nullptr) apart.emplace(form());
+  Examples& to = apart ? *apart : out;
   try {
-    columns_.append({where, got.first_row, first, rows}, values_, some);
-    if (known_ids_ && !some.bad_id().empty()) fail(Code::kInvalidArgument, some.bad_id());
+    columns_.append({where, got.first_row, first, rows}, values_, to);
+    if (known_ids_ && !to.bad_id().empty()) fail(Code::kInvalidArgument, to.bad_id());
   } catch (const Error& e) {
     if (skips_ == nullptr) throw;
     for (int64_t row = first; rows > 1 && row < first + rows; ++row) add(got, row, 1, out, times);
@@ -124,7 +127,7 @@ void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t row
     const plugin::CallScope call(*part_, "skip");
     return error.check(skips_->skip(part_->self(), first, e.what(), error.out()));
   }
-  for (int64_t s = 0; s < some.size(); ++s) out.add_sample(some, s);
+  for (int64_t s = 0; apart && s < apart->size(); ++s) out.add_sample(*apart, s);
   for (int64_t row = first; row < first + rows; ++row)
     times.push_back(got.times != nullptr ? got.times[row] : std::numeric_limits<double>::quiet_NaN());
 }

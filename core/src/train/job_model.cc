@@ -134,6 +134,8 @@ void check_optimizers(const ModelGraph& graph, const LayerGraph& layers) {
 
 // Names are of parameters that there are.
 void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
+  const auto has_names = [](const LayerSpec& layer) { return !layer.names.empty(); };
+  if (std::none_of(graph.layers.begin(), graph.layers.end(), has_names)) return;
   std::vector<ParameterNames> names;
   for (LayerSpec& layer : graph.layers) names.push_back(std::exchange(layer.names, {}));
   const LayerGraph layers(runtime, graph, {.describes = true});
