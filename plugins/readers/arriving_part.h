@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,16 @@ namespace tessera_readers {
 
 inline tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
   return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
+}
+
+// The sentence of what fails.
+inline std::string failure(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const tessera::sdk::Failure& e) {
+    return e.what();
+  }
+  return "no failure";
 }
 
 class ArrivingPart {

@@ -43,14 +43,6 @@ class CsvPipeTest : public testing::Test {
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;
   }
-  static std::string failure(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const tessera::sdk::Failure& e) {
-      return e.what();
-    }
-    return "no failure";
-  }
 
   int ends_[2] = {-1, -1};
   std::string path_;

@@ -47,14 +47,6 @@ class GrowingTest : public testing::Test {
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;
   }
-  std::string failure(const std::function<void()>& call) const {
-    try {
-      call();
-    } catch (const tessera::sdk::Failure& e) {
-      return e.what();
-    }
-    return "no failure";
-  }
 
   std::string path_;
   tsr_part csv_{};

@@ -51,14 +51,6 @@ class KafkaTest : public testing::Test {
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;
   }
-  static std::string failure(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const tessera::sdk::Failure& e) {
-      return e.what();
-    }
-    return "no failure";
-  }
 
   rd_kafka_t* producer_;
   rd_kafka_mock_cluster_t* cluster_;
