@@ -1,11 +1,12 @@
-// Gradients on a device are clipped as those in host memory, without a wait: on the emulated GPU and the fake device,
-// with values that are no numbers, by one rank and by two.
+// Gradients on a device are clipped as those in host memory, without a wait: on a GPU (gpu_under_test.h) and the fake
+// device, with values that are no numbers, by one rank and by two.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "fake_runtime.h"
+#include "gpu_under_test.h"
 #include "spawn.h"
 #include "tessera/device.h"
 #include "tessera/distributed_model_parallel.h"
@@ -15,7 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-const std::vector<std::string> kDevices = {"fake-training", "simt"};
+const std::vector<std::string> kDevices = {"fake-training", test::gpu_under_test()};
 
 RuntimeOptions with_devices() {
   RuntimeOptions options = test::with_fake_device();
@@ -135,7 +136,7 @@ class Clipping : public testing::TestWithParam<std::string> {
   Runtime runtime_{with_devices()};
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Clipping, testing::ValuesIn(kDevices),
-                         [](const auto& info) { return info.param == "simt" ? "simt" : "fake"; });
+                         [](const auto& info) { return info.param == kDevices[0] ? "fake" : "gpu"; });
 
 TEST_P(Clipping, HasTheGradientsAndTheNormOfTheHost) {
   for (const GradientClippingOptimizer::Options& way : kWays) {

@@ -1,5 +1,5 @@
-// Keyed-jagged features on a device equal those in host memory: on the emulated GPU, whose part has kernels for them,
-// and on the fake device, whose features make the detour over the host.
+// Keyed-jagged features on a device equal those in host memory: on a GPU (gpu_under_test.h), whose part has kernels for
+// them, and on the fake device, whose features make the detour over the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <random>
 
 #include "fake_runtime.h"
+#include "gpu_under_test.h"
 #include "tessera/bounds.h"
 #include "tessera/device.h"
 #include "tessera/jagged_tensor.h"
@@ -80,11 +81,11 @@ class JaggedOnDevice : public testing::TestWithParam<const char*> {
   Runtime runtime_{with_both()};
   DeviceStreamPtr device_ = open_device(runtime_, GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Devices, JaggedOnDevice, testing::Values("fake", "simt"),
+INSTANTIATE_TEST_SUITE_P(Devices, JaggedOnDevice, testing::Values("fake", test::gpu_under_test()),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(JaggedOnDevice, LengthsBecomeOffsets) {
-  EXPECT_EQ(device_->handles_jagged(), std::string(GetParam()) == "simt");
+  EXPECT_EQ(device_->handles_jagged(), GetParam() == test::gpu_under_test());
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
     const KeyedJaggedTensor host = features({DType::kInt64, dtype, false});
     const KeyedJaggedTensor there = host.to(*device_);

@@ -1,11 +1,12 @@
 // The sharded step with tables on a device equals the one in host memory: every sharding type, one host and several,
 // pooled and sequences, batches of another size for each feature; with a fake device that moves rows, one that leaves
-// that to the host, and the kernels of GPUs on the emulated one.
+// that to the host, and the kernels of GPUs on the emulated one or another (gpu_under_test.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "fake_runtime.h"
+#include "gpu_under_test.h"
 #include "spawn.h"
 #include "tessera/device.h"
 #include "tessera/sharded_modules.h"
@@ -15,6 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kRows = 13, kDim = 8;
+const char* const kGpu = test::gpu_under_test();
 const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                          "table_row_wise", "table_column_wise", "grid_shard"};
 
@@ -24,7 +26,7 @@ struct Case {
   bool weighted = false;
   const char* device = "fake";
   bool variable = false;  // another number of samples for each feature
-  bool is_simt() const { return device == std::string("simt"); }
+  bool is_gpu() const { return device == kGpu; }
 };
 
 std::vector<EmbeddingBagConfig> tables_of(const Case& c) {
@@ -143,7 +145,7 @@ struct Setting {
 
   ShardedModuleOptions options(const Case& c, bool on_device) const {
     ShardedModuleOptions o;
-    o.kernel = !on_device ? "reference" : c.is_simt() ? "simt" : "fake(reference)";
+    o.kernel = !on_device ? "reference" : c.is_gpu() ? kGpu : "fake(reference)";
     if (on_device) o.stream = device;
     o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
     o.is_weighted = c.weighted;
@@ -253,7 +255,7 @@ std::string data_parallel(const Case& c, const RankEnvironment& where) {
 }
 
 TEST(DataParallel, LooksUpWithoutAWaitAndKeepsItsGradients) {
-  for (const Case& c : {Case{1, 1}, Case{2, 2}, Case{1, 1, false, false, "simt"}, Case{2, 2, false, true, "simt"}}) {
+  for (const Case& c : {Case{1, 1}, Case{2, 2}, Case{1, 1, false, false, kGpu}, Case{2, 2, false, true, kGpu}}) {
     const auto out =
         cli::run_in_ranks(c.world, c.world, 60, [&](const RankEnvironment& where) { return data_parallel(c, where); });
     for (const std::string& text : out) EXPECT_EQ(text, "") << c.world << " ranks on " << c.device;
@@ -273,17 +275,17 @@ TEST_P(OnDevice, GivesTheSameAsInHostMemory) {
 INSTANTIATE_TEST_SUITE_P(Worlds, OnDevice,
                          testing::Values(Case{1, 1}, Case{2, 2}, Case{2, 2, false, true}, Case{2, 2, true},
                                          Case{2, 2, false, false, "fake-bare"}, Case{4, 2},
-                                         Case{4, 2, false, false, "fake-bare"}, Case{1, 1, false, false, "simt"},
-                                         Case{2, 2, false, true, "simt"}, Case{2, 2, true, false, "simt"},
+                                         Case{4, 2, false, false, "fake-bare"}, Case{1, 1, false, false, kGpu},
+                                         Case{2, 2, false, true, kGpu}, Case{2, 2, true, false, kGpu},
                                          Case{1, 1, false, false, "fake", true}, Case{2, 2, false, true, "fake", true},
                                          Case{4, 2, false, false, "fake", true},
                                          Case{2, 2, false, false, "fake-bare", true},
-                                         Case{1, 1, false, false, "simt", true}, Case{2, 2, false, true, "simt", true}),
+                                         Case{1, 1, false, false, kGpu, true}, Case{2, 2, false, true, kGpu, true}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return cat(c.world, "_ranks_", c.local_world, "_per_host", c.sequence ? "_sequence" : "",
                                       c.weighted ? "_weighted" : "", c.variable ? "_variable" : "", '_',
-                                      c.is_simt()                       ? "simt"
+                                      c.is_gpu()                        ? kGpu
                                       : c.device == std::string("fake") ? "fake"
                                                                         : "fake_bare");
                          });

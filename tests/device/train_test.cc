@@ -1,9 +1,11 @@
-// `tessera train` with tables on a device that needs no GPU: the losses are those of the CPU, to 1e-5.
+// `tessera train` with tables on the fake device and on a GPU (gpu_under_test.h): the losses are those of the CPU, to
+// 1e-5.
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "gpu_under_test.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -13,6 +15,8 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+
+const char* const kGpu = gpu_under_test();
 
 constexpr const char* kConfig = R"(
 [job]
@@ -87,27 +91,27 @@ INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
                          testing::Values(Case{"fake", "fake(reference)", "cpu", 1},
                                          Case{"fake", "fake(reference)", "cpu", 2}),
                          [](const auto& info) { return cat("ranks_", info.param.ranks); });
-INSTANTIATE_TEST_SUITE_P(Emulated, TrainOnDevice,
-                         testing::Values(Case{"simt", "simt", "simt", 1}, Case{"simt", "simt", "simt", 2}),
+INSTANTIATE_TEST_SUITE_P(Gpu, TrainOnDevice, testing::Values(Case{kGpu, kGpu, kGpu, 1}, Case{kGpu, kGpu, kGpu, 2}),
                          [](const auto& info) { return cat("ranks_", info.param.ranks); });
 
-// The sentence at the start, of a model of layers on the emulated device, or "" where there is none.
+// The sentence at the start, of a model of layers on the GPU, or "" where there is none.
 std::string why_on_the_host(const std::string& layers) {
   const TestFolder folder;
   const std::string job(kConfig);
   const size_t model = job.find("bottom_mlp"), tables = job.find("[table_defaults]");
   const std::string config =
       folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
-  const Finished done = run_tessera(
-      {"train", "--config", config, "--max-steps", "1", "--set", "job.device=simt", "--set", "job.kernel=simt", "--set",
-       cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"), "--set", "report.json=" + folder.file("report.json")});
+  const Finished done =
+      run_tessera({"train", "--config", config, "--max-steps", "1", "--set", cat("job.device=", kGpu), "--set",
+                   cat("job.kernel=", kGpu), "--set", cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
+                   "report.json=" + folder.file("report.json")});
   EXPECT_EQ(done.status, 0) << done.output;
   if (done.status != 0) return done.output;
   const std::string begin = "the dense part stays in host memory: ";
   const size_t at = done.output.find(begin);
   const json report = json::parse(contents(folder.file("report.json")));
   if (at == std::string::npos) {
-    EXPECT_EQ(report.at("dense_device"), "simt");
+    EXPECT_EQ(report.at("dense_device"), kGpu);
     EXPECT_FALSE(report.contains("why_in_host_memory"));
     return "";
   }

@@ -1,10 +1,12 @@
-// The dense part of a model on the emulated device: what the core computes there, against the same in host memory.
+// The dense part of a model on a GPU, the emulated one or another (gpu_under_test.h): what the core computes there,
+// against the same in host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
+#include "gpu_under_test.h"
 #include "simt/runtime.h"
 #include "tessera/dense.h"
 #include "tessera/device.h"
@@ -51,7 +53,7 @@ class GpuDense : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     emulate(GetParam());
-    stream_ = open_device(runtime_, "simt");
+    stream_ = open_device(runtime_, test::gpu_under_test());
   }
   Runtime runtime_{with_simt()};
   DeviceStreamPtr stream_;
@@ -305,6 +307,7 @@ TEST_P(GpuDense, ALayerNeitherWaitsNorAllocatesOnceItHasSeenTheBatch) {
 }
 
 TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
+  const std::string gpu = test::gpu_under_test();
   EXPECT_TRUE(computes_layer(runtime_, "mlp", stream_));
   EXPECT_TRUE(computes_layer(runtime_, "mlp", nullptr));
   EXPECT_FALSE(computes_layer(runtime_, "attention", stream_));
@@ -317,9 +320,9 @@ TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
     return "no error";
   };
   EXPECT_THAT(message_of({"attention", "{}", "layer", 1, stream_}),
-              testing::HasSubstr("no plugin computes the layer \"attention\" on the device \"simt\""));
-  EXPECT_THAT(message_of({"simt.mlp", R"({"layers": [1, 1]})", "layer", 1}),
-              testing::HasSubstr("module \"simt.mlp\" does not compute in host memory"));
+              testing::HasSubstr(cat("no plugin computes the layer \"attention\" on the device \"", gpu, '"')));
+  EXPECT_THAT(message_of({gpu + ".mlp", R"({"layers": [1, 1]})", "layer", 1}),
+              testing::HasSubstr(cat("module \"", gpu, ".mlp\" does not compute in host memory")));
   EXPECT_THAT(message_of({"mlp", "{}", "layer", 1, stream_}), testing::HasSubstr("option \"widths\" must list"));
 }
 

@@ -1,10 +1,12 @@
-// A DLRM trained with everything on the emulated device: the losses of the CPU, no waiting, no memory, checkpoints.
+// A DLRM trained with everything on a GPU, the emulated one or another (gpu_under_test.h): the losses of the CPU, no
+// waiting, no memory, checkpoints.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 #include <random>
 
+#include "gpu_under_test.h"
 #include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "tessera/dlrm.h"
@@ -41,7 +43,7 @@ class Training {
     o.graph = dlrm_graph({.dense_inputs = kDense, .bottom_mlp = {16, kDim}, .top_mlp = {20, 1}}, o.tables);
     o.seed = 3;
     o.dense_optimizer = {"adam", R"({"lr": 0.02})"};
-    o.parallel.sharded.kernel = stream_ ? "simt" : "reference";
+    o.parallel.sharded.kernel = stream_ ? test::gpu_under_test() : "reference";
     o.parallel.sharded.seed = 3;
     o.parallel.sharded.stream = stream_;
     o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05, "eps": 1e-8})", 0};
@@ -94,7 +96,7 @@ TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
   const auto texts = run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime(with_simt());
     const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 60});
-    Training cpu(runtime, "cpu", group), device(runtime, "simt", group);
+    Training cpu(runtime, "cpu", group), device(runtime, test::gpu_under_test(), group);
     for (uint64_t i = 0; i < 5; ++i) {
       const int64_t mine = group->rank() == 0 ? 9 : i == 2 ? 0 : 7;
       Batch batch = batch_of(2 * i + static_cast<uint64_t>(group->rank()), mine);
@@ -118,7 +120,7 @@ class DenseTraining : public testing::Test {
 };
 
 TEST_F(DenseTraining, HasTheLossesAndThePredictionsOfTheCpu) {
-  Training cpu(runtime_, "cpu"), device(runtime_, "simt");
+  Training cpu(runtime_, "cpu"), device(runtime_, test::gpu_under_test());
   EXPECT_TRUE(device->dense_on_device());
   EXPECT_FALSE(cpu->dense_on_device());
   for (uint64_t i = 0; i < 6; ++i) {
@@ -139,7 +141,7 @@ TEST_F(DenseTraining, HasTheLossesAndThePredictionsOfTheCpu) {
 }
 
 TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {
-  Training device(runtime_, "simt");
+  Training device(runtime_, test::gpu_under_test());
   const Batch batches[] = {batch_of(1, 24), batch_of(2, 20)};
   for (const Batch& batch : batches) device->step(batch);
   for (const Batch& batch : batches) device->step(batch);
@@ -157,11 +159,11 @@ TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {
 TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / cat("dense_train_", ::getpid());
   std::filesystem::create_directories(folder);
-  Training device(runtime_, "simt");
+  Training device(runtime_, test::gpu_under_test());
   for (uint64_t i = 0; i < 3; ++i) device->step(batch_of(i, 16));
   device->take_losses();
   device.save((folder / "device").string());
-  Training cpu(runtime_, "cpu"), again(runtime_, "simt"), back(runtime_, "simt");
+  Training cpu(runtime_, "cpu"), again(runtime_, test::gpu_under_test()), back(runtime_, test::gpu_under_test());
   cpu.load((folder / "device").string());
   cpu.save((folder / "cpu").string());
   again.load((folder / "device").string());

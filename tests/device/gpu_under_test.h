@@ -1,0 +1,17 @@
+// Which GPU the tests of GPUs run on.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace tessera::test {
+
+// The id of its device and kernel: the emulated one, "simt", or what TESSERA_TEST_GPU says, "cuda" on a machine with
+// one.
+inline const char* gpu_under_test() {
+  const char* name = std::getenv("TESSERA_TEST_GPU");
+  return name != nullptr && *name != '\0' ? name : "simt";
+}
+inline bool gpu_is_emulated() { return gpu_under_test() == std::string("simt"); }
+
+}  // namespace tessera::test
