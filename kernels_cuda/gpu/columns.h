@@ -61,6 +61,13 @@ GPU_DEVICE float group_sum(float value, int32_t lanes) {
   return value;
 }
 
+template <class T>
+GPU_DEVICE void to_floats(const Pack<T, kLaneColumns>& pack, float (&out)[kLaneColumns]) {
+  const Pack<T, kLaneColumns> copy = pack;
+  GPU_UNROLL
+  for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = to_float(copy.v[i]);
+}
+
 // One lane's columns of one chunk. kVectors: four side by side, all or none of them within the row, in rows that can be
 // read in vectors. Else a stride of the group's lanes apart, so that a group reads neighbours.
 template <bool kVectors>
@@ -81,12 +88,20 @@ struct LaneColumns {
   template <class T>
   GPU_DEVICE void load(const T* row, float (&out)[kLaneColumns]) const {
     if constexpr (kVectors) {
-      const auto pack = *reinterpret_cast<const Pack<T, kLaneColumns>*>(row + first);
-      GPU_UNROLL
-      for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = to_float(pack.v[i]);
+      to_floats(*reinterpret_cast<const Pack<T, kLaneColumns>*>(row + first), out);
     } else {
       GPU_UNROLL
       for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = has(i) ? to_float(row[column(i)]) : 0.0f;
+    }
+  }
+  // Starts to bring them into the block's memory, for to_floats() after copies_wait(). With kVectors only where any().
+  template <class T>
+  GPU_DEVICE void copy(const T* row, Pack<T, kLaneColumns>& to) const {
+    if constexpr (kVectors) {
+      copy_to_block<sizeof(to)>(&to, row + first);
+    } else {
+      GPU_UNROLL
+      for (int32_t i = 0; i < kLaneColumns; ++i) to.v[i] = has(i) ? row[column(i)] : T{};
     }
   }
   // `vectors`: this row can be written in vectors too.

@@ -6,11 +6,11 @@
 
 namespace tessera::gpu {
 
-// A row's gradient, chunk by chunk. `Source` is called as source(columns, out); the first Source::kHeld chunks stay in
-// registers, for others it may be called again.
-template <bool kVectors, class Source>
+// A row's gradient, chunk by chunk. The first kHeld chunks are in registers, others are made by source.sum(columns,
+// out) whenever they are read.
+template <bool kVectors, class Source, int32_t kHeld>
 struct RowGradient {
-  static constexpr int32_t kHeld = Source::kHeld;
+  [[maybe_unused]] static constexpr int32_t kChunks = kHeld;
   const Source& source;
   int32_t lane;
   int32_t lanes;
@@ -18,31 +18,53 @@ struct RowGradient {
   int32_t chunks;  // 0 for a group without a row
   float held[kHeld > 0 ? kHeld : 1][kLaneColumns];
 
-  GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, bool has_row)
-      : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(has_row ? chunks_of(row_dim, group) : 0) {
+  GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, int32_t row_chunks)
+      : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(row_chunks) {}
+
+  // body(chunk, columns) for each of this lane's chunks that are held.
+  template <class Body>
+  GPU_DEVICE void each_held(Body body) const {
     GPU_UNROLL
     for (int32_t c = 0; c < kHeld; ++c) {
       const LaneColumns<kVectors> columns(c, lane, lanes, dim);
-      if (c < chunks && columns.any()) source(columns, held[c]);
+      if (c < chunks && columns.any()) body(c, columns);
     }
   }
-  // body(columns, gradient) for each of this lane's chunks.
+  // body(chunk, columns, gradient) for each of this lane's chunks.
   template <class Body>
   GPU_DEVICE void each(Body body) const {
-    GPU_UNROLL
-    for (int32_t c = 0; c < kHeld; ++c) {
-      const LaneColumns<kVectors> columns(c, lane, lanes, dim);
-      if (c < chunks && columns.any()) body(columns, held[c]);
-    }
-    for (int32_t c = kHeld; c < chunks; ++c) {
-      const LaneColumns<kVectors> columns(c, lane, lanes, dim);
-      if (!columns.any()) continue;
-      float gradient[kLaneColumns];
-      source(columns, gradient);
-      body(columns, gradient);
+    each_held([&](int32_t c, const auto& columns) { body(c, columns, held[c]); });
+    if constexpr (kHeld != 1) {
+      for (int32_t c = kHeld; c < chunks; ++c) {
+        const LaneColumns<kVectors> columns(c, lane, lanes, dim);
+        if (!columns.any()) continue;
+        float gradient[kLaneColumns];
+        source.sum(columns, gradient);
+        body(c, columns, gradient);
+      }
     }
   }
 };
+
+// A row's weights. The first kCopied chunks have been copied to copied[chunk * kBlockThreads], in the block's memory.
+template <class Row, int32_t kCopied>
+struct RowWeights {
+  Row* row;
+  const Pack<Row, kLaneColumns>* copied;
+
+  template <class Columns>
+  GPU_DEVICE void load(int32_t chunk, const Columns& columns, float (&out)[kLaneColumns]) const {
+    if (chunk < kCopied) {
+      to_floats(copied[chunk * kBlockThreads], out);
+    } else {
+      columns.load(row, out);
+    }
+  }
+};
+template <class Row>
+GPU_DEVICE Row* weights_of(const TableView& table, int64_t row) {
+  return static_cast<Row*>(table.weights) + row * table.row_stride;
+}
 
 // w = decay * w - factor * g
 struct RowwiseStep {
@@ -55,16 +77,20 @@ GPU_DEVICE float decoupled(const UpdateStep& s) {
   return s.weight_decay_mode == WeightDecay::kDecouple ? 1 - s.learning_rate * s.weight_decay : 1;
 }
 
+// What update_row is given of a row's own state: exact_rowwise_adagrad's.
+GPU_DEVICE float row_state(const UpdateStep& s, const TableView& table, int64_t row) {
+  return s.formula == Formula::kRowwiseAdagrad ? table.per_row[row * table.row_states] : 0;
+}
+
 // exact_rowwise_adagrad's part that looks at the whole row; its state is updated. All lanes of the warp call it.
-template <class Row, class Gradient>
-GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& table, int64_t row,
-                                       const Gradient& gradient) {
-  const Row* weights = static_cast<const Row*>(table.weights) + row * table.row_stride;
+template <class Gradient, class Weights>
+GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& table, int64_t row, float state,
+                                       const Gradient& gradient, const Weights& weights) {
   const bool l2 = s.weight_decay_mode == WeightDecay::kL2;
   float sum = 0;
-  gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) {
+  gradient.each([&](int32_t c, const auto& columns, const float(&g)[kLaneColumns]) {
     float w[kLaneColumns] = {};
-    if (l2) columns.load(weights, w);
+    if (l2) weights.load(c, columns, w);
     GPU_UNROLL
     for (int32_t i = 0; i < kLaneColumns; ++i) {
       if (!columns.has(i)) continue;
@@ -72,14 +98,8 @@ GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& tab
       sum += q * q;
     }
   });
-  sum = group_sum(sum, gradient.lanes);
-  float momentum = 0;
-  if (gradient.chunks > 0 && gradient.lane == 0) {
-    float* state = table.per_row + row * table.row_states;
-    momentum = *state + divide(sum, static_cast<float>(table.dim));
-    *state = momentum;
-  }
-  momentum = shfl(momentum, 0, gradient.lanes);
+  const float momentum = state + divide(group_sum(sum, gradient.lanes), static_cast<float>(table.dim));
+  if (gradient.chunks > 0 && gradient.lane == 0) table.per_row[row * table.row_states] = momentum;
   const float factor = divide(s.learning_rate, square_root(momentum) + s.eps);
   return {l2 ? 1 - factor * s.weight_decay : decoupled(s), factor};
 }
@@ -129,18 +149,19 @@ GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, 
   }
 }
 
-// The row's update. All lanes of the warp call it; groups without a row have 0 chunks.
-template <class Row, class Gradient>
-GPU_DEVICE void update_row(const UpdateStep& s, const TableView& table, int64_t row, const Gradient& gradient) {
+// The row's update. `state`: row_state(), read by all lanes. All lanes of the warp call it; groups without a row have 0
+// chunks.
+template <class Gradient, class Weights>
+GPU_DEVICE void update_row(const UpdateStep& s, const TableView& table, int64_t row, float state,
+                           const Gradient& gradient, const Weights& weights) {
   RowwiseStep rowwise{1, 0};
-  if (s.formula == Formula::kRowwiseAdagrad) rowwise = rowwise_adagrad<Row>(s, table, row, gradient);
-  Row* weights = static_cast<Row*>(table.weights) + row * table.row_stride;
+  if (s.formula == Formula::kRowwiseAdagrad) rowwise = rowwise_adagrad(s, table, row, state, gradient, weights);
   float* states = table.elements + row * table.element_stride;
-  gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) {
+  gradient.each([&](int32_t c, const auto& columns, const float(&g)[kLaneColumns]) {
     float w[kLaneColumns];
-    columns.load(weights, w);
+    weights.load(c, columns, w);
     update_columns(s, rowwise, columns, states, table.dim, g, w);
-    columns.store(weights, true, w);
+    columns.store(weights.row, true, w);
   });
 }
 

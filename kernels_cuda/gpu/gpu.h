@@ -23,6 +23,7 @@
 #if defined(__CUDACC__)
 #define GPU_DEVICE_CODE 1
 #include <cuda_fp16.h>
+#include <cuda_pipeline_primitives.h>
 #endif
 #elif defined(TESSERA_GPU_HIP)
 #if defined(__HIPCC__) || defined(__HIP__)
@@ -296,6 +297,29 @@ GPU_DEVICE void fence_device() {
   ::simt::fence_device();
 #else
   __threadfence();
+#endif
+}
+
+// Copies kBytes, 8 or 16, of the device's memory into memory of the block, both aligned to as many, behind the thread's
+// back where the device can. What was copied before a copies_end() is there, for this thread, once copies_wait<N>() has
+// come back and there were no more than N calls of copies_end() since.
+template <int kBytes>
+GPU_DEVICE void copy_to_block(void* to, const void* from) {
+#if defined(TESSERA_GPU_CUDA)
+  __pipeline_memcpy_async(to, from, kBytes);
+#else
+  __builtin_memcpy(to, from, kBytes);
+#endif
+}
+GPU_DEVICE void copies_end() {
+#if defined(TESSERA_GPU_CUDA)
+  __pipeline_commit();
+#endif
+}
+template <int N>
+GPU_DEVICE void copies_wait() {
+#if defined(TESSERA_GPU_CUDA)
+  __pipeline_wait_prior(N);
 #endif
 }
 

@@ -125,11 +125,14 @@ GPU_GLOBAL void segments_kernel(SegmentArgs a) {
   uint64_t units[kSegmentItems];  // of the warp, by lane
   uint64_t heads[kSegmentItems];
   uint64_t in_warp = 0;
+  const int64_t half_unit = int64_t{1} << (work.unit_shift - 1);
   GPU_UNROLL
   for (int32_t i = 0; i < kSegmentItems; ++i) {
     const int64_t at = from + i * warp_size() + lane();
     const bool head = at < count && (at == 0 || keys[at] != keys[at - 1]);
-    const bool unit = head || (at < count && (at & ((int64_t{1} << work.unit_shift) - 1)) == 0);
+    const bool unit = head || (at < count && (at & (half_unit * 2 - 1)) == 0 &&
+                               (keys[at - half_unit] == keys[at] ||
+                                (at + half_unit < count && keys[at + half_unit] == keys[at])));
     units[i] = ballot(unit);
     heads[i] = ballot(head);
     in_warp += (static_cast<uint64_t>(popcount(units[i])) << kUnitShift) + static_cast<uint64_t>(popcount(heads[i]));

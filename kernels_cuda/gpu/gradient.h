@@ -2,8 +2,9 @@
 //
 //   entries   one for each id of each bag, in order of feature, bag, position; its key is the row's
 //   sort      stable, by key
-//   units     entries of one row side by side in sorted order, cut where their index is a multiple of unit(): what one
-//             group of lanes adds up. Units make runs: all entries of a row
+//   units     entries of one row side by side in sorted order, cut where their index is a multiple of unit(), unless
+//             there is less than half a unit of them on both sides: what one group of lanes adds up. Units make runs:
+//             all entries of a row
 //   reduce    a run of one unit is done at once. Of longer ones the sums of the units are kept ("partials") and added
 //             up by a second launch, in order, by one block for each such run
 //

@@ -4,110 +4,51 @@
 #include <type_traits>
 
 #include "gpu/formulas.h"
+#include "gpu/units.h"
 #include "tessera/abi/sharder.h"
 
 namespace tessera::gpu {
 namespace {
 
 constexpr int64_t kMostBlocks = 1 << 16;  // a launch's; they walk over what is more
-constexpr int32_t kAhead = 2;             // entries whose loads are under way at once in a lane
-
-GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
-  const void* keys = work.keys[work.sorted];
-  return work.wide_keys ? static_cast<const int64_t*>(keys)[i]
-                        : static_cast<int64_t>(static_cast<const uint32_t*>(keys)[i]);
-}
-GPU_DEVICE int32_t table_of(const TableView* tables, int32_t num_tables, int64_t key) {
-  return last_at_or_below(num_tables, key, [&](int32_t t) { return tables[t].first_key; });
-}
-// Where the sum of the unit that begins at entry `start` is kept if its run has others.
-GPU_DEVICE float* partial_of(const GradientWork& work, int64_t start) {
-  const int64_t block = start >> work.unit_shift;
-  const int64_t slot = 2 * block + (start == block << work.unit_shift ? 0 : 1);
-  return work.partials + slot * work.partial_stride;
-}
-
-GPU_DEVICE float incoming(const OutputGradient& gradient, float value) {
-  const float g = value * gradient.scale;
-  if (!(gradient.maximum > 0)) return g;
-  return g < -gradient.maximum ? -gradient.maximum : g > gradient.maximum ? gradient.maximum : g;  // NaN stays
-}
-
-// The sum of a unit's entries, in order.
-template <class Grad, int32_t kHeldChunks>
-struct UnitSum {
-  static constexpr int32_t kHeld = kHeldChunks;
-  const GradientWork& work;
-  const OutputGradient& gradient;
-  int64_t begin;
-  int64_t end;
-
-  template <class Columns>
-  GPU_DEVICE void operator()(const Columns& columns, float (&sum)[kLaneColumns]) const {
-    const uint32_t* order = work.indices[work.sorted];
-    const Grad* from = static_cast<const Grad*>(gradient.data);
-    GPU_UNROLL
-    for (int32_t c = 0; c < kLaneColumns; ++c) sum[c] = 0;
-    for (int64_t i = begin; i < end; i += kAhead) {
-      const int32_t count = end - i < kAhead ? static_cast<int32_t>(end - i) : kAhead;
-      uint32_t index[kAhead];
-      Entry entry[kAhead];
-      float g[kAhead][kLaneColumns];
-      GPU_UNROLL
-      for (int32_t k = 0; k < kAhead; ++k) {
-        if (k < count) index[k] = order[i + k];
-      }
-      GPU_UNROLL
-      for (int32_t k = 0; k < kAhead; ++k) {
-        if (k < count) entry[k] = work.entries[index[k]];
-      }
-      GPU_UNROLL
-      for (int32_t k = 0; k < kAhead; ++k) {
-        if (k < count) columns.load(from + entry[k].output, g[k]);
-      }
-      GPU_UNROLL
-      for (int32_t k = 0; k < kAhead; ++k) {
-        if (k >= count) continue;
-        GPU_UNROLL
-        for (int32_t c = 0; c < kLaneColumns; ++c) sum[c] += incoming(gradient, g[k][c]) * entry[k].scale;
-      }
-    }
-  }
-};
+constexpr int64_t kFew = 1 << 17;         // entries: where there are no more, a warp has few units, so that many work
 
 // A row of floats.
 struct FloatRow {
-  static constexpr int32_t kHeld = 0;
   const float* row;
   template <class Columns>
-  GPU_DEVICE void operator()(const Columns& columns, float (&out)[kLaneColumns]) const {
+  GPU_DEVICE void sum(const Columns& columns, float (&out)[kLaneColumns]) const {
     columns.load(row, out);
   }
 };
 
-// What is done with a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks.
-template <class Row>
+// What is done with a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
+// gets the row's state(), and its weights, which a sink of kReads wants copied before.
+template <class RowType>
 struct Update {
-  [[maybe_unused]] static constexpr int32_t kBlocks = 2;
-  static constexpr int32_t kHeld = 2;  // looked at twice: adding them up again would read the gradients again
+  static constexpr bool kReads = true;
+  using Row = RowType;
   UpdateStep step;
-  template <class Gradient>
-  GPU_DEVICE void take(const TableView& table, int32_t, int64_t row, int64_t, const Gradient& gradient) const {
-    update_row<Row>(step, table, row, gradient);
+  GPU_DEVICE float state(const TableView& table, int64_t row) const { return row_state(step, table, row); }
+  template <class Gradient, class Weights>
+  GPU_DEVICE void take(const TableView& table, const Unit& unit, const Gradient& gradient,
+                       const Weights& weights) const {
+    update_row(step, table, unit.row, unit.state, gradient, weights);
   }
 };
 struct HandOut {
-  [[maybe_unused]] static constexpr int32_t kBlocks = 4;
-  static constexpr int32_t kHeld = 0;
+  static constexpr bool kReads = false;
+  using Row = float;
   const RunTarget* targets;
-  template <class Gradient>
-  GPU_DEVICE void take(const TableView& table, int32_t t, int64_t row, int64_t run, const Gradient& gradient) const {
+  GPU_DEVICE float state(const TableView&, int64_t) const { return 0; }
+  template <class Gradient, class Weights>
+  GPU_DEVICE void take(const TableView& table, const Unit& unit, const Gradient& gradient, const Weights&) const {
     if (gradient.chunks == 0) return;
-    const RunTarget& target = targets[t];
-    const int64_t at = run - target.first_run;
-    if (gradient.lane == 0) target.rows[at] = row;
+    const RunTarget& target = targets[unit.table];
+    const int64_t at = unit.run - target.first_run;
+    if (gradient.lane == 0) target.rows[at] = unit.row;
     float* values = target.values + at * table.dim;
-    gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) { columns.store(values, true, g); });
+    gradient.each([&](int32_t, const auto& columns, const float(&g)[kLaneColumns]) { columns.store(values, true, g); });
   }
 };
 
@@ -116,46 +57,101 @@ struct ReduceArgs {
   const TableView* tables;
   int32_t num_tables;
   int32_t lanes;
+  int32_t warp_units;  // that a warp takes at once
   GradientWork work;
   OutputGradient gradient;
   Sink sink;
 };
 
-// One group of lanes for each unit.
-template <class Grad, class Sink, bool kVectors>
-GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, Sink::kBlocks) reduce_kernel(ReduceArgs<Sink> a) {
+// Unit u of all, of which there are `units`; notes it where a run of several units begins.
+template <class Sink>
+GPU_DEVICE Unit unit_at(const ReduceArgs<Sink>& a, int64_t u, int64_t units) {
+  Unit unit{};
+  if (u >= units) return unit;
   const GradientWork& work = a.work;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t lane = thread % a.lanes;
-  const int64_t groups = kBlockThreads / a.lanes;
-  const int64_t units = *work.units_count;
-  const int64_t entries = *work.entries_count;
-  for (int64_t first = blockIdx.x * groups; first < units; first += gridDim.x * groups) {
-    const int64_t u = first + thread / a.lanes;
-    bool whole = false;  // the unit is a run of its own
-    int64_t start = 0;
-    int64_t end = 0;
-    int64_t key = 0;
-    int32_t t = 0;
-    if (u < units) {
-      start = work.unit_start[u];
-      end = work.unit_start[u + 1];
-      key = key_at(work, start);
-      t = table_of(a.tables, a.num_tables, key);
-      const bool head = start == 0 || key_at(work, start - 1) != key;
-      whole = head && (end == entries || key_at(work, end) != key);
-      if (head && !whole && lane == 0) work.long_starts[atomic_add(work.long_count, 1u)] = static_cast<uint32_t>(u);
+  unit.start = work.unit_start[u];
+  const uint32_t end = work.unit_start[u + 1];
+  unit.count = static_cast<int32_t>(end - unit.start);
+  unit.run = work.unit_run[u];
+  const int64_t key = key_at(work, unit.start);
+  const Entry first = work.entries[work.indices[work.sorted][unit.start]];
+  unit.output = first.output;
+  unit.scale = first.scale;
+  unit.table = table_of(a.tables, a.num_tables, key);
+  const TableView& table = a.tables[unit.table];
+  unit.dim = table.dim;
+  unit.chunks = chunks_of(table.dim, a.lanes);
+  unit.row = key - table.first_key;
+  unit.weights = weights_of<typename Sink::Row>(table, unit.row);
+  const bool head = unit.start == 0 || key_at(work, unit.start - 1) != key;
+  unit.whole = head && (end == *work.entries_count || key_at(work, end) != key);
+  if (head && unit.whole == 0) work.long_starts[atomic_add(work.long_count, 1u)] = static_cast<uint32_t>(u);
+  if (unit.whole != 0) unit.state = a.sink.state(table, unit.row);
+  return unit;
+}
+
+// A warp looks up many units, one by each lane; then its groups add them up, one after the other, while the first
+// gradients and the rows of the next ones are on their way.
+template <class Grad, class Sink, bool kVectors, int32_t kHeld>
+GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 : 2))
+    reduce_kernel(ReduceArgs<Sink> a) {
+  using Row = typename Sink::Row;
+  using Sum = UnitSum<Grad>;
+  using Gradients = Pack<Grad, kLaneColumns>;
+  using Weights = Pack<Row, kLaneColumns>;
+  constexpr int32_t kUnits = kAhead / kHeld;  // of a group that are on their way: a ring
+  GPU_SHARED(Unit, shared_units, kBlockThreads);
+  GPU_SHARED(Gradients, shared_gradients, kAhead * kBlockThreads);
+  GPU_SHARED(Weights, shared_weights, kAhead * kBlockThreads);
+  const GradientWork& work = a.work;
+  const int32_t groups = warp_size() / a.lanes;
+  const int32_t group = lane() / a.lanes;
+  const int32_t lane_in_group = lane() - group * a.lanes;
+  const int32_t rounds = (a.warp_units + groups - 1) / groups;
+  const int64_t all = *work.units_count;
+  const int64_t warps = kBlockThreads / warp_size();
+  Unit* const units = shared_units + warp() * warp_size();
+  const Unit* const of_group = units + group;  // its unit i at i * groups
+  Gradients* const gradients = shared_gradients + threadIdx.x;
+  Weights* const rows = shared_weights + threadIdx.x;
+
+  const auto begin = [&](int32_t i) {
+    if (i < rounds) {
+      const Unit& unit = of_group[i * groups];
+      const Sum sum{work, a.gradient, unit};
+      const RowGradient<kVectors, Sum, kHeld> gradient(sum, lane_in_group, a.lanes, unit.dim, unit.chunks);
+      gradient.each_held([&](int32_t c, const auto& columns) {
+        const int32_t place = (i % kUnits * kHeld + c) * kBlockThreads;
+        columns.copy(sum.at(unit.output), gradients[place]);
+        if (Sink::kReads && unit.whole != 0) columns.copy(static_cast<const Row*>(unit.weights), rows[place]);
+      });
     }
-    const TableView& table = a.tables[t];
-    using Sum = UnitSum<Grad, Sink::kHeld>;
-    const Sum sum{work, a.gradient, start, end};
-    RowGradient<kVectors, Sum> gradient(sum, lane, a.lanes, table.dim, u < units);
-    if (u < units && !whole) {
-      float* partial = partial_of(work, start);
-      gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) { columns.store(partial, true, g); });
-      gradient.chunks = 0;  // its run is finished by another launch
+    copies_end();
+  };
+  for (int64_t first = (blockIdx.x * warps + warp()) * a.warp_units; first < all;
+       first += gridDim.x * warps * a.warp_units) {
+    units[lane()] = lane() < a.warp_units ? unit_at(a, first + lane(), all) : Unit{};
+    sync_warp();
+    for (int32_t i = 0; i < kUnits; ++i) begin(i);
+    for (int32_t i = 0; i < rounds; ++i) {
+      copies_wait<kUnits - 1>();
+      const Unit& unit = of_group[i * groups];
+      const int32_t place = i % kUnits * kHeld * kBlockThreads;
+      const Sum sum{work, a.gradient, unit};
+      RowGradient<kVectors, Sum, kHeld> gradient(sum, lane_in_group, a.lanes, unit.dim, unit.chunks);
+      sum.begin(gradient, gradients + place);
+      sum.finish(gradient);
+      if (unit.whole == 0) {
+        float* partial = partial_of(work, unit.start);
+        gradient.each(
+            [&](int32_t, const auto& columns, const float(&g)[kLaneColumns]) { columns.store(partial, true, g); });
+        gradient.chunks = 0;  // its run is finished by another launch
+      }
+      const RowWeights<Row, Sink::kReads ? kHeld : 0> weights{static_cast<Row*>(unit.weights), rows + place};
+      a.sink.take(a.tables[unit.table], unit, gradient, weights);
+      begin(i + kUnits);
     }
-    a.sink.take(table, t, key - table.first_key, u < units ? work.unit_run[u] : 0, gradient);
+    sync_warp();
   }
 }
 
@@ -207,21 +203,26 @@ GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t en
   }
 }
 
-// A run of several units.
+// A run of several units: as a unit of all its entries, up to `end`.
 struct LongRun {
-  int64_t start;
+  Unit unit;
   int64_t end;
-  int64_t row;
-  int64_t run;
-  int32_t table;
 };
 
-GPU_DEVICE LongRun find_long_run(const GradientWork& work, const TableView* tables, int32_t num_tables, int64_t i) {
-  const int64_t unit = work.long_starts[i];
-  const int64_t start = work.unit_start[unit];
-  const int64_t key = key_at(work, start);
-  const int32_t t = table_of(tables, num_tables, key);
-  return {start, run_end(work, start, key), key - tables[t].first_key, work.unit_run[unit], t};
+template <class Sink>
+GPU_DEVICE LongRun find_long_run(const ReduceArgs<Sink>& a, int64_t i) {
+  const GradientWork& work = a.work;
+  const int64_t u = work.long_starts[i];
+  LongRun found{};
+  found.unit.start = work.unit_start[u];
+  found.unit.run = work.unit_run[u];
+  const int64_t key = key_at(work, found.unit.start);
+  found.unit.table = table_of(a.tables, a.num_tables, key);
+  const TableView& table = a.tables[found.unit.table];
+  found.unit.row = key - table.first_key;
+  found.unit.state = a.sink.state(table, found.unit.row);
+  found.end = run_end(work, found.unit.start, key);
+  return found;
 }
 
 // One block for each run of several units.
@@ -234,15 +235,17 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) finish_kernel(ReduceArgs<Sink> 
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int64_t runs = *work.long_count;
   for (int64_t r = blockIdx.x; r < runs; r += gridDim.x) {
-    if (thread == 0) found[0] = find_long_run(work, a.tables, a.num_tables, r);
+    if (thread == 0) found[0] = find_long_run(a, r);
     sync_block();
     const LongRun run = found[0];
-    const TableView& table = a.tables[run.table];
-    sum_partials<kVectors>(work, run.start, run.end, table.dim, a.lanes, sums);
+    const TableView& table = a.tables[run.unit.table];
+    sum_partials<kVectors>(work, run.unit.start, run.end, table.dim, a.lanes, sums);
     if (warp() != 0) continue;
-    const FloatRow sum{partial_of(work, run.start)};
-    const RowGradient<kVectors, FloatRow> gradient(sum, thread % a.lanes, a.lanes, table.dim, thread < a.lanes);
-    a.sink.take(table, run.table, run.row, run.run, gradient);
+    const FloatRow sum{partial_of(work, run.unit.start)};
+    const RowGradient<kVectors, FloatRow, 0> gradient(sum, thread % a.lanes, a.lanes, table.dim,
+                                                      thread < a.lanes ? chunks_of(table.dim, a.lanes) : 0);
+    const RowWeights<typename Sink::Row, 0> weights{weights_of<typename Sink::Row>(table, run.unit.row), nullptr};
+    a.sink.take(table, run.unit, gradient, weights);
   }
 }
 
@@ -263,9 +266,12 @@ GPU_GLOBAL void apply_kernel(ApplyArgs a) {
   for (int64_t first = blockIdx.x * groups; first < a.count; first += gridDim.x * groups) {
     const int64_t i = first + thread / a.lanes;
     const bool has = i < a.count;
+    const int64_t row = has ? a.rows[i] : 0;
     const FloatRow values{a.values + (has ? i : 0) * table.dim};
-    const RowGradient<kVectors, FloatRow> gradient(values, thread % a.lanes, a.lanes, table.dim, has);
-    update_row<Row>(a.step, table, has ? a.rows[i] : 0, gradient);
+    const RowGradient<kVectors, FloatRow, 0> gradient(values, thread % a.lanes, a.lanes, table.dim,
+                                                      has ? chunks_of(table.dim, a.lanes) : 0);
+    const RowWeights<Row, 0> weights{weights_of<Row>(table, row), nullptr};
+    update_row(a.step, table, row, has ? row_state(a.step, table, row) : 0, gradient, weights);
   }
 }
 
@@ -317,7 +323,10 @@ GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
                          (slot + (none ? i : 0)) * feature.output_stride,
                      g);
         GPU_UNROLL
-        for (int32_t k = 0; k < kLaneColumns; ++k) dot += incoming(a.gradient, g[k]) * row[k];
+        for (int32_t k = 0; k < kLaneColumns; ++k) {
+          const float scaled = g[k] * a.gradient.scale;
+          dot += (a.gradient.maximum > 0 ? clamped(scaled, a.gradient.maximum) : scaled) * row[k];
+        }
       }
       dot = divide(group_sum(dot, a.lanes), divisor);
       if (i < length && lane == 0) a.grad_weights[begin + i] = dot;
@@ -340,19 +349,30 @@ uint32_t grid_for(int64_t groups, int32_t lanes) {
   return static_cast<uint32_t>(std::clamp<int64_t>((groups + in_block - 1) / in_block, 1, kMostBlocks));
 }
 
+template <class Sink, bool kVectors, int32_t kHeld>
+void launch_units(const ReduceArgs<Sink>& args, uint32_t blocks, Stream stream) {
+  with_storage(args.gradient.storage, [&](auto grad) {
+    GPU_LAUNCH((reduce_kernel<decltype(grad), Sink, kVectors, kHeld>), blocks, kBlockThreads, 0, stream, args);
+  });
+}
+
 template <class Sink>
 void launch_reduce(const UpdateLaunch& what, const GradientSizes& sizes, const GradientWork& work,
                    const OutputGradient& gradient, const Sink& sink, Stream stream) {
   if (sizes.entries == 0) return;
   const int32_t lanes = group_lanes(what.max_dim);
-  const ReduceArgs<Sink> args{what.tables, what.num_tables, lanes, work, gradient, sink};
-  const uint32_t blocks = grid_for(sizes.entries + sizes.blocks(), lanes);
+  const int32_t warp_units =
+      std::min(warp_size(), sizes.entries <= kFew ? kAhead * (warp_size() / lanes) : warp_size());
+  const ReduceArgs<Sink> args{what.tables, what.num_tables, lanes, warp_units, work, gradient, sink};
+  const uint32_t blocks = grid_for((sizes.entries + sizes.blocks()) / warp_units + 1, warp_size());
   const uint32_t finish_blocks = static_cast<uint32_t>(std::min<int64_t>(sizes.blocks(), 2048));
   with_bool(what.vectors && gradient.vectors, [&](auto vectors) {
     constexpr bool kVectors = decltype(vectors)::value;
-    with_storage(gradient.storage, [&](auto grad) {
-      GPU_LAUNCH((reduce_kernel<decltype(grad), Sink, kVectors>), blocks, kBlockThreads, 0, stream, args);
-    });
+    if (chunks_of(what.max_dim, lanes) == 1) {
+      launch_units<Sink, kVectors, 1>(args, blocks, stream);
+    } else {
+      launch_units<Sink, kVectors, 2>(args, blocks, stream);
+    }
     GPU_LAUNCH((finish_kernel<Sink, kVectors>), finish_blocks, kBlockThreads, 0, stream, args);
   });
 }

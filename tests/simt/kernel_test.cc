@@ -1,19 +1,13 @@
-// The GPU kernel's plugin on the emulator, or on another GPU (gpu_under_test.h), against the reference kernel.
+// The GPU kernel's plugin on the emulator, against the reference kernel.
 #include <cstring>
 #include <functional>
 #include <utility>
 
-#include "gpu_under_test.h"
 #include "simt/runtime.h"
 #include "test_support.h"
 
 namespace tessera_cpu::test {
 namespace {
-
-const char* const kGpu = tessera::test::gpu_under_test();
-const bool kEmulated = tessera::test::gpu_is_emulated();
-const std::string kPlugin =
-    kEmulated ? TESSERA_KERNEL_SIMT : std::string(TESSERA_PLUGINS "/tessera_gpu_") + kGpu + ".so";
 
 const char* const kFused[] = {"exact_sgd", "exact_adagrad", "exact_rowwise_adagrad", "adam"};
 
@@ -64,7 +58,7 @@ Tolerance tolerance_of(const Options& o) {
 void compare_training(TestHost& host, const Options& o, uint64_t seed) {
   Random random(seed);
   Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
-  Model gpu(host, kPlugin.c_str(), kGpu, o);
+  Model gpu(host, TESSERA_KERNEL_SIMT, "simt", o);
   reference.open().randomize(Random(seed + 1));
   gpu.open().randomize(Random(seed + 1));
   const auto [rtol, atol] = tolerance_of(o);
@@ -149,7 +143,7 @@ TEST(GpuKernel, RowsThatOccurOften) {
     emulate(warp_size, 2);
     const Options o = few_rows();
     Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
-    Model gpu(host, kPlugin.c_str(), kGpu, o);
+    Model gpu(host, TESSERA_KERNEL_SIMT, "simt", o);
     reference.open().randomize(Random(5));
     gpu.open().randomize(Random(5));
     const auto batch = long_batch(o, 3);
@@ -169,7 +163,7 @@ TEST(GpuKernel, TheSameBitsInAnyOrder) {
     TestHost host;
     emulate(32, workers, static_cast<uint64_t>(workers));
     const Options o = few_rows();
-    Model model(host, kPlugin.c_str(), kGpu, o);
+    Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
     model.open().randomize(Random(5));
     const auto batch = long_batch(o, 4);
     Array output(kF32, batch->output_size);
@@ -201,7 +195,7 @@ TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
       Options o = tables;
       o.take_optimizer(optimizer);
       o.compute_kernel = "dense";
-      Model gpu(host, kPlugin.c_str(), kGpu, o);
+      Model gpu(host, TESSERA_KERNEL_SIMT, "simt", o);
       Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
       Random random(9);
       const auto batch = o.tables.size() == 3 ? long_batch(o, 4)
@@ -252,7 +246,7 @@ struct DeviceTraining {
       features.push_back({t, TSR_POOLING_SUM});
     }
     o.optimizer = "exact_rowwise_adagrad";
-    model = std::make_unique<Model>(host, kPlugin.c_str(), kGpu, o);
+    model = std::make_unique<Model>(host, TESSERA_KERNEL_SIMT, "simt", o);
     model->config.device = {kDLExtDev, 0};
     model->open();
     Random random(2);
@@ -285,7 +279,6 @@ struct DeviceTraining {
 
 // Once it has warmed up, nothing is allocated, copied or waited for.
 TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
-  if (!kEmulated) GTEST_SKIP() << "the emulator counts";
   DeviceTraining training;
   training.step();
   const simt::Counters before = simt::counters();
@@ -300,7 +293,6 @@ TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
 }
 
 TEST(GpuKernel, AStepOfFixedSizesIsCapturedIntoAGraph) {
-  if (!kEmulated) GTEST_SKIP() << "the emulator's kernels alone reach the host's memory";
   DeviceTraining stepped, graphed;
   for (int i = 0; i < 5; ++i) stepped.step();
   for (int i = 0; i < 2; ++i) graphed.step();
@@ -324,7 +316,7 @@ TEST(GpuKernel, FeaturesMayShareTheirIds) {
   Options o;
   o.tables = {{50, 8}, {50, 12}};
   Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
-  Model gpu(host, kPlugin.c_str(), kGpu, o);
+  Model gpu(host, TESSERA_KERNEL_SIMT, "simt", o);
   Random random(3);
   const auto batch = random_batch(random, o, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_SUM}}, 40, 5, kI64, false);
   for (tsr_lookup_feature& f : batch->raw_features) f.first_offset = 0;
@@ -345,7 +337,7 @@ TEST(GpuKernel, SaveAndLoadKeepRowsAndState) {
     o.compute_kernel = "dense";
     o.optimizer = "partial_rowwise_adam";  // a state per element and one per row
     o.weight_dtype = dtype;
-    Model from(host, kPlugin.c_str(), kGpu, o), to(host, kPlugin.c_str(), kGpu, o);
+    Model from(host, TESSERA_KERNEL_SIMT, "simt", o), to(host, TESSERA_KERNEL_SIMT, "simt", o);
     from.open().randomize(Random(2));
     to.open();
     for (uint32_t t = 0; t < 2; ++t) {
@@ -364,7 +356,7 @@ TEST(GpuKernel, LoadAndImportRefuseWhatDoesNotFit) {
   emulate(32, 2);
   Options o;
   o.tables = {{50, 12}, {51, 12}};
-  Model model(host, kPlugin.c_str(), kGpu, o);
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
   model.open();
   ByteStream stream;
   Error error;
@@ -408,15 +400,14 @@ TEST(GpuKernel, ConfigsThatCannotBeServedAreRefusedWithTheReason) {
     Options o;
     o.tables = {{3, 4}};
     c.change(o);
-    Model model(host, kPlugin.c_str(), kGpu, o);
+    Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
     Error error;
     EXPECT_NE(model.supports(error), TSR_OK) << c.words;
     EXPECT_NE(std::string(error.message).find(c.words), std::string::npos) << error.message;
   }
-  if (!kEmulated) return;
   Options o;
   o.tables = {{3, 4}};
-  Model model(host, kPlugin.c_str(), kGpu, o);
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
   Error error;
   model.config.device = {kDLCUDA, 0};
   EXPECT_EQ(model.supports(error), TSR_UNIMPLEMENTED);
@@ -430,7 +421,7 @@ TEST(GpuKernel, BatchesThatCannotBeServedAreRefusedWithTheReason) {
   emulate(32, 2);
   Options o;
   o.tables = {{3, 4}};
-  Model model(host, kPlugin.c_str(), kGpu, o);
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
   model.open();
   Random random(1);
   const auto refusal = [&](const std::function<void(Batch&)>& change) {
@@ -464,11 +455,10 @@ tsr_workload million_ids() {
 }
 
 TEST(GpuKernel, EstimatesByTheBytesThatItMoves) {
-  if (!kEmulated) GTEST_SKIP() << "by the emulator's figures";
   TestHost host;
   Options o;
   o.optimizer = "exact_rowwise_adagrad";
-  Model model(host, kPlugin.c_str(), kGpu, o);
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
   const tsr_workload work = million_ids();
   const tsr_estimate e = model.estimate(work);
   EXPECT_EQ(e.bytes, uint64_t{10'000'000} * (512 + 4));
@@ -496,18 +486,18 @@ TEST(GpuKernel, EstimatesByTheBytesThatItMoves) {
   less.reuse_bytes = 1 << 20;
   faster(less, model);
   o.weight_dtype = kF16;
-  Model half(host, kPlugin.c_str(), kGpu, o);
+  Model half(host, TESSERA_KERNEL_SIMT, "simt", o);
   faster(work, half);
   o = {};
   o.optimizer = "adam";
-  Model adam(host, kPlugin.c_str(), kGpu, o);
+  Model adam(host, TESSERA_KERNEL_SIMT, "simt", o);
   EXPECT_GT(adam.estimate(work).backward_seconds, e.backward_seconds);
 }
 
 TEST(GpuKernel, EstimatesByAMachinesFiguresWhereThereAreAny) {
   TestHost host;
   Options o;
-  Model model(host, kPlugin.c_str(), kGpu, o);
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
   const tsr_row_cost cost{512, 1e9, 1e-6, 2e-6, 0, 0, 0};
   const tsr_machine machine{sizeof(tsr_machine), 1, sizeof(tsr_row_cost), 0, &cost, 0, 0};
   tsr_workload work = million_ids();
