@@ -1,5 +1,5 @@
 // `tessera train` with tables on the fake device and on a GPU (gpu_under_test.h): the losses are those of the CPU, to
-// 1e-5.
+// 1e-5, and the same with an input pipeline.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -48,17 +48,18 @@ batch = 32
 epochs = 1
 )";
 
-Finished train(const TestFolder& folder, int ranks, const std::string& device, const std::string& kernel) {
+Finished train(const TestFolder& folder, int ranks, const std::string& device, const std::string& kernel,
+               const std::string& pipeline) {
   const std::string config = folder.write("job.toml", kConfig);
   return run_tessera({"train", "--config", config, "--nproc", cat(ranks), "--set", "job.device=" + device, "--set",
-                      "job.kernel=" + kernel, "--set",
+                      "job.kernel=" + kernel, "--set", "job.pipeline=" + pipeline, "--set",
                       cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
                       "report.json=" + folder.file("report.json")});
 }
 
-json report(int ranks, const std::string& device, const std::string& kernel) {
+json report(int ranks, const std::string& device, const std::string& kernel, const std::string& pipeline = "false") {
   const TestFolder folder;
-  const Finished done = train(folder, ranks, device, kernel);
+  const Finished done = train(folder, ranks, device, kernel, pipeline);
   EXPECT_EQ(done.status, 0) << done.output;
   return done.status ? json() : json::parse(contents(folder.file("report.json")));
 }
@@ -85,6 +86,13 @@ TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(std::abs(got[i] - want[i]), 1e-5) << "step " << i;
   EXPECT_NEAR(device.at("test").at("logloss"), cpu.at("test").at("logloss"), 1e-5);
+
+  const json ahead = report(c.ranks, c.device, c.kernel, "true");
+  ASSERT_FALSE(ahead.is_null());
+  EXPECT_EQ(ahead.at("losses"), device.at("losses"));
+  EXPECT_EQ(ahead.at("test").at("logloss"), device.at("test").at("logloss"));
+  EXPECT_GT(ahead.at("pipeline").at("work_us_per_step"), 0);
+  EXPECT_FALSE(device.contains("pipeline"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
@@ -150,7 +158,7 @@ TEST(DenseInHostMemory, IsSaidWithItsReason) {
 
 TEST(JobDevice, ThatIsNotThereIsOneSentence) {
   const TestFolder folder;
-  const Finished done = train(folder, 1, "fpga", "auto");
+  const Finished done = train(folder, 1, "fpga", "auto", "true");
   EXPECT_NE(done.status, 0);
   EXPECT_THAT(done.output, HasSubstr("job.device: no plugin provides tessera.device/1 \"fpga\""));
 }

@@ -1,9 +1,10 @@
 // A DLRM trained with everything on a GPU, the emulated one or another (gpu_under_test.h): the losses of the CPU, no
-// waiting, no memory, checkpoints.
+// waiting, no memory, checkpoints, batches that are taken ahead.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <random>
 
 #include "gpu_under_test.h"
@@ -11,6 +12,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/dlrm.h"
 #include "tessera/model_trainer.h"
+#include "tessera/train_pipeline.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,17 +29,22 @@ RuntimeOptions with_simt() {
 // A trainer, and where it is.
 class Training {
  public:
-  Training(const Runtime& runtime, const std::string& device)
-      : Training(runtime, device, ProcessGroup::connect(runtime, {})) {}
-  Training(const Runtime& runtime, const std::string& device, std::shared_ptr<ProcessGroup> group)
+  // `sharding`: empty is for the planner to say.
+  Training(const Runtime& runtime, const std::string& device, const std::string& sharding = "")
+      : Training(runtime, device, ProcessGroup::connect(runtime, {}), sharding) {}
+  Training(const Runtime& runtime, const std::string& device, std::shared_ptr<ProcessGroup> group,
+           const std::string& sharding = "")
       : stream_(open_device(runtime, device)) {
     ModelTrainerOptions o;
+    if (!sharding.empty())
+      o.parallel.planner = {.topology = Topology::of(group->world_size(), group->local_world_size(), "cpu")};
     for (int64_t t = 0; t < kTables; ++t) {
       EmbeddingBagConfig table;
       table.name = cat("t", t);
       table.feature_names = {cat("f", t)};
       table.num_embeddings = kRows;
       table.embedding_dim = kDim;
+      if (o.parallel.planner) o.parallel.planner->constraints[table.name].sharding_types = {sharding};
       o.tables.push_back(std::move(table));
     }
     o.graph = dlrm_graph({.dense_inputs = kDense, .bottom_mlp = {16, kDim}, .top_mlp = {20, 1}}, o.tables);
@@ -114,6 +121,68 @@ TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
   for (const std::string& text : texts) EXPECT_EQ(text, "as on the CPU");
 }
 
+// Three batches in turn, of other sizes; what `spoil` does to the one of a step is done.
+using Spoil = std::function<void(int64_t step, Batch& batch)>;
+
+ReadBatch batches_of(int rank, const Spoil& spoil = nullptr) {
+  return [rank, spoil](int64_t step, Batch& batch) {
+    const int64_t which = step % 3;
+    batch = batch_of(static_cast<uint64_t>(2 * which + rank), 9 - 3 * which);
+    if (spoil) spoil(step, batch);
+  };
+}
+
+// The losses of so many steps by a pipeline; `warm` is called before the last third of them.
+std::vector<double> by_pipeline(Training& training, int64_t steps, bool ahead, const ReadBatch& read,
+                                const std::function<void()>& warm = nullptr) {
+  TrainPipeline inputs(read, training->embeddings(), {0, steps, ahead});
+  try {
+    for (int64_t step = 0; step < steps; ++step) {
+      TrainInput& input = inputs.next();
+      training->step(input.batch, std::move(input.taken), false);
+      if (warm && step + 1 == steps - steps / 3) warm();
+    }
+  } catch (const std::exception& e) {
+    inputs.abort(e.what());
+    throw;
+  }
+  return training->take_losses();
+}
+
+// Likewise, before there are threads. Batches ahead of their steps have the losses of those in turn; one that is wrong
+// on rank 1 ends both ranks with the same words, and so does one that cannot be read.
+TEST(DenseTrainingAhead, OfTwoRanksHasTheBitsAndTheErrorsOfInTurn) {
+  const auto texts = run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
+    const Runtime runtime(with_simt());
+    const auto error_of = [&](bool ahead, const std::shared_ptr<ProcessGroup>& group, const Spoil& spoil) {
+      Training training(runtime, test::gpu_under_test(), group);
+      try {
+        by_pipeline(training, 8, ahead, batches_of(group->rank(), spoil));
+      } catch (const Error& e) {
+        return std::string(e.what());
+      }
+      return std::string("no error");
+    };
+    const Spoil bad_id = [&](int64_t step, Batch& batch) {
+      if (step == 3 && where.rank == 1) batch.sparse.values().data<int64_t>()[0] = kRows;
+    };
+    const Spoil torn = [&](int64_t step, Batch&) {
+      if (step == 3 && where.rank == 1) fail(Code::kDataLoss, "line 3 is torn");
+    };
+    const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 60});
+    Training in_turn(runtime, test::gpu_under_test(), group), ahead(runtime, test::gpu_under_test(), group);
+    const std::vector<double> want = by_pipeline(in_turn, 8, false, batches_of(group->rank()));
+    if (by_pipeline(ahead, 8, true, batches_of(group->rank())) != want) return "other losses than in turn";
+    const std::string wrong = error_of(false, group, bad_id);
+    if (const std::string got = error_of(true, group, bad_id); got != wrong) return cat(got, ", in turn: ", wrong);
+    return cat(wrong, "; ", error_of(true, group, torn));
+  });
+  for (const std::string& text : texts) {
+    EXPECT_EQ(text.rfind("rank 1: ", 0), 0u) << text;
+    EXPECT_NE(text.find("line 3 is torn"), std::string::npos) << text;
+  }
+}
+
 class DenseTraining : public testing::Test {
  protected:
   Runtime runtime_{with_simt()};
@@ -154,6 +223,23 @@ TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(device->take_losses().size(), 10u);
   EXPECT_EQ(device.stats().synchronizes, before.synchronizes + 1) << "losses are read together";
+}
+
+TEST_F(DenseTraining, AheadHasTheBitsOfInTurnAndWaitsForNothingElse) {
+  constexpr int64_t kSteps = 18;          // both places of the pipeline have met all sizes before the last third
+  const std::string lags = "table_wise";  // nothing of a step waits for the device
+  Training in_turn(runtime_, test::gpu_under_test(), lags), ahead(runtime_, test::gpu_under_test(), lags);
+  const std::vector<double> want = by_pipeline(in_turn, kSteps, false, batches_of(0));
+  ASSERT_EQ(want.size(), static_cast<size_t>(kSteps));
+  tsr_device_stats warm{}, end{};
+  const ReadBatch read = [&, batches = batches_of(0)](int64_t step, Batch& batch) {
+    batches(step, batch);
+    if (step + 1 == kSteps) end = ahead.stats();
+  };
+  EXPECT_EQ(by_pipeline(ahead, kSteps, true, read, [&] { warm = ahead.stats(); }), want);
+  EXPECT_GT(warm.allocations, 0u);
+  EXPECT_EQ(end.allocations, warm.allocations);
+  EXPECT_EQ(end.synchronizes, warm.synchronizes);
 }
 
 TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {

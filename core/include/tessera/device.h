@@ -6,7 +6,7 @@
 //   Tensor y = device->to_host(x);
 //
 // One stream serves the tables, the exchanges and the dense part of a model, so that they are ordered without any
-// waiting on the host. An object is used by one thread at a time; tensors may be dropped on any.
+// waiting on the host. One thread at a time uses an object; [any-thread] beside it, and tensors may be dropped on any.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   Tensor empty(const Shape& shape, DType dtype = DType::kFloat32);
   // Memory of this device that somebody else keeps.
   Tensor borrow(void* memory, const Shape& shape, DType dtype);
-  // 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for the device,
-  // and freeing it waits for what the stream has enqueued.
+  // [any-thread] 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for
+  // the device, and freeing it waits for what the stream has enqueued.
   Tensor host_1d(int64_t n, DType dtype);
 
   // Enqueues. Same number of bytes; each side on this device or in host memory. A host side must live and stay as it is
@@ -51,7 +51,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   void fill(const Tensor& tensor, uint8_t byte);  // every byte
   void synchronize();
 
-  // Copies that wait: for what is rare.
+  // [any-thread] Copies that wait: for what is rare.
   Tensor to_device(const Tensor& host);
   Tensor to_host(const Tensor& tensor);  // a tensor in host memory is shared
 
@@ -91,7 +91,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
     ~Event();
     Event(const Event&) = delete;
     void record();
-    void wait();  // blocks the caller until the last record() was reached
+    void wait();  // [any-thread] blocks the caller until the last record() was reached
 
    private:
     DeviceStreamPtr stream_;

@@ -243,7 +243,7 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
 // batches in the same order. The object is used by one thread at a time, reserve() by that of the collection.
 class ShardedInputs {
  public:
-  // kUnimplemented where the tables are on a device.
+  // Collective.
   explicit ShardedInputs(ShardedEmbeddingBagCollection& collection);
   ~ShardedInputs();
 

@@ -56,7 +56,7 @@ struct TrainInput {
 // Used by one thread, that of the collection.
 class TrainPipeline {
  public:
-  // `collection` lives longer. Ahead, it is collective, and kUnimplemented where the tables are on a device.
+  // `collection` lives longer. Ahead, it is collective.
   TrainPipeline(ReadBatch read, ShardedEmbeddingBagCollection& collection, const TrainPipelineOptions& options);
   // Ends the thread, wherever it is.
   ~TrainPipeline();

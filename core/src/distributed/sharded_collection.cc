@@ -194,14 +194,14 @@ void ShardedCollection::give_back(StepState* state) noexcept {
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
   const bool in_step = group == group_;
   return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, in_step ? nullptr : group_),
-                                     in_step ? Workers(runtime_.host()) : Workers(), !in_step);
+                                     in_step || options_.stream ? Workers(runtime_.host()) : Workers(), !in_step);
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
-  Stopwatch watch(side.trace);
   Step& step = state.step;
   state.taken = false;
   step.executor->wait();  // the device has read what is about to be written
+  Stopwatch watch(side.trace);
   state.route_s = state.exchange_ids_s = 0;
   std::string error;
   try {
@@ -218,7 +218,6 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   const char* stage = "layout";
   try {
     lay_out_rows(own_, step.routed, step.received, step.wire);
-    step.rows.ensure(step.wire.elements);
     count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
     watch.lap(state.route_s, stage);
     if (side.ahead) {
@@ -322,6 +321,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   count_dropped(state.batch);
   Stopwatch watch(trace_);
   guarded("lookup", [&] {
+    step.rows.ensure(step.wire.elements);
     lay_out_output(state);
     owner_.find_features({step.routed, step.received, step.wire, state.layout}, step.calls);
     step.owned.take(step.received, *step.executor);

@@ -48,7 +48,7 @@ struct StepState {
 struct InputSide {
   InputSide(InputExchange e, Workers w, bool a) : exchange(std::move(e)), workers(w), ahead(a) {}
   InputExchange exchange;
-  Workers workers;  // none beside a thread that is in the steps: its kernels want them all
+  Workers workers;  // none beside a thread that is in the steps on the host: its kernels want them all
   bool ahead;       // of the steps
   KeyIndex keys;
   Trace* trace = nullptr;

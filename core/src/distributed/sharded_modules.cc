@@ -372,8 +372,6 @@ struct ShardedInputs::Impl {
 };
 
 ShardedInputs::ShardedInputs(ShardedEmbeddingBagCollection& collection) : impl_(std::make_unique<Impl>()) {
-  if (collection.impl_->options().stream)
-    fail(Code::kUnimplemented, "batches for tables on a device cannot be taken ahead of their steps");
   impl_->collection = collection.impl_;
   impl_->side = collection.impl_->input_side(collection.group().split(0));
 }

@@ -415,10 +415,7 @@ void TrainJob::set_learning_rates(int64_t step) {
   if (!dense_rates_.empty()) trainer_->scale_dense_learning_rates(dense_rates_.factor(step));
 }
 
-bool TrainJob::takes_ahead() const {
-  if (options_.device) return false;
-  return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_);
-}
+bool TrainJob::takes_ahead() const { return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_); }
 
 // The checkpoint in save_best is this job's where it says the same of what was best: it may be of an earlier run.
 void TrainJob::take_best() {
