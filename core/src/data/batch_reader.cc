@@ -1,5 +1,6 @@
 // Batches out of samples in memory: the order of an epoch, a rank's slice, and the transposition to key-major.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -69,6 +70,42 @@ void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* valu
     };
     e.wide() ? fill(e.ids<int64_t>(ref.index), values) : fill(e.ids<int32_t>(ref.index), values);
     if (weights != nullptr) fill(e.weights(ref.index), weights);
+  }
+}
+
+// So many samples are transposed together: of each column they write a line of memory. Sample by sample there would be
+// as many lines under way as columns, a power of two apart where batches are one, and the nearest cache holds few such.
+constexpr int64_t kTogether = 16;
+
+// to[k * count + i] = begin_of(refs[i])[k], of the batch's `count` samples.
+template <class Begin, class To>
+void transpose(Refs refs, int64_t count, int64_t keys, const Begin& begin_of, To* to) {
+  std::array<decltype(begin_of(refs[0])), kTogether> from;
+  std::transform(refs.begin(), refs.end(), from.begin(), begin_of);
+  for (int64_t k = 0; k < keys; ++k, to += count) {
+    for (size_t i = 0; i < refs.size(); ++i) to[i] = static_cast<To>(from[i][k]);
+  }
+}
+
+// Where each bag has one id; as fill_values().
+template <class Id>
+void fill_single(Refs refs, int64_t keys, Id* values, float* weights) {
+  const int64_t count = std::ssize(refs);
+  for (int64_t first = 0; first < count;) {
+    const bool wide = refs[static_cast<size_t>(first)].examples->wide();
+    int64_t n = 1;
+    while (n < std::min(kTogether, count - first) && refs[static_cast<size_t>(first + n)].examples->wide() == wide) ++n;
+    const Refs part = refs.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+    const auto ids = [&]<class From>(From) {
+      transpose(
+          part, count, keys, [](const SampleRef& r) { return r.examples->ids<From>(r.index); }, values + first);
+    };
+    wide ? ids(int64_t{}) : ids(int32_t{});
+    if (weights != nullptr) {
+      transpose(
+          part, count, keys, [](const SampleRef& r) { return r.examples->weights(r.index); }, weights + first);
+    }
+    first += n;
   }
 }
 
@@ -173,7 +210,7 @@ void BatchReader::fill(Batch& batch) const {
   batch.labels = take(batch.buffers_.labels, {count}, DType::kFloat32);
   float* dense = batch.dense.data<float>();
   int64_t ids = 0;
-  bool wide = form.wide();
+  bool wide = form.wide(), single = true;
   const int64_t lines = refs.empty() ? 0 : refs.front().examples->lines();
   for (int64_t i = -2 * kAhead; i < count; ++i) {
     if (i + 2 * kAhead < count) {
@@ -191,6 +228,7 @@ void BatchReader::fill(Batch& batch) const {
     batch.labels.data<float>()[i] = ref.examples->label(ref.index);
     ids += ref.examples->num_ids(ref.index);
     wide = wide || ref.examples->wide();
+    single = single && ref.examples->lengths(ref.index) == nullptr;
   }
 
   fill_labels(batch);
@@ -203,10 +241,15 @@ void BatchReader::fill(Batch& batch) const {
   const auto fill_as = [&](auto* id, auto* index) {
     using Index = std::remove_pointer_t<decltype(index)>;
     using Id = std::remove_pointer_t<decltype(id)>;
+    float* const weight = weights.defined() ? weights.data<float>() : nullptr;
+    if (single) {
+      std::fill_n(lengths.data<Index>(), bags, Index{1});
+      std::iota(offsets.data<Index>(), offsets.data<Index>() + bags + 1, Index{0});
+      return fill_single(refs, form.num_columns(), values.data<Id>(), weight);
+    }
     fill_lengths(refs, form.num_columns(), lengths.data<Index>(), offsets.data<Index>());
     const auto fill = ids >= data::kRunsFrom * bags ? fill_values<true, Id, Index> : fill_values<false, Id, Index>;
-    fill(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>(),
-         weights.defined() ? weights.data<float>() : nullptr);
+    fill(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>(), weight);
   };
   constexpr int32_t* kNarrow = nullptr;
   constexpr int64_t* kWide = nullptr;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "data/examples.h"
 #include "data/index_distribution.h"
 #include "data/random.h"
 #include "data/test_files.h"
@@ -136,6 +137,48 @@ TEST(BatchReader, AnEmptySetHasNoBatch) {
   Batch batch;
   EXPECT_EQ(reader.batches(), 0);
   EXPECT_FALSE(reader.next(batch));
+}
+
+// Samples of three columns with one id each; the last bag of the last one has two where `two` says so.
+Samples single_ids(int64_t samples, int64_t rows, bool weighted, bool two) {
+  std::vector<DataColumn> columns;
+  for (const char* name : {"a", "b", "c"}) columns.push_back({.name = name, .rows = rows, .weighted = weighted});
+  data::Examples out(1, columns);
+  for (int64_t i = 0; i < samples; ++i) {
+    out.begin_sample(0);
+    out.add_dense(static_cast<float>(i));
+    for (int64_t k = 0; k < 3; ++k) {
+      out.add_id(rows - 1 - 3 * i - k, static_cast<float>(10 * i + k));
+      if (two && i == samples - 1 && k == 2) out.add_id(0, 0);
+      out.end_bag();
+    }
+    out.end_sample();
+  }
+  return Samples(std::make_shared<const data::Examples>(std::move(out)));
+}
+
+TEST(BatchReader, BagsOfOneIdAreAsOthers) {
+  constexpr int64_t kSamples = 37;
+  for (const int64_t rows : {int64_t{1000}, int64_t{1} << 33}) {
+    for (const bool weighted : {false, true}) {
+      for (const bool two : {false, true}) {
+        Batch batch;
+        ASSERT_TRUE(BatchReader(single_ids(kSamples, rows, weighted, two), {.batch = kSamples}).next(batch));
+        const KeyedJaggedTensor& sparse = batch.sparse;
+        ASSERT_EQ(sparse.values().numel(), 3 * kSamples + two);
+        for (int64_t bag = 0; bag < 3 * kSamples; ++bag) {
+          const int64_t k = bag / kSamples, i = bag % kSamples;
+          EXPECT_EQ(sparse.values().item(bag), static_cast<double>(rows - 1 - 3 * i - k)) << "bag " << bag;
+          if (weighted) {
+            EXPECT_EQ(sparse.weights().item(bag), static_cast<double>(10 * i + k)) << "bag " << bag;
+          }
+          EXPECT_EQ(sparse.lengths().item(bag), two && bag == 3 * kSamples - 1 ? 2 : 1);
+          EXPECT_EQ(sparse.offsets().item(bag), static_cast<double>(bag));
+        }
+        EXPECT_EQ(sparse.offsets().item(3 * kSamples), static_cast<double>(3 * kSamples + two));
+      }
+    }
+  }
 }
 
 TEST(BatchReader, TablesBeyond32BitsHaveWideIds) {
