@@ -474,6 +474,15 @@ TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
   EXPECT_EQ(planned(options, film("adam")), "table_wise fused") << "TorchRec's kernels, not ours";
 }
 
+TEST_F(KernelsThatServe, OneRankHasReplicasOnlyWhereNothingElseIsAllowed) {
+  PlannerOptions options;
+  options.topology = Topology::of(1, 1, "cuda");  // whose typical figures find replicas cheaper
+  options.constraints["film"].sharding_types = {"data_parallel", "table_wise"};
+  EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused");
+  options.constraints["film"].sharding_types = {"data_parallel"};
+  EXPECT_EQ(planned(options, film("exact_sgd")), "data_parallel dense");
+}
+
 TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
   PlannerOptions options;
   options.topology = Topology::of(2);

@@ -205,6 +205,15 @@ class Enumeration {
       add_type(index, types[i]);
     }
     if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
+    if (options_.topology.world_size == 1 && !options_.torchrec_limits) leave_out_replicas(first);
+  }
+
+  // One rank has nobody to share a replica with, and would update it apart from the others for nothing.
+  void leave_out_replicas(size_t first) {
+    const auto begin = space_.options.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto replicas = std::stable_partition(begin, space_.options.end(),
+                                                [](const ShardingOption& o) { return o.combine != Combine::kReplica; });
+    if (replicas != begin) space_.options.erase(replicas, space_.options.end());
   }
 
   // Those of the table at hand. Within TorchRec's limits, its kernels and not ours count.
