@@ -130,9 +130,9 @@ GPU_GLOBAL void segments_kernel(SegmentArgs a) {
   for (int32_t i = 0; i < kSegmentItems; ++i) {
     const int64_t at = from + i * warp_size() + lane();
     const bool head = at < count && (at == 0 || keys[at] != keys[at - 1]);
-    const bool unit = head || (at < count && (at & (half_unit * 2 - 1)) == 0 &&
-                               (keys[at - half_unit] == keys[at] ||
-                                (at + half_unit < count && keys[at + half_unit] == keys[at])));
+    const bool unit =
+        head || (at < count && (at & (half_unit * 2 - 1)) == 0 &&
+                 (keys[at - half_unit] == keys[at] || (at + half_unit < count && keys[at + half_unit] == keys[at])));
     units[i] = ballot(unit);
     heads[i] = ballot(head);
     in_warp += (static_cast<uint64_t>(popcount(units[i])) << kUnitShift) + static_cast<uint64_t>(popcount(heads[i]));
