@@ -205,7 +205,8 @@ class Enumeration {
       add_type(index, types[i]);
     }
     if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
-    if (options_.topology.world_size == 1 && !options_.torchrec_limits) leave_out_replicas(first);
+    const bool updated = !t.table->optimizer.name.empty();  // without an optimizer a replica is all that works
+    if (options_.topology.world_size == 1 && updated && !options_.torchrec_limits) leave_out_replicas(first);
   }
 
   // One rank has nobody to share a replica with, and would update it apart from the others for nothing.
