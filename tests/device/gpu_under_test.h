@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <string>
 
 namespace tessera::test {
 
@@ -12,6 +11,5 @@ inline const char* gpu_under_test() {
   const char* name = std::getenv("TESSERA_TEST_GPU");
   return name != nullptr && *name != '\0' ? name : "simt";
 }
-inline bool gpu_is_emulated() { return gpu_under_test() == std::string("simt"); }
 
 }  // namespace tessera::test
