@@ -7,8 +7,7 @@
 namespace tessera::gpu {
 
 // A row's gradient, chunk by chunk. The first kHeld chunks are in registers, others are made by source.sum(columns,
-// out) whenever they are read. kHeld 1 is for rows of one chunk: code for others would push it out of the instruction
-// cache.
+// out) whenever they are read. kHeld 1 is for rows of one chunk alone, without the code for others.
 template <bool kVectors, class Source, int32_t kHeld>
 struct RowGradient {
   [[maybe_unused]] static constexpr int32_t kChunks = kHeld;
