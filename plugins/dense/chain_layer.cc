@@ -101,8 +101,11 @@ Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(se
 
 ActivationLayer::ActivationLayer(const Setup& setup)
     : ChainLayer(setup, "activation", needed_width(setup.options, "activation")) {
-  chain_.add(make_activation(setup.host, "activation", setup.options.string("kind", "relu"),
-                             needed_width(setup.options, "activation"), setup.options.number("slope", 0.01)),
+  const std::string kind = setup.options.string("kind", "relu");
+  if (setup.options.has("slope") && kind != "leaky_relu")
+    fail(TSR_INVALID_ARGUMENT, "option \"slope\" is of the kind \"leaky_relu\": \"", kind, "\" has none");
+  chain_.add(make_activation(setup.host, "activation", kind, needed_width(setup.options, "activation"),
+                             setup.options.number("slope", 0.01)),
              "");
 }
 

@@ -559,6 +559,8 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"linear", "{}", "option \"inputs\" must list the widths of its inputs"},
       {"activation", R"({"inputs": [2], "kind": "rely"})",
        "there is no activation \"rely\"; the nearest is \"relu\" of none"},
+      {"activation", R"({"inputs": [2], "kind": "elu", "slope": 0.5})",
+       "option \"slope\" is of the kind \"leaky_relu\": \"elu\" has none"},
       {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})", "take the layer \"mlp_batch_norm\""},
       {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
       {"mlp", R"({"inputs": [2], "dropout": 0.5})", "must list the width of each layer's output"},

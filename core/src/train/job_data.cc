@@ -20,7 +20,8 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
     std::string all;
     for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
     fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; the nearest is \"",
-         sdk::nearest_name(kernel, known), "\", and there are ", all);
+         sdk::nearest_name(kernel, known), "\", and there are ", all,
+         "; others are in plugins whose folder [plugins] path has to name (tessera plugins lists what is found)");
   };
   for (const TableConfig& t : tables) {
     if (t.kernels.empty() && t.kernel != "auto") check(t, t.kernel);

@@ -189,25 +189,44 @@ def test_a_module_of_ones_own_is_named_or_said(tmp_path):
         tt.pack(model, tmp_path / "no", layers={"own": tt.Layer("linear", 2, {"width": 2}, {"weight": "w"})})
 
 
+class Of(torch.nn.Module):
+    """A module over pooled rows."""
+
+    def __init__(self, over):
+        super().__init__()
+        self.sparse = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(30, 4, "user")])
+        self.over = over
+
+    def forward(self, features):
+        return self.over(self.sparse(features).values())
+
+
+@pytest.mark.parametrize("activation", [torch.nn.ELU(), torch.nn.SELU(), torch.nn.Softplus(), torch.nn.Mish()], ids=str)
+def test_activations_are_packed(activation, tmp_path):
+    torch.manual_seed(5)
+    model = Of(torch.nn.Sequential(torch.nn.Linear(4, 8), activation, torch.nn.Linear(8, 1))).eval()
+    with torch.no_grad():
+        model.over[0].weight.mul_(20)  # values far on both sides of 0
+    tt.pack(model, tmp_path / "model", format="fp32")
+    ids, lengths = IDS["user"]
+    kjt = tt.KeyedJaggedTensor.from_lengths_sync(["user"], torch.tensor(ids), torch.tensor(lengths))
+    expected = torch.sigmoid(model(kjt)).detach().reshape(-1)
+    found = predicted(tmp_path / "model", ["user"], dense=torch.zeros(3, 0))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_cannot_be_packed_is_said(tmp_path):
     class Branches(torch.nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
-
-    class Of(torch.nn.Module):
-        def __init__(self, over):
-            super().__init__()
-            self.sparse = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(5, 4, "a")])
-            self.over = over
-
-        def forward(self, features):
-            return self.over(self.sparse(features).values())
 
     for over, sentence in [
         (Branches(), "cannot be traced by torch.fx"),
         (torch.nn.Bilinear(4, 4, 1), "over, a Bilinear, has no counterpart"),
         (torch.nn.GELU("tanh"), "a GELU that is approximated"),
         (torch.nn.PReLU(4), "a slope for each value"),
+        (torch.nn.ELU(0.5), "an ELU whose alpha is not 1"),
+        (torch.nn.Softplus(2), "a Softplus whose beta is not 1"),
     ]:
         with pytest.raises(NotImplementedError, match=sentence):
             tt.pack(Of(over), tmp_path / "no")

@@ -78,6 +78,10 @@ _ACTIVATIONS: Dict[type, Callable[[Any], Dict[str, Any]]] = {
     nn.LeakyReLU: lambda m: {"kind": "leaky_relu", "slope": m.negative_slope},
     nn.GELU: lambda m: {"kind": "gelu"},
     nn.PReLU: lambda m: {"kind": "prelu"},
+    nn.ELU: lambda m: {"kind": "elu"},
+    nn.SELU: lambda m: {"kind": "selu"},
+    nn.Softplus: lambda m: {"kind": "softplus"},
+    nn.Mish: lambda m: {"kind": "mish"},
 }
 _FUNCTIONS = {
     torch.relu: "relu", functional.relu: "relu", "relu": "relu", torch.sigmoid: "sigmoid", "sigmoid": "sigmoid",
@@ -194,6 +198,10 @@ class _Graph:
             self.refuse(f"{path}, a PReLU with a slope for each value,")
         if isinstance(module, nn.GELU) and module.approximate != "none":
             self.refuse(f"{path}, a GELU that is approximated,")
+        if isinstance(module, nn.ELU) and module.alpha != 1:
+            self.refuse(f"{path}, an ELU whose alpha is not 1,")
+        if isinstance(module, nn.Softplus) and (module.beta != 1 or module.threshold < 20):
+            self.refuse(f"{path}, a Softplus whose beta is not 1 or whose threshold is below 20,")
         if type(module) in _ACTIVATIONS:
             return self._with_parameters("activation", of, of.width, _ACTIVATIONS[type(module)](module), path, module)
         if isinstance(module, nn.Softmax) and module.dim in (1, -1):
@@ -337,13 +345,14 @@ def pack(
     tables are sharded.
 
     The model is called with a tensor of dense values, or none, and with features; torch.fx traces it. Linear, ReLU,
-    Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, Softmax, LayerNorm, BatchNorm1d, Dropout, ``cat``, ``+``, ``*`` and a
-    collection's ``values()`` and ``[key]`` become layers as evaluation has them, and so do ``sum(1)``, ``mean(1)``,
-    ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows; ``NotImplementedError`` names what else there is.
-    For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross", 32)}``. It may take sequences, an
-    EmbeddingCollection's ``[key]`` or an nn.Embedding's rows, as ``Layer("target_attention", 8)`` does; and an adopted
-    nn.Embedding that gives one row a sample is a ``Layer("sum_pooling", 8)``. Scores are probabilities: a model that
-    gives logits is asked for their sigmoid. format, formats, name and bounds_check are those of ``tessera.pack``."""
+    Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, ELU, SELU, Softplus, Mish, Softmax, LayerNorm, BatchNorm1d, Dropout,
+    ``cat``, ``+``, ``*`` and a collection's ``values()`` and ``[key]`` become layers as evaluation has them, and so do
+    ``sum(1)``, ``mean(1)``, ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows; ``NotImplementedError``
+    names what else there is. For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross",
+    32)}``. It may take sequences, an EmbeddingCollection's ``[key]`` or an nn.Embedding's rows, as
+    ``Layer("target_attention", 8)`` does; and an adopted nn.Embedding that gives one row a sample is a
+    ``Layer("sum_pooling", 8)``. Scores are probabilities: a model that gives logits is asked for their sigmoid.
+    format, formats, name and bounds_check are those of ``tessera.pack``."""
     inner = model._inner if isinstance(model, DistributedModelParallel) else model
     graph = _Graph(inner, layers or {})
     graph.trace()
