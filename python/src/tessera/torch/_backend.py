@@ -341,3 +341,5 @@ def register() -> None:
     """Makes ``init_process_group("tessera")`` known. Done by ``import tessera.torch``."""
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, TesseraProcessGroup, devices=["cpu"])
+        # From 2.15 on PyTorch records what groups do through C++ backends in them, which this has none of.
+        getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
