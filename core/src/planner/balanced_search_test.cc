@@ -483,6 +483,14 @@ TEST_F(KernelsThatServe, OneRankHasReplicasOnlyWhereNothingElseIsAllowed) {
   EXPECT_EQ(planned(options, film("exact_sgd")), "data_parallel dense");
 }
 
+TEST_F(KernelsThatServe, AWholeTableOfOneRankIsTableWise) {
+  PlannerOptions options;
+  options.topology = Topology::of(1);
+  EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused") << "which column_wise costs as much as";
+  options.constraints["film"].sharding_types = {"row_wise", "column_wise"};
+  EXPECT_EQ(planned(options, film("exact_sgd")), "column_wise fused");
+}
+
 TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
   PlannerOptions options;
   options.topology = Topology::of(2);

@@ -60,6 +60,17 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   return types;
 }
 
+// One rank has each table whole under most types, at one cost, where the first wins: table_wise is before column_wise.
+void in_torchrec_order(std::vector<std::string>& types) {
+  const auto known = torchrec::known_sharders();
+  const auto place = [&](const std::string& type) {
+    return std::find_if(known.begin(), known.end(),
+                        [&](const torchrec::KnownSharder& k) { return type == k.sharding_type; });
+  };
+  std::stable_sort(types.begin(), types.end(),
+                   [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
+}
+
 // Without costs: the caller adds them shape by shape.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const std::string& compute_kernel,
                          const Layout& layout, const RankRules::OfTable& rules) {
@@ -192,6 +203,8 @@ class Enumeration {
     std::vector<std::string> types = options_.torchrec_limits
                                          ? sharding_types_within_limits(t, options_.topology, installed_)
                                          : sharding_types_for(t, installed_, offered_);
+    const bool alone = options_.topology.world_size == 1 && !options_.torchrec_limits;
+    if (alone) in_torchrec_order(types);
     // The first table tells what sharders propose.
     const bool hurried = index > 0 && !tied_[index] && budget_.over();
     if (hurried)
@@ -206,7 +219,7 @@ class Enumeration {
     }
     if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
     const bool updated = !t.table->optimizer.name.empty();  // without an optimizer a replica is all that works
-    if (options_.topology.world_size == 1 && updated && !options_.torchrec_limits) leave_out_replicas(first);
+    if (alone && updated) leave_out_replicas(first);
   }
 
   // One rank has nobody to share a replica with, and would update it apart from the others for nothing.
