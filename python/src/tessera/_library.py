@@ -304,9 +304,9 @@ class Handle:
         return c.byref(self.value)
 
     def close(self) -> None:
-        value, self.value = self.value, c.c_void_p()
-        if value:
-            self._close(value)
+        address, self.value.value = self.value.value, None  # nothing of this module, which may be gone before this is
+        if address:
+            self._close(address)
 
     def __del__(self) -> None:
         self.close()

@@ -94,6 +94,9 @@ if what == "collectives":
     work = dist.all_reduce(mean, async_op=True)
     work.wait()
     assert mean.tolist() == [3.0, 12.0]
+    swapped = torch.zeros(2)
+    dist.all_to_all_single(swapped, torch.tensor(rank + 1.0).expand(2))  # strides of 0, as gradients of sums have
+    assert swapped.tolist() == [1, 2]
     alone = [dist.new_group([r]) for r in range(world)][rank]
     dist.all_reduce(mean, group=alone)
     assert mean.tolist() == [3.0, 12.0]
@@ -330,12 +333,26 @@ elif what == "wrong":
         ("name the rank by src", NotImplementedError, lambda: dist.recv(torch.zeros(2))),
         ("sparse_coo", ValueError, lambda: dist.broadcast(torch.zeros(2, 2).to_sparse(), 0)),
         ("sparse_csr", ValueError, lambda: dist.all_reduce(torch.zeros(2, 2).to_sparse_csr())),
+        ("no sum of torch.float8_e4m3fn", NotImplementedError,
+         lambda: dist.all_reduce(torch.zeros(2).to(torch.float8_e4m3fn))),
+        ("no band of torch.float32", NotImplementedError,
+         lambda: dist.all_reduce(torch.zeros(2), op=dist.ReduceOp.BAND)),
+        ("3 values of torch.float32, and has to have 4", ValueError,
+         lambda: dist.all_gather_into_tensor(torch.zeros(3), torch.zeros(2))),
+        ("of torch.int64, and has to have 4 of torch.float32", ValueError,
+         lambda: dist.all_gather_into_tensor(torch.zeros(4, dtype=torch.int64), torch.zeros(2))),
+        ("5 rows cannot be split evenly among 2 ranks", ValueError,
+         lambda: dist.all_to_all_single(torch.zeros(5), torch.zeros(4))),
+        ("for itself, and room for 3", ValueError, lambda: dist.all_to_all_single(torch.zeros(6), torch.zeros(4))),
     ]:
         try:
             use()
             raise SystemExit(f"no error: {sentence}")
         except error as raised:
             assert sentence in str(raised), raised
+    still = torch.ones(1)
+    dist.all_reduce(still)  # none of them has ended the group
+    assert still.tolist() == [2.0]
     held = dist.distributed_c10d._get_default_group()
     held.shutdown()
     try:

@@ -30,6 +30,7 @@ _PLAIN = {torch.float32, torch.float64, torch.int32, torch.int64}
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
           torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
 _FOLDS = {"product": torch.mul, "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
+_OF_BITS = ("band", "bor", "bxor")
 
 
 def _operation(op: Any) -> str:
@@ -38,7 +39,9 @@ def _operation(op: Any) -> str:
     for name in ("sum", "avg", "max", "min", *_FOLDS):
         if op == getattr(dist.ReduceOp, name.upper()):
             return name
-    raise NotImplementedError(f"the reduction {op} has no counterpart in the backend {NAME}")
+    kinds = dist.ReduceOp.RedOpType.__members__.items()
+    named = next((name for name, kind in kinds if op == kind), op)
+    raise NotImplementedError(f"the reduction {named} has no counterpart in the backend {NAME}")
 
 
 def _checked(tensor: Tensor) -> Tensor:
@@ -51,7 +54,8 @@ def _checked(tensor: Tensor) -> Tensor:
 
 def _bytes(tensor: Tensor) -> np.ndarray:
     """The memory of a contiguous tensor, whatever its type."""
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # a stride of one element may be any, which view() does not take
+    return flat.view(torch.uint8).numpy()
 
 
 def _sent(tensor: Tensor) -> np.ndarray:
@@ -127,7 +131,10 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> List[torch.device]:
-        return [torch.device("cpu")]
+        """None while PyTorch makes the group: 2.15 has groups with devices recorded through a C++ backend in them."""
+        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
+
+    supports_splitting = False  # split_group() says so; there is new_group()
 
     # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside of a group, and this is both.
     @property
@@ -151,6 +158,9 @@ class TesseraProcessGroup(dist.ProcessGroup):
     def _reduced(self, tensor: Tensor, op: Any, exchange: Callable[[np.ndarray, str], Tensor]) -> Tensor:
         """``exchange`` of the tensor as a type that the transports reduce; the result in the tensor's type."""
         kind = _operation(op)
+        taken = tensor.dtype in _PLAIN or tensor.dtype in _WIDER
+        if not taken or (kind in _OF_BITS and tensor.is_floating_point()):
+            raise NotImplementedError(f"the backend {NAME} has no {kind} of {tensor.dtype}")
         wide = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype)).contiguous()
         out = exchange(wide.numpy(), "sum" if kind == "avg" else kind)
         return (out / self._size if kind == "avg" else out).to(tensor.dtype)
@@ -239,6 +249,11 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        if output.dtype != input.dtype or output.numel() != self._size * input.numel():
+            raise ValueError(
+                f"all_gather: the output has {output.numel()} values of {output.dtype}, and has to have "
+                f"{self._size * input.numel()} of {input.dtype}: the input's, once for each rank"
+            )
         _received(output, lambda memory: self.group.all_gather(_sent(input), memory))
         return _done(output)
 
@@ -268,6 +283,12 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
     def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         """inputs[r] goes to rank r, outputs[r] comes from it; of any length, empty ones too."""
+        own, into = inputs[self._rank], outputs[self._rank]
+        if own.numel() != into.numel() or own.dtype != into.dtype:  # said before the other ranks take part
+            raise ValueError(
+                f"rank {self._rank} has {own.numel()} values of {own.dtype} for itself, and room for {into.numel()} of "
+                f"{into.dtype}: splits of input and output have to agree"
+            )
         memory = [_sent(piece) for piece in inputs]
         counts = [_checked(piece).numel() * piece.element_size() for piece in outputs]
         got = self.group.all_to_all(np.concatenate(memory), [piece.size for piece in memory], counts)
@@ -288,6 +309,8 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self, output: Tensor, input: Tensor, output_splits: List[int], input_splits: List[int], opts: Any = None
     ) -> Any:
         def pieces(tensor: Tensor, splits: List[int]) -> Sequence[Tensor]:
+            if not splits and len(tensor) % self._size:
+                raise ValueError(f"all_to_all: {len(tensor)} rows cannot be split evenly among {self._size} ranks")
             return torch.split(tensor, list(splits)) if splits else torch.tensor_split(tensor, self._size)
 
         self._exchange(pieces(output, output_splits), pieces(input, input_splits))
@@ -341,5 +364,3 @@ def register() -> None:
     """Makes ``init_process_group("tessera")`` known. Done by ``import tessera.torch``."""
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, TesseraProcessGroup, devices=["cpu"])
-        # From 2.15 on PyTorch records what groups do through C++ backends in them, which this has none of.
-        getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
