@@ -193,7 +193,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   const std::string all = at("once") + "/save-1";
   const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
   EXPECT_EQ(content.at("base").at("name"), "save-1");
-  int64_t removed = 0;
+  int64_t lost = 0;
   for (const json& table : content.at("tables")) {
     const auto name = table.at("name").get<std::string>();
     EXPECT_TRUE(table.at("changes").get<bool>()) << name;
@@ -201,9 +201,9 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
     const auto gone = std::ranges::count_if(rows_of(at("often") + "/save-1", name, "extra"),
                                             [&](const auto& row) { return !now.contains(row.first); });
     EXPECT_GE(table.at("removed").get<int64_t>(), gone) << name;  // some may have come and gone since the base
-    removed += gone;
+    lost += gone;
   }
-  EXPECT_GT(removed, 0);
+  EXPECT_GT(lost, 0);
   EXPECT_THAT(run_tessera({"model", "inspect", last.changes, "--verify"}).output,
               testing::HasSubstr(" rows changed or are new, "));
 

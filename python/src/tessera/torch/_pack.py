@@ -348,9 +348,9 @@ def pack(
     Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, ELU, SELU, Softplus, Mish, Softmax, LayerNorm, BatchNorm1d, Dropout,
     ``cat``, ``+``, ``*`` and a collection's ``values()`` and ``[key]`` become layers as evaluation has them, and so do
     ``sum(1)``, ``mean(1)``, ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows; ``NotImplementedError``
-    names what else there is. For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross",
-    32)}``. It may take sequences, an EmbeddingCollection's ``[key]`` or an nn.Embedding's rows, as
-    ``Layer("target_attention", 8)`` does; and an adopted nn.Embedding that gives one row a sample is a
+    names what else there is. For a module ``layers`` may say, by its path, what it is:
+    ``{"own": Layer("cross", 32)}``. It may take sequences, an EmbeddingCollection's ``[key]`` or an nn.Embedding's
+    rows, as ``Layer("target_attention", 8)`` does; and an adopted nn.Embedding that gives one row a sample is a
     ``Layer("sum_pooling", 8)``. Scores are probabilities: a model that gives logits is asked for their sigmoid.
     format, formats, name and bounds_check are those of ``tessera.pack``."""
     inner = model._inner if isinstance(model, DistributedModelParallel) else model
