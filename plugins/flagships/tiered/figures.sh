@@ -46,8 +46,9 @@ train() { # NAME KERNEL command before it
     --set "table_defaults.kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
     --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" \
     --set "model.top_mlp=[$top]" --set "data.rows=[$rows]" --set data.batch=2048 \
-    --set "data.samples=$((steps * 2048))" --set data.test_samples=2048 --set job.pipeline=true --set planner.ddr_gib=8 \
-    --set "report.json=$work/$name.json" >"$work/$name.log" || { cat "$work/$name.log" >&2; exit 1; }
+    --set "data.samples=$((steps * 2048))" --set data.test_samples=2048 --set job.pipeline=true \
+    --set planner.ddr_gib=8 --set "report.json=$work/$name.json" \
+    >"$work/$name.log" || { cat "$work/$name.log" >&2; exit 1; }
   python3 - "$name" "$work/$name.json" <<'PYTHON'
 import json, sys
 report = json.load(open(sys.argv[2]))
