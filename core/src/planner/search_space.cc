@@ -60,6 +60,17 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   return types;
 }
 
+// One rank has each table whole under most types, at one cost, where the first wins: table_wise is before column_wise.
+void in_torchrec_order(std::vector<std::string>& types) {
+  const auto known = torchrec::known_sharders();
+  const auto place = [&](const std::string& type) {
+    return std::find_if(known.begin(), known.end(),
+                        [&](const torchrec::KnownSharder& k) { return type == k.sharding_type; });
+  };
+  std::stable_sort(types.begin(), types.end(),
+                   [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
+}
+
 // Without costs: the caller adds them shape by shape.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const std::string& compute_kernel,
                          const Layout& layout, const RankRules::OfTable& rules) {
@@ -193,9 +204,7 @@ class Enumeration {
                                          ? sharding_types_within_limits(t, options_.topology, installed_)
                                          : sharding_types_for(t, installed_, offered_);
     const bool alone = options_.topology.world_size == 1 && !options_.torchrec_limits;
-    if (alone) {  // a whole table costs the same under most types, and the first wins
-      std::stable_partition(types.begin(), types.end(), [](const std::string& type) { return type == "table_wise"; });
-    }
+    if (alone) in_torchrec_order(types);
     // The first table tells what sharders propose.
     const bool hurried = index > 0 && !tied_[index] && budget_.over();
     if (hurried)
