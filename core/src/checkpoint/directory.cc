@@ -254,7 +254,8 @@ void StagedCheckpoint::remove_old(int keep) const {
   const std::vector<std::string> all = newest_first(directory_);
   size_t kept = 0;
   for (int whole = 0; kept < all.size() && whole < std::max(1, keep); ++kept) whole += is_whole(all[kept]) ? 1 : 0;
-  const std::span<const std::string> old = std::span(all).subspan(kept);
+  // The oldest first: who lists the directory meanwhile may miss the newest, and has to find no older one for it.
+  const std::vector<std::string> old(all.rbegin(), all.rend() - static_cast<std::ptrdiff_t>(kept));
   // Those with a base first: one that is being read stays, and its base with it.
   std::set<std::string> needed;
   for (const std::string& path : std::span(all).first(kept)) needed.insert(base_of(path));
