@@ -30,7 +30,7 @@ _PLAIN = {torch.float32, torch.float64, torch.int32, torch.int64}
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
           torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
 _FOLDS = {"product": torch.mul, "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
-_OF_BITS = ("band", "bor", "bxor")
+_OF_BITS = _FOLDS.keys() - {"product"}
 
 
 def _operation(op: Any) -> str:
@@ -287,7 +287,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         if own.numel() != into.numel() or own.dtype != into.dtype:  # said before the other ranks take part
             raise ValueError(
                 f"rank {self._rank} has {own.numel()} values of {own.dtype} for itself, and room for {into.numel()} of "
-                f"{into.dtype}: splits of input and output have to agree"
+                f"{into.dtype}: the two have to agree"
             )
         memory = [_sent(piece) for piece in inputs]
         counts = [_checked(piece).numel() * piece.element_size() for piece in outputs]
