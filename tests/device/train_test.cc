@@ -124,7 +124,7 @@ std::string why_on_the_host(const std::string& layers) {
     return "";
   }
   EXPECT_EQ(report.at("dense_device"), "cpu");
-  const std::string why = done.output.substr(at + begin.size(), done.output.find('\n', at) - at - begin.size());
+  std::string why = done.output.substr(at + begin.size(), done.output.find('\n', at) - at - begin.size());
   EXPECT_EQ(report.at("why_in_host_memory"), why);
   return why;
 }
