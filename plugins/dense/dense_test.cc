@@ -354,7 +354,7 @@ TEST(DotInteraction, EqualsNaiveLoopsOnEveryInstructionSet) {
       ASSERT_EQ(layer.code, TSR_OK) << layer.error();
       for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{
                {16, 9}, {16, 26}, {7, 3}, {1, 1}, {64, 40}, {5, 0}, {33, 15}, {8, 16}}) {
-        layer.with_inputs({{5, dim}, {5, features * dim}});
+        layer.with_inputs({{37, dim}, {37, features * dim}});  // some together, some one by one
         ASSERT_EQ(layer.output.shape[1], dim + (features + 1) * features / 2);
         ASSERT_EQ(layer.forward(), TSR_OK) << layer.error();
         const std::vector<double> want = naive_interaction(layer, dim, features);
@@ -365,6 +365,24 @@ TEST(DotInteraction, EqualsNaiveLoopsOnEveryInstructionSet) {
     }
   }
   unsetenv("TESSERA_ISA");
+}
+
+TEST(DotInteraction, SamplesDependOnNoOthers) {
+  TestHost host(2);
+  Layer whole(host, "dot_interaction", "{}"), one(host, "dot_interaction", "{}");
+  whole.with_inputs({{37, 16}, {37, int64_t{9} * 16}});
+  ASSERT_EQ(whole.forward(), TSR_OK);
+  one.with_inputs({{1, 16}, {1, int64_t{9} * 16}});
+  const int64_t width = whole.output.shape[1];
+  for (int64_t s = 0; s < 37; ++s) {
+    for (int i = 0; i < 2; ++i) {
+      const std::span<const float> sample = std::span(whole.inputs[i].data).subspan(s * one.inputs[i].data.size());
+      std::copy_n(sample.begin(), one.inputs[i].data.size(), one.inputs[i].data.begin());
+    }
+    ASSERT_EQ(one.forward(), TSR_OK);
+    for (int64_t k = 0; k < width; ++k)
+      ASSERT_EQ(one.output.data[k], whole.output.data[s * width + k]) << s << " " << k;
+  }
 }
 
 TEST(DotInteraction, OrderOfTheProducts) {
@@ -383,7 +401,8 @@ TEST(DotInteraction, GradientsByFiniteDifferences) {
     TestHost host(2);
     Layer layer(host, "dot_interaction", "{}");
     if (layer.code == TSR_UNAVAILABLE) continue;
-    for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{{16, 9}, {3, 2}, {5, 0}}) {
+    for (const auto& [dim, features] :
+         std::vector<std::pair<int64_t, int64_t>>{{16, 9}, {32, 4}, {16, 13}, {16, 14}, {8, 6}, {3, 2}, {5, 0}}) {
       layer.with_inputs({{3, dim}, {3, features * dim}});
       layer.step();
       check_gradient(layer, layer.inputs[0], layer.grad_inputs[0], "dense");

@@ -18,10 +18,14 @@ struct Interaction {
 };
 
 inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }  // n, to whole vectors
-// Floats of scratch: forward the transposed vectors and all products of pairs, backward the matrix of their gradients.
+// Whether forward works on samples together: what they have has to stay in the nearest cache.
+inline bool interacts_in_groups(int64_t features, int64_t dim) { return (features + 1) * dim <= 384; }
+// Floats of scratch: forward the transposed vectors and all products of pairs, of a sample or of 16; backward the
+// matrix of their gradients.
 inline int64_t interaction_scratch(int64_t features, int64_t dim) {
-  const int64_t padded = interaction_padded(features);
-  return padded * (dim + padded + 8);
+  const int64_t padded = interaction_padded(features), n = features + 1;
+  const int64_t each = padded * (dim + padded + 8), together = 16 * (n * dim + n * (n - 1) / 2);
+  return interacts_in_groups(features, dim) && together > each ? together : each;
 }
 
 // Rows [first, first + count) of y = x W^T + b. x [batch, in], w [out, in], b [out], y [batch, out].
