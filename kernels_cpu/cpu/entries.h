@@ -26,6 +26,34 @@ struct OutputRow {
   uint32_t begin;          // position of the bag's first id
 };
 
+// Bags of one feature, as positions in the batch's ids. A sequence: bags of one id.
+struct IdRun {
+  const void* ids;  // of the batch
+  bool wide_ids;
+  const void* offsets;  // bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
+  bool wide_offsets;
+  int64_t begin;
+  int64_t end;
+  int64_t bags;
+  int64_t first_output_row;
+  bool scaled;  // output rows have scales that may differ from 1
+
+  int64_t first(int64_t bag) const {
+    if (offsets == nullptr) return begin + bag;
+    return wide_offsets ? static_cast<const int64_t*>(offsets)[bag] : static_cast<const int32_t*>(offsets)[bag];
+  }
+};
+
+// The sums of gradients of a table whose rows are few, where nothing has to be sorted. Rows agree in their bits below
+// `low`; their others say which they are. Sums lie side by side in the order in which their rows come.
+struct RowSums {
+  uint32_t* number_of;  // by row >> low: its sum's number, from 1; 0: it has none yet
+  uint32_t* rows;       // row >> low of each sum, with room for one more
+  float* values;        // [sums, dim], 0 before a row comes
+  uint32_t count;       // of sums
+  int low;
+};
+
 // Which rows occur once among entries that agree in their bits below `low`: two bits for each of a number of places,
 // "seen" and "again". Rows that share a place count as rows that occur again: wrong now and then, never the other way.
 class OnceMap {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "once_pass.h"
+#include "sum_pass.h"
 
 namespace tessera_cpu {
 namespace {
@@ -147,6 +149,8 @@ void mark(const TableEntries& t, const Piece& piece, const Batch& batch, OnceMap
   }
 }
 
+int64_t rows_of_piece(const TableEntries& t) { return ((t.rows - 1) >> t.bucket_bits) + 1; }
+
 int64_t entry_bytes(const TableEntries& t) {
   return t.count * static_cast<int64_t>(t.full ? sizeof(FullEntry) : sizeof(PlainEntry));
 }
@@ -217,8 +221,8 @@ TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, 
     simple &= input.batch.rows(feature) == nullptr;
   }
   t.formula = simple && !t.full;
-  const int64_t last_row = std::max<int64_t>(input.config.tables[table].rows, 1) - 1;
-  t.row_bits = std::bit_width(static_cast<uint64_t>(last_row));
+  t.rows = std::max<int64_t>(input.config.tables[table].rows, 1);
+  t.row_bits = std::bit_width(static_cast<uint64_t>(t.rows - 1));
   return t;
 }
 
@@ -226,7 +230,7 @@ int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& opti
   if (options.rows_in_order) return 0;
   const bool for_threads =
       options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
-  if (!for_threads && t.count < kCutForCache) return 0;
+  if (!for_threads && (t.count < kCutForCache || t.summed)) return 0;
   // The fewer buckets, the more rows of a bag each of them has.
   const int for_cache = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
   const int for_balance = std::bit_width(2 * options.threads - 1);
@@ -247,13 +251,22 @@ void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& op
   int64_t own_bytes = 0;
   int64_t shared_bytes = 0;
   map_bytes_ = 0;
+  zero_bytes_ = 0;
   for (TableEntries& t : tables_) {
+    const int64_t dim = input.config.tables[t.table].dim;
+    t.summed = !rows_in_order_ && !t.full && SumPass::serves(t.count, t.rows, dim);
     t.bucket_bits = bucket_bits(t, options);
+    if (t.summed) zero_bytes_ = std::max(zero_bytes_, SumPass::bytes(t.count, rows_of_piece(t), dim));
     t.sorted = to_sort_[t.table] > 0;
     if (t.sorted && !rows_in_order_) --to_sort_[t.table];
     int64_t& bytes = keeps_entries(t) ? own_bytes : shared_bytes;
     bytes = keeps_entries(t) ? bytes + table_bytes(t) : std::max(bytes, table_bytes(t));
     if (!rows_in_order_) map_bytes_ = std::max(map_bytes_, aligned(OnceMap::bytes(t.count, t.bucket_bits, t.row_bits)));
+  }
+  const int64_t zeros = options.threads * zero_bytes_;
+  if (zeros > static_cast<int64_t>(zeros_.bytes())) {
+    char* const grown = zeros_.take(zeros);
+    std::memset(grown, 0, zeros_.bytes());
   }
   room_bytes_ = map_bytes_ + shared_bytes;
   char* at = scratch_.take(own_bytes + options.threads * room_bytes_);
@@ -338,6 +351,25 @@ void GradientPlan::build(const GradientInput& input, const GradientOptions& opti
   }
 }
 
+void GradientPlan::update_summed(const TableEntries& t, const Piece& piece, const GradientInput& input, char* zeros,
+                                 Walk* walk) const {
+  SumPass pass(zeros, rows_of_piece(t), walk->dim, t.bucket_bits);
+  uint32_t bucket = 0;
+  if (t.bucket_bits > 0) {
+    walk->plain = reinterpret_cast<const PlainEntry*>(t.entries) + piece.begin;
+    walk->count = piece.end - piece.begin;
+    bucket = walk->plain->row & ((1u << t.bucket_bits) - 1);
+    input.ops.add_gradients(*walk, nullptr, pass.sums());
+  } else {
+    each_feature(t, input, [&](const tsr_lookup_feature& feature, int64_t output_row) {
+      const IdRun run = id_run(input.batch, feature, output_row);
+      input.ops.add_gradients(*walk, &run, pass.sums());
+    });
+  }
+  walk->count = 0;
+  pass.finish(*walk, bucket);
+}
+
 // Updates rows that occur once, where that are enough to be worth it: walk is left with the others. False: nothing was
 // done.
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
@@ -371,6 +403,7 @@ void GradientPlan::prepare(const Piece& piece, const GradientInput& input, uint3
   char* const room = worker_rooms_ + worker * room_bytes_;
   if (!keeps_entries(t)) place(room + map_bytes_, &t);
   walk->output_rows = t.output_rows;
+  if (t.summed) return update_summed(t, piece, input, zeros_.data() + worker * zero_bytes_, walk);
   if (update_once(t, piece, input, room, walk)) return;
   walk->count = piece.end - piece.begin;
   if (t.full) {

@@ -22,8 +22,10 @@ struct TableEntries {
   int64_t count;
   bool full;            // FullEntry rather than PlainEntry
   bool sorted;          // rows mostly occur again, going by earlier batches
+  bool summed;          // for SumPass
   bool formula;         // no output_rows: one feature, scale 1
-  int row_bits;         // rows < 2^row_bits
+  int64_t rows;         // of the table
+  int row_bits;         // rows <= 2^row_bits
   int bucket_bits;      // cut by so many low bits of the row; 0: not cut
   int64_t first_chunk;  // of the cut tables' chunks
   int64_t num_output_rows;
@@ -55,7 +57,7 @@ struct GradientOptions {
 
 class GradientPlan {
  public:
-  explicit GradientPlan(sdk::Host host) : host_(host), scratch_(host) {}
+  explicit GradientPlan(sdk::Host host) : host_(host), scratch_(host), zeros_(host) {}
 
   // Lays out memory and pieces for a batch; large tables are partitioned by the low bits of their rows.
   void build(const GradientInput& input, const GradientOptions& options);
@@ -70,7 +72,7 @@ class GradientPlan {
   // different pieces and workers below `threads`.
   void prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const;
 
-  uint64_t bytes() const { return scratch_.bytes(); }
+  uint64_t bytes() const { return scratch_.bytes() + zeros_.bytes(); }
 
  private:
   // Bags [begin, end) of a feature of a cut table.
@@ -88,12 +90,15 @@ class GradientPlan {
   bool keeps_entries(const TableEntries& t) const { return rows_in_order_ || t.bucket_bits > 0; }
   void lay_out(const GradientInput& input, const GradientOptions& options);
   bool update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map, Walk* walk) const;
+  void update_summed(const TableEntries& t, const Piece& piece, const GradientInput& input, char* zeros,
+                     Walk* walk) const;
   void add_chunks(const Batch& batch, uint32_t plan);
   void start_buckets();
   void partition(const GradientInput& input, uint32_t threads);
 
   sdk::Host host_;
   Scratch scratch_;
+  Scratch zeros_;                     // of each worker, for SumPass
   std::vector<uint32_t> features_;    // grouped by table
   std::vector<uint32_t> first_of_;    // per table, into features_
   std::vector<TableEntries> tables_;  // those with ids
@@ -107,6 +112,7 @@ class GradientPlan {
   char* worker_rooms_ = nullptr;
   int64_t map_bytes_ = 0;
   int64_t room_bytes_ = 0;
+  int64_t zero_bytes_ = 0;
 };
 
 }  // namespace tessera_cpu

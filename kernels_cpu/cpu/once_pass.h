@@ -12,24 +12,6 @@
 
 namespace tessera_cpu {
 
-// Bags of one feature, as positions in the batch's ids. A sequence: bags of one id.
-struct IdRun {
-  const void* ids;  // of the batch
-  bool wide_ids;
-  const void* offsets;  // bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
-  bool wide_offsets;
-  int64_t begin;
-  int64_t end;
-  int64_t bags;
-  int64_t first_output_row;
-  bool scaled;  // output rows have scales that may differ from 1
-
-  int64_t first(int64_t bag) const {
-    if (offsets == nullptr) return begin + bag;
-    return wide_offsets ? static_cast<const int64_t*>(offsets)[bag] : static_cast<const int32_t*>(offsets)[bag];
-  }
-};
-
 class OncePass {
  public:
   // `walk` says where the gradients of output rows are, and has the block; `once` has all entries of the piece.
@@ -46,9 +28,6 @@ class OncePass {
   PlainEntry* pass(const IdRun& run, Sink& sink, PlainEntry* again) const;
   template <class Sink>
   PlainEntry* pass(const PlainEntry* entries, int64_t count, Sink& sink, PlainEntry* again) const;
-  // body(sink): the best that serves gradients which lie ready, or not.
-  template <class Body>
-  PlainEntry* with_sink(bool ready, Body body) const;
   const char* address(uint32_t output_row) const {
     return walk_.output_rows == nullptr ? walk_.gradient + output_row * walk_.output_row_bytes
                                         : walk_.output_rows[output_row].gradient;

@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/row_pool-inl.h"
+#include "cpu/row_sums-inl.h"
 #include "cpu/row_vectors-inl.h"
 #include "cpu/row_walk-inl.h"
 
@@ -28,7 +29,7 @@ void widen(Storage from, const void* row, int64_t dim, float* out) {
 void narrow(Storage to, const float* row, int64_t dim, void* out) { store_narrow(to, row, dim, out, 0); }
 
 const RowOps& row_ops() {
-  static constexpr RowOps kOps = {choose_pool, pool_max, walk, widen, narrow};
+  static constexpr RowOps kOps = {choose_pool, pool_max, walk, add_gradients, widen, narrow};
   return kOps;
 }
 

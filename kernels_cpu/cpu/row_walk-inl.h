@@ -7,35 +7,27 @@
 #endif
 
 #include "cpu/row_block.h"
-#include "cpu/row_vectors-inl.h"
+#include "cpu/row_gradients-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-enum class Source {
-  kFormula,     // PlainEntry, output rows in one run, scale 1
-  kOutputRows,  // PlainEntry, output rows with a scale of their own
-  kFull,        // FullEntry
-};
-
 // Reads the entries of a walk: G is the type of gradients. kLines > 0: they, and the rows, are so many cache lines.
 template <class G, Source kSource, int kLines>
-class Walker {
+class Walker : Gradients<G, kSource> {
+  using Base = Gradients<G, kSource>;
   using Element = typename G::Element;
-  using Entry = std::conditional_t<kSource == Source::kFull, FullEntry, PlainEntry>;
+  using Entry = typename Base::Entry;
+  using Base::address, Base::factor, Base::clamped, Base::walk_, Base::output_rows_;
   static constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
  public:
   explicit HWY_INLINE Walker(const Walk& walk)
-      : walk_(walk),
+      : Base(walk),
         entries_(entries_of(walk)),
         count_(walk.count),
-        output_rows_(walk.output_rows),
-        gradient_(walk.gradient),
-        output_row_bytes_(walk.output_row_bytes),
-        gradient_bytes_(walk.dim * static_cast<int64_t>(sizeof(Element))),
-        plain_factor_(walk.max_gradient == 0 ? walk.grad_scale : 1) {}
+        gradient_bytes_(walk.dim * static_cast<int64_t>(sizeof(Element))) {}
 
   HWY_INLINE void run() {
     RowBlock* const block = walk_.block;
@@ -70,34 +62,11 @@ class Walker {
     }
   }
 
-  HWY_INLINE const char* address(const Entry& e) const {
-    if constexpr (kSource == Source::kFormula)
-      return gradient_ + static_cast<int64_t>(e.output_row) * output_row_bytes_;
-    return output_rows_[e.output_row].gradient;
-  }
-  // What an entry's gradient is multiplied with, its own weight aside.
-  HWY_INLINE float scale(const Entry& e) const {
-    if constexpr (kSource == Source::kFormula) return 1;
-    return output_rows_[e.output_row].scale;
-  }
-
   HWY_INLINE void prefetch(int64_t i, const RowBlock* block) const {
     const Entry& e = entries_[i];
     prefetch_row<kLines, 3>(address(e), gradient_bytes_);
     if (block != nullptr) block->prefetch<kLines>(e.row);
   }
-
-  // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight. NaN stays
-  // NaN.
-  HWY_INLINE FloatVector clamped(FloatVector g) const {
-    const FloatTag d;
-    if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() has grad_scale
-    g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
-    const FloatVector bounded = hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
-    return hn::IfThenElse(hn::IsNaN(g), g, bounded);
-  }
-  // The factor that goes with clamped().
-  HWY_INLINE float factor(const Entry& e) const { return scale(e) * plain_factor_; }
 
   // MAX: only the columns that the entry won.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
@@ -190,15 +159,10 @@ class Walker {
     }
   }
 
-  const Walk& walk_;
   // Of the walk, in registers: memory that is written in between cannot change them.
   const Entry* const entries_;
   const int64_t count_;
-  const OutputRow* const output_rows_;
-  const char* const gradient_;
-  const int64_t output_row_bytes_;
   const int64_t gradient_bytes_;
-  const float plain_factor_;  // what scale() is multiplied with
 };
 
 template <class G, int kLines>
