@@ -18,13 +18,16 @@ struct Interaction {
 };
 
 inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }  // n, to whole vectors
-// Whether forward works on samples together: what they have has to stay in the nearest cache.
-inline bool interacts_in_groups(int64_t features, int64_t dim) { return (features + 1) * dim <= 384; }
+inline int64_t interaction_pairs(int64_t features) { return features * (features + 1) / 2; }
+// Whether forward works on samples together: vectors and products of 16 have to stay in the nearest cache.
+inline bool interacts_in_groups(int64_t features, int64_t dim) {
+  return (features + 1) * dim + interaction_pairs(features) <= 512;
+}
 // Floats of scratch: forward the transposed vectors and all products of pairs, of a sample or of 16; backward the
 // matrix of their gradients.
 inline int64_t interaction_scratch(int64_t features, int64_t dim) {
-  const int64_t padded = interaction_padded(features), n = features + 1;
-  const int64_t each = padded * (dim + padded + 8), together = 16 * (n * dim + n * (n - 1) / 2);
+  const int64_t padded = interaction_padded(features), each = padded * (dim + padded + 8);
+  const int64_t together = 16 * ((features + 1) * dim + interaction_pairs(features));
   return interacts_in_groups(features, dim) && together > each ? together : each;
 }
 
