@@ -14,6 +14,7 @@
 #include "plugin_watch.h"
 #include "rank_status.h"
 #include "spawn.h"
+#include "tessera/checkpoint.h"
 #include "tessera/config.h"
 #include "tessera/stop_signals.h"
 #include "tessera/train_job.h"
@@ -170,9 +171,12 @@ std::string where_it_ended(const TrainJob& job, const Config& config, const Trai
   const std::string limit = by_option ? cat("--max-steps ", job.steps()) : cat("data.epochs = ", config.data.epochs);
   if (job.loaded().empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");
   const std::string& from = options.load.empty() ? job.loaded() : options.load;
-  return cat("nothing is left to train: ", from, " is at step ", job.first_step(), ", and ", limit,
-             by_option ? "" : cat(" ends at ", job.steps()), "; raise ", by_option ? "it" : "data.epochs",
-             " to go on, or give --new-data to begin again with the data");
+  const std::string left = cat("nothing is left to train: ", from, " is at step ", job.first_step());
+  if (job.ended_early())
+    return cat(left, ", where training ended early: the last ", config.validation.patience,
+               " validations were no better by ", job.monitor(), "; raise validation.patience to go on");
+  return cat(left, ", and ", limit, by_option ? "" : cat(" ends at ", job.steps()), "; raise ",
+             by_option ? "it" : "data.epochs", " to go on, or give --new-data to begin again with the data");
 }
 
 // What became of --resume.
@@ -221,7 +225,8 @@ std::vector<double> waited_by_all(const ProcessGroup& group) {
 }
 
 // Rank 0 draws and serves, and decides for all when losses and stages are told.
-void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveMetrics* live) {
+void train(TrainJob& job, const ProcessGroup& group, const Config& config, const std::string& save_best,
+           LiveMetrics* live) {
   const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
   group.broadcast(asked, 0, "progress").wait();
   const bool terminal = asked.data<int32_t>()[0] != 0, served = asked.data<int32_t>()[1] != 0;
@@ -242,7 +247,11 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
     std::vector<double> waited = waited_by_all(group);
     if (live) live->set(p, std::move(stages), std::move(waited));
   };
+  int64_t undefined = 0, defined = 0;  // validations by what the monitor was: of the first those behind the last other
   watch.validated = [&](const TrainValidation& v) {
+    const bool is_number = !std::isnan(v.metrics[job.monitor()]);
+    undefined = is_number ? 0 : undefined + 1;
+    defined += is_number;
     progress.note(validation_text(v));
     progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
@@ -262,9 +271,14 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
                         "; its delta is there, and the next publication has a base"));
   };
   job.train(watch);
-  if (job.ended_early())
-    progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ",
-                      config.validation.patience, " validations were no better by ", job.monitor()));
+  const int64_t patience = config.validation.patience;
+  if (job.ended_early() && job.steps_done() > 0)
+    progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
+                      " validations were no better by ", job.monitor(),
+                      undefined >= patience ? ", which was nan in them" : ""));
+  if (undefined > 0 && defined == 0)
+    progress.note(cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
+                      save_best.empty() ? "" : cat(", and nothing was saved in ", save_best)));
 }
 
 void write_reports(const json& report, const Config& config, const TrainArguments& a) {
@@ -341,7 +355,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
       live.emplace(metrics_address(a.metrics), options.save, job.steps());
       std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
     }
-    train(job, *group, config, live ? &*live : nullptr);
+    train(job, *group, config, options.save_best, live ? &*live : nullptr);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
     if (!job.stopped())
       evaluate_and_report(job, *group, config, options, a);

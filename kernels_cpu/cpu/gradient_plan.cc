@@ -254,7 +254,8 @@ void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& op
   zero_bytes_ = 0;
   for (TableEntries& t : tables_) {
     const int64_t dim = input.config.tables[t.table].dim;
-    t.summed = !rows_in_order_ && !t.full && SumPass::serves(t.count, t.rows, dim);
+    t.summed =
+        !rows_in_order_ && !t.full && input.config.output == Storage::kFloat32 && SumPass::serves(t.count, t.rows, dim);
     t.bucket_bits = bucket_bits(t, options);
     if (t.summed) zero_bytes_ = std::max(zero_bytes_, SumPass::bytes(t.count, rows_of_piece(t), dim));
     t.sorted = to_sort_[t.table] > 0;

@@ -82,7 +82,7 @@ struct RowOps {
   void (*pool_max)(const Pool& pool, Storage rows, bool wide_ids, int32_t* winners);
   void (*walk)(const Walk& walk);
   // Adds to `sums` what walk() would sum for the ids of `run`, or, where it is NULL, for the walk's plain entries, in
-  // whatever order of rows they are.
+  // whatever order of rows they are. Gradients are float32.
   void (*add_gradients)(const Walk& walk, const IdRun* run, RowSums* sums);
   void (*widen)(Storage from, const void* row, int64_t dim, float* out);
   void (*narrow)(Storage to, const float* row, int64_t dim, void* out);

@@ -59,6 +59,7 @@ class ListSink {
     return std::clamp<int64_t>(kNearBytes / block.row_and_state_bytes(), 1, kNearRows);
   }
   void flush() {
+    if (count_ == 0) return;
     rows_.update(count_, kMost, weights_, grads_, states_);
     count_ = 0;
   }

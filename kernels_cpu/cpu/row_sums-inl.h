@@ -13,17 +13,16 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// kLines > 0: rows of sums are so many cache lines.
-template <class G, Source kSource, int kLines>
-class Summer : Gradients<G, kSource> {
-  using Base = Gradients<G, kSource>;
-  using Element = typename G::Element;
+// Of float32 gradients. kLines > 0: rows of sums are so many cache lines.
+template <Source kSource, int kLines>
+class Summer : Gradients<Float, kSource> {
+  using Base = Gradients<Float, kSource>;
   using Base::address, Base::factor, Base::clamped, Base::walk_;
   static constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
  public:
   HWY_INLINE Summer(const Walk& walk, const RowSums& sums)
-      : Base(walk), dim_(kLines > 0 ? 16 * kLines : walk.dim), sums_(sums) {}
+      : Base(walk), dim_(kLines > 0 ? int64_t{16} * kLines : walk.dim), sums_(sums) {}
 
   uint32_t count() const { return sums_.count; }
 
@@ -51,7 +50,7 @@ class Summer : Gradients<G, kSource> {
   static constexpr uint32_t kBagsAhead = 4, kEntriesAhead = 16;
 
   HWY_INLINE void prefetch(uint32_t output_row) const {
-    prefetch_row<0, 3>(address({0, output_row}), dim_ * static_cast<int64_t>(sizeof(Element)));
+    prefetch_row<0, 3>(address({0, output_row}), dim_ * static_cast<int64_t>(sizeof(float)));
   }
 
   // Without a branch, which could not be foreseen.
@@ -69,13 +68,13 @@ class Summer : Gradients<G, kSource> {
   // Adds the gradient of `e` to the sums of `count` rows.
   template <class Id>
   HWY_INLINE void add(const PlainEntry& e, const Id* rows, int64_t count) {
-    const Element* const g = reinterpret_cast<const Element*>(address(e));
+    const float* const g = reinterpret_cast<const float*>(address(e));
     const FloatVector weight = hn::Set(FloatTag(), factor(e));
     if constexpr (kLines > 0) {
-      constexpr int64_t kVectors = 16 * kLines / kLanes;
+      constexpr int64_t kVectors = int64_t{16} * kLines / kLanes;
       FloatVector x[kVectors];
       HWY_UNROLL(8)
-      for (int64_t k = 0; k < kVectors; ++k) x[k] = clamped(G::load(g + k * kLanes));
+      for (int64_t k = 0; k < kVectors; ++k) x[k] = clamped(Float::load(g + k * kLanes));
       for (int64_t i = 0; i < count; ++i) {
         float* const sum = sum_of(static_cast<uint32_t>(rows[i]));
         HWY_UNROLL(8)
@@ -87,11 +86,11 @@ class Summer : Gradients<G, kSource> {
     for (int64_t i = 0; i < count; ++i) {
       float* const sum = sum_of(static_cast<uint32_t>(rows[i]));
       for (int64_t col = 0; col + kLanes <= dim_; col += kLanes) {
-        add_to(sum + col, clamped(G::load(g + col)), weight);
+        add_to(sum + col, clamped(Float::load(g + col)), weight);
       }
       if (tail == 0) continue;
       float* const last = sum + dim_ - tail;
-      const FloatVector x = clamped(load_tail<G>(g + dim_ - tail, tail));
+      const FloatVector x = clamped(load_tail<Float>(g + dim_ - tail, tail));
       store_tail(hn::MulAdd(x, weight, load_tail<Float>(last, tail)), last, tail);
     }
   }
@@ -103,32 +102,28 @@ class Summer : Gradients<G, kSource> {
   RowSums sums_;
 };
 
-template <class G, Source kSource, int kLines>
-void add_all(const Walk& w, const IdRun* run, RowSums* sums) {
-  Summer<G, kSource, kLines> summer(w, *sums);
-  if (run == nullptr) {
-    summer.add_entries(w.plain, w.count);
-  } else if (run->wide_ids) {
-    summer.template add_run<int64_t>(*run);
-  } else {
-    summer.template add_run<int32_t>(*run);
-  }
+template <Source kSource, int kLines>
+void add_ids(const Walk& w, const IdRun& run, RowSums* sums) {
+  Summer<kSource, kLines> summer(w, *sums);
+  run.wide_ids ? summer.template add_run<int64_t>(run) : summer.template add_run<int32_t>(run);
   sums->count = summer.count();
 }
-template <class G, int kLines>
-void add_lines(const Walk& w, const IdRun* run, RowSums* sums) {
-  if (w.output_rows != nullptr) return add_all<G, Source::kOutputRows, kLines>(w, run, sums);
-  add_all<G, Source::kFormula, kLines>(w, run, sums);
+template <Source kSource>
+void add_all(const Walk& w, const IdRun* run, RowSums* sums) {
+  if (run == nullptr) {
+    Summer<kSource, 0> summer(w, *sums);
+    summer.add_entries(w.plain, w.count);
+    sums->count = summer.count();
+    return;
+  }
+  if constexpr (TESSERA_MASKS_AND_HALF != 0) {
+    if (w.dim == 16) return add_ids<kSource, 1>(w, *run, sums);
+  }
+  add_ids<kSource, 0>(w, *run, sums);
 }
 void add_gradients(const Walk& w, const IdRun* run, RowSums* sums) {
-  if (w.storage == Storage::kFloat16) return add_lines<Half, 0>(w, run, sums);
-  if (w.storage == Storage::kBFloat16) return add_lines<BFloat16, 0>(w, run, sums);
-  if (TESSERA_MASKS_AND_HALF != 0) {
-    if (w.dim == 16) return add_lines<Float, 1>(w, run, sums);
-    if (w.dim == 32) return add_lines<Float, 2>(w, run, sums);
-    if (w.dim == 64) return add_lines<Float, 4>(w, run, sums);
-  }
-  add_lines<Float, 0>(w, run, sums);
+  if (w.output_rows != nullptr) return add_all<Source::kOutputRows>(w, run, sums);
+  add_all<Source::kFormula>(w, run, sums);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -166,24 +166,25 @@ class Walker : Gradients<G, kSource> {
 };
 
 template <class G, int kLines>
-void walk_lines(const Walk& w) {
-  if (w.full != nullptr) return Walker<G, Source::kFull, 0>(w).run();
+void walk_plain(const Walk& w) {
   if (w.output_rows != nullptr) return Walker<G, Source::kOutputRows, kLines>(w).run();
   Walker<G, Source::kFormula, kLines>(w).run();
 }
-void walk_floats(const Walk& w) {
-  if (TESSERA_MASKS_AND_HALF != 0 && w.row_storage == Storage::kFloat32) {
-    if (w.dim == 16) return walk_lines<Float, 1>(w);
-    if (w.dim == 32) return walk_lines<Float, 2>(w);
-    if (w.dim == 64) return walk_lines<Float, 4>(w);
-    if (w.dim == 128) return walk_lines<Float, 8>(w);
-  }
-  walk_lines<Float, 0>(w);
+template <class G>
+void walk_any(const Walk& w) {
+  if (w.full != nullptr) return Walker<G, Source::kFull, 0>(w).run();
+  walk_plain<G, 0>(w);
 }
 void walk(const Walk& w) {
-  if (w.storage == Storage::kFloat32) return walk_floats(w);
-  if (w.storage == Storage::kFloat16) return walk_lines<Half, 0>(w);
-  walk_lines<BFloat16, 0>(w);
+  if (w.storage == Storage::kFloat16) return walk_any<Half>(w);
+  if (w.storage == Storage::kBFloat16) return walk_any<BFloat16>(w);
+  if (TESSERA_MASKS_AND_HALF != 0 && w.row_storage == Storage::kFloat32 && w.full == nullptr) {
+    if (w.dim == 16) return walk_plain<Float, 1>(w);
+    if (w.dim == 32) return walk_plain<Float, 2>(w);
+    if (w.dim == 64) return walk_plain<Float, 4>(w);
+    if (w.dim == 128) return walk_plain<Float, 8>(w);
+  }
+  walk_any<Float>(w);
 }
 
 }  // namespace HWY_NAMESPACE

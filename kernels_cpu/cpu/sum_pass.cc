@@ -35,14 +35,21 @@ SumPass::SumPass(char* zeros, int64_t rows, int64_t dim, int low)
 void SumPass::finish(const Walk& walk, uint32_t bucket) {
   const int64_t count = sums_.count;
   const auto row = [this, bucket](int64_t at) { return sums_.rows[at] << sums_.low | bucket; };
-  with_sink(walk, true, [&](auto& sink) {
+  const auto put = [&](auto& sink) {
     const int64_t ahead = sink.ahead();
     for (int64_t at = 0; at < std::min(ahead, count); ++at) sink.prefetch(row(at));
     for (int64_t at = 0; at < count; ++at) {
       if (ahead > 0 && at + ahead < count) sink.prefetch(row(at + ahead));
       sink.add(row(at), sums_.values + at * dim_);
     }
-  });
+  };
+  if (walk.row_storage == Storage::kFloat32) {
+    ListSink<0, false> list(*walk.block);
+    put(list);
+  } else {
+    BlockSink block(walk.block, walk.ahead);
+    put(block);
+  }
   walk.block->flush();
   for (int64_t at = 0; at < count; ++at) sums_.number_of[sums_.rows[at]] = 0;
   std::memset(sums_.values, 0, static_cast<size_t>(count * dim_) * 4);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>

@@ -1,6 +1,7 @@
 #include "growing.h"
 
 #include <fnmatch.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,13 @@ using tessera::sdk::ReaderWant;
 constexpr auto kLook = std::chrono::milliseconds(20);
 // A directory's time of change may be as coarse: what came soon behind a look need not have moved it.
 constexpr auto kCoarse = std::chrono::seconds(1);
+
+// When a file came to its name, or was changed; 0: there is none.
+double came(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) return 0;
+  return static_cast<double>(about.st_ctim.tv_sec) + 1e-9 * static_cast<double>(about.st_ctim.tv_nsec);
+}
 
 // Of a block's values those from a row on.
 tsr_reader_values from_row(tsr_reader_values v, int32_t type, int64_t row) {
@@ -62,7 +70,7 @@ bool GrowingDirectory::is_file(const fs::directory_entry& entry) const {
   return entry.is_regular_file(ignored);
 }
 
-void GrowingDirectory::begin(const std::string& path, const std::string& taken) {
+void GrowingDirectory::begin(const std::string& path, const std::string& taken, double since) {
   path_ = path;
   taken_ = taken;
   waiting_.clear();
@@ -70,7 +78,13 @@ void GrowingDirectory::begin(const std::string& path, const std::string& taken) 
   changed_ = {};
   looked_ = {};
   look();
-  late_.clear();
+  // The last one may have been changed as it was being read.
+  std::erase_if(
+      late_, [&](const std::string& name) { return since == 0 || name == taken || came(path_ + "/" + name) <= since; });
+}
+
+double GrowingDirectory::looked() const {
+  return std::chrono::duration<double>(fs::file_time_type::clock::to_sys(looked_).time_since_epoch()).count();
 }
 
 void GrowingDirectory::look() {
@@ -120,6 +134,7 @@ void Growing::follow(std::string_view path, std::string_view position) {
   if (!fs::is_directory(path_, ignored)) fail(TSR_NOT_FOUND, "there is no directory ", path_, " for files to come to");
   std::string name;
   int64_t rows = 0;
+  double looked = 0;
   bool whole = true;
   if (!position.empty()) {
     const auto j = nlohmann::json::parse(position, nullptr, false);
@@ -129,13 +144,15 @@ void Growing::follow(std::string_view path, std::string_view position) {
     name = j["file"];
     rows = j["rows"];
     whole = j["whole"];
+    if (j.contains("looked") && j["looked"].is_number()) looked = j["looked"];  // earlier ones have none
   }
   columns_.clear();
   selected_ = false;
   name_ = name;
   rows_ = row_ = rows;
   blocks_.clear();
-  directory_.begin(path_, name);
+  directory_.begin(path_, name, looked);
+  tell_late();
   last_row_ = std::chrono::steady_clock::now();
   if (!whole) {
     if (!fs::exists(path_of(name), ignored))
@@ -229,7 +246,8 @@ Arrived Growing::taken(int64_t most) {
 }
 
 std::string Growing::position() const {
-  return nlohmann::json{{"file", name_}, {"rows", row_}, {"whole", row_ >= rows_}}.dump();
+  return nlohmann::json{{"file", name_}, {"rows", row_}, {"whole", row_ >= rows_}, {"looked", directory_.looked()}}
+      .dump();
 }
 
 }  // namespace tessera_readers

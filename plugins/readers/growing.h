@@ -18,11 +18,13 @@ class GrowingDirectory {
   // `pattern`: of fnmatch(3); `end`: name of the file that says that no other will come; empty: none.
   GrowingDirectory(std::string pattern, std::string end) : pattern_(std::move(pattern)), end_(std::move(end)) {}
 
-  // Names up to `taken` have been taken; all that are there now are not late.
-  void begin(const std::string& path, const std::string& taken);
+  // Names up to `taken` have been taken when it was looked at `since` (seconds of the Unix epoch; 0: not known): of
+  // those that are there now what has come or changed since is late.
+  void begin(const std::string& path, const std::string& taken, double since);
   // The next file's name, which counts as taken then; empty: there is none yet.
   std::string next();
-  bool ended() const;  // the end file is there; asked before next(), which then knows all files
+  double looked() const;  // when, in seconds of the Unix epoch
+  bool ended() const;     // the end file is there; asked before next(), which then knows all files
   // Names that came behind ones already taken, since the last call: they are passed over.
   std::vector<std::string> late() { return std::exchange(late_, {}); }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "arriving_part.h"
 
@@ -138,6 +139,25 @@ TEST_F(GrowingTest, LateNamesArePassedOverAndTold) {
   EXPECT_THAT(reader->next(10).rows, IsEmpty());
   EXPECT_THAT(ArrivingPart::warnings(), ElementsAre(path_ + "/a.csv came behind files whose names are greater, and is "
                                                             "passed over"));
+}
+
+// Which names came while nobody looked, the times of files tell, against that of the position.
+TEST_F(GrowingTest, LateNamesAreToldWhenItGoesOn) {
+  write("a.csv", "id,tags\n1,a\n");
+  write("c.csv", "id,tags\n2,b\n");
+  std::string position;
+  {
+    const auto reader = part();
+    EXPECT_THAT(reader->next(10).rows, ElementsAre("1|a"));
+    EXPECT_THAT(reader->next(10).rows, ElementsAre("2|b"));
+    EXPECT_THAT(reader->next(10).rows, IsEmpty());
+    position = reader->position();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // clocks of files are coarse
+  write("b.csv", "id,tags\n3,c\n");
+  write("d.csv", "id,tags\n4,d\n");
+  EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("4|d"));
+  EXPECT_THAT(ArrivingPart::warnings(), ElementsAre(HasSubstr("/b.csv came behind files whose names are greater")));
 }
 
 TEST_F(GrowingTest, EventTimes) {

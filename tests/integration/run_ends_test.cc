@@ -286,6 +286,36 @@ TEST_F(RunEnds, WithACheckpointForEachMinute) {
   EXPECT_GE(report().at("checkpoints").at("saved").get<int>(), 2) << "one at least before the last";
 }
 
+const Arguments kValidations = {"--set", "validation.fraction=0.1", "--set", "validation.every_steps=10",
+                                "--set", "validation.patience=2"};
+
+TEST_F(RunEnds, EarlyIsForGood) {
+  const Arguments settings =
+      kValidations + Arguments{"--set", "validation.min_delta=10", "--save", saved(), "--resume"};
+  Finished done = train(settings);
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("ended early, at step 3"), HasSubstr(": the last 2 validations were no better by auc")));
+  done = train(settings);
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr(", where training ended early: the last 2 validations were no better by "
+                                           "auc; raise validation.patience to go on"),
+                                 HasSubstr("test: AUC "), Not(HasSubstr("ended early, at step"))));
+  EXPECT_EQ(names().size(), 1u) << "and nothing is saved again";
+  done = train(settings + Arguments{"--set", "validation.patience=3"});
+  EXPECT_THAT(done.output, HasSubstr("ended early, at step 4"));
+}
+
+TEST_F(RunEnds, AndSaysThatNoValidationHadAValue) {
+  const std::string monitor = "precision?threshold=0.999999";
+  const Finished done = train(
+      kValidations + Arguments{"--set", "metrics.names=[\"" + monitor + "\"]", "--save-best", folder_.file("best")});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("no better by " + monitor + ", which was nan in them"),
+                    HasSubstr("was nan in every validation, so none was the best, and nothing was saved")));
+  EXPECT_FALSE(fs::exists(folder_.file("best")));
+}
+
 TEST_F(RunEnds, AtOnceWhereNothingIsLeftToTrain) {
   ASSERT_EQ(train({"--save", saved()}).status, 0);
   const json before = report();

@@ -245,7 +245,7 @@ Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) 
   const std::vector<std::string> known = ids(kind);
   if (known.empty()) fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": searched ", joined(searched));
   fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\"; the nearest is \"", sdk::nearest_name(id, known),
-       "\", and there are ", joined(known, "\""));
+       "\", and there are ", joined(known, "\""), "; others are in plugins whose folder [plugins] path has to name");
 }
 
 Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) {

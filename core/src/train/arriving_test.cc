@@ -115,7 +115,10 @@ TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {
   EXPECT_TRUE(got["train"]["metrics"].contains("lifetime_auc?bins=100")) << got["train"]["metrics"];
   const json& arrived = got["arrived"];
   EXPECT_EQ(arrived["rows"], 96);
-  EXPECT_EQ(arrived["position"], json::parse(R"({"file": "part-3.csv", "rows": 24, "whole": true})"));
+  json position = arrived["position"];
+  EXPECT_GT(position["looked"], 1e9);
+  position.erase("looked");
+  EXPECT_EQ(position, json::parse(R"({"file": "part-3.csv", "rows": 24, "whole": true})"));
   EXPECT_EQ(arrived["event_times"]["rows"], 96);
   EXPECT_EQ(arrived["event_times"]["first"], 1000);
   EXPECT_EQ(arrived["event_times"]["newest"], 1095);

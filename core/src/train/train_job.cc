@@ -284,7 +284,9 @@ std::string TrainJob::progress() {
 
 void TrainJob::train(const TrainWatch& watch) {
   TESSERA_CHECK(!loop_, "a job trains once");
-  const int64_t planned = std::max<int64_t>(0, steps_ - first_step_);
+  ended_early_ = scores_ && scores_->exhausted() && first_step_ < steps_;  // in the run that this one goes on from
+  const int64_t end = ended_early_ ? first_step_ : steps_;
+  const int64_t planned = std::max<int64_t>(0, end - first_step_);
   if (!options_.save.empty())
     checkpoints_ = std::make_unique<JobCheckpoints>(options_, *trainer_, first_step_, steps_, watch.saved);
   if (!config_.publish.directory.empty())
@@ -304,7 +306,7 @@ void TrainJob::train(const TrainWatch& watch) {
   }
   TrainLoopOptions o;
   o.first_step = first_step_;
-  o.steps = steps_;
+  o.steps = end;
   o.ahead = ahead_;
   o.stop = [&] { return ended_early_ || (watch.stop && watch.stop()); };
   o.after_step = [&](TrainLoop&, const StepEnd& end) { after_step(end, watch); };

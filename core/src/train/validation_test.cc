@@ -169,6 +169,15 @@ TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
   EXPECT_TRUE(rest->ended_early());
   EXPECT_EQ(rest->validations().size(), 1u);
   EXPECT_FALSE(rest->validations()[0].best);
+  const auto again = job({.save = saved, .resume = true}, settings);
+  again->train({});
+  EXPECT_TRUE(again->ended_early());
+  EXPECT_EQ(again->steps_done(), 0) << "it had ended early already";
+  std::vector<std::string> patient = settings;
+  patient.push_back("validation.patience=3");
+  const auto on = job({.save = saved, .resume = true}, patient);
+  on->train({});
+  EXPECT_EQ(on->validations().size(), 1u);
 }
 
 TEST_F(ValidatedJob, EndsWhereItGetsNoBetter) {
