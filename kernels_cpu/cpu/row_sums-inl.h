@@ -118,6 +118,8 @@ void add_all(const Walk& w, const IdRun* run, RowSums* sums) {
   }
   if constexpr (TESSERA_MASKS_AND_HALF != 0) {
     if (w.dim == 16) return add_ids<kSource, 1>(w, *run, sums);
+    if (w.dim == 32) return add_ids<kSource, 2>(w, *run, sums);
+    if (w.dim == 64) return add_ids<kSource, 4>(w, *run, sums);
   }
   add_ids<kSource, 0>(w, *run, sums);
 }
