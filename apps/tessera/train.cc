@@ -247,11 +247,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     std::vector<double> waited = waited_by_all(group);
     if (live) live->set(p, std::move(stages), std::move(waited));
   };
-  int64_t undefined = 0, defined = 0;  // validations by what the monitor was: of the first those behind the last other
   watch.validated = [&](const TrainValidation& v) {
-    const bool is_number = !std::isnan(v.metrics[job.monitor()]);
-    undefined = is_number ? 0 : undefined + 1;
-    defined += is_number;
     progress.note(validation_text(v));
     progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
@@ -271,12 +267,15 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
                         "; its delta is there, and the next publication has a base"));
   };
   job.train(watch);
+  const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
+  const std::vector<TrainValidation>& all = job.validations();
   const int64_t patience = config.validation.patience;
-  if (job.ended_early() && job.steps_done() > 0)
+  if (job.ended_early() && job.steps_done() > 0) {
+    const bool none = std::ssize(all) >= patience && std::all_of(all.end() - patience, all.end(), is_nan);
     progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
-                      " validations were no better by ", job.monitor(),
-                      undefined >= patience ? ", which was nan in them" : ""));
-  if (undefined > 0 && defined == 0)
+                      " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
+  }
+  if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
     progress.note(cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
                       save_best.empty() ? "" : cat(", and nothing was saved in ", save_best)));
 }

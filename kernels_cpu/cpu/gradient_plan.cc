@@ -152,6 +152,7 @@ void mark(const TableEntries& t, const Piece& piece, const Batch& batch, OnceMap
 int64_t rows_of_piece(const TableEntries& t) { return ((t.rows - 1) >> t.bucket_bits) + 1; }
 
 int64_t entry_bytes(const TableEntries& t) {
+  if (t.summed && t.bucket_bits == 0) return 0;  // SumPass reads the ids themselves
   return t.count * static_cast<int64_t>(t.full ? sizeof(FullEntry) : sizeof(PlainEntry));
 }
 int64_t output_row_bytes(const TableEntries& t) {

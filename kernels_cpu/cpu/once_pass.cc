@@ -5,6 +5,7 @@
 #include "row_sinks.h"
 
 namespace tessera_cpu {
+
 OncePass::OncePass(const Walk& walk, const OnceMap& once, const RowOps& ops)
     : walk_(walk),
       once_(once),
