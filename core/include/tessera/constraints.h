@@ -11,7 +11,7 @@ namespace tessera {
 struct ParameterConstraints {
   // Allowed ones, order means nothing; empty: all that are installed, without those that want to be asked for.
   std::vector<std::string> sharding_types;
-  std::vector<std::string> compute_kernels;     // allowed ones; empty: all
+  std::vector<std::string> compute_kernels;     // allowed ones, "name?key=1|2" both; empty: all
   int64_t min_partition = 0;                    // least width of a column shard; 0: the sharder's default
   int64_t max_shards = 0;                       // 0: no limit
   std::vector<int> ranks;                       // where shards may live; empty: anywhere

@@ -155,7 +155,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"trainable", &S::trainable, "", "`false`: rows stay as they begin, for the optimizer's learning rate is 0"},
       {"sharding", &S::sharding, "",
        "sharding types that the planner may use, as `acme.hot?threshold=500` with options; empty: any"},
-      {"kernels", &S::kernels, "", "compute kernels that the planner may choose from; empty: `kernel`"},
+      {"kernels", &S::kernels, "",
+       "compute kernels that the planner may choose from, and values of their options (docs/plans.md, How a plan is "
+       "found); empty: `kernel`"},
       {"ranks", &S::ranks, "ranks", "where shards may live; empty: anywhere", 0, kInt32},
       {"forbidden_ranks", &S::forbidden_ranks, "ranks", "where shards may not live", 0, kInt32},
       {"keep_together", &S::keep_together, "", "name of a group: its tables share their ranks, shard by shard"},

@@ -1,9 +1,38 @@
 #include "modules/kernel_config.h"
 
+#include <algorithm>
+
 #include "plugin/calls.h"
 #include "plugin/part_name.h"
 
 namespace tessera {
+
+namespace {
+
+// Of the first option with several values in `text`, which is what is left of `whole`, each; and so on with the next.
+void add_choices(const std::string& text, const std::string& whole, std::vector<std::string>& out) {
+  constexpr size_t kMost = 64;
+  const auto refuse = [&](const std::string& why) {
+    fail(Code::kInvalidArgument, "\"", whole, "\" is no choice of compute kernels: ", why,
+         "; one looks like name?key=1|2|3");
+  };
+  const size_t bar = text.find('|');
+  if (bar == std::string::npos) {
+    if (out.size() == kMost) refuse(cat("these are more than ", kMost));
+    out.push_back(text);
+    return;
+  }
+  const size_t from = text.rfind('=', bar) + 1, end = std::min(text.find('&', bar), text.size());
+  if (from == 0) refuse("a | stands between values of an option");
+  for (size_t at = from; at <= end;) {
+    const size_t to = std::min(text.find('|', at), end);
+    if (to == at) refuse("a value is missing beside a |");
+    add_choices(text.substr(0, from) + text.substr(at, to - at) + text.substr(end), whole, out);
+    at = to + 1;
+  }
+}
+
+}  // namespace
 
 KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevice device) {
   for (const LookupTable& t : o.tables) {
@@ -31,6 +60,16 @@ ComputeKernelName compute_kernel_name(const std::string& text) {
          " or ", part.id, "?key=value");
   }
   return {part.id, part.options == "{}" ? "" : part.options};
+}
+
+std::vector<std::string> compute_kernel_choices(const std::vector<std::string>& texts) {
+  std::vector<std::string> out;
+  for (const std::string& text : texts) {
+    std::vector<std::string> choices;
+    add_choices(text, text, choices);
+    out.insert(out.end(), choices.begin(), choices.end());
+  }
+  return out;
 }
 
 uint32_t shard_poolings(PoolingType pooling) {

@@ -90,6 +90,30 @@ TEST(ForeignParts, SayWhereTheirRowsLie) {
   EXPECT_EQ(with_cache.hbm, 0);
 }
 
+TEST(ForeignParts, AreChosenByTheValuesOfTheirOptions) {
+  PlannerOptions options{.topology = Topology::of(1)};
+  options.storage_reservation = {StorageReservation::Kind::kFixedPercentage, 0};
+  ParameterConstraints& film_only = options.constraints["film"];
+  film_only.sharding_types = {"table_wise"};
+  const auto chosen = [&](int64_t ddr) {
+    options.topology.ddr_cap = ddr;
+    return EmbeddingShardingPlanner(all(), options).plan(film()).plan.at("sparse").at("film").compute_kernel;
+  };
+  film_only.compute_kernels = {"acme.on_disk?cache=0.25|0.5|0.75"};
+  EXPECT_EQ(chosen(int64_t{1} << 30), "acme.on_disk?cache=0.75") << "the fastest";
+  const int64_t beside = enumerate(all(), options, film()).options.at(0).total_storage.ddr - 16000;
+  EXPECT_EQ(chosen(beside + 48000), "acme.on_disk?cache=0.75");
+  EXPECT_EQ(chosen(beside + 47999), "acme.on_disk?cache=0.5");
+  EXPECT_EQ(chosen(beside + 16000), "acme.on_disk?cache=0.25");
+  film_only.compute_kernels = {"fused", "acme.on_disk?cache=0.25|0.5"};
+  EXPECT_EQ(enumerate(all(), options, film()).options.size(), 3);
+  for (const char* wrong : {"acme.on_disk?cache=|0.5", "acme.on_disk?cache=0.5|", "acme.on_disk|fused"}) {
+    film_only.compute_kernels = {wrong};
+    EXPECT_THAT(message_of([&] { (void)chosen(1 << 30); }),
+                HasSubstr(cat("\"", wrong, "\" is no choice of compute kernels: a ")));
+  }
+}
+
 // A table is asked about band by band, and of most bands a small capacity has no whole row.
 TEST(ForeignParts, HaveNothingOfABandOrSayNothingOfATable) {
   const auto bytes_of = [&](const std::string& kernel) {

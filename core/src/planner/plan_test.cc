@@ -171,6 +171,8 @@ TEST(Plan, BrokenConstraintsAreListed) {
             "table film: the plan has sharding type row_wise, allowed is table_wise and column_wise\n");
   EXPECT_EQ(broken([](C& film, C&) { film.compute_kernels = {"dense"}; }),
             "table film: the plan has compute kernel fused, allowed is dense\n");
+  EXPECT_EQ(broken([](C& film, C&) { film.compute_kernels = {"dense?x=1|2"}; }),
+            "table film: the plan has compute kernel fused, allowed is dense?x=1 and dense?x=2\n");
   EXPECT_EQ(broken([](C& film, C&) { film.max_shards = 3; }), "table film: the plan has 4 shards, max_shards is 3\n");
   EXPECT_EQ(broken([](C& film, C&) {
               film.ranks = {0, 1, 2};

@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "modules/kernel_config.h"
 #include "planner/rank_rules.h"
 
 namespace tessera {
@@ -87,6 +88,7 @@ std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule
       ParameterConstraints constraints = found == options.constraints.end() ? kNone : found->second;
       check(table);
       check_constraints(constraints, table.name, options.topology.world_size);
+      constraints.compute_kernels = compute_kernel_choices(constraints.compute_kernels);
       constraints.is_weighted = module->is_weighted.value_or(constraints.is_weighted);
       out.push_back({module, &table, std::move(constraints)});
     }

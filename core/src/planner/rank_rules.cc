@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "modules/kernel_config.h"
+
 namespace tessera {
 
 namespace {
@@ -121,7 +123,7 @@ class PlanReview {
         say("the plan has ", what, " ", value, ", allowed is ", list_text(allowed));
     };
     check_list("sharding type", c.sharding_types, sharding.sharding_type);
-    check_list("compute kernel", c.compute_kernels, sharding.compute_kernel);
+    check_list("compute kernel", compute_kernel_choices(c.compute_kernels), sharding.compute_kernel);
     if (c.max_shards > 0 && std::ssize(sharding.shards) > c.max_shards)
       say("the plan has ", sharding.shards.size(), " shards, max_shards is ", c.max_shards);
     for (const ShardMetadata& s : sharding.shards) {

@@ -26,10 +26,12 @@ class OnDisk : public Kernel {
       fail(TSR_INVALID_ARGUMENT, "the shard has ", shard.rows, " x ", shard.dim, ", the work ", work.rows, " x ",
            work.dim);
     if (shard.rows > 1000000) fail(TSR_UNIMPLEMENTED, "at most 1000000 rows are served, not ", shard.rows);
+    Options options(shard.options == nullptr ? "{}" : shard.options);
+    const double outside = 1 - options.number("cache", 0);
     tsr_estimate out{};
-    out.forward_seconds = out.backward_seconds = 1e-12 * work.ids;
+    out.forward_seconds = out.backward_seconds = 1e-12 * work.ids * (1 + outside);
     out.bytes = static_cast<uint64_t>(work.rows * work.dim * 4);
-    out.storage_bytes = shard.options == nullptr ? out.bytes : out.bytes / 4;
+    out.storage_bytes = static_cast<uint64_t>(static_cast<double>(out.bytes) * outside);
     return out;
   }
 };
