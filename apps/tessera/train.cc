@@ -314,7 +314,7 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
-  if (tested && no_auc) std::printf("AUC is not defined: all labels of the test rows are alike\n");
+  if (tested && no_auc) std::printf("AUC is not defined: the test rows that have a weight are all of one label\n");
   write_reports(report, config, a);
 }
 

@@ -275,7 +275,11 @@ TEST_F(ModelProgram, ACProgramAsks) {
                                   HasSubstr("score 0.")));
   const auto wrong = run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60);
   EXPECT_EQ(wrong.status, 1);
-  EXPECT_THAT(wrong.output, HasSubstr("ask_model: there is no packed model at"));
+  EXPECT_THAT(wrong.output,
+              AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")));
+  const auto above = run_program({TESSERA_ASK_MODEL, path(".")}, 60);
+  EXPECT_EQ(above.status, 1);
+  EXPECT_THAT(above.output, HasSubstr("model.json; did you mean " + path("./asked") + "?"));
 }
 
 TEST_F(ModelProgram, WrongUseIsSaidInASentence) {

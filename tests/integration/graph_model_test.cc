@@ -282,7 +282,9 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
                  AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("no input of the model")));
   expect_refused(all, "name = \"deep\"", "name = \"cross\"", HasSubstr("a second [[layer]] is named \"cross\""));
   expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" is called like an input"));
-  expect_refused(all, "type = \"linear\"", "type = \"linaer\"", HasSubstr("\"linaer\"; the nearest is \"linear\""));
+  expect_refused(
+      all, "type = \"linear\"", "type = \"linaer\"",
+      HasSubstr("the layer \"aside\": no plugin provides tessera.module/1 \"linaer\"; the nearest is \"linear\""));
   expect_refused(all, "loss = \"mse\"", "loss = \"mse_\"",
                  AllOf(HasSubstr("the loss of head \"helper\""), HasSubstr("\"mse_\"; the nearest is \"mse\"")));
   expect_refused(all, "loss = \"mse\"", "loss = \"binary_crossentropy\"",

@@ -371,7 +371,7 @@ rows = 10
   const Finished alike =
       run_tessera({"train", "--config", columns, "--set", "data.path=" + ones, "--set", "data.test_fraction=0.5"});
   EXPECT_EQ(alike.status, 0) << alike.output;
-  EXPECT_THAT(alike.output, HasSubstr("AUC is not defined: all labels of the test rows are alike"));
+  EXPECT_THAT(alike.output, HasSubstr("AUC is not defined: the test rows that have a weight are all of one label"));
 
   const Finished blank = run_tessera({"train", "--config", folder_.write("blank.toml", "\n"), "--set",
                                       "data.samples=64", "--set", "data.test_samples=0"});

@@ -327,6 +327,7 @@ TEST(Config, NearestNames) {
   EXPECT_EQ(sdk::nearest_name("rwos", {"name", "rows", "cols"}), "rows");
   EXPECT_EQ(sdk::nearest_name("lr", {"eps", "learning_rate", "eta"}), "learning_rate");
   EXPECT_EQ(sdk::nearest_name("er", {"eps", "learning_rate"}), "eps");
+  EXPECT_EQ(sdk::nearest_name("mpl", {"max_pooling", "mlp"}), "mlp");
   EXPECT_EQ(sdk::name_distance("cash", "cache_mib"), 2u);
   EXPECT_EQ(sdk::nearest_name("cash", {"directory", "io", "depth", "shared", "cache_mib", "cache_rows"}), "cache_mib");
   EXPECT_EQ(sdk::nearest_name("sync", {"io", "shared", "directory"}), "shared");

@@ -16,12 +16,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of a folder with several, as one where a job publishes: the newest. "": none.
+std::string packed_model_in(const std::string& directory) {
+  std::error_code ignored;
+  std::pair newest{fs::file_time_type::min(), std::string()};
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const fs::file_time_type written = fs::last_write_time(entry.path() / kManifestFile, ignored);
+    if (!ignored) newest = std::max(newest, {written, entry.path().string()});
+  }
+  return newest.second;
+}
+
 Manifest read_manifest(const std::string& directory) {
   const std::string path = cat(directory, '/', kManifestFile);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile,
-         "; tessera quantize makes one of a checkpoint");
+    const std::string inside = packed_model_in(directory);
+    fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile, "; ",
+         inside.empty() ? "tessera quantize makes one of a checkpoint" : cat("did you mean ", inside, '?'));
   }
   return Manifest::from_json(checkpoint::read_text(path), path);
 }

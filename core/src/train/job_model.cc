@@ -80,18 +80,21 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
   return out;
 }
 
+// A module of this id can be used, if only on a device. `who`: whose it is, for the error.
+void check_module(const Runtime& runtime, const std::string& id, const std::string& who) {
+  try {
+    (void)runtime.component(TSR_MODULE_KIND, id);
+  } catch (const Error& e) {
+    throw Error(e.code(), who + e.what());
+  }
+}
+
 void check_loss(const Runtime& runtime, const HeadSpec& head) {
   if (head.loss == kOwnLoss || computes_layer(runtime, head.loss, nullptr)) return;
   const std::string who = cat("the loss of head \"", head.name, "\": ");
   const std::vector<LoadEntry> entries = runtime.report().entries;
   const auto is_it = [&](const LoadEntry& e) { return e.kind == TSR_MODULE_KIND && e.id == head.loss; };
-  if (std::any_of(entries.begin(), entries.end(), is_it)) {
-    try {
-      (void)runtime.component(TSR_MODULE_KIND, head.loss);  // says what is wrong with it
-    } catch (const Error& e) {
-      throw Error(e.code(), who + e.what());
-    }
-  }
+  if (std::any_of(entries.begin(), entries.end(), is_it)) check_module(runtime, head.loss, who);
   const std::vector<std::string> known = loss_names(runtime);
   std::string all;
   for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
@@ -118,7 +121,8 @@ void check_names(const Runtime& runtime, const Config& config) {
   check_graph(graph);
   check_head_names(graph);
   for (const LayerSpec& layer : graph.layers) {
-    if (!computes_layer(runtime, layer.type, nullptr)) (void)runtime.component(TSR_MODULE_KIND, layer.type);
+    if (!computes_layer(runtime, layer.type, nullptr))
+      check_module(runtime, layer.type, cat("the layer \"", layer.name, "\": "));
   }
   for (const HeadSpec& head : graph.heads) check_loss(runtime, head);
 }

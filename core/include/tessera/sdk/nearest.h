@@ -41,11 +41,12 @@ inline bool shares_letters(std::string_view name, std::string_view known) {
   return name.find_first_of(known) != std::string_view::npos;
 }
 
-// The first of the nearest names; "" where there are none. One that it shortens is nearer than others, and one without
-// any of its letters is farther.
+// The first of the nearest names; "" where there are none. One that it misses by a slip ("mpl", "mlp") is nearer than
+// one that it shortens, and that than others; one without any of its letters is farther.
 inline std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
   const auto distance = [&](const std::string& to) {
-    return std::tuple(!shortens(name, to), !shares_letters(name, to), name_distance(name, to));
+    const bool slip = name.size() > 2 && edit_distance(name, to) < 2;
+    return std::tuple(!slip, !shortens(name, to), !shares_letters(name, to), name_distance(name, to));
   };
   const auto best = std::min_element(known.begin(), known.end(),
                                      [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
