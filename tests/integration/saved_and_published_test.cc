@@ -96,7 +96,7 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
   int64_t last_publication() const { return publishing::publications_in(at("published"), Publication::kDelta).back(); }
   // The directory of what was published behind a number.
   std::string chain_behind(int64_t number) const {
-    const std::string out = at("chain");
+    std::string out = at("chain");
     std::filesystem::create_directories(out);
     copy_publication(at("published"), out, Publication::kBase, number + 1);
     for (int64_t n = number + 2; n <= last_publication(); ++n)

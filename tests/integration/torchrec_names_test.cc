@@ -16,6 +16,7 @@ using testing::Not;
 
 const std::string kPresets = std::string(TESSERA_SOURCE_DIR) + "/configs/models/";
 constexpr int64_t kRowsOf[] = {90, 70, 50, 30, 20, 10};
+constexpr int64_t kPooled = 112;  // six tables and the numbers, 16 columns each
 const std::vector<std::string> kSmall = {"--set", "data.rows=[90, 70, 50, 30, 20, 10]",
                                          "--set", "data.samples=512",
                                          "--set", "data.test_samples=200",
@@ -40,12 +41,12 @@ NamedTensors dlrm_of(const std::string& before, int64_t width) {
 }
 
 NamedTensors dlrm_dcn_of(const std::string& before) {
-  NamedTensors out = dlrm_of(before, 7 * 16);
+  NamedTensors out = dlrm_of(before, kPooled);
   for (uint32_t k = 0; k < 3; ++k) {
     const std::string net = before + "inter_arch.crossnet.";
-    out.add(cat(net, "V_kernels.", k), {16, 7 * 16}, 20 + k, 0.1f);
-    out.add(cat(net, "W_kernels.", k), {7 * 16, 16}, 30 + k, 0.1f);
-    out.add(cat(net, "bias.", k), {7 * 16}, 40 + k, 0.1f);
+    out.add(cat(net, "V_kernels.", k), {16, kPooled}, 20 + k, 0.1f);
+    out.add(cat(net, "W_kernels.", k), {kPooled, 16}, 30 + k, 0.1f);
+    out.add(cat(net, "bias.", k), {kPooled}, 40 + k, 0.1f);
   }
   return out;
 }
@@ -54,7 +55,7 @@ NamedTensors simple_deepfm_of(const std::string& before) {
   NamedTensors out = with_tables(before);
   out.add_linear(before + "dense_arch.model.0", 64, 8, 10);
   out.add_linear(before + "dense_arch.model.2", 16, 64, 12);
-  out.add_linear(before + "inter_arch.deep_fm.dense_module.0", 32, 7 * 16, 14);
+  out.add_linear(before + "inter_arch.deep_fm.dense_module.0", 32, kPooled, 14);
   out.add_linear(before + "over_arch.model.0", 1, 16 + 32 + 1, 16);
   return out;
 }
@@ -81,7 +82,7 @@ class TorchRecNames : public testing::Test {
     return at == std::string::npos ? -1 : std::stod(packed.output.substr(at + metric.size() + 1));
   }
   // The new run has it all, and the packed model is the same one.
-  void expect_taken(const std::string& preset, NamedTensors tensors, int parameters) const {
+  void expect_taken(const std::string& preset, const NamedTensors& tensors, int parameters) const {
     SCOPED_TRACE(preset);
     for (auto& [name, tensor] : tensors.tensors) {  // no probability is 0 or 1
       for (float& v : tensor.span<float>()) v *= 0.4f;
@@ -153,7 +154,7 @@ TEST_F(TorchRecNames, WhatIsMissingOrTooMuchIsRefused) {
   EXPECT_EQ(less.status, 2);
   EXPECT_THAT(less.output, HasSubstr("the model has no parameter \"inter_arch.crossnet.bias.2\""));
   tensors = dlrm_dcn_of("");
-  tensors.add("inter_arch.crossnet.bias.3", {7 * 16}, 1);
+  tensors.add("inter_arch.crossnet.bias.3", {kPooled}, 1);
   tensors.write(file_);
   const Finished more = quantize("dlrm_dcn", file_);
   EXPECT_EQ(more.status, 2);

@@ -42,7 +42,7 @@ MetricSet metrics_of(bool probability, bool streamed) {
 
 // As metrics take them.
 Tensor scores_of(const std::vector<float>& values, bool probability) {
-  const Tensor out = Tensor::empty({std::ssize(values)});
+  Tensor out = Tensor::empty({std::ssize(values)});
   for (size_t i = 0; i < values.size(); ++i) {
     const double p = values[i];
     out.data<float>()[i] = probability ? static_cast<float>(std::log(p / (1 - p))) : values[i];
