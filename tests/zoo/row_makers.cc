@@ -357,7 +357,8 @@ class NoRows : public Kernel {
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
     const tsr_kernel_table& shard = table_of(config, 0);
     const int64_t radix = Products::radix_of(shard);
-    const auto rows = static_cast<double>(shard.rows / radix) + static_cast<double>(radix);
+    const int64_t products = shard.rows / radix + radix;
+    const auto rows = static_cast<double>(products);
     const double part = has("counts_again_in_each_part") ? 1 : part_of_shard(shard, work);
     tsr_estimate out{};
     out.bytes = static_cast<uint64_t>(part * rows * static_cast<double>(work.dim * 4));
