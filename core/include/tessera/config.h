@@ -147,6 +147,7 @@ struct DataConfig {
   int64_t epochs = 1;
   bool shuffle = true;
   std::vector<int64_t> rows;
+  std::string test;
   double test_fraction = 0.1;
   int64_t limit = 0;
   int64_t samples = 100000;
@@ -179,15 +180,28 @@ struct ValidationConfig {
   bool operator==(const ValidationConfig&) const = default;
 };
 
-// What a column of a reader part's files is to the model; several columns where `name` lists them.
+// A number, or one of the words that a key takes instead.
+struct NumberOrWord {
+  double number = 0;
+  std::string word;  // empty: the number counts
+  bool operator==(const NumberOrWord&) const = default;
+};
+
+// What a column of the files is to the model. `name` may list several columns with the same keys.
 struct ColumnConfig {
   std::vector<std::string> name;
+  std::string column;  // of the files; empty: `name`
   std::string as = "ids";
+  std::string take = "value";
+  // Numbers that are written as text.
+  std::string decimal;
+  std::string strip;
   // Dense values, and weights.
-  std::optional<double> missing;
+  std::optional<NumberOrWord> missing;
   std::vector<std::string> transform;
   // A label.
   std::optional<double> threshold;
+  std::string positive;
   bool real = false;
   // Ids.
   std::string ids = "row";

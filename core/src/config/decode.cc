@@ -97,6 +97,17 @@ void read(const toml::node& node, const Rule& rule, std::string& out) {
   out = *v;
 }
 
+void read(const toml::node& node, const Rule& rule, std::optional<NumberOrWord>& out) {
+  NumberOrWord v;
+  if (node.is_string())
+    read(node, rule, v.word);
+  else if (node.is_number())
+    read(node, rule, v.number);
+  else
+    wrong_type(node, rule.name, "a number or a string");
+  out = std::move(v);
+}
+
 template <class T>
 constexpr const char* kElement = nullptr;
 template <>

@@ -242,8 +242,12 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"shuffle", &S::shuffle, "", "a new order of the training rows in each epoch, from job.seed"},
       {"rows", &S::rows, "rows", "criteo-tsv, synthetic: table sizes, one per column or one for all; empty: 100000", 1,
        kMany},
+      {"test", &S::test, "",
+       "which rows are the test: `random` ones, the `last` ones, the newest by `time:COLUMN`, or `file:PATH`; empty: "
+       "the "
+       "last ones with `order_by`, of criteo-tsv and of data that do not fit `buffer_mib`, else random ones"},
       {"test_fraction", &S::test_fraction, "",
-       "criteo-tsv, reader parts, without test_path: part of the rows kept for the test", 0, 0.99},
+       "criteo-tsv, reader parts, without a test file: part of the rows kept for the test", 0, 0.99},
       {"limit", &S::limit, "samples",
        "at most this many of each file (movielens-100k: of each part; reader parts: of all files); 0: all", 0, kMany},
       {"samples", &S::samples, "samples", "synthetic: training rows", 0, kMany},
@@ -266,7 +270,9 @@ template <>
 const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
   using S = ColumnConfig;
   static const std::vector<Field<S>> table = {
-      {"name", &S::name, "", "of the column in the files, or a list of such: each is a column with these keys"},
+      {"name", &S::name, "", "name of the column, or a list of names: each is a column with these keys"},
+      {"column", &S::column, "",
+       "column of the files, if it has another name: so one column of the files can be used twice; empty: `name`"},
       {"as",
        &S::as,
        "",
@@ -274,8 +280,25 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        0,
        0,
        {"ids", "dense", "label", "weight"}},
-      {"missing", &S::missing, "",
-       "dense, weight: the value where a row has none, before `transform`; unset: that is an error"},
+      {"take",
+       &S::take,
+       "",
+       "ids, dense: what is taken of a field: its `value`; `missing`: 1 if it has no value, else 0; of a date or time "
+       "`hour` (0 to 23), `weekday` (0 is Monday), `month` (0 to 11), `days` since 1970",
+       0,
+       0,
+       {"value", "missing", "hour", "weekday", "month", "days"}},
+      {"decimal", &S::decimal, "", "numbers in text: the decimal sign, `,` for `65,5`; empty: `.`"},
+      {"strip", &S::strip, "", "numbers in text: characters that are left out before a number is read: `$%,`"},
+      {"missing",
+       &S::missing,
+       "",
+       "dense, weight: the value of a row that has none, before `transform`: a number, or the `mean` or `median` of "
+       "the "
+       "training rows; unset: a row without a value is an error",
+       -kInfinity,
+       kInfinity,
+       {"mean", "median"}},
       {"transform",
        &S::transform,
        "",
@@ -284,6 +307,8 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        0,
        {"log1p", "standardise"}},
       {"threshold", &S::threshold, "", "label: 1 from this value on, else 0; unset: the column holds 0 and 1"},
+      {"positive", &S::positive, "",
+       "label: the word that is 1; each other word is 0; empty: the column holds numbers"},
       {"real", &S::real, "", "label: any numbers, as ratings, or probabilities of 0 to 1"},
       {"ids",
        &S::ids,

@@ -70,6 +70,10 @@ std::string text_of(const PartOptions& options) {
   return options.json == "{}" ? std::string() : options_text(options.json, "");
 }
 
+std::string text_of(const NumberOrWord& value) {
+  return value.word.empty() ? text_of(value.number) : text_of(value.word);
+}
+
 template <class T>
 std::string text_of(const std::optional<T>& value) {
   return value ? text_of(*value) : "";

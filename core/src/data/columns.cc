@@ -243,7 +243,7 @@ void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> valu
     const tsr_reader_values& v = values[next++];
     for (int64_t row = at.first; c.standardised() && row < at.first + at.rows; ++row) {
       if (!has(v, row) && !c.config.missing) continue;  // append() refuses it
-      const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : *c.config.missing;
+      const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : c.config.missing->number;
       const double x = logarithm_of(c.config, value);
       const double before = x - c.mean;  // Welford's sums
       c.mean += before / ++c.count;
@@ -284,7 +284,7 @@ float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_rea
   if (!has(v, row) && !column.config.missing)
     fail(Code::kInvalidArgument, at.where(row, column.name),
          ": the value is missing; missing = X in its [[column]] takes X instead");
-  return dense_of(column, has(v, row) ? static_cast<const float*>(v.values)[row] : *column.config.missing);
+  return dense_of(column, has(v, row) ? static_cast<const float*>(v.values)[row] : column.config.missing->number);
 }
 
 float Columns::dense_of(const Column& column, double value) {
@@ -435,7 +435,7 @@ float Columns::dense_value(const std::string& name, float value) const {
   const Column& column = named(name);
   if (!std::isnan(value)) return dense_of(column, value);
   TESSERA_CHECK(column.config.missing, "the column has no value for what is missing");
-  return dense_of(column, *column.config.missing);
+  return dense_of(column, column.config.missing->number);
 }
 
 int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {

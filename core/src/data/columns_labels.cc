@@ -33,7 +33,7 @@ float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_re
     fail(Code::kInvalidArgument, at.where(row, column.name),
          ": the weight is missing; missing = X in its [[column]] takes X instead");
   const float value =
-      has(v, row) ? static_cast<const float*>(v.values)[row] : static_cast<float>(*column.config.missing);
+      has(v, row) ? static_cast<const float*>(v.values)[row] : static_cast<float>(column.config.missing->number);
   if (!std::isfinite(value) || value < 0)
     fail(Code::kInvalidArgument, at.where(row, column.name), ": the weight is ", value, ", but must be 0 or more");
   return value;

@@ -34,7 +34,12 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     column.name = j.get<std::string>("name");
     column.table = j.get<std::string>("table");
     c.as = j.get<std::string>("as");
-    j.read("missing", c.missing);
+    j.read("column", c.column);
+    j.read("take", c.take);
+    j.read("decimal", c.decimal);
+    j.read("strip", c.strip);
+    j.read("positive", c.positive);
+    if (std::optional<double> number; j.read("missing", number), number) c.missing = NumberOrWord{*number, ""};
     j.read("transform", c.transform);
     j.read("mean", column.mean);
     j.read("deviation", column.deviation);
@@ -61,7 +66,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
 nlohmann::ordered_json Columns::described(const Column& column) {
   const ColumnConfig& c = column.config;
   nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
-  if (c.missing) j["missing"] = *c.missing;
+  if (c.missing) j["missing"] = c.missing->number;
   if (!c.transform.empty()) j["transform"] = c.transform;
   if (c.threshold) j["threshold"] = *c.threshold;
   if (c.real) j["real"] = true;

@@ -26,7 +26,8 @@ extern "C" {
 enum {
   TSR_READER_TEXT = 0, /* bytes, of any encoding */
   TSR_READER_FLOAT32 = 1,
-  TSR_READER_INT64 = 2
+  TSR_READER_INT64 = 2,
+  TSR_READER_FLOAT64 = 3 /* numbers with all their digits: the core rounds to float32 after it has transformed them */
 };
 
 /* Flags of a column and of what is wanted of it. */
@@ -86,7 +87,7 @@ typedef struct tsr_reader_want {
 typedef struct tsr_reader_values {
   uint32_t struct_size;
   uint32_t flags;       /* none is defined: 0 */
-  const void* values;   /* float32 or int64, one for each value; of text, the bytes of all, one behind the other */
+  const void* values;   /* float32, int64 or float64, one for each value; of text, the bytes of all, one behind the other */
   const int64_t* texts; /* text: value i is [texts[i], texts[i + 1]) of the bytes; else NULL */
   const int64_t* lists; /* list: row r has the values [lists[r], lists[r + 1]); else NULL, and row r has value r */
   const float* weights; /* weighted: one for each value; else NULL */
