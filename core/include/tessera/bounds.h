@@ -41,7 +41,7 @@ struct BoundsInput {
   bool bad_ids_become_0 = false;  // FBGEMM's repair in kIgnore and kWarning, instead of dropping them
 };
 
-// What to look up.
+// The ids to look up.
 struct CheckedIds {
   // True: look up what was given, at each feature's first_bag; the tensors below are undefined.
   // False: look up the copy below, which holds the features one after the other, without padding and bad ids.

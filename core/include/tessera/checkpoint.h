@@ -45,9 +45,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Whether so many saves will find a place, as far as that can be known before there is something to save: tries to
-  // make files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first
-  // step is not counted.
+  // Checks, as far as that can be known beforehand, that there is room for this number of saves: tries to  // make
+  // files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first step
+  // is not counted.
   void check_place(int64_t saves = 1);
   // From here on the kernels remember which rows change behind a checkpoint with all rows, for one writer of a model,
   // and beside it for one ModelPublisher. False, on all ranks: every table would have all its rows anyway.

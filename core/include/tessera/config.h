@@ -162,7 +162,7 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
-// What learning rates are multiplied with, step by step (tessera/schedule.h); empty: 1.
+// Factors of the learning rates, step by step (tessera/schedule.h); empty: 1.
 struct ScheduleConfig {
   std::vector<std::string> tables;
   std::vector<std::string> dense;
@@ -187,7 +187,7 @@ struct NumberOrWord {
   bool operator==(const NumberOrWord&) const = default;
 };
 
-// What a column of the files is to the model. `name` may list several columns with the same keys.
+// The use of a column of the files. `name` may list several columns with the same keys.
 struct ColumnConfig {
   std::vector<std::string> name;
   std::string column;  // of the files; empty: `name`
@@ -223,7 +223,7 @@ struct MetricsConfig {
   bool operator==(const MetricsConfig&) const = default;
 };
 
-// Where a job tells followers what it has learnt (tessera/online.h).
+// A directory to which a job publishes what it has learnt, for servers that follow it (tessera/online.h).
 struct PublishConfig {
   std::string directory;
   double every_s = 60;
@@ -280,7 +280,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 // The same from text; `source` stands for the file's name in errors.
 Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides = {});
 
-// What the data says of a column: the part of a table that a config need not repeat.
+// A column as the data describe it: the part of a table that a config need not repeat.
 struct DataColumn {
   std::string name;  // of the table and of its feature
   int64_t rows = 0;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// What the user knows or demands of one table.
+// Facts and demands of the user about one table.
 struct ParameterConstraints {
   // Allowed ones, order means nothing; empty: all that are installed, without those that want to be asked for.
   std::vector<std::string> sharding_types;

@@ -48,7 +48,7 @@ struct Samples {
   ExamplesPtr some() const;
 };
 
-// What a reader found. `columns` are in the order of the keys of every batch.
+// The result of a reader. `columns` are in the order of the keys of every batch.
 struct Dataset {
   std::string name;  // "movielens-small"
   std::vector<std::string> labels = {"label"};
@@ -58,8 +58,8 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
-  // What becomes of the columns of a reader part's files, learned vocabularies included, as JSON: saved with a model,
-  // so that what it predicts is read likewise. Empty: of other readers.
+  // The encoding of the files' columns, learned vocabularies included, as JSON. It is saved with a model,  // so that
+  // what it predicts is read likewise. Empty: of other readers.
   std::string encoding;
   bool labelled = true;  // false: data::read_files() was asked to do without labels where there are none, and all are 0
   int64_t train_rows() const { return train.size(); }
@@ -93,7 +93,7 @@ Dataset read_dataset(const DataConfig& config, uint64_t seed);
 // [[column]]s that are given say otherwise.
 Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
-// What the same call would find, as far as that can be said before samples are read: names of the dense inputs and
+// The result of the same call, as far as it is known before samples are read: names of the dense inputs and
 // columns, no samples. A column has 1 row where only samples tell how many there are.
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
@@ -152,7 +152,7 @@ class BatchReader {
   void seek(int64_t index);
   int64_t batches() const;                        // per epoch, the last short ones included; the same on all ranks
   int64_t position() const { return position_; }  // index of the batch that next() gives
-  // Of the n samples in the global batch, rank r of W gets [n * r / W, n * (r + 1) / W); where they are streamed, those
+  // Rank r of W gets the samples [n * r / W, n * (r + 1) / W) of the n in the global batch; if they are streamed, those
   // of the blocks that it reads, so that shares are equal on average. False at the end of the epoch.
   bool next(Batch& batch);
 

@@ -21,7 +21,7 @@
 
 namespace tessera {
 
-// What a model's layers share of a step of training. Set between steps.
+// The state of a training step that a model's layers share. Set between steps.
 struct DenseStep {
   int64_t step = 0;  // equal on all ranks, and goes on where a checkpoint was loaded
   int rank = 0;
@@ -38,8 +38,8 @@ struct DenseInput {
   Tensor values, offsets;
 };
 
-// What checkpoints call a layer's parameters and buffers instead of LAYER.NAME: NAME, or what it begins with up to a
-// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
+// Names of a layer's parameters and buffers in checkpoints, instead of LAYER.NAME: NAME, or what it begins with up to
+// a// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
 // "crossnet.V_kernels.*"}. Of several that fit, one with a part prevails over one with "*" there, and longer ones over
 // shorter.
 using ParameterNames = std::vector<std::pair<std::string, std::string>>;
@@ -57,12 +57,12 @@ struct DenseLayerOptions {
   ParameterNames names = {};  // start values are those of `name`
   // Parameters and buffers have shapes and no values: the layer is never run.
   bool describes = false;
-  // Of a model that is not trained: its parameters and buffers by name, which the layer shares. kInvalidArgument where
+  // Parameters and buffers by name of a model that is not trained, which the layer shares. kInvalidArgument if
   // one is missing or has another shape or type. Null: start values.
   const std::map<std::string, Tensor>* values = nullptr;
 };
 
-// Whether a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
+// True if a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
 bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
 
 // Which component computes a layer, and the usable others of the layer, of lower priority, that it prevails over.
@@ -83,15 +83,16 @@ class DenseLayer {
   const std::string& module() const;     // as the options name it
   const std::string& component() const;  // that computes it
 
-  // In the plugin's order. Gradients are defined from the start, unless values were given, and are added to by
-  // backward.
+  // The parameters in the plugin's order. Gradients are defined from the start, unless values were given, and are added
+  // to by backward.
   const ParameterList& parameters() const;
   // Not trained, written by forwards that train, saved and restored with the parameters. They have no gradients.
   const ParameterList& buffers() const;
   bool sums_over_ranks() const;
   // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument where they do not fit.
   int64_t output_width(std::span<const int64_t> widths) const { return output_widths(widths).front(); }
-  // Of all outputs; `sequences` says which inputs have any number of rows a sample, `ids` which are int64; empty: none.
+  // The widths of all outputs; `sequences` says which inputs have any number of rows a sample, `ids` which are int64;
+  // empty: none.
   std::vector<int64_t> output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences = {},
                                      const std::vector<bool>& ids = {}) const;
 

@@ -31,7 +31,7 @@ namespace tessera {
 
 class GradientBuckets;
 
-// What is to be made parallel: collections by path (usually on kMeta) and the dense parameters.
+// The model to be made parallel: collections by path (usually on kMeta) and the dense parameters.
 struct ParallelModel {
   std::vector<std::pair<std::string, const EmbeddingBagCollection*>> bag_collections;
   std::vector<std::pair<std::string, const EmbeddingCollection*>> collections;
@@ -43,7 +43,7 @@ struct DistributedModelParallelOptions {
   std::optional<ShardingPlan> plan;  // the same on all ranks; unset: rank 0 plans
   // For that; unset: defaults for this world on the CPU. A plan that is given keeps its constraints, or is refused.
   std::optional<PlannerOptions> planner;
-  // Of all collections; optimizer, weights and bounds of a collection's own options win.
+  // Options of all collections; optimizer, weights and bounds of a collection's own options win.
   ShardedModuleOptions sharded;
   double bucket_mib = 4;             // dense gradients are reduced in buckets of about this size
   bool sum_dense_gradients = false;  // sum over ranks instead of the mean

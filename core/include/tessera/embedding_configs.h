@@ -28,8 +28,8 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
-// What happens to an id outside [0, rows). Decided before anything is read or written; the caller's buffers are never
-// changed.
+// The treatment of an id outside [0, rows), which is decided before anything is read or written; the caller's buffers
+// are never changed.
 enum class BoundsCheckMode {
   kFatal,    // Error(kOutOfRange) naming feature, sample, id and bound
   kIgnore,   // the id is dropped: it contributes nothing, but counts in MEAN's length

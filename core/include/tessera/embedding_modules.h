@@ -38,7 +38,7 @@ struct EmbeddingGradients {
   const TableGradient& table(std::string_view name) const;  // kNotFound
 };
 
-// What a forward keeps for its backward. Contents are the module's own.
+// The state that a forward keeps for its backward. Its contents belong to the module.
 class EmbeddingContext {
  public:
   EmbeddingContext();
@@ -70,14 +70,15 @@ struct CollectionOptions {
   bool train = true;  // false: no backward, no optimizer state
 };
 
-// What EmbeddingBagCollection and EmbeddingCollection share: named tables in kernels, and their optimizers.
+// The common part of EmbeddingBagCollection and EmbeddingCollection: named tables in kernels, and their optimizers.
 class EmbeddingTables {
  public:
   virtual ~EmbeddingTables();
   EmbeddingTables(const EmbeddingTables&) = delete;
   EmbeddingTables& operator=(const EmbeddingTables&) = delete;
 
-  // As given and validated; a table's optimizer is the one in use. (Fields `tables` and `device` are current.)
+  // The configs as given and validated; a table's optimizer is the one in use. (Fields `tables` and `device` are
+  // current.)
   const CollectionOptions& options() const;
   const std::vector<EmbeddingBagConfig>& tables() const;
   const Runtime& runtime() const;
@@ -105,7 +106,7 @@ class EmbeddingTables {
   // Updates these tables during backward() by an optimizer of dense parameters, as PyTorch does with plain modules:
   // every row takes part, Adam moves rows that did not occur. Costs a pass over the table.
   void apply_optimizer_in_backward(const DenseOptimizerSpec& spec, const std::vector<std::string>& tables = {});
-  // What updates a table during backward(): name and options; nullopt: nothing does.
+  // The optimizer that updates a table during backward(): name and options; nullopt: none does.
   std::optional<DenseOptimizerSpec> in_backward_optimizer(std::string_view table) const;
   // The fused optimizers, one member for each kernel instance: keys as state_dict_keys(), states "<table>.momentum1".
   std::shared_ptr<CombinedOptimizer> fused_optimizer() const;

@@ -34,7 +34,7 @@ enum class Code : int32_t {
   kDataLoss = TSR_DATA_LOSS,
 };
 
-// What the world did: bad input, a missing file, a dead peer. The text is one sentence for a person.
+// A failure of the world: bad input, a missing file, a dead peer. The text is one sentence for a person.
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message, int rank = -1) : std::runtime_error(message), code_(code), rank_(rank) {}
@@ -114,7 +114,7 @@ class AbiError {
 
 }  // namespace tessera
 
-// What the programmer did: prints and aborts.
+// A mistake of the programmer: prints and aborts.
 #define TESSERA_CHECK(condition, ...)                                                      \
   do {                                                                                     \
     if (!(condition)) {                                                                    \

@@ -4,7 +4,7 @@
 //   metrics.add(trainer.predict(batch), batch);            // on every rank, of each batch
 //   double auc = metrics.values(group)["click.auc"];
 //
-// Of a model with one head, values are called as they were asked for; of one with several, "HEAD.METRIC".
+// A model with one head calls its values as they were asked for; a model with several heads, "HEAD.METRIC".
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// What a head of a model predicts for each sample: one value.
+// The prediction of a head for each sample: one value.
 struct Prediction {
   std::string head;    // its name
   size_t label = 0;    // Batch::label() that it is about
@@ -49,7 +49,7 @@ class HeadMetrics {
   // MetricSet::cost of a name in values().
   double cost(const std::string& shown, double value) const;
 
-  // What Trainer::predict() gives of a batch. Weighs samples as the batch does.
+  // Adds the result of Trainer::predict() for a batch. Weighs samples as the batch does.
   void add(const std::vector<Tensor>& scores, const Batch& batch);
   MetricValues values() const;                           // of what was added here
   MetricValues values(const ProcessGroup& group) const;  // of what was added on all ranks. Collective

@@ -37,7 +37,7 @@ tsr_code tsr_model_open(const char* directory, const tsr_model_options* options,
 /* No call on the model runs any more. NULL is allowed. */
 void tsr_model_close(tsr_model* model);
 
-/* What the model takes. Strings live as long as the model. */
+/* The inputs of the model. Strings live as long as the model. */
 typedef struct tsr_model_info {
   uint32_t struct_size;
   int32_t is_weighted; /* 1: features may bring weights */

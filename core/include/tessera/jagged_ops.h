@@ -19,7 +19,7 @@ Tensor asynchronous_complete_cumsum(const Tensor& counts);
 Tensor asynchronous_exclusive_cumsum(const Tensor& counts);
 Tensor asynchronous_inclusive_cumsum(const Tensor& counts);
 
-// Of each of `range_size` elements its position in its row. The offsets may lack the last one, the total.
+// The position of each of `range_size` elements in its row. The offsets may lack the last one, the total.
 Tensor offsets_range(const Tensor& offsets, int64_t range_size);
 
 // values [n] or [n, d] as [rows, max_lengths[0], max_lengths[1], ..., d]: longer rows lose their end, shorter ones get
@@ -43,7 +43,7 @@ struct SparseData {
 // The rows of lengths [keys, bags], and the bags of [n], in the order of `permute`, which may repeat and omit.
 SparseData permute_2D_sparse_data(const Tensor& permute, const SparseData& data);
 SparseData permute_1D_sparse_data(const Tensor& permute, const SparseData& data);
-// Of `batch_size` bags of each key, those of `indices`. The same as a permutation of bags.
+// Selects the bags of `indices` out of `batch_size` bags of each key. The same as a permutation of bags.
 SparseData keyed_jagged_index_select_dim1(const SparseData& data, const Tensor& indices, int64_t batch_size);
 // Bags of [n] or [n, d] values by index: values and lengths. Backward adds up what was taken several times.
 SparseData jagged_index_select(const Tensor& values, const Tensor& lengths, const Tensor& indices);

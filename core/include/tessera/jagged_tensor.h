@@ -141,7 +141,7 @@ Bucketized bucketize_by_blocks(const KeyedJaggedTensor& input, std::span<const i
 // Dense rows of several keys beside each other: values [batch, sum of length_per_key] for key_dim 1.
 class KeyedTensor {
  public:
-  // What the batches of one model have in common.
+  // The common part of a model's batches.
   struct KeyLayout {
     std::vector<std::string> keys;
     std::vector<int64_t> length_per_key;

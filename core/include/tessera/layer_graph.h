@@ -29,7 +29,7 @@
 
 namespace tessera {
 
-// Where the tables of a model are, in plans and checkpoints: TorchRec's name for those of a DLRM, and what goes with it
+// The paths of a model's tables in plans and checkpoints: TorchRec's name for those of a DLRM, and what goes with it
 // for tables whose rows are not pooled.
 inline constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
 inline constexpr const char* kSequencePath = "sparse_arch.embedding_collection";
@@ -64,7 +64,7 @@ struct LayerSpec {
 // Others are layers of module plugins: of what the head takes and the label, one value a sample.
 inline constexpr const char* kOwnLoss = "binary_cross_entropy";
 
-// What is trained: a loss over the values that a layer gives, against a label of the data.
+// A goal of training: a loss over the values that a layer gives, against a label of the data.
 struct HeadSpec {
   std::string name;
   std::string input;  // as LayerSpec::inputs
@@ -89,7 +89,7 @@ struct ModelGraph {
 // has several. kInvalidArgument: a table with a name of the first two.
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
 
-// Behind a feature's name, for layers that take no row of a table but the id itself, an int64: "film:ids".
+// The end of an input's name, "film:ids", for layers that take the id itself, an int64, instead of a row.
 inline constexpr const char* kIdsSuffix = ":ids";
 // Adds the inputs of such names that the graph's layers take. kInvalidArgument, with the nearest one, for a feature
 // that none of the tables has.
@@ -125,7 +125,7 @@ class LayerGraph {
   ~LayerGraph();
   LayerGraph(LayerGraph&&) noexcept;
 
-  // In the order of ModelGraph::layers.
+  // The layers in the order of ModelGraph::layers.
   const ParameterList& parameters() const;
   const ParameterList& buffers() const;
   const ParameterList& parameters_of(size_t layer) const;  // of ModelGraph::layers
@@ -144,7 +144,7 @@ class LayerGraph {
   // `grads`: of what forward returned; undefined: zeros. Adds to the parameters' gradients and returns that of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);
-  // Of the last backward: the gradient of each sequence, shaped like its rows; undefined: nothing takes it.
+  // The gradient of each sequence in the last backward, shaped like its rows; undefined: nothing takes it.
   const std::vector<Tensor>& sequence_gradients() const;
 
  private:

@@ -23,7 +23,7 @@
 
 namespace tessera {
 
-// What rows start with: a tsr_start_formula (abi/kernel.h), or 0 where its scale is 0.
+// The start values of rows: a tsr_start_formula (abi/kernel.h), or 0 if its scale is 0.
 struct StartValues {
   tsr_start_formula formula{};
   // Routed shards: the table's rows behind the shard's, which then take the place of first_row + row.
@@ -47,7 +47,7 @@ struct LookupOptions {
   std::string kernel = "auto";           // plugin id: "reference", "cpu", "cuda"; auto: the best that supports this
   std::string compute_kernel = "dense";  // "fused": backward() updates; "dense": backward_rows() hands gradients out
   bool train = true;
-  // Where rows live and calls are enqueued. Null: the CPU, or, where `kernel` names one that does not serve it, the
+  // The stream of the device that holds the rows. Null: the CPU, or, if `kernel` names one that does not serve it, the
   // first device that it does serve.
   std::shared_ptr<DeviceStream> stream;
   DType weight_dtype = DType::kFloat32;
@@ -78,7 +78,7 @@ class Lookup {
   // True for a compute kernel whose backward() updates the rows ("fused"); false where backward_rows() and apply() are
   // used instead ("dense").
   bool updates_in_backward() const;
-  // Whether calls may have several outputs, and output_rows (TSR_KERNEL_PLACES_ROWS).
+  // True if calls may have several outputs, and output_rows (TSR_KERNEL_PLACES_ROWS).
   bool places_rows() const;
 
   // True for a kernel that makes rows itself, by their start values, where others get them through write_rows.
@@ -101,7 +101,7 @@ class Lookup {
     tsr_context* raw_ = nullptr;
   };
 
-  // Whether the kernel wants to know ids before they are looked up, and how it is told: by another thread than that of
+  // Non-null if the kernel wants to know ids before they are looked up. It is told by another thread than that of
   // the other calls, beside them (abi/draft/prefetch.h).
   bool prefetches() const;
   void prefetch(const tsr_lookup& lookup) const;
@@ -156,25 +156,25 @@ class Lookup {
                  void* extra = nullptr) const;
   void write_rows(int table, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states = {}, const void* extra = nullptr);
-  // What the kernel keeps of each row besides, and nobody else understands; 0 for most.
+  // Bytes that the kernel keeps for each row beside values and states, and that only it understands; 0 for most.
   int64_t extra_bytes(int table) const;
-  // Of a kernel whose rows come on demand (TSR_KERNEL_ROWS_ON_DEMAND), instead of the two above: rows by their ids.
+  // Rows by their ids, for a kernel whose rows come on demand (TSR_KERNEL_ROWS_ON_DEMAND); these replace the two above.
   bool rows_on_demand() const;
-  // As many rows as `ids` has room for, from `cursor` on, which is 0 at first, and is moved; how many: 0 is the end.
-  // Nothing else changes the table meanwhile.
+  // Reads as many rows as `ids` has room for, from `cursor` on, which is 0 at first and is moved. Returns how many: 0
+  // is the end. Nothing else changes the table meanwhile.
   int64_t export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                       std::span<float* const> states = {}, void* extra = nullptr) const;
   void import_rows(int table, std::span<const int64_t> ids, const float* weights,
                    std::span<const float* const> states = {}, const void* extra = nullptr);
   void clear_rows(int table);  // it has none then
-  // What such a kernel keeps of a table besides its rows (abi/draft/table_extra.h); empty: nothing. It is added to what
-  // is there, once for each shard that there was.
+  // The bytes that such a kernel keeps for a table beside its rows (abi/draft/table_extra.h); empty: nothing. It is
+  // added to what is there, once for each shard that there was.
   std::string table_extra(int table) const;
   void add_table_extra(int table, std::string_view saved);
   // How such a table fares: what it has room for and how old its rows are, where its kernel says it
   // (abi/draft/row_ages.h), and what it counts.
   RowFigures row_figures(int table) const;
-  // Whether its ids without a row share one (abi/draft/shared_row.h).
+  // True if ids without a row share one (abi/draft/shared_row.h).
   bool shares_row(int table) const;
   // Which rows change (abi/draft/changes.h), for each who follows them, whatever the others ask. mark_changes(): from
   // here on the kernel remembers that of all tables, and forgets what was before. The others, behind it: how many there

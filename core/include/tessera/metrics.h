@@ -81,7 +81,7 @@ using MetricPtr = std::shared_ptr<const Metric>;
 MetricPtr make_metric(const std::string& name, const Runtime* runtime = nullptr);
 std::vector<std::string> metric_names();  // of those above, ascending
 
-// In the order in which they were asked for.
+// The values in the order in which they were asked for.
 struct MetricValues {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> values;
@@ -125,7 +125,7 @@ class MetricSet {
     size_t key = 0;            // in keys_, of metrics over groups
     std::vector<double> sums;  // of metrics of any pieces
   };
-  // What is kept: keys by column.
+  // The values that are kept, by column.
   struct Kept {
     std::vector<float> scores, labels, weights;  // no weights: all 1
     std::vector<std::vector<int64_t>> keys;

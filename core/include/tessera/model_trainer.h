@@ -54,12 +54,12 @@ class ModelTrainer : public Trainer {
   using Trainer::step;
   // From the device where they are there: those may be infinite or no numbers.
   std::vector<double> take_losses() override;
-  // Whether the dense part is where the tables are, and not in host memory.
+  // True if the dense part is on the tables' device, and not in host memory.
   bool dense_on_device() const { return stream_ != nullptr; }
   // Why it is not though those are on a device, a clause that names what is in the way
   // (LayerGraph::cannot_train_on(); a head but one of kOwnLoss): ""; or there is no device.
   const std::string& why_in_host_memory() const { return in_host_memory_; }
-  // Of each head that takes one value a sample.
+  // The loss of each head that takes one value a sample.
   std::vector<Prediction> predictions() const override;
   std::vector<Tensor> predict(const Batch& batch) override;
 

@@ -37,7 +37,7 @@ struct PublishOptions {
   bool beside = true;
 };
 
-// What one call has written.
+// The result of one call that publishes.
 struct Published {
   int64_t number = 0;
   bool base = false, delta = false;
@@ -81,7 +81,7 @@ class ModelPublisher {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a follower answers with, and how it fares.
+// The model that a follower answers with, and the follower's state.
 struct FollowStatus {
   int64_t number = 0;       // of the publication
   std::string version;      // its hash
@@ -156,7 +156,7 @@ class ShardFollower {
   ShardFollower& operator=(const ShardFollower&) = delete;
 
   // Collective with rank 0, whose `meet` has formed `group`: the version that it is about to show, to serve_shard().
-  // What one rank cannot take is thrown on all of them; the next version is then put together from its base, if need
+  // An error of one rank is thrown on all of them; the next version is then put together from its base, if need
   // be.
   std::shared_ptr<ShardedPredictor> open(const std::shared_ptr<ProcessGroup>& group);
 

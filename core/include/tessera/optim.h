@@ -133,9 +133,9 @@ struct AdamOptions {
 };
 KeyedOptimizerPtr make_adam(const AdamOptions& options, ParameterList parameters);
 
-// By name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", also spelled as PyTorch's classes. `options` is a
-// JSON object with PyTorch's names; "learning_rate" is "lr", Adam takes "betas": [b1, b2] or "beta1" and "beta2".
-// kNotFound lists the optimizers there are, kInvalidArgument the options.
+// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", also spelled as PyTorch's
+// classes. `options` is a JSON object with PyTorch's names; "learning_rate" is "lr", Adam takes "betas": [b1, b2] or
+// "beta1" and "beta2". kNotFound lists the optimizers there are, kInvalidArgument the options.
 struct DenseOptimizerSpec {
   std::string name;
   std::string options = "{}";
@@ -217,7 +217,7 @@ struct WarmupStage {
   std::optional<int64_t> start_interpolating_iters;
   std::optional<double> end_value;
 };
-// What the rate is multiplied with at iteration i (global, not relative to the stage), lr_scale included.
+// The factor of the rate at iteration i (global, not relative to the stage), lr_scale included.
 // kInvalidArgument where the formula has no value.
 double warmup_multiplier(const WarmupStage& stage, int64_t iteration);
 // Checks that max_iters ascend, sets decay_iters, appends the closing kNone stage.

@@ -40,8 +40,8 @@ struct FloatModelOptions {
   std::vector<EmbeddingBagConfig> tables;
   std::optional<BoundsCheckMode> bounds_check;  // unset: as in training, or else kFatal
   bool is_weighted = false;
-  // What the model is where `tessera train` has not written it: dense_width, layers and heads. Its layers are not made:
-  // which parameters they have is not looked at. Unset: a DLRM.
+  // A description of a model that `tessera train` has not written: dense_width, layers and heads. Its layers are not
+  // made: which parameters they have is not looked at. Unset: a DLRM.
   std::optional<ModelGraph> graph = {};
 };
 
@@ -65,7 +65,7 @@ struct PackOptions {
   std::string name;                          // of the model; empty: the directory's
 };
 
-// What packing did to one table. Errors are absolute differences to the float values.
+// The effect of packing on one table. Errors are absolute differences to the float values.
 struct TableReport {
   std::string table;
   RowFormat format = RowFormat::kInt8;

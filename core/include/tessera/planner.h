@@ -36,7 +36,7 @@ struct PlannerModule {
   Kind kind = Kind::kEmbeddingBagCollection;
   std::vector<EmbeddingBagConfig> tables;
   int64_t dense_bytes = 0;  // kDense: of its parameters
-  // Whether ids come with weights, for all its tables, whatever their constraints say; unset: the constraints count.
+  // True if ids come with weights, for all its tables, whatever their constraints say; unset: the constraints count.
   // TorchRec's planner knows it of an EmbeddingBagCollection.
   std::optional<bool> is_weighted = std::nullopt;
 };
@@ -144,14 +144,15 @@ class EmbeddingShardingPlanner {
   PlannerOptions options_;
 };
 
-// Where a stream's tables live; host memory for null. Errors of the device part.
+// The device of a stream's tables; host memory for null. Errors of the device component.
 ComputeDevice compute_device(const std::shared_ptr<DeviceStream>& stream);
-// Of that id: as ComputeDevice::named() has it, and otherwise as the device part here says. Runtime::create's errors.
+// The device of that id: as ComputeDevice::named() has it, and otherwise as the device part here says.
+// Runtime::create's errors.
 ComputeDevice compute_device(const Runtime& runtime, const std::string& id);
 
 struct Config;
 struct TableConfig;
-// What a config file says to the planner. `tables` as tables_of() gives them. Memory that the config leaves open is the
+// The planner's part of a config file. `tables` as tables_of() gives them. Memory that the config leaves open is the
 // topology's default for hbm, for ddr an equal part of what system_memory() has left, and for ssd of what /var/tmp has.
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
                                int local_world_size, const ComputeDevice& device);

@@ -27,7 +27,7 @@ namespace inference {
 struct PredictorCounts;
 }
 
-// What a packed model says of itself.
+// The description of a packed model.
 struct ModelFeature {
   std::string name;
   int64_t ids = 0;  // valid ones are [0, ids): the fewest of the tables that look it up
@@ -121,12 +121,12 @@ std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::str
 // threads. Sharded models keep SIGBUS.
 void survive_lost_pages();
 
-// What every rank does with values of a prediction, such as a search among items that are spread over the ranks.
+// Work of every rank on the values of a prediction, such as a search among items that are spread over the ranks.
 class RankPart {
  public:
   virtual ~RankPart() = default;
   virtual int64_t answer_bytes() const = 0;  // of a sample; equal on all ranks
-  // By one thread at a time. `values`: of one output of the model, [batch, width]; fills answer[batch *
+  // Called by one thread at a time. `values`: of one output of the model, [batch, width]; fills answer[batch *
   // answer_bytes()].
   virtual void answer(std::span<const float> values, int64_t batch, std::span<std::byte> answer) = 0;
 };
@@ -147,15 +147,15 @@ class ShardedPredictor : public Predictor {
 
 struct ShardedPredictorOptions {
   std::string kernel = "auto";
-  // Where every table lives, for the group's world size; the compute kernel that it says does not matter. Unset: one is
-  // made by the planner.
+  // The plan that says on which rank every table lives, for the group's world size; the compute kernel that it says
+  // does not matter. Unset: one is made by the planner.
   std::optional<EmbeddingModuleShardingPlan> plan = std::nullopt;
   // While nobody predicts, rank 0 lets the others hear of it at least this often; well below the group's timeout.
   double keep_alive_s = 2;
   // Every rank's own part in predictions, made of the model, whose description has its outputs; what it throws is
   // thrown on all ranks. Set on all or on none.
   std::function<std::unique_ptr<RankPart>(const InferenceModel& model, int rank, int world_size)> part = nullptr;
-  // Where versions of one model that follow each other count on; unset: the predictor's own.
+  // Counters that versions of one model share as they follow each other; unset: the predictor's own.
   std::shared_ptr<inference::PredictorCounts> counts = nullptr;
 };
 

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// Who this process is. from_environment() understands, in this order, torchrun's variables (RANK, WORLD_SIZE,
+// The identity of this process. from_environment() understands, in this order, torchrun's variables (RANK, WORLD_SIZE,
 // LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; also set by `tessera launch`), Open MPI's and Slurm's;
 // without any: one rank. A variable that is no number is kInvalidArgument and named.
 struct RankEnvironment {
@@ -47,7 +47,7 @@ struct ProcessGroupOptions {
   bool lossy_rows = false, lossy_gradients = false;
 };
 
-// What an exchange of a step carries, which says its direction, too.
+// The contents of an exchange of a step, which also tell its direction.
 enum class Carries {
   kOther,         // of no step, or of neither direction
   kIds,           // forward
@@ -56,8 +56,8 @@ enum class Carries {
   kGradients,     // backward: of dense parameters and data-parallel tables
 };
 
-// Where in the program a call is: what transports are told of it beside its tensors (tsr_collective_call). A text alone
-// is a label.
+// The place of a call in the program, which transports are told beside its tensors (tsr_collective_call). A text
+// alone// is a label.
 struct CallSite {
   CallSite(const char* text = nullptr, uint64_t number = 0, Carries what = Carries::kOther, int64_t width = 0)
       : label(text), place(number), carries(what), row_elements(width) {}
@@ -137,7 +137,7 @@ class ProcessGroup {
   // [any-thread] Seconds that this rank has waited for each rank, its own 0 (abi/draft/waits.h); since connect, in
   // groups from split(), too. Empty: the transport does not say, or there is one rank.
   std::vector<double> waited_s() const;
-  // What the transport sends for a piece of `elements` between two ranks in an all_to_all_v at such a site.
+  // The bytes that the transport sends for a piece of `elements` between two ranks in an all_to_all_v at such a site.
   int64_t wire_bytes(const CallSite& site, DType dtype, int64_t elements) const;
   // [any-thread] Also of in_host() and across_hosts(), where they have been made.
   void abort(const std::string& reason) const;

@@ -31,7 +31,7 @@ struct QuantCollectionOptions {
   bool bad_ids_become_0 = false;  // kIgnore, kWarning: a bad id is looked up as id 0 (TorchRec), instead of dropped
 };
 
-// What the two collections share.
+// The common part of the two collections.
 class QuantEmbeddings {
  public:
   virtual ~QuantEmbeddings();

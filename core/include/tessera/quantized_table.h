@@ -43,7 +43,7 @@ class IndexRemapping {
   int64_t ids() const { return ids_; }                  // valid ones are [0, ids())
   int64_t rows_needed() const { return rows_needed_; }  // one more than the largest row
   int64_t row(int64_t id) const;                        // of a valid id; -1: pruned
-  // Of keyed() alone: the row whose key this is. Others may share one with all that have none (row()); -1: no row is.
+  // Only for keyed(): the row whose key this is. Others may share one with all that have none (row()); -1: no row is.
   int64_t own_row(int64_t id) const;
   bool is_array() const { return map_ == nullptr && !keys_.defined(); }
   const Tensor& keys() const { return keys_; }  // of keyed(); else undefined

@@ -35,7 +35,8 @@ class RecMetric {
   // Each value as "lifetime_<name>" and "window_<name>"; of metrics of all samples the window's alone.
   std::vector<std::pair<std::string, double>> compute() const;
 
-  // What values are made of: of several ranks, add them up element by element. Empty for metrics of all samples.
+  // The sums that values are made of: add those of several ranks up, element by element. Empty for metrics of all
+  // samples.
   const std::vector<double>& lifetime_sums() const { return lifetime_; }
   std::vector<double> window_sums() const;
   const std::string& name() const { return name_; }

@@ -14,9 +14,10 @@ struct RowFigures {
   int64_t evictions = 0;      // rows given up
   std::vector<int64_t> ages;  // rows by how long they were not seen: abi/draft/row_ages.h; empty: not known
 
-  // Of another part of the table.
+  // Adds the figures of another part of the table.
   RowFigures& operator+=(const RowFigures& other);
-  // Such a share of the rows was seen in the newest so many steps, 2^k of them; 0: ages are not known.
+  // The smallest 2^k such that at least `share` of the rows were looked up in the last 2^k steps; 0: ages are not
+  // known.
   int64_t steps_of(double share) const;
 };
 

@@ -38,7 +38,7 @@ struct LoadEntry {
 };
 const char* to_string(LoadEntry::State state);
 
-// What was found, in the order of the search path, then by file name.
+// The plugins that were found, in the order of the search path, then by file name.
 struct LoadReport {
   std::vector<std::string> searched;  // directories, in order; one that does not exist is named with the reason
   std::vector<LoadEntry> entries;

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// What a learning rate is multiplied with, step by step: stages one behind the other, each "shape?option=value&...".
+// The factor of a learning rate, step by step: stages one behind the other, each "shape?option=value&...".
 // With i steps of a stage's n done, x = i / n:
 //
 //   constant     factor                                            factor = 1

@@ -32,8 +32,8 @@ namespace tessera {
 
 struct ShardedModuleOptions {
   std::string kernel = "auto";  // kernel plugin's id
-  // Where the shards live, and with them the pooled outputs and their gradients; null: host memory. Batches and their
-  // ids are in host memory.
+  // The stream of the device that holds the shards, the pooled outputs and their gradients; null: host memory. Batches
+  // and their ids are in host memory.
   std::shared_ptr<DeviceStream> stream;
   OptimizerSpec optimizer;  // fused parameters of tables that name none themselves
   bool is_weighted = false;
@@ -54,8 +54,9 @@ struct StageTimes {
   StageTimes& operator+=(const StageTimes& other);  // of another collection, in the same steps
 };
 
-// What the exchanges of one step carry, by peer: bytes of ids with their lengths, elements (float32) of rows. Gradients
-// are as many elements as rows, the other way. `bytes`: all that this rank sends to others, data-parallel tables aside.
+// The sizes of the exchanges of one step, by peer: bytes of ids with their lengths, elements (float32) of rows.
+// Gradients are as many elements as rows, the other way. `bytes`: all that this rank sends to others, data-parallel
+// tables aside.
 struct StepTraffic {
   int64_t first_message = 0;   // bytes that go to each other rank first: a header, and room for ids behind it
   bool ids_in_second = false;  // no room for some rank's ids: they went in an exchange of their own
@@ -80,7 +81,8 @@ struct ShardTimes {
 struct StepState;
 class ShardedCollection;
 
-// What a forward keeps for its backward. Copies share it; its buffers serve another step when the last one has gone.
+// The state that a forward keeps for its backward. Copies share it; its buffers serve another step when the last one
+// has gone.
 class StepHandle {
  public:
   StepHandle() = default;
@@ -100,7 +102,7 @@ class StepHandle {
   StepState* state_ = nullptr;
 };
 
-// What the two sharded collections share: tables, plan, shards, state.
+// The common part of the two sharded collections: tables, plan, shards, state.
 class ShardedEmbeddings {
  public:
   virtual ~ShardedEmbeddings();
@@ -157,7 +159,8 @@ class ShardedEmbeddings {
   void set_learning_rate(double value);                            // of every table
   void set_learning_rate(const std::string& table, double value);  // tables with the same optimizer change together
   double learning_rate(const std::string& table) const;
-  // Of this rank's kernel instances, in an order that stays; and each set to `factor` times the one of such a list.
+  // The learning rates of this rank's kernel instances, in an order that stays. The setter makes each `factor` times
+  // that of such a list.
   std::vector<double> learning_rates() const;
   void scale_learning_rates(std::span<const double> rates, double factor);
   int64_t step() const;  // updates done
@@ -178,7 +181,7 @@ class ShardedEmbeddings {
 
   int64_t dropped_ids() const;  // by this rank's bounds check, since construction
 
-  // In every n-th training step, counted from the last reset of the stage times, this rank looks up and updates its
+  // Every n-th training step, counted from the last reset of the stage times, this rank looks up and updates its
   // shards one by one and takes their times; the numbers stay the same. 0: never, which is what it starts with.
   // data_parallel tables are not sampled. Not between a forward and its backward.
   void sample_shards(int64_t every_steps);
@@ -212,7 +215,7 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   // with kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further
   // batches goes on with an empty one and finished = true until all_finished.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  // Of a batch that ShardedInputs has taken. Collective.
+  // The forward of a batch that ShardedInputs has taken. Collective.
   Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss, where the output is or in host memory. Once for each
   // forward.
@@ -254,7 +257,7 @@ class ShardedInputs {
   void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
   // [any-thread] Ends what take() waits for, on all ranks.
   void abort(const std::string& reason) const;
-  // Of take()'s stages; nullptr: none.
+  // The trace of take()'s stages; nullptr: none.
   void set_trace(Trace* trace);
 
  private:

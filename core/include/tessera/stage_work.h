@@ -36,7 +36,7 @@ struct RouteWork {
   }
 };
 
-// What the ranks sent is made ready for the kernels.
+// The stage that makes the ranks' messages ready for the kernels.
 struct UnpackWork {
   double calls = 0, pieces = 0, bags = 0, ids = 0;
   double uncertain_bags = 0;  // of which nobody knows beforehand whether they have ids in a part of the rows
@@ -80,7 +80,7 @@ struct ReplicaWork {
   }
 };
 
-// What there is to do beside the layers of the dense part: the loss, values that are written and read again.
+// The work beside the layers of the dense part: the loss, values that are written and read again.
 struct BesideLayersWork {
   double calls = 0;
   double layers = 0;  // and interactions
@@ -117,7 +117,7 @@ Work operator*(double times, Work work) {
   return work;
 }
 
-// What a stage costs: seconds for one of each.
+// The cost of a stage: seconds for one of each.
 template <StageWork Work>
 struct StageFigures {
   Work seconds = {};

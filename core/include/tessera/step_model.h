@@ -42,7 +42,7 @@ struct TablePrediction {
   std::vector<double> bytes;           // ids to it from other ranks, rows and gradients between it and them
 };
 
-// What the core has to do on one rank: the work that a Machine's figures of the same names are applied to.
+// The core's work on one rank, in the units that a Machine's figures of the same names are applied to.
 struct RankWork {
   RouteWork route;
   UnpackWork unpack;
@@ -60,7 +60,7 @@ struct StepPrediction {
   std::string kernel;  // plugin whose estimates were used; empty: figures alone
 };
 
-// Of the bag collections and collections among `modules` under `plan`; kDense modules are ignored. kInvalidArgument
+// The work of the collections among `modules` under `plan`; kDense modules are ignored. kInvalidArgument
 // where the plan does not fit the tables.
 StepPrediction predict_step(const Runtime& runtime, const PlannerOptions& options,
                             const std::vector<PlannerModule>& modules, const ShardingPlan& plan,

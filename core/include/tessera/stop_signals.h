@@ -19,8 +19,8 @@ inline constexpr int kStoppedBySignal = 75;
 class StopSignals {
  public:
   StopSignals();
-  // What was before; not where a signal was heard, as the process is to end then: its launcher may hand the same one
-  // on a moment later.
+  // Restores the handlers of before, unless a signal was heard, because the process is to end then: its launcher may
+  // hand the same one on a moment later.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -11,7 +11,7 @@ struct SystemMemory {
   // The machine's memory, or less where a control group (cgroup v1 or v2) of this process, or one around it, is
   // limited: who takes more than that is killed.
   int64_t limit = 0;
-  // What of it can still be had now. Files that the kernel keeps in memory and may drop count as free; swap space does
+  // The memory that can still be had. Files that the kernel keeps in memory and may drop count as free; swap space does
   // not.
   int64_t available = 0;
   std::string bound_by;  // where least is available: "this machine", or "control group DIRECTORY"

@@ -45,7 +45,7 @@ struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::kUInt8;
 };
 
-// Where data lives. "meta" describes without allocating.
+// The place of data. "meta" describes without allocating.
 enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM, kExtension = kDLExtDev };
 struct Device {
   DeviceType type = DeviceType::kCpu;
@@ -89,7 +89,7 @@ class Tensor {
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
-  // In whose order its memory is used; null in host memory.
+  // The stream in whose order the memory is used; null in host memory.
   DeviceStream* stream() const { return stream_; }
 
   // True when no other Tensor shares the storage: its owner may write it again.

@@ -89,8 +89,8 @@ typedef struct tsr_runtime_options {
  * TSR_INVALID_ARGUMENT: a plugin of the program's own is wrong. */
 tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err);
 void tsr_runtime_close(tsr_runtime* runtime);
-/* What was found, as JSON: {"searched": [...], "plugins": [{"id", "kind", "state", "reason", ...}]}. Opens everything,
- * so that every line has its final state. [any-thread] */
+/* The plugins that were found, as JSON: {"searched": [...], "plugins": [{"id", "kind", "state", "reason", ...}]}. Opens
+ * everything, so that every line has its final state. [any-thread] */
 tsr_code tsr_runtime_report(const tsr_runtime* runtime, tsr_text** json, tsr_error* err);
 
 /* ---- Plans ---------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ typedef struct tsr_table_info {
   int64_t rows, dim;
 } tsr_table_info;
 tsr_code tsr_collection_get_table(const tsr_collection* collection, uint32_t i, tsr_table_info* info, tsr_error* err);
-/* In the order in which tables name them first. */
+/* The features in the order in which tables name them first. */
 tsr_code tsr_collection_get_feature(const tsr_collection* collection, uint32_t i, const char** name, tsr_error* err);
 
 typedef struct tsr_output_info {
@@ -232,7 +232,7 @@ typedef struct tsr_output_info {
 } tsr_output_info;
 tsr_code tsr_collection_get_output(const tsr_collection* collection, uint32_t i, tsr_output_info* info, tsr_error* err);
 
-/* What this rank has done for the collection, as JSON: {"rank", "world_size", "updates", "dropped_ids", "steps",
+/* The counters of this rank for the collection, as JSON: {"rank", "world_size", "updates", "dropped_ids", "steps",
  * "stages": {"route": SECONDS, ...}, "bytes_sent": {"ids": {"in_host", "across_hosts"}, ...}, "tables": {"film":
  * {"weight_bytes", "state_bytes", "lookups", "rows"}, ...}}. "steps" and "stages" (time, waiting for other ranks
  * included) count from the last call with `restart` 1, the others from the beginning; a table's figures are those of
@@ -258,7 +258,7 @@ typedef struct tsr_batch {
   const char* refused; /* NULL; or why this rank has no batch, which ends the step on all ranks; the rest is not read */
 } tsr_batch;
 
-/* What a forward keeps: its outputs, and what backward needs. */
+/* The state that a forward keeps: its outputs, and the needs of backward. */
 typedef struct tsr_step tsr_step;
 
 /* Collective. Rows of this rank's samples, float32. `output`: NULL, or the caller's memory, to which they are copied:
@@ -363,11 +363,11 @@ tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options
 void tsr_quant_collection_close(tsr_quant_collection* quantized);
 /* Bytes of all rows. */
 tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64_t* bytes, tsr_error* err);
-/* Of bags: pooled rows, into the caller's float32 [samples, width]; columns and features are those of the collection.
+/* Bags: pooled rows, into the caller's float32 [samples, width]; columns and features are those of the collection.
  * Batches without strides. */
 tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr_batch* batch, const DLTensor* output,
                                       tsr_error* err);
-/* Of sequences: rows of output i, as of the collection, into outputs[i], float32 [ids of its feature, dim]; NULL: they
+/* Sequences: rows of output i, as of the collection, into outputs[i], float32 [ids of its feature, dim]; NULL: they
  * are not wanted. */
 tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const tsr_batch* batch,
                                         const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err);

@@ -57,8 +57,8 @@ struct ExchangeBytes {
 };
 
 WireBytes wire_bytes_of(const ProcessGroup& group);  // which outlives it
-// Of the transport that connect() would take, for plans that are made without ranks. Null where nothing may be lossy,
-// and where this process cannot make that transport.
+// The traffic of the transport that connect() would take, for plans that are made without ranks. Null if nothing may be
+// lossy, and where this process cannot make that transport.
 WireBytes wire_bytes_of(const Runtime& runtime, const ProcessGroupOptions& options);
 
 // A step as the plan's reader imagines it: every rank has `batch` samples, every bag of a feature as many ids, spread
@@ -73,10 +73,11 @@ struct TrafficInput {
   WireBytes wire = nullptr;
 };
 
-// What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut; of rows and gradients that
-// cross hosts also where rows are summed inside a host that holds all of them. Otherwise an expectation, because bags
-// without ids on a shard send nothing. Room depends on the batches: 0, though small payloads have an eighth of it. The
-// all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does not fit.
+// The bytes that rank `rank` sends. They are exact if all bags have as many ids as said and no rows are cut; of rows
+// and gradients that cross hosts also where rows are summed inside a host that holds all of them. Otherwise an
+// expectation, because bags without ids on a shard send nothing. Room depends on the batches: 0, though small payloads
+// have an eighth of it. The all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does
+// not fit.
 ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
 

@@ -61,7 +61,7 @@ struct TrainProgress {
   int64_t samples = 0;                    // of all ranks, in this run
   double loss = 0;                        // the mean of the steps since the progress before
   double table_rate = 1, dense_rate = 1;  // factors of the schedules in the last step
-  // Of metrics.training: "lifetime_NAME" and "window_NAME" of each.
+  // Values of metrics.training: "lifetime_NAME" and "window_NAME" of each.
   std::vector<std::pair<std::string, double>> training;
 };
 
@@ -88,14 +88,14 @@ struct TrainValidation {
   double seconds = 0;  // that it took
 };
 
-// What a program does while its job trains. All may be left out.
+// Calls into the program while its job trains. All may be left out.
 struct TrainWatch {
   std::function<bool()> stop = nullptr;  // TrainLoopOptions::stop
-  // Whether report() is wanted behind a step; the same on all ranks, as losses are added up over them then.
+  // True if report() is wanted after a step; the same on all ranks, as losses are added up over them then.
   std::function<bool(int64_t step)> due = nullptr;
   std::function<void(const TrainProgress& progress)> report = nullptr;
   std::function<void(const TrainValidation& validation)> validated = nullptr;
-  // Of each checkpoint in options.save, once it is there or could not be written, on every rank.
+  // Called for each checkpoint in options.save, once it is there or could not be written, on every rank.
   std::function<void(const TrainSave& save)> saved = nullptr;
   std::function<void(const TrainPublish& publish)> published = nullptr;  // of each in config.publish.directory
 };
@@ -112,10 +112,10 @@ class TrainJob {
            std::shared_ptr<ProcessGroup> group);
   ~TrainJob();
 
-  // What options.start gave: a first line, and what was not taken, one line each. Empty without.
+  // The result of options.start: a first line, then each thing that was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
-  // To be done in all, those before this run included; 0 where there is no end.
+  // Steps to be done in all, those before this run included; 0 if there is no end.
   int64_t steps() const { return has_end() ? steps_ : 0; }
   bool has_end() const { return steps_ != kNoEnd; }  // false: rows arrive as long as they do
   // The checkpoint that it goes on from; empty: it begins anew.
@@ -134,8 +134,8 @@ class TrainJob {
   const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
-  // Of the test part, by metrics.names. With options.save_best of the model that validated best, which is the trainer's
-  // from then on; else of the one that training ended with.
+  // The metrics of the test part, by metrics.names. With options.save_best they are those of the model that validated
+  // best, which is the trainer's from then on; else those of the model that training ended with.
   MetricValues evaluate();
   int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
   // The one of them that validation.monitor means; empty without a validation.
@@ -145,7 +145,7 @@ class TrainJob {
   // Everything about the run as JSON, for people and programs: stages, plan versus actual, bytes, losses, the config.
   // Valid on rank 0. NaN is null.
   std::string report(const MetricValues& metrics);
-  // To options.trace, which is not empty. Returns on rank 0 what was wrong with the file, "" where nothing was.
+  // Writes to options.trace, which is not empty. Returns the error of the file on rank 0, "" if there was none.
   std::string write_trace();
 
   const ShardingPlan& plan() { return trainer_->parallel().plan(); }
@@ -214,7 +214,7 @@ class TrainJob {
   std::vector<TrainValidation> validations_;
   std::atomic<bool> ended_early_ = false;    // the pipeline asks, too
   std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one
-  // Of training: ids read by this rank, by column; and what was spent in the first few steps, in all, and beside them.
+  // Counts of training: ids read by this rank, by column; seconds of the first few steps, in all, and beside them.
   std::vector<double> ids_;
   Spent warm_, trained_, validated_;
   double first_step_seconds_ = 0;  // from the start of this process to the end of its first step

@@ -64,7 +64,7 @@ class TrainLoop {
   int64_t steps_done() const { return steps_done_; }             // in this run
   int64_t samples() const { return samples_; }                   // of all ranks, in this run
   const std::vector<double>& losses() const { return losses_; }  // of the steps looked at
-  // Of run(), on this rank: in all; in the pipeline's reading; and waiting for the pipeline.
+  // Seconds of run() on this rank: in all; in the pipeline's reading; and waiting for the pipeline.
   double seconds() const { return seconds_; }
   double read_s() const { return read_s_; }
   double waited_s() const { return waited_s_; }

@@ -33,10 +33,10 @@ namespace tessera {
 // pipeline does not work ahead.
 using ReadBatch = std::function<void(int64_t step, Batch& batch)>;
 
-// Of a reader's batches, epoch after epoch: batch s % batches() of epoch s / batches() for step s.
+// The batches of a reader, epoch after epoch: batch s % batches() of epoch s / batches() for step s.
 ReadBatch in_epochs(BatchReader reader);
 
-// Whether every rank of the group has a processor to spare for a thread that works ahead; without one it only takes
+// True if every rank of the group has a processor to spare for a thread that works ahead; without one it only takes
 // turns with the step. The same on all ranks. Collective.
 bool can_work_ahead(const ProcessGroup& group);
 

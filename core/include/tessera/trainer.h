@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Where the time of a step goes, in seconds on this rank, in the order of a step.
+// The parts of a step's time, in seconds on this rank, in the order of a step.
 using Stages = std::vector<std::pair<std::string, double>>;
 
 // Used by one thread.
@@ -31,7 +31,7 @@ class Trainer {
   bool step(const Batch& batch) { return step(batch, {}, false); }
   // The sums of this rank's losses over its samples, one for each step since the last call. May wait for a device.
   virtual std::vector<double> take_losses() = 0;
-  // What predict() gives; unless overridden one logit of the first label.
+  // The values that predict() gives; unless overridden one logit of the first label.
   virtual std::vector<Prediction> predictions() const { return {{}}; }
   // Each of predictions(), [B, 1] of this rank's batch, in host memory, valid until the next call. Collective.
   // kUnimplemented unless overridden.

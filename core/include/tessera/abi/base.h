@@ -84,8 +84,8 @@ enum {
 typedef struct tsr_error {
   uint32_t struct_size;
   tsr_code code;
-  /* Whose fault it is, as the message numbers ranks: by their ranks in the group that connect() made. -1, with which it
-   * comes: nobody knows, or nobody's. */
+  /* The rank at fault, by its number in the group that connect() made, which the message uses too. It comes as -1 and
+   * stays so if the rank is not known or no rank is at fault. */
   int32_t rank;
   char message[500];
 } tsr_error;

@@ -40,8 +40,8 @@ enum {
 
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
 
-/* What one object can do: a wrapper says what it can with the part that it wraps. All that is pointed to lives as long
- * as the object. */
+/* The abilities of one object: a wrapper says what it can do together with the component that it wraps. All that is
+ * pointed to lives as long as the object. */
 typedef struct tsr_collective_info {
   uint32_t struct_size;
   uint32_t flags;        /* none is defined: 0 */
@@ -50,14 +50,15 @@ typedef struct tsr_collective_info {
    * transport is what "auto" means. NULL: none, the core stages what is on a device. Tensors in host memory are taken
    * by every transport; in one call all are of one kind. */
   const int32_t* device_types;
-  /* What all_reduce and reduce_scatter_v take: float32, float64, int32 and int64 at least. Others, float16 say, in
-   * memory of its device types; of a part that has none, in host memory. The other operations take any type. */
+  /* The types that all_reduce and reduce_scatter_v take: float32, float64, int32 and int64 at least. Others, such as
+   * float16, in memory of its device types; of a part that has none, in host memory. The other operations take any
+   * type. */
   const DLDataType* reducible;
   uint32_t num_reducible;
   uint32_t reserved;
 } tsr_collective_info;
 
-/* Who meets where. */
+/* The members of a group and where they meet. */
 typedef struct tsr_rendezvous {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
@@ -65,7 +66,8 @@ typedef struct tsr_rendezvous {
   int32_t world_size;
   int32_t local_rank;
   int32_t local_world_size; /* ranks on this host; 0: the launcher does not say */
-  /* Where this rank's tables are, and with them the tensors that are not in host memory; {kDLCPU, 0}: all are. */
+  /* The device of this rank's tables and of the tensors that are not in host memory; {kDLCPU, 0}: all are in host
+   * memory. */
   DLDevice device;
   const char* master_addr; /* where rank 0 listens */
   int32_t master_port;

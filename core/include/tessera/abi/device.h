@@ -39,7 +39,7 @@ typedef struct tsr_device_info {
   double link_bandwidth;   /* of one device to others of its host */
 } tsr_device_info;
 
-/* What the core and its plugins hold on one device through this part. */
+/* The memory, streams and events that the core and its plugins hold on one device through this component. */
 typedef struct tsr_device_stats {
   uint32_t struct_size;
   uint32_t flags;       /* none is defined: 0 */

@@ -24,7 +24,7 @@ enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 #define TSR_COMPUTE_DENSE "dense" /* backward_rows hands gradients out, apply updates: replicas need it */
 #define TSR_COMPUTE_QUANT "quant" /* only infers, on rows as tessera/sdk/row_format.h has them */
 
-/* Of tsr_kernel::flags. */
+/* Flags in tsr_kernel::flags. */
 enum {
   /* It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
   TSR_KERNEL_PLACES_ROWS = 1 << 0,
@@ -41,8 +41,8 @@ enum {
   TSR_KERNEL_WRAPS = 1 << 17
 };
 
-/* Of tsr_kernel_table::flags, for kernels with TSR_KERNEL_ROWS_ON_DEMAND alone: ids are any in [0, INT64_MAX), and
- * `rows` says how many rows are wanted at a time. */
+/* A flag in tsr_kernel_table::flags, only for kernels with TSR_KERNEL_ROWS_ON_DEMAND: ids are any in [0, INT64_MAX),
+ * and `rows` says how many rows are wanted at a time. */
 enum { TSR_TABLE_ANY_ID = 1 << 16 };
 
 typedef struct tsr_kernel_table {
@@ -56,7 +56,7 @@ typedef struct tsr_kernel_table {
   uint32_t reserved;
 } tsr_kernel_table;
 
-/* What start values are made of, so that a device can make them itself. Element (row, col) of the shard, with
+/* The formula of start values, which lets a device make them itself. Element (row, col) of the shard, with
  * r = first_row + row and c = first_col + col, is
  *     ((float)(b >> 8) + 0.5f) * scale,    b: int32_t, shifted arithmetically; two float32 roundings, that of * last
  * where b is the lower half of h for an even c, its upper half for an odd one, and, in 64 bits that wrap,
@@ -142,11 +142,11 @@ typedef struct tsr_lookup {
   double time;                        /* seconds since 1970, UTC, by this rank's clock; 0: not known */
 } tsr_lookup;
 
-/* Of tsr_lookup::flags. An evaluation: the lookup inserts no row and touches none, neither its time nor its frequency.
- * Rows that do not exist are 0. Without it, a lookup trains, whether a context is wanted or not. */
+/* A flag in tsr_lookup::flags for an evaluation: the lookup inserts no row and touches none, neither its time nor its
+ * frequency. Rows that do not exist are 0. Without it, a lookup trains, whether a context is wanted or not. */
 enum { TSR_LOOKUP_READ_ONLY = 1 << 16 };
 
-/* What forward keeps for backward. Several of one instance may be live at once. */
+/* The state that forward keeps for backward. Several of one instance may be live at once. */
 typedef struct tsr_context tsr_context;
 
 typedef struct tsr_backward {
@@ -165,8 +165,8 @@ typedef struct tsr_row_gradient {
   DLTensor values; /* float32 [u, dim] */
 } tsr_row_gradient;
 
-/* Of tsr_rows::flags, in import_rows of a kernel with TSR_KERNEL_ROWS_ON_DEMAND: the rows that the table had before are
- * given up first, and what the kernel kept of it besides. `count` may be 0. */
+/* A flag in tsr_rows::flags, in import_rows of a kernel with TSR_KERNEL_ROWS_ON_DEMAND: the rows that the table had
+ * before are given up first, and what the kernel kept of it besides. `count` may be 0. */
 enum { TSR_IMPORT_REPLACE = 1 << 16 };
 
 /* Rows on their way in or out, host memory. */
@@ -179,8 +179,9 @@ typedef struct tsr_rows {
   const DLTensor* ids;           /* int64 [capacity] */
   const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
   const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each; a table's value beside every row */
-  /* What the kernel keeps of a row besides, a frequency or a time: tsr_kernel_stats::extra_bytes of it for each row,
-   * aligned to 4. What the bytes mean is the kernel's own; the host carries them with the row. NULL: left alone. */
+  /* The bytes that the kernel keeps for a row beside its values and states, such as a frequency or a time:
+   * tsr_kernel_stats::extra_bytes of it for each row, aligned to 4. What the bytes mean is the kernel's own; the host
+   * carries them with the row. NULL: left alone. */
   void* extra;
 } tsr_rows;
 
@@ -219,8 +220,8 @@ typedef struct tsr_kernel_stats {
   double wait_seconds;     /* of these, those that a lookup waited: what prefetching did not hide */
 } tsr_kernel_stats;
 
-/* What rows of row_bytes cost on some machine, in seconds, when reuse_bytes of tables are touched between two visits of
- * a row: that decides which cache it still lies in. */
+/* The cost of rows of row_bytes on some machine, in seconds, when reuse_bytes of tables are touched between two visits
+ * of a row: that decides which cache it still lies in. */
 typedef struct tsr_row_cost {
   double row_bytes;
   double reuse_bytes;

@@ -63,9 +63,9 @@ enum {
   TSR_MODULE_TRAIN = 1 /* a step of training: dropout drops, batch norm takes the batch's statistics. Else evaluation */
 };
 
-/* What forward and backward are given. Tensors are contiguous and of one device; those of values are [rows, width], an
- * input that is not jagged and every output having `batch` rows. All arrays and structs are borrowed for the call; the
- * tensors of inputs, parameters and outputs stay as they are from forward until its backward. */
+/* The arguments of forward and backward. Tensors are contiguous and of one device; those of values are [rows, width],
+ * an input that is not jagged and every output having `batch` rows. All arrays and structs are borrowed for the call;
+ * the tensors of inputs, parameters and outputs stay as they are from forward until its backward. */
 typedef struct tsr_module_call {
   uint32_t struct_size;
   uint32_t flags; /* TSR_MODULE_*; equal in forward and its backward, as are seed and step */
@@ -84,9 +84,9 @@ typedef struct tsr_module_call {
   const DLTensor* grad_inputs;     /* of each input; written; data NULL: not wanted. Integer inputs have none */
   const DLTensor* grad_parameters; /* added to */
   tsr_stream stream;
-  /* What `inout` (float32 or float64) has on all ranks, added up; in place, in the order of the stream. Where it is not
-   * NULL, all ranks call it equally often, with equal sizes, in forward and in backward. NULL: there is one rank, or
-   * the call does not train. */
+  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in the order of the stream. If it is not   * NULL,
+   * all ranks call it equally often, with equal sizes, in forward and in backward. NULL: there is one rank, or the call
+   * does not train. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
   void* ranks;
 } tsr_module_call;

@@ -18,8 +18,8 @@ enum {
   TSR_STATE_PER_TABLE = 2    /* one for all rows of a shard: update_table sets it, update_row only reads it */
 };
 
-/* What is kept between steps. Equal in all processes for equal options, and from call to call. A kernel that does not
- * know the kind or has no such dtype refuses the optimizer in `supports`, in a sentence. */
+/* A state that is kept between steps. It is equal in all processes for equal options, and from call to call. A kernel
+ * that does not know the kind or has no such dtype refuses the optimizer in `supports`, in a sentence. */
 typedef struct tsr_state {
   uint32_t struct_size;
   int32_t kind;     /* TSR_STATE_* */
@@ -29,7 +29,7 @@ typedef struct tsr_state {
   const char* name; /* "momentum1", "momentum2": TorchRec's names. Lives as long as the optimizer */
 } tsr_state;
 
-/* What the host decides anew for every step. */
+/* Values that the host sets for every step. */
 typedef struct tsr_update {
   uint32_t struct_size;
   uint32_t reserved;

@@ -16,7 +16,7 @@ extern "C" {
 
 #define TSR_SHARDER_KIND "tessera.sharder/1"
 
-/* Where the rectangles of a part may be placed. */
+/* The ranks on which the rectangles of a part may be placed. */
 enum {
   TSR_PLACE_ANY_RANK = 0,   /* each on any rank, whatever the others do              (TorchRec: device) */
   TSR_PLACE_ONE_HOST = 1,   /* all on one host, rectangle i on its local rank i       (host) */
@@ -42,7 +42,7 @@ enum {
 
 enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
 
-/* Of tsr_sharder. Only for tables whose constraints name it: a planner does not try it by itself. */
+/* A flag of tsr_sharder: only for tables whose constraints name it: a planner does not try it by itself. */
 enum { TSR_SHARDER_WHEN_ASKED = 1 };
 
 typedef struct tsr_table {

@@ -40,7 +40,7 @@ inline CollectiveCall named_call(const char* label, double timeout_s = 0) {
   return call;
 }
 
-// What an object can do (tsr_collective_info); all spans outlive it.
+// The abilities of an object (tsr_collective_info); all spans outlive it.
 struct CollectiveInfo {
   static constexpr DLDataType kLeast[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
                                           dtype_of<int64_t>()};
@@ -79,7 +79,7 @@ class Collective {
   virtual ~Collective() = default;
   virtual CollectiveInfo describe() const { return {}; }
   virtual std::unique_ptr<Group> connect(const tsr_rendezvous& where) = 0;  // never null
-  // What travels for a piece of `elements` between two ranks of an all_to_all_v.
+  // The bytes that travel for a piece of `elements` between two ranks of an all_to_all_v.
   virtual int64_t wire_bytes(DLDataType dtype, int64_t elements, [[maybe_unused]] int64_t row_elements,
                              [[maybe_unused]] uint32_t flags) const noexcept {
     return elements * dtype.bits * dtype.lanes / 8;

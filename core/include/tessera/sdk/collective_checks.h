@@ -12,7 +12,7 @@
 
 namespace tessera::sdk {
 
-// Of connect(): ranks and timeout.
+// Checks the arguments of connect(): ranks and timeout.
 inline void check_rendezvous(std::string_view transport, const tsr_rendezvous& where) {
   if (where.world_size < 1 || where.rank < 0 || where.rank >= where.world_size) {
     fail(TSR_INVALID_ARGUMENT, transport, ": rank ", where.rank, " of ", where.world_size,

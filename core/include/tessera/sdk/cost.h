@@ -12,7 +12,7 @@ namespace tessera::sdk {
 
 namespace detail {
 
-// Where `x` lies between two ascending values, by logarithm: 0 at the first, 1 at the second, between for others.
+// The position of `x` between two ascending values, by logarithm: 0 at the first, 1 at the second, between for others.
 inline double between(double x, double first, double second) {
   if (!(second > first) || !(first > 0)) return 0;
   return std::clamp(std::log(std::max(x, first) / first) / std::log(second / first), 0.0, 1.0);

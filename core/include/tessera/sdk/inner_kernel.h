@@ -110,7 +110,7 @@ class InnerInstance {
   void* raw_ = nullptr;
 };
 
-// What a lookup asks of one table of a wrapper, which keeps it from a forward to its backward.
+// A lookup's request to one table of a wrapper, which keeps it from a forward to its backward.
 struct InnerAsk {
   uint32_t table = 0;                        // the wrapper's
   std::vector<tsr_lookup_feature> features;  // that read it, as the inner kernel has them

@@ -23,7 +23,7 @@ struct IsaVariant {
   const void* table;
 };
 
-// What TESSERA_ISA names; empty where it is not set.
+// The value of TESSERA_ISA; empty if it is not set.
 inline std::string_view forced_isa() {
   const char* variable = std::getenv("TESSERA_ISA");
   return variable == nullptr ? "" : variable;

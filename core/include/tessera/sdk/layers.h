@@ -144,7 +144,7 @@ class MlpLayers {
     }
   }
 
-  // Whether it is linear layers with biases and ReLU between them alone; only then parameters() are all there are.
+  // True if it consists of linear layers with biases and ReLU between them; only then parameters() are all there are.
   bool plain() const {
     return activation_ == "relu" && (final_activation_ == "none" || final_activation_ == "relu") && dropout_ == 0 &&
            bias_ && norm_ == "none";
@@ -272,7 +272,7 @@ class CrossLayers {
     return {Value{width_}};
   }
 
-  // What forward keeps of layer k: its input (k > 0), V x (low rank) and W x + b.
+  // The state that forward keeps of layer k: its input (k > 0), V x (low rank) and W x + b.
   struct Kept {
     float *x, *projected, *y;
   };

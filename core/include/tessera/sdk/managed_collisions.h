@@ -74,7 +74,7 @@ class Mch {
     history_.clear();
     return true;
   }
-  // Of the last profile() or put(): rows that were given to other ids, those of empty slots, too; and to which.
+  // The rows that the last profile() or put() gave to other ids, also those of empty slots, and these ids.
   std::span<const int64_t> evicted_rows() const { return evicted_; }
   std::span<const int64_t> entered_ids() const { return entered_; }
   int64_t evictions() const { return evictions_; }  // ids that gave up their rows, so far
@@ -87,7 +87,7 @@ class Mch {
     for (const Slot& s : given) step_ = std::max(step_, s.last);
     admit(std::move(given), false);
   }
-  // What it is besides slots.
+  // The settings beside the slots.
   struct Memory {
     int64_t step = 0, last_eviction = 0;
     int64_t room = -1;          // of the history; -1: not known yet

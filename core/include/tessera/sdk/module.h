@@ -64,7 +64,7 @@ struct ModuleCall {
   const tsr_module_call& raw;
 
   bool sums_over_ranks() const { return raw.sum_over_ranks != nullptr; }
-  // In place, where there are several ranks; all call it equally often.
+  // Adds up over the ranks, in place, if there are several; all call it equally often.
   void sum_over_ranks(const DLTensor& inout) const {
     Call call;
     if (sums_over_ranks()) call.check(raw.sum_over_ranks(raw.ranks, &inout, call.err()));

@@ -24,7 +24,7 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-// Whether `whole` has the letters of `name` in their order, from the first one on: "lr" shortens "learning_rate".
+// True if `whole` has the letters of `name` in their order, from the first one on: "lr" shortens "learning_rate".
 inline bool shortens(std::string_view name, std::string_view whole) {
   if (name.empty() || !whole.starts_with(name[0])) return false;
   size_t found = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_engine.h - a transport from links between pairs of ranks.
 //
-// Who can move bytes between two ranks, and notice that one is gone, brings a Link (sdk/pair_link.h) and a connect()
-// that makes one to every other rank. PairGroup<Link> is then the group: all six operations, any number of them in
-// flight; deadlines, and who was late; the first failure on all ranks, with the same text; abort, goodbye, the
+// A transport that can move bytes between two ranks, and notice that one is gone, brings a Link (sdk/pair_link.h) and a
+// connect() that makes one to every other rank. PairGroup<Link> is then the group: all six operations, any number of
+// them in flight; deadlines, and who was late; the first failure on all ranks, with the same text; abort, goodbye, the
 // comparison of what ranks call, and counters. What is left is split(): links among the members.
 //
 // There is no thread. start() sends what the links take at once; wait() sends and receives for all operations in flight
@@ -63,7 +63,7 @@ struct PairEngineOptions {
   double spin_us = 50;         // how long to try before sleeping
   std::vector<Link> links;     // by rank; this rank's own is not used
   std::vector<int32_t> names;  // by rank, for messages
-  // Where it is counted for whom this rank waits; null: nowhere.
+  // Counts for whom this rank waits; null: nothing is counted.
   std::shared_ptr<WaitedFor> waited = nullptr;
 };
 
@@ -77,7 +77,7 @@ class PairEngine {  // as PairwiseGroup takes it
     ReduceFn function = nullptr;     // null: the operation does not reduce
   };
 
-  // What this rank gets from itself: copied while it would wait for others, at the latest in wait().
+  // The data that this rank gets from itself, which are copied while it would wait for others, at the latest in wait().
   struct OwnPiece {
     char* to = nullptr;
     const char* from = nullptr;
@@ -161,11 +161,12 @@ class PairEngine {  // as PairwiseGroup takes it
   static constexpr std::chrono::milliseconds kWaitGrace{100};
   // A rank that tries on and on looks so often whether another has died or given up, which a link may not tell.
   static constexpr std::chrono::milliseconds kLook{10};
-  // Who offers its processor and gets it back so late shares it with strangers, who took a whole slice of time. One who
-  // sleeps is woken in the middle of such a slice: so it sleeps at once, so many times, before it tries again.
+  // A thread that offers its processor and gets it back so late shares it with strangers, who took a whole slice of
+  // time. One who sleeps is woken in the middle of such a slice: so it sleeps at once, so many times, before it tries
+  // again.
   static constexpr std::chrono::microseconds kCrowd{1000};
   static constexpr uint32_t kSleepsAtOnce = 256;
-  // Of what a rank gets from itself, bytes that are copied between two looks at the others; from kMuch on it is copied
+  // Bytes that a rank copies from itself between two looks at the others; from kMuch on it copies
   // in larger steps.
   static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
   // Operations that are not done, by sequence number.

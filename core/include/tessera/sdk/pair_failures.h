@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_failures.h - what ranks that exchange in pairs tell each other of a failure, and say to their users.
 //
-// Of every engine under sdk/pairwise.h, whether its own or that of sdk/pair_engine.h: the first failure of a group is
-// the one that counts; a rank that fails tells the others, who report the same; one that closes says goodbye, so that
-// it is not taken for a dead one. Messages are the same for all transports, but for the name that they begin with.
+// The rules of every engine under sdk/pairwise.h, whether its own or that of sdk/pair_engine.h: the first failure of a
+// group is the one that counts; a rank that fails tells the others, who report the same; one that closes says goodbye,
+// so that it is not taken for a dead one. Messages are the same for all transports, but for the name that they begin
+// with.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@
 
 namespace tessera::sdk {
 
-// What is said of a failure, and whose fault it is: the rank, as the text names it (tsr_error::rank); -1: not known.
+// The sentence about a failure, and the rank at fault, as the text names it (tsr_error::rank); -1: not known.
 struct Blame {
   std::string text;
   int32_t rank = -1;
@@ -39,7 +40,8 @@ struct Notice {
   uint32_t kind = kGoodbye;
   int32_t rank = 0;       // of the sender in the group
   int32_t code = TSR_OK;  // of an abort: what the receiver reports
-  // Of a goodbye: how many operations the sender has started; of a probe: in which what it waits for is owed.
+  // A goodbye says how many operations the sender has started; a probe, in which operation the missing data are
+  // owed.
   uint64_t sequence = 0;
   int32_t at_fault = -1;  // of an abort, and of a probe: Blame::rank
   char text[484] = {};    // NUL-terminated, safe_text() to print it
@@ -49,12 +51,12 @@ struct Notice {
       : kind(of), rank(from), code(static_cast<int32_t>(reported)), at_fault(blame.rank) {
     set_text(text, sizeof(text), blame.text);
   }
-  // Whether a rank that is not broken could have sent it: `text` and `code` of an abort are an error's.
+  // True if a rank that is not broken could have sent it: `text` and `code` of an abort are an error's.
   bool is_sound() const {
     return magic == kMagic && kind >= kAbort && kind <= kProbe && at_fault >= -1 && code >= 0 &&
            (kind != kAbort || text[0] != '\0');
   }
-  // What the receiver of an abort throws.
+  // The error that the receiver of an abort throws.
   tsr_code reported() const { return code == TSR_OK ? TSR_ABORTED : static_cast<tsr_code>(code); }
   Blame said() const { return {safe_text(text, sizeof(text)), at_fault}; }
 };
@@ -115,7 +117,7 @@ inline std::string seconds_text(double seconds) {
   return text;
 }
 
-// Whether two ranks do the same, where `mine` expects `mine.bytes` from the other.
+// True if two ranks do the same and `mine` expects `mine.bytes` from the other.
 inline bool agree(const OpHeader& its, const OpHeader& mine) {
   return its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
          its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&

@@ -47,7 +47,7 @@ struct Wake {
   static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
 };
 
-// What has come of notices.
+// The notices that have come.
 struct Heard {
   enum What { kNothing, kNotice, kEnd } what = kNothing;
   int error = 0;  // of the end: an errno, 0 where the other side has closed
@@ -80,22 +80,22 @@ class NoticeSocket {
   size_t got_ = 0;
 };
 
-// What most links do about the rest; a link that knows better has functions of its own.
+// Defaults that suit most links; a link that knows better has functions of its own.
 struct PairLink {
   // Bytes: an all_reduce of up to so many is sent whole to every rank and reduced by each.
   static constexpr size_t kExchangedWhole = size_t{16} << 10;
-  // Of what a rank gets from itself where that is 8 MiB or more.
+  // Copies what a rank gets from itself if that is 8 MiB or more.
   static void copy_much(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
-  // Whether the memory of what was sent may be used again: a link that copies it may say so at once.
+  // True if the memory of what was sent may be used again: a link that copies it may say so at once.
   bool settled() const { return true; }
   // [any-thread] What was lent may change from now on, settled or not: the other shall not believe it.
   void renounce() const noexcept {}
-  // Whether the other side is known to have closed, without a call that would say so.
+  // True if the other side is known to have closed, without a call that would say so.
   bool ended() const { return false; }
   // After a sleep; `rung`: there was something where sleeps() said.
   void wake(bool) {}
-  // Whether the other machine has not even acknowledged the last notice.
+  // True if the other machine has not even acknowledged the last notice.
   bool unacknowledged() const { return false; }
 };
 

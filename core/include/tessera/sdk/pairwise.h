@@ -55,7 +55,7 @@ inline void set_text(char* to, size_t capacity, std::string_view text) {
   std::memset(to + size, 0, capacity - size);
 }
 
-// What a peer wrote into a fixed array, with anything unprintable replaced.
+// The text that a peer wrote into a fixed array, with anything unprintable replaced.
 inline std::string safe_text(const char* from, size_t capacity) {
   std::string text(from, strnlen(from, capacity));
   for (char& c : text) {
@@ -92,8 +92,8 @@ inline std::string describe(const OpHeader& header) {
                                    : std::to_string(header.bytes) + " bytes from this rank to that)");
 }
 
-// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
-// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
+// The exchange of one rank with one other in an operation. It receives first the other's contribution to the reduction,
+// if the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
 struct PeerTransfer {
   bool sends = false;
   bool receives = false;
@@ -118,7 +118,7 @@ struct PairwiseOp : Work {
   double timeout_s = 0;
   PairClock::time_point deadline;
 
-  // What prepare() does with these.
+  // The treatment of these in prepare().
   void begin(OpKind kind, const CollectiveCall& call, double default_timeout_s) {
     header = OpHeader{};
     header.kind = kind;
@@ -173,7 +173,7 @@ class PairwiseGroup : public Group {
     });
   }
 
-  // What is not exchanged whole: piece r is reduced by rank r, which hands it out.
+  // Data that are not exchanged whole: piece r is reduced by rank r, which hands it out.
   Work* all_reduce(const DLTensor& inout, int32_t reduce, const CollectiveCall& call) override {
     return run(OpKind::kAllReduce, &inout, call, [&](Op& op) {
       checks().all_reduce(inout);
@@ -316,7 +316,7 @@ std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCal
   return all;
 }
 
-// Of what everybody chose, members `color` and `key`: the ranks that form the new group, in its order.
+// Given what everybody chose, members `color` and `key`: the ranks that form the new group, in its order.
 template <class Choice>
 std::vector<int32_t> ranks_of_color(const std::vector<Choice>& choices, int32_t color) {
   std::vector<int32_t> ranks;

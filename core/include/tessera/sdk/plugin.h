@@ -29,7 +29,7 @@
 
 namespace tessera::sdk {
 
-// What a component is made from.
+// The description that a component is made from.
 struct Setup {
   Host host;
   Options& options;
@@ -166,7 +166,7 @@ constexpr std::array<const tsr_component*, N> pointers(const tsr_component (&com
   return out;
 }
 
-// Whether C overrides a virtual function of its interface's base: an optional slot exists only then.
+// True if C overrides a virtual function of its interface's base: an optional slot exists only then.
 template <class Mine, class Base>
 constexpr bool overrides(Mine, Base) {
   return !std::is_same_v<Mine, Base>;

@@ -84,7 +84,7 @@ namespace detail {
 struct Range {
   float least, most;
 };
-// Of zeros of either sign the first one counts.
+// If there are zeros of either sign, the first one counts.
 inline Range range_of(const float* x, int64_t n) {
   Range r{n > 0 ? x[0] : 0, n > 0 ? x[0] : 0};
   for (int64_t i = 1; i < n; ++i) {

@@ -127,7 +127,7 @@ requires(!std::same_as<T, bool>) void append_word(std::string& out, T value) {
   out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
-// Of a float32 the double of the same value is meant. `value` is finite: others are missing.
+// A float32 is given as the double of the same value. `value` is finite: others are missing.
 inline void append_word(std::string& out, double value) {
   constexpr double kWhole = 0x1p63;
   if (value == std::trunc(value) && std::fabs(value) < kWhole) return append_word(out, static_cast<int64_t>(value));

@@ -42,7 +42,7 @@ class InnerGroup {
     call.check(api.connect(part.self, &where, &group, call.err()));
     return {api, group, waits_of(part)};
   }
-  // Of the part's groups; NULL: it does not say.
+  // The figures of the component's groups; NULL: it has none.
   static const tsr_collective_waits* waits_of(const tsr_part& part) {
     if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
     return static_cast<const tsr_collective_waits*>(part.component->extension(part.self, TSR_COLLECTIVE_WAITS));
@@ -198,7 +198,7 @@ class WrappedCollective : public Collective {
   }
   virtual std::unique_ptr<Group> wrap(InnerGroup inner) const = 0;
 
-  // What the inner one can.
+  // The abilities of the inner one.
   CollectiveInfo describe() const override {
     tsr_collective_info info{};
     info.struct_size = sizeof(info);
@@ -215,7 +215,7 @@ class WrappedCollective : public Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {
     return wrap(InnerGroup::connect(*inner_, where));
   }
-  // Where the inner one says for whom it has waited, this one does.
+  // If the inner one says for whom it has waited, this one does too.
   const void* extension(std::string_view id) const {
     return InnerGroup::waits_of(*inner_) == nullptr ? nullptr : waits_extension(id);
   }

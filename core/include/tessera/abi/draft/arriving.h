@@ -50,21 +50,21 @@ typedef struct tsr_reader_arriving {
    * TSR_NOT_FOUND: rows lack a column that was selected. */
   tsr_code (*next)(void* self, int64_t most, double wait_s, uint32_t stride, tsr_reader_values* values,
                    tsr_reader_arrived* out, tsr_error* err);
-  /* Behind all rows that next() has given. JSON; valid until the next call. */
+  /* The position after all rows that next() has given. JSON; valid until the next call. */
   tsr_code (*position)(void* self, const char** text, tsr_error* err);
 } tsr_reader_arriving;
 
 #define TSR_READER_PIPE "tessera.reader.pipe/draft-1"
 
-/* Of a reader of files: the same table, tsr_reader_arriving, for what can be read once and in its order alone, as it
- * comes. follow() takes the path of such a file, or "-", the process's standard input, which sentences call that; it
- * waits until the columns are known, all of which tsr_reader::column lists then. `position` is NULL: what a pipe has
- * given is gone, and position() is TSR_UNIMPLEMENTED. */
+/* An extension of a reader of files: the same table, tsr_reader_arriving, for a source that can be read only once and
+ * in order, as it comes. follow() takes the path of such a file, or "-", the process's standard input, which sentences
+ * call that; it waits until the columns are known, all of which tsr_reader::column lists then. `position` is NULL: what
+ * a pipe has given is gone, and position() is TSR_UNIMPLEMENTED. */
 
 #define TSR_READER_SKIPS "tessera.reader.skips/draft-1"
 
-/* Of a reader of rows that arrive, of which some may be left out: whoever sent them cannot be asked to send them anew.
- * How many may be is the reader's own option. */
+/* An extension of a reader of rows that arrive, if some of them may be left out: whoever sent them cannot be asked to
+ * send them anew. How many may be is the reader's own option. */
 typedef struct tsr_reader_skips {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */

@@ -15,7 +15,7 @@ extern "C" {
 
 #define TSR_KERNEL_CHANGES "tessera.kernel.changes/draft-2"
 
-/* Who follows an instance is a number below this one (any other is TSR_INVALID_ARGUMENT), and has a mark of its own:
+/* A follower of an instance is a number below this one (any other is TSR_INVALID_ARGUMENT). Each has a mark of its own:
  * what one of them is told, and when, makes no difference to the others. */
 #define TSR_CHANGES_FOLLOWERS 2u
 

@@ -84,7 +84,7 @@ typedef struct tsr_jagged_output {
   const DLTensor* positions; /* bucketize: int64 [n], where each id of the input went; may be NULL */
 } tsr_jagged_output;
 
-/* What a bounds check found; all 0: nothing. */
+/* The result of a bounds check; all 0: every id was inside. */
 typedef struct tsr_bounds_report {
   uint32_t bad_ids;     /* not in [0, rows of their feature) */
   uint32_t bad_offsets; /* bags that do not ascend inside [0, n], or the last one where it does not end at n */
@@ -133,9 +133,9 @@ typedef struct tsr_parameter_updates {
   float constants[4];
 } tsr_parameter_updates;
 
-/* Of n logits x against labels y in [0, 1]: *sum = the sum of max(x, 0) - x y + log(1 + exp(-|x|)), added up in an
- * order that n alone decides, and grad[i] = scale (sigmoid(x) - y), unless grad is NULL. All pointers are to memory of
- * the device. */
+/* The loss of n logits x against labels y in [0, 1]: *sum = the sum of max(x, 0) - x y + log(1 + exp(-|x|)), added up
+ * in an order that n alone decides, and grad[i] = scale (sigmoid(x) - y), unless grad is NULL. All pointers are to
+ * memory of the device. */
 typedef struct tsr_binary_cross_entropy {
   uint32_t struct_size;
   int32_t device_index;
@@ -155,8 +155,8 @@ typedef struct tsr_binary_cross_entropy {
  *   BY_NORM     v = v * min(1, max_gradient / (norm + 1e-6)), the factor rounded to float
  *   BY_VALUE    v = min(max(v, -max_gradient), max_gradient)
  *
- * What is not a number stays so, and makes the norm and that factor NaN; with an infinite norm the factor is 0, as
- * PyTorch has it. Sums have an order that the sizes alone decide. */
+ * A value that is not a number stays so, and makes the norm and that factor NaN; with an infinite norm the factor is 0,
+ * as PyTorch has it. Sums have an order that the sizes alone decide. */
 enum { TSR_CLIP_NONE = 0, TSR_CLIP_BY_NORM = 1, TSR_CLIP_BY_VALUE = 2 };
 enum { TSR_CLIP_DOUBLES = 257 };
 

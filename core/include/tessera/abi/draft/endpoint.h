@@ -21,7 +21,8 @@ extern "C" {
 /* Flags of a request. */
 #define TSR_ENDPOINT_LOCAL UINT32_C(1) /* from this host, and not handed on for somebody else */
 
-/* What a client asks. All is the endpoint's, and valid while handle() runs. Texts end with NUL; none is NULL. */
+/* A client's request. Everything belongs to the endpoint and is valid while handle() runs. Texts end with NUL; none is
+ * NULL. */
 typedef struct tsr_endpoint_request {
   uint32_t struct_size;
   uint32_t flags;            /* TSR_ENDPOINT_LOCAL */
@@ -33,7 +34,7 @@ typedef struct tsr_endpoint_request {
   int64_t json_bytes; /* so many of the body's are JSON, tensors follow (binary-tensor extension); -1: all */
 } tsr_endpoint_request;
 
-/* What the server answers. All is the server's, and valid during the call. */
+/* The server's answer. Everything belongs to the server and is valid during the call. */
 typedef struct tsr_endpoint_response {
   uint32_t struct_size;
   uint32_t flags;   /* none is defined: 0 */

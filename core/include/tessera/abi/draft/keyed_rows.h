@@ -15,9 +15,9 @@ extern "C" {
 
 #define TSR_KEYED_ROWS "tessera.sharder.keyed_rows/draft-1"
 
-/* That a sharder has it says: in its layouts with TSR_ROWS_ROUTED, route() gives an id's row set, and as the local row
- * the id itself; unroute() gives the local row back. A rectangle's `rows` says which part of the table's rows the row
- * set has, for the planner; the kernel's tsr_kernel_table::rows is the table's, and bounds its ids. */
+/* A sharder that has this extension says: in its layouts with TSR_ROWS_ROUTED, route() gives an id's row set, and as
+ * the local row the id itself; unroute() gives the local row back. A rectangle's `rows` says which part of the table's
+ * rows the row set has, for the planner; the kernel's tsr_kernel_table::rows is the table's, and bounds its ids. */
 typedef struct tsr_keyed_rows {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */

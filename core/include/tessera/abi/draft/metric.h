@@ -61,7 +61,7 @@ typedef struct tsr_metric {
   tsr_code (*info)(void* self, tsr_metric_info* out, tsr_error* err);
   /* Adds a piece of the samples to `sums`. */
   tsr_code (*add)(void* self, const tsr_metric_samples* samples, double* sums, tsr_error* err);
-  /* Of the sums of all pieces. NaN where it is not defined, as with sums of 0. */
+  /* The value for the sums of all pieces. It is NaN if it is not defined, as with sums of 0. */
   tsr_code (*value)(void* self, const double* sums, double* out, tsr_error* err);
 } tsr_metric;
 

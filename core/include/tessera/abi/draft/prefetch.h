@@ -21,7 +21,7 @@ typedef struct tsr_prefetch {
    * returns when they are in memory. Never two calls at once on one instance, but beside its other calls, from another
    * thread: that of a step before. Batches come in the order of their lookups, the next one before the last one was
    * looked up; a batch may never be looked up, and a lookup may ask for rows that were not announced.
-   * Of `lookup` there are the ids and offsets, in host memory whatever the device, and of its features `table`, `bags`
+   * `lookup` has the ids and offsets, in host memory whatever the device, and for each of its features `table`, `bags`
    * and `first_offset`; checked as for forward. Nothing else is read: it has no outputs, weights or step. */
   tsr_code (*prefetch)(void* instance, const tsr_lookup* lookup, tsr_error* err);
 } tsr_prefetch;

@@ -22,7 +22,7 @@ extern "C" {
 
 #define TSR_READER_KIND "tessera.reader/draft-1"
 
-/* What the values of a column are. */
+/* The type of a column's values. */
 enum {
   TSR_READER_TEXT = 0, /* bytes, of any encoding */
   TSR_READER_FLOAT32 = 1,
@@ -36,7 +36,7 @@ enum {
   TSR_READER_WEIGHTED = 0x20000 /* with a float32 beside each value */
 };
 
-/* What is to be read. */
+/* The files to be read. */
 typedef struct tsr_reader_source {
   uint32_t struct_size;
   uint32_t flags;      /* none is defined: 0 */
@@ -70,13 +70,13 @@ typedef struct tsr_reader_block {
   int64_t bytes; /* about what is in memory while it is read */
 } tsr_reader_block;
 
-/* What is wanted of a column. Types and flags beyond what the column can be are refused by select(). */
+/* A column to be read, and as what. Types and flags beyond what the column can be are refused by select(). */
 typedef struct tsr_reader_want {
   uint32_t struct_size;
   uint32_t flags;   /* TSR_READER_LIST, TSR_READER_WEIGHTED */
   const char* name; /* of the column */
   int32_t type;
-  /* Of formats without lists: what stands between the values of one, and between a value and its weight; one byte. */
+  /* For formats without lists: the byte between the values of a list, and the byte between a value and its weight. */
   char separator;
   char weight_separator;
   char reserved[2];
@@ -86,8 +86,9 @@ typedef struct tsr_reader_want {
  * Arrow's layouts, with int64 offsets; they are lent, where Arrow's C data interface would have each released. */
 typedef struct tsr_reader_values {
   uint32_t struct_size;
-  uint32_t flags;       /* none is defined: 0 */
-  const void* values;   /* float32, int64 or float64, one for each value; of text, the bytes of all, one behind the other */
+  uint32_t flags; /* none is defined: 0 */
+  const void*
+      values; /* float32, int64 or float64, one for each value; of text, the bytes of all, one behind the other */
   const int64_t* texts; /* text: value i is [texts[i], texts[i + 1]) of the bytes; else NULL */
   const int64_t* lists; /* list: row r has the values [lists[r], lists[r + 1]); else NULL, and row r has value r */
   const float* weights; /* weighted: one for each value; else NULL */

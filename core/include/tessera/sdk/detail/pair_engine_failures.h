@@ -132,14 +132,14 @@ void PairEngine<Link>::late(const Op& op) {
   fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op).blame);
 }
 
-// Whether it owes that because it waits for another one, in an earlier operation; or in this one, for what it needs.
+// True if it owes that because it waits for another one: in an earlier operation, or in this one for what it needs.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, const Debt& debt) const {
   const uint64_t end = op.header.sequence + (debt.what == Debt::kRest ? 1 : 0);
   return !peer.waits_for.text.empty() && peer.waits_for.rank != name_ && peer.waits_in < end;
 }
 
-// What a peer owes, of the operation or of one before it: none of it has come; of its own data some is missing; the
+// The debt of a peer, in this operation or in one before it: none of it has come; of its own data some is missing; the
 // rest, for which it may need others' data. A reduction does not ask for more of one peer before all have sent as much.
 template <IsPairLink Link>
 std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {

@@ -200,14 +200,14 @@ bool PairEngine<Link>::progress() {
   return moved;
 }
 
-// Whether there is something to send now: a reduced piece may not be ready.
+// True if there is something to send now: a reduced piece may not be ready.
 template <IsPairLink Link>
 bool PairEngine<Link>::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
   return peer.sent < sizeof(OpHeader) + op.transfers[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
 }
 
-// Whether all is sent, but the other still has to fetch some of it.
+// True if all is sent, but the other side still has to fetch some of it.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_lending(const Peer& peer) const {
   return peer.sent == sizeof(OpHeader) + peer.out.bytes;
@@ -333,7 +333,7 @@ void PairEngine<Link>::end_send(Peer& peer) {
   next_send(peer);
 }
 
-// What comes behind the last contribution may arrive before the other ranks' contributions do.
+// Data after the last contribution may arrive before the other ranks' contributions do.
 template <IsPairLink Link>
 void PairEngine<Link>::end_receive_if_complete(Peer& peer) {
   Op& op = *peer.receiving;
@@ -353,8 +353,8 @@ void PairEngine<Link>::end_if_done(Op& op) {
 
 // --- reductions ------------------------------------------------------------------------------------------------------
 
-// As much as a socket delivers at once, so that neither side waits for the other's arithmetic; small enough that what
-// all others have sent stays in the cache.
+// The number of bytes that a socket delivers at once, so that neither side waits for the other's arithmetic; small
+// enough that what all others have sent stays in the cache.
 template <IsPairLink Link>
 size_t PairEngine<Link>::chunk_for(size_t peers) {
   constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;

@@ -22,7 +22,7 @@
 
 namespace tessera::sdk {
 
-// What one call gives; its memory is the reader's, until the next call.
+// The result of one call; its memory belongs to the reader and is valid until the next call.
 struct Arrived {
   int64_t rows = 0, first_row = 0;
   bool last = false;

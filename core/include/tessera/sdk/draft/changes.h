@@ -5,7 +5,7 @@
 //
 //   const void* extension(std::string_view id) const { return changes_extension<Instance>(id); }
 //
-// What changes between the marks of several who follow is kept by RowMarks (sdk/draft/row_marks.h).
+// RowMarks (sdk/draft/row_marks.h) keeps what changes between the marks of several followers.
 #pragma once
 
 #include <string_view>
@@ -23,7 +23,7 @@ class Changes {
  public:
   virtual ~Changes() = default;
   virtual void mark(uint32_t follower) = 0;
-  // Behind a mark of the follower's, which is the callers' promise.
+  // The changes since a mark of the follower; callers promise that there is one.
   virtual RowChanges changes(uint32_t follower, uint32_t table) = 0;
   virtual void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) = 0;
   // Kernels that never give up a row leave it as it is.
@@ -31,7 +31,7 @@ class Changes {
     rows.count = 0;
   }
 
-  // Where the calls of a C table go.
+  // The target of a C table's calls.
   void marked_now(uint32_t follower) {
     const uint32_t bit = bit_of(follower);
     mark(follower);

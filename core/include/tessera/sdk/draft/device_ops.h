@@ -45,7 +45,7 @@ class DeviceOps {
   virtual void clip_gradients([[maybe_unused]] const tsr_clipping& clipping, [[maybe_unused]] tsr_stream stream) {}
 
  protected:
-  // What C::extension answers: the table where `id` is that of this draft, else null.
+  // The answer of C::extension: the table if `id` is that of this draft, else null.
   template <class C>
   static const void* device_ops(std::string_view id) {
     static constexpr tsr_device_ops kTable = make_table<C>();

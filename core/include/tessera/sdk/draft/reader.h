@@ -24,7 +24,7 @@ struct ReaderColumn {
   bool list = false, weighted = false;
 };
 
-// What is wanted of a column.
+// A column to be read, and as what.
 struct ReaderWant {
   std::string name;
   int32_t type = TSR_READER_TEXT;

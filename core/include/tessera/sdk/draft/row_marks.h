@@ -36,7 +36,7 @@ class RowMarks {
   }
 
   void add(int64_t row) { add(&row, 1); }
-  // By any number of threads at once. Most rows of a batch were marked by the ones before: those cost a read.
+  // Called by any number of threads at once. Most rows of a batch were marked by the ones before: those cost a read.
   template <class Id>
   void add(const Id* rows, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
@@ -48,7 +48,7 @@ class RowMarks {
   void add_all(int64_t rows) {
     for (int64_t row = 0; row < rows; ++row) add(row);
   }
-  // By one thread at a time, of a table that may have got rows since the mark.
+  // Called by one thread at a time, for a table that may have got rows since the mark.
   void add_alone(int64_t row) {
     const auto at = static_cast<size_t>(row) / 64;
     if (at >= newest_.size()) newest_.resize(2 * at + 1);

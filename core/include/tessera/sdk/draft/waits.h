@@ -5,7 +5,7 @@
 //
 //   const void* extension(std::string_view id) const { return waits_extension(id); }
 //
-// What is built on sdk/pair_engine.h gives its engines a WaitedFor, and has the figures from it.
+// A transport that is built on sdk/pair_engine.h gives its engines a WaitedFor, and reads the figures from it.
 #pragma once
 
 #include <string_view>
