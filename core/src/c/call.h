@@ -1,5 +1,5 @@
-// What every function of the C headers does: no exception leaves, sentences go into the caller's tsr_error, structs are
-// read and written as far as both sides know them.
+// The frame of every function of the C headers: no exception leaves, sentences go into the caller's tsr_error, structs
+// are read and written as far as both sides know them.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ inline void need(const void* pointer, const char* name) {
   if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
 }
 
-// As far as both sides know the struct; struct_size stays the caller's.
+// Copies as much of the struct as both sides know; struct_size stays the caller's.
 template <class T>
 void copy_out(const T& from, T* to, const char* name) {
   need(to, name);

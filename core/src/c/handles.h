@@ -1,4 +1,4 @@
-// What the handles of tessera.h hold. Each keeps what it was made from, so that they may be closed in any order.
+// The contents of tessera.h's handles. Each keeps what it was made from, so that they may be closed in any order.
 #pragma once
 
 #include <sys/types.h>
@@ -59,7 +59,7 @@ class Session {
   std::vector<StepHandle> dropped_;
 };
 
-// Of a group, or where it is null of this rank alone.
+// The ranks of a group, or, if it is null, this rank alone.
 std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& runtime, tsr_process_group* group);
 
 // A thread's use of a session, for the length of a call.

@@ -18,7 +18,7 @@ using tessera::fail;
 
 struct tsr_model {
   using Features = std::vector<tessera::PredictInput::Feature>;
-  // What tensors of other types or strides have become, of one call.
+  // Copies of a call's tensors that had other types or strides.
   struct Gathered {
     std::vector<float> dense;
     std::vector<std::vector<float>> outputs;

@@ -1,4 +1,4 @@
-// What a collection has done so far, for tessera.h.
+// Counters of a collection, for tessera.h.
 #include "c/call.h"
 #include "c/handles.h"
 #include "config/json.h"
@@ -37,7 +37,7 @@ Json bytes_of(const ExchangeBytes<int64_t>& sent) {
   return out;
 }
 
-// Of this rank's shards, by table.
+// Figures of this rank's shards, by table.
 Json tables_of(const Collection& c) {
   Json out = Json::object();
   for (const EmbeddingBagConfig& table : c.any().tables()) {

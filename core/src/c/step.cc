@@ -53,7 +53,7 @@ struct tsr_step {
   }
   const OpenRuntime& opened() const { return *collection->session().opened; }
 
-  // Of a thread that is in the session.
+  // The calling thread is in the session.
   void wait() {
     stage = Stage::kFailed;
     std::visit([](auto& output) { output.wait(); }, pending);
@@ -85,7 +85,7 @@ struct tsr_step {
     } catch (...) {  // nobody is left to be told
     }
   }
-  // Of a step that was waited for.
+  // The step was waited for.
   StepHandle taken_state() noexcept {
     try {
       return std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
@@ -97,7 +97,7 @@ struct tsr_step {
 
 namespace {
 
-// What `make` makes; its error is told to the other ranks, who would wait for this one's batch.
+// Returns the result of `make`. Its error is told to the other ranks, who would wait for this one's batch.
 template <class Make>
 KeyedJaggedTensor offered(const Collection& c, const Make& make) {
   try {

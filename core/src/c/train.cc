@@ -88,12 +88,12 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   TrainJobOptions options = job_options(in);
   options.device = open_device(runtime, config.job.device, group->local_rank(), config.job.kernel);
   TrainJob job(runtime, config, options, group);
-  // Behind a step that is due, losses are added up over ranks: all or none.
+  // After a step that is due, losses are added up over ranks: all or none.
   const Tensor asked = Tensor::scalar<int32_t>(in.watch != nullptr);
   group->all_reduce(asked, ReduceOp::kMin, "watch").wait();
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
   job.train(watch.callbacks());
-  // Who stops does not wait for an evaluation.
+  // A rank that stops does not wait for an evaluation.
   std::string text = job.report(job.stopped() ? job.no_metrics() : job.evaluate());
   if (group->rank() == 0) {
     Json report = config::parse_json(text, {"the report"});

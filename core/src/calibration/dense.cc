@@ -73,7 +73,7 @@ void measure_in_turn(const Trials& trials, std::vector<LayerSubject>& subjects, 
   }
 }
 
-// By work, and never less time for more work.
+// Times are ordered by work, and more work never takes less time.
 Curve curve_of(Points points) {
   std::sort(points.begin(), points.end());
   for (size_t i = 1; i < points.size(); ++i) points[i].second = std::max(points[i].second, points[i - 1].second);

@@ -1,4 +1,4 @@
-// What a calibration measures, part by part. All functions are collective over the group of `trials`.
+// The measurements of a calibration, part by part. All functions are collective over the group of `trials`.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrationOptions& o
 // Collectives over sizes. The group has at least two ranks.
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials);
 
-// What the parts cost in a step. `machine` has figures of a kernel, of dense layers and of the link inside the host,
+// The cost of the parts in a step. `machine` has figures of a kernel, of dense layers and of the link inside the host,
 // from loops over each of them: they are corrected; and it gets those of the core's own work around the exchanges.
 // `host`: this host's ranks.
 void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& host, const Trials& trials,

@@ -58,7 +58,7 @@ EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& table
   return plan;
 }
 
-// Of one shape: seconds by stage, and the core's work, in the mean of the ranks.
+// The figures of one shape: seconds by stage, and the core's work, in the mean of the ranks.
 struct StepTrial {
   double step = 0;
   std::map<std::string, double> measured, predicted;
@@ -247,7 +247,7 @@ void measure_replicas(const StepTrials& alone, Machine* machine) {
   machine->replica = replica.figures<ReplicaWork>();
 }
 
-// What exchanges take in a step, where ranks do not arrive together and have done something else before.
+// The time of exchanges in a step, in which ranks do not arrive together and have done something else before.
 void measure_waiting(const StepTrials& together, const std::vector<std::pair<StepShape, StepTrial>>& trials,
                      Machine* machine) {
   Fit fit;

@@ -141,7 +141,7 @@ void apply_to(const Override& o, LayerConfig& layer) {
 }
 void apply_to(const Override& o, HeadConfig& head) { decode(o.value, "head." + o.path[1], head); }
 
-// To the one of that name. kNotFound: there is none.
+// Applies it to the one of that name. kNotFound: there is none.
 template <class S>
 void apply_to_list(const Override& o, std::vector<S>& list) {
   std::vector<std::string> known;

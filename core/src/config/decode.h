@@ -15,7 +15,7 @@ std::string where(const toml::node& node);
 template <class S>
 void decode(const toml::table& table, const std::string& section, S& out);
 
-// As decode(), for [table_defaults]: refuses keys that make sense for one table only.
+// Decodes [table_defaults] as decode() does: refuses keys that make sense for one table only.
 void decode_table_defaults(const toml::table& table, TableConfig& out);
 
 // Puts one option into the JSON of a part, behind the others unless it was there.

@@ -14,7 +14,7 @@ struct BatchRules {
   bool weighted = false;
 };
 
-// Where a slot's bags and ids lie in a batch.
+// The place of a slot's bags and ids in a batch.
 struct SlotBags {
   int64_t first_bag = 0, bags = 0;  // in its lengths
   int64_t first_id = 0, ids = 0;    // in its values
@@ -23,7 +23,7 @@ struct SlotBags {
 struct CheckedBatch {
   Tensor values, weights, lengths, offsets;  // weights: undefined without
   std::vector<SlotBags> slots;               // in these
-  // Where ids were dropped; otherwise undefined.
+  // Set if ids were dropped; otherwise undefined.
   Tensor mean_lengths;  // int64, as `lengths`: what MEAN divides by
   Tensor positions;     // int64, by id: where it stood in the caller's values
   Tensor mean_weights;  // float32, by id: makes a kernel's MEAN over the kept ids the right one
@@ -54,8 +54,9 @@ class KeyIndex {
   std::vector<int> index_;
 };
 
-// What a step counts in int32, as the wire and devices do: a feature's bags and a bag's ids, of sequences a feature's
-// ids. kOutOfRange names the feature and the bound. `num_ids`: of the whole batch, so that others cost nothing.
+// Checks the counts that a step, the wire and devices have in int32: a feature's bags and a bag's ids, of sequences a
+// feature's ids. kOutOfRange names the feature and the bound. `num_ids`: of the whole batch, so that others cost
+// nothing.
 void check_counts(const std::vector<Slot>& slots, const std::vector<SlotBags>& bags, const Tensor& lengths,
                   int64_t num_ids, bool sequence);
 

@@ -17,11 +17,11 @@ class DeviceRowLists {
   explicit DeviceRowLists(const DeviceStreamPtr& stream);
 
   void clear();
-  // What a RowMoves says: nothing repeats, no run stays, and packed rows lie one behind the other.
+  // The lists that a RowMoves says: nothing repeats, no run stays, and packed rows lie one behind the other.
   void list(const RowMoves& moves);
   // `scale`: where the target's scales begin among those given to upload(); -1: none.
   void add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale = -1);
-  // Of the last target.
+  // The lists of the last target.
   void add_run(int64_t begin, int64_t index, int64_t col, int64_t cols);
   // The entries of an index, to be filled by the caller: -1 everywhere. Returns where they begin.
   int64_t add_index(int64_t rows);

@@ -26,7 +26,7 @@ struct StagedExchange {
   void drop() { busy = false, target = {}; }
 };
 
-// What the transport is handed.
+// The tensors that the transport is handed.
 struct HostSides {
   Tensor send, recv;
   StagedExchange* staged = nullptr;  // null: the caller's own tensors

@@ -65,8 +65,8 @@ void GradientBuckets::reduce(const Bucket& bucket, float scale) const {
   for (int64_t i = 0; i < bucket.values; ++i) sums[i] *= scale;
 }
 
-// In the order of the stream. Whether a rank has a gradient at all is not looked at, which would need a wait: a missing
-// one counts as zeros, and afterwards all have one.
+// Copies in the order of the stream. Whether a rank has a gradient at all is not looked at, which would need a wait: a
+// missing one counts as zeros, and afterwards all have one.
 void GradientBuckets::reduce_on_device(const Bucket& bucket, float scale) {
   DeviceStream& stream = *bucket.buffer.stream();
   int64_t at = 0;

@@ -12,8 +12,8 @@ namespace tessera {
 
 class GradientBuckets {
  public:
-  // In host memory layers make their gradients in the buckets from now on (Parameter::grad_buffer), so that nothing is
-  // copied before and after. `bytes`: of a bucket, about.
+  // From now on, in host memory, layers make their gradients in the buckets (Parameter::grad_buffer), so
+  // that nothing is copied before and after. `bytes`: of a bucket, about.
   GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group, int64_t bytes);
 
   // gradient := scale * its sum over ranks. See DistributedModelParallel::all_reduce_gradients.

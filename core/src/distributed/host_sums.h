@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// What a rank sums for homes elsewhere: rows of lanes (packed) and sums (spread), both in the tensor of rows. A sum has
-// a row for each bag with ids at any of its lanes.
+// The sums that a rank makes for homes elsewhere: rows of lanes (packed) and sums (spread), both in the tensor of rows.
+// A sum has a row for each bag with ids at any of its lanes.
 void list_host_sums(const RankWiring& own, const ReceivedBatch& received, const WireLayout& wire, RowMoves& moves);
 
 }  // namespace tessera

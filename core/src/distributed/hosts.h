@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// What its launcher told one rank. local_world_size 0: nothing.
+// A rank's place as its launcher told it. local_world_size 0: nothing.
 struct HostClaim {
   int64_t local_rank = 0;
   int64_t local_world_size = 0;

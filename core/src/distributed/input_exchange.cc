@@ -39,8 +39,8 @@ void InputExchange::run(const RoutedBatch& batch, bool finished, const std::stri
     throw;
   } catch (const std::exception& e) {
     const auto* known = dynamic_cast<const Error*>(&e);
-    // Who has ended this exchange, here or elsewhere, has also ended the steps or wants them to go on; but others of
-    // this host may be further, and wait in a group that it has no part in.
+    // A rank that has ended this exchange, here or elsewhere, has also ended the steps or wants them to go on; but
+    // others of this host may be further, and wait in a group that it has no part in.
     if (known && (known->code() == Code::kCancelled || known->code() == Code::kAborted))
       abort(e.what());
     else

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// What other ranks are told of an exception here.
+// The sentence that other ranks get about an exception here.
 inline std::string said_of(const std::exception& e) {
   return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ? "it has no memory left" : e.what();
 }
@@ -31,7 +31,7 @@ struct IdMessages {
   bool in_second = false;                   // payloads had no room there, and came in a second exchange
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
   bool all_finished = false, any_finished = false;
-  // What another rank gets: a header, the room behind it, and its payload where that had none.
+  // The message to another rank: a header, the room behind it, and its payload where that had none.
   int64_t bytes_to(const RoutedBatch& batch, int peer) const {
     return kHeaderBytes + room + (in_second ? batch.payload_bytes[peer] : 0);
   }
@@ -67,8 +67,8 @@ class InputExchange {
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
   const JobFingerprint& job_;
-  // Behind each header. It follows the largest payload of the exchange before, which all headers tell, so that all
-  // ranks know it without asking.
+  // The room after each header. It follows the largest payload of the exchange before, which all headers tell, so that
+  // all ranks know it without asking.
   int64_t room_ = 0;
 };
 

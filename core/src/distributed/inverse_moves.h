@@ -32,7 +32,7 @@ class InverseMoves {
     Buffer sums{DType::kFloat32};
     int64_t elements = 0;
   };
-  // What a target's rows, or parts of them, are summed from: entries [first[i], first[i + 1]) of `order`.
+  // The sources of a target's rows, or of parts of them: entries [first[i], first[i + 1]) of `order`.
   struct Sources {
     std::vector<int64_t> first;
     std::vector<int32_t> order;

@@ -1,5 +1,5 @@
-// What must be equal on all ranks of a job, and which of it is not, where their fingerprints say that something
-// differs.
+// The values that must be equal on all ranks of a job, and which of them are not if their fingerprints say that
+// something differs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// What is equal on all ranks of a job.
+// The values that are equal on all ranks of a job.
 struct JobFingerprint {
   struct Table {
     std::string name;

@@ -19,7 +19,7 @@ class KeptInput {
   // Takes what was routed in a step, which lives as long as this is asked for it.
   void take(const Wiring& wiring, const RoutedBatch& batch, RowExecutor& executor);
   LookupView view() const { return {ids_, offsets_, weights_}; }
-  // Where the offsets of a piece's bags begin; of its bags only those with ids.
+  // The place where the offsets of a piece's bags begin; of its bags only those with ids.
   int64_t first_offset(int kept) const { return first_offset_[static_cast<size_t>(kept)]; }
 
  private:

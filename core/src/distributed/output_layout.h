@@ -1,4 +1,4 @@
-// Where rows of the output, or their gradients, lie.
+// The places of the output's rows, or of their gradients.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Where each slot's rows lie in one tensor: row i of [0, rows[s]) of slot s begins at element offset[s] + i *
+// The place of each slot's rows in one tensor: row i of [0, rows[s]) of slot s begins at element offset[s] + i *
 // stride[s]. Pooled slots have a row for each bag, sequence slots one for each id.
 struct OutputLayout {
   std::vector<int64_t> offset;

@@ -16,7 +16,7 @@ namespace tessera {
 // MEAN divides by the bag's whole length.
 // Sequences: a row for each id that was not dropped goes to where it stood; the others become zeros.
 //
-// What is the same for every batch, which goes on with list_output().
+// The moves that are the same for every batch, which goes on with list_output().
 RowMoves output_moves(const RankWiring& own);
 // The batch's: how many rows there are, and where. `moves` are output_moves(own), or those of a batch before; they
 // point into `routed` and `wire`.

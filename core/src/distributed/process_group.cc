@@ -254,7 +254,7 @@ void ProcessGroup::find_hosts() {
   impl_->local_rank = impl_->rank % per_host;
 }
 
-// By rank; empty where it does not know.
+// Names by rank; empty if the transport does not know them.
 std::vector<int32_t> ProcessGroup::hosts_by_transport() const {
   if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), host_of)) return {};
   std::vector<int32_t> hosts(static_cast<size_t>(impl_->world));

@@ -1,4 +1,4 @@
-// Who this process is, as its launcher tells: the one place that reads the launchers' variables.
+// The identity of this process, as its launcher tells it: the one place that reads the launchers' variables.
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,7 @@ int number(const char* name, int fallback) {
   return out;
 }
 
-// What one launcher calls things.
+// One launcher's names for things.
 struct Launcher {
   const char* source;
   const char* present;  // set for ranks only, not for a shell inside an allocation
@@ -72,7 +72,7 @@ void check(const RankEnvironment& e) {
   }
 }
 
-// That all hosts have as many ranks is checked where the ranks have met, so that all of them hear of it.
+// Equal numbers of ranks on all hosts are checked where the ranks have met, so that all of them hear of it.
 void check_local(const RankEnvironment& e) {
   if (e.local_world_size < 1 || e.local_rank >= e.local_world_size) {
     fail(Code::kInvalidArgument, e.source, " says local rank ", e.local_rank, " of ", e.local_world_size,

@@ -1,5 +1,5 @@
-// What all homes sent this owner: ids with their offsets, ready for the kernels. Empty bags are left out. Buffers only
-// grow.
+// The ids that all homes sent this owner, with their offsets, ready for the kernels. Empty bags are left out. Buffers
+// only grow.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct ReceivedBatch {
 void unpack(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
             bool weighted, ReceivedBatch& out);
 
-// Of a stream of this host, as the home with this rank's local index on `home_host` told.
+// The lengths of a stream of this host, as the home with this rank's local index on `home_host` told.
 const Presence& presence_of(const Wiring& wiring, const ReceivedBatch& batch, int stream, int home_host);
 // Bags of that home's batch that have ids at any lane of the sum.
 int64_t bags_present(const Wiring& wiring, const ReceivedBatch& batch, const HostSum& sum, int home_host);

@@ -43,7 +43,7 @@ class Replicas {
   struct Rows {
     Tensor output, wire;
   };
-  // Of whole tables, and of the copied rows of others.
+  // Shards of whole tables, and of the copied rows of others.
   struct Scales {
     double whole = 1, kept = 1;
   };
@@ -87,7 +87,7 @@ class Replicas {
   std::vector<size_t> shard_of_table_;
   std::vector<std::vector<size_t>> shard_of_;  // by group and table of its lookup
   TouchedRows touched_;
-  // Of the last backward: the rows that any rank had, and their gradients, one shard behind the other.
+  // The result of the last backward: the rows that any rank had, and their gradients, one shard behind the other.
   Buffer listed_{DType::kInt64}, listed_there_{DType::kInt64};  // in host memory, and where the tables are
   Buffer sums_{DType::kFloat32};
   std::vector<int64_t> listed_begin_, sums_begin_;  // by shard; one more. Empty before the first backward

@@ -134,7 +134,7 @@ class Router {
     }
   }
 
-  // Of the others, and of what is kept here.
+  // The ids of the others, and of what is kept here.
   size_t num_streams() const { return wiring_.streams().size() + wiring_.kept().size(); }
   int slot_of(size_t stream) const {
     const size_t sent = wiring_.streams().size();
@@ -143,7 +143,7 @@ class Router {
 
   int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slots[slot].first_bag + bag]; }
 
-  // Where the i-th id of a slot stood in the caller's slot.
+  // The place of a slot's i-th id in the caller's slot.
   int32_t position(int slot, int64_t i) const {
     if (batch_.clean()) return static_cast<int32_t>(i);
     return static_cast<int32_t>(batch_.positions.data<int64_t>()[batch_.slots[slot].first_id + i] -
@@ -162,7 +162,7 @@ class Router {
   void each_cut(const Body& body) const {
     workers_.run(std::ssize(wiring_.cuts()), bytes(), [&](int64_t c) { body(static_cast<size_t>(c)); });
   }
-  // That a pass works on, about.
+  // The number of ids that a pass works on, about.
   int64_t bytes() const { return batch_.values.numel() * 16 + std::ssize(out_.lengths) * 8; }
 
   // First pass: lengths and sizes of every stream. Sharders are asked by the caller's thread.
@@ -254,7 +254,7 @@ class Router {
     }
   }
 
-  // Where every stream's ids, weights and lengths go in the payload of its rank.
+  // The place of every stream's ids, weights and lengths in the payload of its rank.
   void lay_out() {
     const int world_size = wiring_.world_size();
     out_.payload_bytes.assign(world_size, 0);

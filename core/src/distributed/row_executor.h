@@ -1,4 +1,4 @@
-// Where the rows of a step are, and what moves them there: host memory, or a device. Chosen once, when a step's buffers
+// The mover of a step's rows, in host memory or on a device. It is chosen once, when a step's buffers
 // are made; what is behind it no stage asks.
 #pragma once
 

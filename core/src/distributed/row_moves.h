@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// What happens where several runs have something for the same element.
+// The rule if several runs have something for the same element.
 enum class RowsMeet {
   kFirstWrites,  // of runs of the same columns the first one that has a row for a bag writes it, later ones add
   kAllAdd,       // columns of runs overlap: the target becomes 0, and all runs add

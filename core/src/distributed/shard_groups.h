@@ -42,7 +42,7 @@ struct AloneLookup {
   Lookup::Context context;
 };
 
-// What the kernels are asked for a batch, and what they keep of it.
+// The requests to the kernels for a batch, and the contexts that they keep of it.
 struct OwnerCalls {
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
@@ -51,7 +51,7 @@ struct OwnerCalls {
   Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of pieces that stay and have empty bags
 };
 
-// What a rank received, where its kernels are.
+// The batch that a rank received, on the device of its kernels.
 struct OwnerBatch {
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};  // copies, where that is a device
   Tensor taken_ids, taken_offsets, taken_weights;                               // undefined weights: there are none
@@ -62,12 +62,12 @@ struct OwnerBatch {
 // Looks up what a rank received.
 class OwnerLookup {
  public:
-  // Where rows or their gradients are: those that travel, on the wire, and the collection's output, where others stay.
+  // The tensors of rows or their gradients: the wire for those that travel, the collection's output for the others.
   using Rows = std::array<Tensor, 2>;
 
   OwnerLookup(const RankWiring& own, ShardGroups& groups);
 
-  // Where a batch comes from and its rows go.
+  // The source of a batch and the target of its rows.
   struct Places {
     const RoutedBatch& routed;
     const ReceivedBatch& received;
@@ -77,7 +77,7 @@ class OwnerLookup {
 
   // Tells the kernels that want it what they will be asked for. Beside the other calls, about another batch.
   void prefetch(const ReceivedBatch& received, OwnerCalls& calls) const;
-  // What the kernels have to do.
+  // The work of the kernels.
   void find_features(const Places& places, OwnerCalls& calls) const;
   // `batch`: the received one, where the kernels are.
   void forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls);

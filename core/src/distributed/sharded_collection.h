@@ -1,5 +1,5 @@
 // One step of a sharded collection, from batch to rows and back: route -> exchange -> lookup -> exchange -> combine.
-// What EmbeddingBagCollection and EmbeddingCollection have in common; their public faces are in sharded_modules.h.
+// The common part of EmbeddingBagCollection and EmbeddingCollection; their public faces are in sharded_modules.h.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ struct StepState {
   bool sampled = false;             // shards were looked up one by one, and will be updated so
 };
 
-// What takes batches in: where their ids are exchanged, and what it remembers from batch to batch.
+// The side that takes batches in: it exchanges their ids, and remembers sizes from batch to batch.
 struct InputSide {
   InputSide(InputExchange e, Workers w, bool a) : exchange(std::move(e)), workers(w), ahead(a) {}
   InputExchange exchange;
@@ -54,7 +54,7 @@ struct InputSide {
   Trace* trace = nullptr;
 };
 
-// What is sharded, and how.
+// The tables and their sharding.
 struct ShardedTables {
   std::vector<EmbeddingBagConfig> tables;
   EmbeddingModuleShardingPlan plan;
@@ -71,7 +71,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
   // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const;
-  // Where others start: this rank has no batch. Ends on all ranks with "rank N: why".
+  // Called instead of start() on a rank that could not produce a batch; ends the step on all ranks with "rank N: why".
   [[noreturn]] void start_without_batch(StepState& state, const std::string& why) const;
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished) {
     start(state, input, finished, *inputs_);

@@ -66,7 +66,7 @@ class Job {
   const Wiring& wiring() const { return wiring_; }
   Rank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
 
-  // What its peers sent `r`.
+  // The messages that peers sent to `r`.
   void unpack_at(Rank& r) {
     std::vector<PeerHeader> headers;
     std::vector<const uint8_t*> payloads;

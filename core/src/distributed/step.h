@@ -1,4 +1,4 @@
-// What one batch needs between route and the end of its backward: the values that its stages hand on, and their
+// The state of one batch between route and the end of its backward: the values that its stages hand on, and their
 // scratch. Buffers only grow, so that a step allocates nothing once the largest batch was seen; steps are pooled by
 // ShardedCollection.
 //

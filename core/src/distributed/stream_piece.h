@@ -1,4 +1,4 @@
-// What one home sends one owner of a stream.
+// The part of a batch that one home sends to one owner along a stream.
 #pragma once
 
 #include <cstdint>

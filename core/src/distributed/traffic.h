@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// What a rank has sent, and what it will.
+// The bytes that a rank has sent, and those that it will.
 struct Sent {
   const RoutedBatch& routed;
   const IdMessages& messages;

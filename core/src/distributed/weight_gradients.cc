@@ -62,7 +62,8 @@ struct BagGradients {
   int64_t step;
 };
 
-// As many as the feature has samples of its own: each the sum over those that it stands for. `sums` holds them.
+// One value for each sample that the feature has of its own: each the sum over those that it stands for. `sums` holds
+// them.
 BagGradients bag_gradients(const KeyedJaggedTensor& batch, const Slot& slot, const Tensor& grad,
                            std::vector<float>& sums) {
   const int64_t width = grad.size(1);

@@ -1,4 +1,4 @@
-// Where the rows of a step lie on the wire, known once the inputs were exchanged.
+// The places of a step's rows on the wire, known once the inputs were exchanged.
 //
 // The tensor of rows (float32) holds three parts: the rows of the own lanes for the own samples, which do not travel,
 // but for those that the lookup writes to the output (RankWiring::stays); as owner, the rows of the own lanes by home;

@@ -13,7 +13,7 @@ class Workers {
   Workers() = default;  // the caller's thread alone
   explicit Workers(const tsr_host* host) : host_(host) {}
 
-  // Whether work on so many bytes is worth waking a thread: that takes as long as copying some 100 KiB.
+  // True if work on this number of bytes is worth waking a thread, which takes as long as copying some 100 KiB.
   bool worth(int64_t bytes) const {
     return host_ != nullptr && bytes >= kWorthBytes && sdk::Host(host_).num_threads() > 1;
   }

@@ -21,7 +21,7 @@ constexpr int64_t kMostBins = 1 << 24;
 
 double kept_off_the_ends(double p) { return std::clamp(p, kTiny, 1 - kTiny); }
 
-// What a metric adds up of each sample, and what it makes of the sums: NaN where that is not defined.
+// The sums that a metric adds up over samples, and its value for them: NaN if that is not defined.
 using AddSample = void (*)(double p, double y, double w, double threshold, double* sums);
 using ValueOf = double (*)(Sums sums, bool as_torchrec);
 

@@ -92,7 +92,7 @@ class Gauc : public OverGroups {
   }
 };
 
-// What stands in the first k places by score. Of equal scores on both sides of the border, each order is as likely.
+// The samples in the first k places by score. If scores are equal on both sides of the border, each order is as likely.
 class AtK : public OverGroups {
  public:
   AtK(const char* name, int64_t k, bool grades = false) : OverGroups(grades), name_(name), k_(static_cast<size_t>(k)) {}
@@ -127,7 +127,7 @@ class AtK : public OverGroups {
 
 double discount(size_t place) { return 1 / std::log2(static_cast<double>(place) + 2); }
 
-// Of labels that are grades, such as stars, too; those below 0 are worth nothing.
+// Labels may be grades, such as stars; those below 0 are worth nothing.
 class Ndcg : public AtK {
  public:
   explicit Ndcg(int64_t k) : AtK("ndcg", k, true) {}

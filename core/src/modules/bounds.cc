@@ -54,7 +54,7 @@ std::vector<int64_t> widened(const Tensor& offsets) {
   return with_integers(offsets, [&](const auto* p) { return std::vector<int64_t>(p, p + offsets.numel()); });
 }
 
-// What was wrong, so far.
+// The ids that were wrong so far.
 struct Findings {
   BoundsCheckMode mode;
   int64_t count = 0;
@@ -159,7 +159,7 @@ class Copier {
     out_.offsets.data<int64_t>()[out_bag + 1] = kept_;
   }
 
-  // Where to look the id up; -1: nowhere.
+  // The row to look the id up in; -1: none.
   int64_t row_of(size_t feature, int64_t bag, int64_t id) {
     const BoundsFeature& f = input_.features[feature];
     if (f.pruned && id == -1) return -1;

@@ -1,4 +1,5 @@
-// What forward and backward of both collections share: checking the batch, one call per kernel instance, gradients.
+// The common part of both collections' forward and backward: checking the batch, one call per kernel instance,
+// gradients.
 #include <algorithm>
 #include <utility>
 

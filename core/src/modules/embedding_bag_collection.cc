@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// Where each feature's columns begin in the output, and one more.
+// The first column of each feature in the output, and one more.
 std::vector<int64_t> columns_of(const std::vector<int64_t>& dims) { return sparse::cumulative(dims); }
 
 // Row b of feature f is row from[f][b] of the feature's part of `pooled`.

@@ -93,7 +93,7 @@ TEST(InitialValues, AreTheSameUnderAnyCut) {
   }
 }
 
-// As the comment of tsr_start_formula has it, for devices, one element at a time.
+// The formula in the comment of tsr_start_formula, for devices, one element at a time.
 float by_the_header(const tsr_start_formula& f, int64_t row, int64_t col) {
   constexpr uint64_t kG = 0x9e3779b97f4a7c15u;
   const auto mix = [](uint64_t x) {

@@ -86,8 +86,8 @@ class Order {
   std::vector<size_t> path_, order_;
 };
 
-// Where a layer takes an input of the model with nearly this name. Before data is read whatever is taken may be one of
-// its tables.
+// The sentence about a layer that takes an input of the model with nearly this name. Before data is read whatever is
+// taken may be one of its tables.
 std::string misspelt(const std::string& name, const ModelGraph& graph, const GraphWiring& wiring) {
   for (size_t layer = 0; layer < graph.layers.size(); ++layer) {
     for (const GraphLink& link : wiring.inputs[layer]) {
@@ -98,7 +98,7 @@ std::string misspelt(const std::string& name, const ModelGraph& graph, const Gra
   return {};
 }
 
-// What leads to no head would never be trained.
+// A layer that leads to no head would never be trained.
 void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
   std::vector<bool> used(graph.layers.size(), false);
   for (const GraphLink& link : wiring.heads) {

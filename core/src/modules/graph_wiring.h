@@ -1,4 +1,4 @@
-// Who takes what in a ModelGraph, and in which order its layers run. Names alone: no widths, no plugins.
+// The inputs of each layer of a ModelGraph, and the order in which layers run. Names alone: no widths, no plugins.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Who takes what: order, names, and what is no graph.
+// Inputs of layers: order, names, and what is no graph.
 #include "modules/graph_wiring.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ ModelGraph small() {
   return graph;
 }
 
-// What is wrong with it once changed; "" where nothing is.
+// The error of the changed graph; "" if there is none.
 std::string refusal(const std::function<void(ModelGraph&)>& change,
                     const std::function<void(const ModelGraph&)>& check = check_graph) {
   ModelGraph graph = small();

@@ -12,7 +12,7 @@ class IdInputs {
  public:
   explicit IdInputs(std::vector<std::string> features) : features_(std::move(features)) {}
 
-  // Of each feature the one id of each sample, int64 [samples, 1]. Valid until the next call. kInvalidArgument: a
+  // The one id of each sample, for each feature, int64 [samples, 1]. Valid until the next call. kInvalidArgument: a
   // sample without one or with several, by its place in the batch, which is in host memory; kNotFound: no such feature.
   const std::vector<Tensor>& take(const KeyedJaggedTensor& batch);
 

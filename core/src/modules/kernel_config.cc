@@ -9,7 +9,7 @@ namespace tessera {
 
 namespace {
 
-// Of the first option with several values in `text`, which is what is left of `whole`, each; and so on with the next.
+// Takes each value of the first option with several values in `text`, the rest of `whole`, and goes on with the next.
 void add_choices(const std::string& text, const std::string& whole, std::vector<std::string>& out) {
   constexpr size_t kMost = 64;
   const auto refuse = [&](const std::string& why) {

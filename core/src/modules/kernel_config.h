@@ -1,4 +1,4 @@
-// What a kernel plugin is asked: the raw form of a kernel instance's options.
+// The question to a kernel plugin: the raw form of a kernel instance's options.
 #pragma once
 
 #include <string>
@@ -27,8 +27,9 @@ struct ComputeKernelName {
 };
 ComputeKernelName compute_kernel_name(const std::string& text);
 
-// What a planner may choose from: "key_value?cache_mib=64|256" is one kernel with 64 and one with 256. Each combination
-// of an option's values, in the order of writing. kInvalidArgument: a choice of nothing, or of more than 64.
+// The kernels that a planner may choose from: "key_value?cache_mib=64|256" is one kernel with 64 and one with 256. Each
+// combination of an option's values, in the order of writing. kInvalidArgument: a choice of nothing, or of more
+// than 64.
 std::vector<std::string> compute_kernel_choices(const std::vector<std::string>& texts);
 
 // tsr_kernel_table::poolings of a shard: a mean is the sum of the shards' rows over the whole bag's length.

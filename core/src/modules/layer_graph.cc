@@ -50,7 +50,7 @@ void check_widths(const ModelGraph& graph) {
   }
 }
 
-// What a layer or a head takes.
+// An input of a layer or a head.
 struct Taken {
   GraphLink link;
   std::string who, name;

@@ -16,7 +16,7 @@ namespace tessera {
 PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
                      const DeviceStreamPtr& stream);
 
-// What the layer `name` says of itself, checked: nothing of it is trusted.
+// The description of the layer `name` by itself, which is checked: nothing of it is trusted.
 std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string& name);
 std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& name);
 std::vector<tsr_value> layer_outputs(const Part& part, const std::string& name, std::span<const tsr_value> inputs);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Where the options leave it open.
+// The choice if the options leave it open.
 DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
   if (options.stream || options.kernel == "auto") return options.stream;
   const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, options.kernel);

@@ -25,7 +25,7 @@ struct LookupIds {
   Tensor positions;  // int64: where each id was in the input; undefined: in place
 };
 
-// What to look up so that bad ids contribute nothing, but count in MEAN's length and keep their row in sequences.
+// The ids to look up so that bad ids contribute nothing, but count in MEAN's length and keep their row in sequences.
 // pooling[i] is that of input.features[i]. A MEAN feature with weights must not have bad ids.
 LookupIds make_lookup_ids(const BoundsInput& input, CheckedIds checked, const std::vector<PoolingType>& pooling);
 

@@ -59,7 +59,7 @@ struct Lookup::Impl {
     const plugin::CallScope call(*kernel, "import_rows");
     check(api->import_rows(instance, static_cast<uint32_t>(t), &rows, error.out()), error);
   }
-  // Of rows that a kernel gave.
+  // The states of rows that a kernel gave.
   int64_t count_of(const tsr_rows& rows, int64_t room, const char* call) const {
     if (rows.count < 0 || rows.count > room)
       fail(Code::kInternal, kernel->id(), ": ", call, " gives ", rows.count, " rows, where ", room, " have room");

@@ -38,7 +38,7 @@ class LookupStaging {
   std::list<Copy> copies_;  // addresses stay; an empty one holds no memory
 };
 
-// What a kernel handed out, as a tensor that borrows it; on the stream's device, where that is where it is.
+// Memory that a kernel handed out, as a tensor that borrows it; on the stream's device if it is there.
 Tensor view_of(const DLTensor& view, DeviceStream* stream);
 // A copy in host memory of a view that a kernel handed out.
 Tensor host_copy_of(const DLTensor& view, DeviceStream* stream);

@@ -30,7 +30,7 @@ struct QuantEmbeddings::Impl {
   const LookupIds& check(const KeyedJaggedTensor& batch, bool sequences);
   void add(size_t slot, int64_t offset, int64_t stride);
   void look_up(const Tensor& output);
-  // Where the batch's offsets were repaired; otherwise nullptr.
+  // The repaired offsets of the batch; nullptr if none were repaired.
   const CheckedIds* repaired() const { return repaired_ ? &*repaired_ : nullptr; }
   size_t key_of(size_t slot) const { return slot_keys_[slot]; }
 
@@ -52,7 +52,7 @@ struct QuantEmbeddings::Impl {
   std::vector<Group> groups_;
   std::vector<TableGroups::Place> places_;  // of tables
   bool warned_ = false;
-  // Of the batch, kept for their memory.
+  // Buffers of the batch, kept for their memory.
   std::vector<std::string> keys_;
   std::vector<size_t> slot_keys_;
   std::vector<BoundsFeature> features_;

@@ -101,7 +101,7 @@ namespace {
 
 constexpr int32_t kNoRow = -1;
 
-// Where the search for an id begins; `seats` is a power of two.
+// The seat at which the search for an id begins; `seats` is a power of two.
 uint64_t first_seat(int64_t id, int64_t seats) {
   return mixed(static_cast<uint64_t>(id) + kGoldenStep) & static_cast<uint64_t>(seats - 1);
 }

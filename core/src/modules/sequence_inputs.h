@@ -10,7 +10,8 @@ namespace tessera {
 
 class SequenceInputs {
  public:
-  // Of each, in their order: its rows, in host memory, and where samples begin there. Valid until the next call.
+  // The rows of each sequence, in their order, in host memory, and the offsets of samples in them. Valid until the next
+  // call.
   const std::vector<DenseInput>& take(const JaggedTensorDict& sequences);
 
  private:

@@ -1,4 +1,4 @@
-// What checkpoints call the parameters of layers.
+// Names of layers' parameters in checkpoints.
 #include "modules/stored_names.h"
 
 #include <gtest/gtest.h>

@@ -124,7 +124,7 @@ class DenseOptimizer : public KeyedOptimizer {
 
  protected:
   using Options = std::vector<std::pair<std::string, OptionValue>>;
-  // What all parameters share, and one parameter's states and factors of the step that begins: it counts.
+  // The state that all parameters share, and one parameter's states and factors of the step that begins: it counts.
   virtual tsr_parameter_updates settings() const = 0;
   virtual void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) = 0;
   // The state before any step, and whether a parameter gets it with its first step or from the beginning.

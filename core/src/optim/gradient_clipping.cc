@@ -25,7 +25,7 @@ double sum_of(const float* x, int64_t n, const Term& term) {
   return total;
 }
 
-// What is not a number stays.
+// Values that are not numbers stay.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
 double largest(const float* x, int64_t n) {

@@ -39,7 +39,7 @@ TEST(OptimTest, ParameterWithoutGradientStays) {
   EXPECT_NEAR(a->value.item(1), 2 + 1e-3, 1e-6);
 }
 
-// As PyTorch, which has the decays in double: 1 - 0.999 is not 1 - 0.999f, and a large average leaves no trace.
+// PyTorch has the decays in double: 1 - 0.999 is not 1 - 0.999f, and a large average leaves no trace.
 TEST(OptimTest, AdamAveragesKeepTheirDigits) {
   const auto a = parameter("a", {0});
   AdamOptions options;

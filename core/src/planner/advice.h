@@ -1,4 +1,4 @@
-// What would make a plan possible.
+// Changes that would make a plan possible.
 #pragma once
 
 #include <string>

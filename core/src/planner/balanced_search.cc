@@ -75,7 +75,7 @@ class BalancedSearch {
     return least;
   }
 
-  // Whose largest shard takes the least memory.
+  // The option whose largest shard takes the least memory.
   size_t smallest_option(size_t table) const {
     size_t best = problem_.space.first[table];
     const auto largest = [&](size_t o) {

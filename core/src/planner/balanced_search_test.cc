@@ -432,7 +432,7 @@ TEST(Advice, NothingHelps) {
   EXPECT_THAT(p.error(), HasSubstr("no plan"));
 }
 
-// What a kernel does not serve is not planned for it.
+// Tables that a kernel does not serve are not planned for it.
 class KernelsThatServe : public testing::Test {
  protected:
   static const Runtime& runtime() {

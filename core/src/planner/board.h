@@ -52,7 +52,7 @@ class Board {
   const std::vector<size_t>& everywhere() const { return everywhere_; }  // tables with one shard on every rank
   const std::vector<double>& loads() const { return load_; }
   void set_loads(const std::vector<double>& loads) { load_ = loads; }  // undoes rounding after take() and put()
-  // Of the last place() that found no room: the shard, and where least was missing.
+  // The last place() that found no room: its shard, and the rank that lacked least.
   const PartitionFailure& failure() const { return failure_; }
 
  private:

@@ -1,4 +1,4 @@
-// What ends a search.
+// The limits that end a search.
 #pragma once
 
 #include <algorithm>

@@ -43,7 +43,7 @@ bool Chooser::has_room(const ShardingOption& option) const {
   return true;
 }
 
-// Of equal options the first stays. Options on other kinds of places are not compared: one may fit where the other does
+// The first of equal options stays. Options on other kinds of places are not compared: one may fit where the other does
 // not.
 void Chooser::add_table(const SearchSpace& space, size_t table) {
   const size_t begin = choices_.size();

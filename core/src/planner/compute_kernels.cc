@@ -88,7 +88,7 @@ LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const 
   out.weight_dtype = table.data_type;
   out.row_format = table.row_format;
   out.optimizer = table.optimizer;
-  // Of a shard, whose size is not known yet.
+  // The cost of a shard, whose size is not known yet.
   out.tables = {{table.name, 0, table.embedding_dim, kernel.options, shard_poolings(table.pooling), {}, table.any_id}};
   return out;
 }

@@ -23,7 +23,7 @@ struct ComputeKernel {
   bool infers = false;               // nothing comes back
   std::vector<const Part*> plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
   const Part* optimizer = nullptr;   // of the table, or the usual one where it is chosen later; null: not installed
-  // Whether it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
+  // True if it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
   bool holds(bool replicas) const { return infers || (name == TSR_COMPUTE_DENSE) == replicas; }
 };
 
@@ -40,7 +40,7 @@ class ComputeKernels {
   // Those that hold the table: listed by plugins that support it; and those of `asked` that are such a one with
   // options. Valid as long as this object. Errors of the table's optimizer: unknown, or with options that it refuses.
   const std::vector<ComputeKernel>& serving(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);
-  // Of this name; where no plugin serves it, one without a plugin.
+  // The compute kernel of this name; one without a plugin if no plugin serves it.
   const ComputeKernel& named(const EmbeddingBagConfig& table, const std::string& name);
   // Why no plugin serves the table so, each one's reason.
   std::string why_not(const EmbeddingBagConfig& table, const std::string& name);
@@ -55,13 +55,13 @@ class ComputeKernels {
 
   // The plugin whose estimates are used where tables train; null: none has any.
   const Part* estimator() const { return estimator_; }
-  // Of the plugin that a job takes for most tables; null: none.
+  // The kernel of the plugin that a job takes for most tables; null: none.
   const KernelFigures* figures(const Machine& machine) const;
-  // Whether its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
+  // True if its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
   bool places_rows() const;
 
  private:
-  // What a plugin's answer depends on.
+  // The values that a plugin's answer depends on.
   using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, PoolingType,
                               bool, std::vector<std::string>>;
   static Question question_of(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);

@@ -1,4 +1,4 @@
-// What shards cost: the planner's question, which models answer.
+// The cost of shards: the planner asks, and models answer.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PricedShard {
   int64_t pieces = 1;  // of the whole table
 };
 
-// Of the rank that holds the shard.
+// The cost on the rank that holds the shard.
 struct ShardCost {
   Storage storage;
   Perf perf;

@@ -96,7 +96,7 @@ class DefaultModel : public CostModel {
     return out;
   }
 
-  // What the ranks that ask have to do for the table falls on all of them, wherever its pieces are. Loads are kept by
+  // The work of the ranks that ask for the table falls on all of them, wherever its pieces are. Loads are kept by
   // rank and shard, so each piece carries an equal part of it.
   void add_home(const PricedShard& s, Perf& perf) const {
     const double col_pieces =
@@ -108,7 +108,7 @@ class DefaultModel : public CostModel {
     perf.bwd_compute += part * machine_.split.of(work.rows);
   }
 
-  // What one more byte costs in an exchange of usual size.
+  // The cost of one more byte in an exchange of usual size.
   static double byte_seconds(const Curve& curve) {
     constexpr double kUsual = 1 << 20;
     return std::max(0.0, curve.at(kUsual) - curve.at(64)) / kUsual;
@@ -118,7 +118,7 @@ class DefaultModel : public CostModel {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, loads_[s.table].work.rows));
   }
 
-  // What of a shard's rows, or of their gradients, is left of them on the wire.
+  // The part of a shard's rows, or of their gradients, that goes over the wire.
   double on_wire(const PricedShard& s, bool gradients) const {
     const int64_t cols = std::max<int64_t>(1, s.cols), elements = 1024 * cols;
     return static_cast<double>(bytes_on_wire(wire_, gradients, elements, cols)) /

@@ -1,4 +1,5 @@
-// What nobody named is planned all the same: sharders, compute kernels and devices that the core has never heard of.
+// Components that nobody named are planned all the same: sharders, compute kernels and devices that the core has never
+// heard of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -39,7 +39,8 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   return c;
 }
 
-// Where kernels keep the files of their tables unless options say otherwise: on a disk also where /tmp is in memory.
+// The folder in which kernels keep the files of their tables unless options say otherwise: on a disk also where /tmp is
+// in memory.
 constexpr const char* kFilesAt = "/var/tmp";
 
 // 0 where there is no such place.

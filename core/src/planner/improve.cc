@@ -63,7 +63,7 @@ class Improver {
     return true;
   }
 
-  // To the idlest rank that has room.
+  // Moves it to the idlest rank that has room.
   bool consider_move(const Board::Piece& piece, Change& best) {
     const double weight = board_.load_of(piece);
     const double left = load(busiest_) - weight;

@@ -90,7 +90,7 @@ Machine typical_accelerator(const std::string& device, double memory_bandwidth, 
   return m;
 }
 
-// By DLDeviceType, with the id under which such figures are asked for.
+// Device types by DLDeviceType, with the id under which such figures are asked for.
 constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUDA, "cuda"}, {kDLROCM, "hip"}};
 
 [[noreturn]] void no_figures(const std::string& device) {
@@ -147,7 +147,7 @@ double LinkFigures::all_reduce_at(int group, double bytes) const {
 
 namespace {
 
-// Of a device that nobody has measured: its part says how fast memory and links are.
+// The figures of a device that nobody has measured: its component says how fast memory and links are.
 Machine stated(const Topology& t) {
   if (!(t.hbm_mem_bw > 0)) no_figures(t.compute_device);
   Machine m = typical_accelerator(t.compute_device, t.hbm_mem_bw * kPerSecond,

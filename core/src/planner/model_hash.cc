@@ -34,7 +34,7 @@ class Fingerprint {
 
 bool is_collection(const PlannerModule& module) { return module.kind != PlannerModule::Kind::kDense; }
 
-// What the shards of a table reach.
+// The bounds that the shards of a table reach.
 std::pair<int64_t, int64_t> size_of(const ParameterSharding& sharding) {
   std::pair<int64_t, int64_t> out{0, 0};
   int64_t routed_rows = 0;

@@ -1,4 +1,4 @@
-// What ParameterConstraints say about ranks, for all tables together.
+// The rules of ParameterConstraints about ranks, for all tables together.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct RankRules {
 // PlannerError(kBadInput) where constraints contradict each other: which, and why.
 RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size);
 
-// What constraints say that a plan made elsewhere does not keep, a line for each; empty: it keeps all. `plan` is one
+// The constraints that a plan made elsewhere does not keep, a line for each; empty: it keeps all. `plan` is one
 // for these modules: plan_mismatch().
 std::string broken_constraints(const ShardingPlan& plan, const std::vector<PlannerModule>& modules,
                                const std::map<std::string, ParameterConstraints>& constraints);

@@ -1,4 +1,4 @@
-// What the planner found, for a person.
+// The planner's result, for a person.
 #include <algorithm>
 #include <iomanip>
 #include <map>
@@ -122,7 +122,7 @@ std::string table_table(const PlanResult& r, bool on_disk) {
   return table_text(header, rows, 4);
 }
 
-// What most of an option's time goes to.
+// The stage that most of an option's time goes to.
 std::string main_part(const ShardingOption& option) {
   const Perf p = perf_of(option);
   const std::pair<double, const char*> parts[] = {{p.fwd_compute, "looking up"},

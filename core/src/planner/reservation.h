@@ -1,4 +1,4 @@
-// What tables may not use of a rank's memory.
+// The memory of a rank that tables may not use.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a search is asked and what it answers: the best combination of options with their ranks.
+// The question to a search and its answer: the best combination of options with their ranks.
 #pragma once
 
 #include <cstdint>

@@ -276,7 +276,7 @@ class Enumeration {
   }
 
   void add_type(size_t index, const std::string& type) {
-    // Of the budget's units, each about a look at one rank, a rectangle takes so many: proposed, checked, priced, kept.
+    // The units of the budget that a rectangle takes, each about a look at one rank: proposed, checked, priced, kept.
     constexpr int64_t kUnits = 20;
     const PlannedTable& t = tables_[index];
     const RankRules::OfTable& rules = rules_.tables[index];

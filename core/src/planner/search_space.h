@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// What every table may be. Beyond the budget, a table gets what comes of the sharders that propose least (as seen so
+// The options of every table. Beyond the budget, a table gets what comes of the sharders that propose least (as seen so
 // far), until an option's shards take at most half of a rank's memory: SearchSpace::narrowed counts these. Tables that
 // are kept together always get all. PlannerError(kNoOption) when a table is left without any.
 SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& options,

@@ -33,7 +33,7 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
   }
 }
 
-// What this core does not know, or does not run.
+// Layouts that this core does not know, or does not run.
 std::string why_unknown(const tsr_layout& layout, const tsr_layout_part& part) {
   if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
     return cat("row set ", part.row_set, " is not known to this core");

@@ -1,4 +1,4 @@
-// What sharder plugins answer, checked.
+// The answers of sharder plugins, checked.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ class Sharders {
   // Ids of those that work here and do not want to be asked for (TSR_SHARDER_WHEN_ASKED), ascending.
   std::vector<std::string> offered();
 
-  // What `sharding_type` offers for the table, best first; empty: it cannot cut this table. Error(kNotFound) for an
-  // unknown type, with those that exist; Error naming sharder and table when the sharder fails or when a layout does
-  // not tile the table or does not suit the topology.
+  // The layouts that `sharding_type` offers for the table, best first; empty: it cannot cut this table.
+  // Error(kNotFound) for an unknown type, with those that exist; Error naming sharder and table when the sharder fails
+  // or when a layout does not tile the table or does not suit the topology.
   std::vector<Layout> propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
                               const LayoutRequest& request = {});
 

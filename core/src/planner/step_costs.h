@@ -22,7 +22,7 @@ struct TableLoad {
   double samples = 0;
   std::vector<PopularityBand> bands;
 
-  // What every rank has of each of its features.
+  // The ids that every rank has for each of its features.
   ExpectedSlot slot() const {
     return {work.pooled ? work.outputs / features : samples, work.ids / features, work.weighted};
   }
@@ -53,13 +53,13 @@ struct PieceCost {
   double storage_reads = 0;                  // rows, from there
 };
 
-// What a table cut into pieces costs every home.
+// The cost of a table that is split into pieces, for every home.
 struct HomeWork {
   RouteWork route;
   RowsWork rows;  // of combine, and of split
 };
 
-// What one piece of a slot is to its home, which routes it, dealing out ids by rows where these are `cut`; to its
+// The work of one piece of a slot for its home, which routes it, dealing out ids by rows where these are `cut`; to its
 // owner, who unpacks it; and to whom its rows are put together with others of so many columns.
 RouteWork route_work(const ExpectedPiece& piece, bool cut);
 UnpackWork unpack_work(const ExpectedPiece& piece);
@@ -78,7 +78,7 @@ class StepCosts {
   // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
   // `row_share`: of the table's rows, where only some are copied.
   ReplicaWork replica(const TableLoad& load, double row_share, double world) const;
-  // What every rank sends every other one: a bit for each row. And the gradients that are then reduced.
+  // The bits that every rank sends to every other one, one for each row, and the gradients that are then reduced.
   double replica_marks(const TableLoad& load, double row_share) const;
   double replica_bytes(const TableLoad& load, double row_share, double world) const;
 

@@ -19,7 +19,7 @@ using Combine = ParameterSharding::Combine;
 // An id in the batch and on its way; as received, and sorted with its position.
 constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
 
-// What crosses in one exchange: the largest rank's bytes, by link.
+// The bytes of one exchange: the largest rank's bytes, by link.
 struct Crossing {
   std::vector<double> in_host, across;  // sent, by rank
 };
@@ -146,7 +146,7 @@ class StepModel {
     return bytes + batch_ * static_cast<double>(dense_.vectors * dense_.vectors) * 4;
   }
 
-  // What its kernels cost the ranks that hold it.
+  // The cost of its kernels on the ranks that hold it.
   void place(const PlacedTable& t, Collection& c, TablePrediction& out) {
     for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
       const ShardMetadata& s = t.sharding->shards[i];
@@ -211,7 +211,7 @@ class StepModel {
     }
   }
 
-  // What the core does and sends, rank by rank.
+  // The work and the bytes of the core, rank by rank.
   class Visitor : public StepVisitor {
    public:
     Visitor(StepModel& model, Collection& c, const RankWiring& own, std::vector<TablePrediction>& tables)

@@ -1,4 +1,4 @@
-// What a table's input asks of whoever holds the table.
+// The load that a table's input puts on the rank that holds the table.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What plugins are being asked right now, thread by thread, so that whoever waits too long or reports a crash can name
+// The calls into plugins that run right now, thread by thread, so that a report of a crash or of a long wait can name
 // the part. A few stores in memory of the thread and no lock: steps use it, too.
 #pragma once
 
@@ -81,7 +81,7 @@ class CallScope {
   ThreadCalls* calls_;
 };
 
-// What this thread asks, for threads that work for it.
+// This thread's call, for threads that work for it.
 Asked asked_here() noexcept;
 
 // A thread's innermost call.

@@ -1,4 +1,4 @@
-// What is being asked of plugins: seen from other threads, from inside, and from threads that help.
+// Calls into plugins: seen from other threads, from inside, and from threads that help.
 #include "plugin/calls.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a plugin says about itself, read out of its file without running any of it.
+// The description of a plugin by itself, read out of its file without running any of it.
 #pragma once
 
 #include <cstdint>

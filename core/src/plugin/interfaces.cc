@@ -118,7 +118,7 @@ std::string unknown_flags(const std::string& what, const void* table, const Inte
   return cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
 }
 
-// What the list of members cannot say.
+// Rules that the list of members cannot say.
 std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
     const auto* s = static_cast<const tsr_sharder*>(c.api);

@@ -1,4 +1,4 @@
-// What the core expects of a component: the slots that each interface must fill.
+// The core's demands on a component: the slots that each interface must fill.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace tessera::plugin {
 
-// What is wrong with a plugin's table, or with one of its components, as one sentence; "" when nothing is. Only reads
+// The error of a plugin's table, or of one of its components, as one sentence; "" if there is none. Reads only
 // what struct_size covers. A component of a kind that this core does not know is accepted: nobody will ask for it.
 std::string check_plugin(const tsr_plugin* plugin);
 std::string check_component(const tsr_component* component);
 
-// Whether a kernel lists this compute kernel.
+// True if a kernel lists this compute kernel.
 bool serves(const tsr_kernel& kernel, std::string_view compute_kernel);
 
-// Whether the component works around another one of its kind, and whether that may be `inner`.
+// True if the component works around another one of its kind, and that may be `inner`.
 bool wraps(const tsr_component& component);
 bool can_wrap(const tsr_component& component, const tsr_component& inner);
 

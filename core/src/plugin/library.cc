@@ -22,7 +22,7 @@ void* open_forever(const char* path) {
   return open(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-// Whether the symbol lies in this library itself, not in one that it depends on.
+// True if the symbol lies in this library itself, not in one that it depends on.
 bool is_own(void* handle, const void* symbol) {
   link_map* library = nullptr;
   link_map* owner = nullptr;

@@ -1,4 +1,4 @@
-// What belongs to the process and a library may change while it is opened: a constructor that runs then, or a library
+// State of the process that a library may change while it is opened: a constructor that runs then, or a library
 // linked with -ffast-math, which makes every thread's later sums lose denormal numbers.
 #pragma once
 

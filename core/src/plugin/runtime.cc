@@ -89,7 +89,7 @@ void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
   }
 }
 
-// Of the program itself: there is no file to distrust, and nothing to open.
+// A plugin of the program itself: there is no file to distrust, and nothing to open.
 void Runtime::Impl::add_held(const tsr_plugin* held) {
   if (held == nullptr) fail(Code::kInvalidArgument, "a plugin of the program itself is NULL");
   const auto refuse = [](const std::string& name, const std::string& wrong) {
@@ -287,7 +287,7 @@ PartPtr Runtime::ask(const std::string& kind, const std::string& id, const std::
   return make(kind, id, options, LoadEntry::State::kAsked);
 }
 
-// What a wrapper that is named alone gets to wrap; "": it is none.
+// The component that a wrapper gets to wrap if it is named alone; "": it is no wrapper.
 std::string Runtime::wrapped_by(const tsr_component& outer) const {
   if (!plugin::wraps(outer)) return "";
   std::string id = find(outer.kind, [&](const tsr_component& c) { return plugin::can_wrap(outer, c); });

@@ -1,4 +1,4 @@
-// Where plugins are looked for.
+// The folders in which plugins are looked for.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Where values stop being numbers.
+// The first value that is no finite number.
 #pragma once
 
 #include <bit>

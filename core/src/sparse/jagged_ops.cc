@@ -19,7 +19,7 @@ std::vector<int64_t> integers(const Tensor& tensor, const char* what) {
   return out;
 }
 
-// As `like`'s type.
+// The values in the type of `like`.
 Tensor as_type(const std::vector<int64_t>& values, const Tensor& like) { return Tensor::from(values).to(like.dtype()); }
 
 std::vector<int64_t> offsets_of_lengths(const std::vector<int64_t>& lengths) {

@@ -1,4 +1,4 @@
-// What `tessera conformance` does not ask of these operators: refusals, empty inputs, several uses of a bag.
+// Cases that `tessera conformance` does not have for these operators: refusals, empty inputs, several uses of a bag.
 #include "tessera/jagged_ops.h"
 
 #include <gmock/gmock.h>

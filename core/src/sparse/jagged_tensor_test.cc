@@ -1,4 +1,4 @@
-// What the recorded cases (tests/conformance/sparse.json) do not ask: sharing, limits, the errors' words.
+// Cases that tests/conformance/sparse.json does not have: sharing, limits, the errors' words.
 #include "tessera/jagged_tensor.h"
 
 #include <gmock/gmock.h>

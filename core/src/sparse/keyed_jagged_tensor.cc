@@ -83,7 +83,7 @@ Tensor optional_rows(const Tensor& tensor, int64_t first, int64_t last, const ch
   return tensor.defined() ? sparse::rows_of(tensor, first, last, what) : tensor;
 }
 
-// What concat() refuses.
+// The tensors that concat() refuses.
 void check_alike(const KeyedJaggedTensor& first, const KeyedJaggedTensor& other) {
   if (first.variable_stride_per_key() != other.variable_stride_per_key()) {
     fail(Code::kInvalidArgument, "cannot concatenate KeyedJaggedTensors of variable and of uniform stride");

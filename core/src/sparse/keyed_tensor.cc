@@ -47,7 +47,7 @@ Tensor narrowed(const Tensor& tensor, int64_t axis, int64_t start, int64_t lengt
   return out;
 }
 
-// Where the parts of each group are.
+// The places of each group's parts.
 struct Piece {
   size_t tensor;
   int64_t start, length;

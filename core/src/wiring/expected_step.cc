@@ -67,8 +67,8 @@ struct ExpectedStep::Walk {
     }
   }
 
-  // What `owner` sends towards `home` itself: rows of its lanes, and sums of its host's. To a rank of its host a summed
-  // lane also hands the rows for that rank's counterparts on all other hosts.
+  // The rows that `owner` sends towards `home` itself: rows of its lanes, and sums of its host's. To a rank of its host
+  // a summed lane also hands the rows for that rank's counterparts on all other hosts.
   template <class Body>
   void each_hop(int owner, int home, const Body& body) const {
     const bool same_host = hosts_.of(owner) == hosts_.of(home);

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// What every rank has of a slot; counts need not be whole. Ids are spread evenly over the rows.
+// The load of a slot on every rank; counts need not be whole. Ids are spread evenly over the rows.
 struct ExpectedSlot {
   double bags = 0;
   double ids = 0;
@@ -27,7 +27,7 @@ struct ExpectedPiece {
 
   // Bags that have ids here where most have not, or the other way round: a processor guesses wrong.
   double uncertain_bags() const;
-  // In a payload: ids, weights and lengths. Not padded.
+  // The bytes of ids, weights and lengths in a payload, without padding.
   double bytes() const;
 };
 // `row_share`: of the table's rows; `sequence`: rows are not pooled.
@@ -43,7 +43,7 @@ struct RowHop {
   double elements() const { return rows * static_cast<double>(cols); }
 };
 
-// What a transport sends for a piece of so many elements, or of expected ones: these need not be whole, and have what
+// The bytes that a transport sends for a piece of elements, or of expected ones: these need not be whole, and have what
 // the whole numbers of rows around them have.
 int64_t bytes_on_wire(const WireBytes& wire, bool gradients, int64_t elements, int64_t row_elements);
 double expected_on_wire(const WireBytes& wire, bool gradients, double elements, int64_t row_elements);
@@ -52,11 +52,11 @@ double expected_on_wire(const WireBytes& wire, bool gradients, double elements, 
 class StepVisitor {
  public:
   virtual ~StepVisitor() = default;
-  // As home: ids along a stream, to its rank, which may be the own one.
+  // Bytes of a home's ids along a stream, to its rank, which may be the own one.
   virtual void ids(const Stream&, const ExpectedPiece&) {}
-  // As home: all payload for another rank, behind its header.
+  // Bytes of a home's whole payload for another rank, behind its header.
   virtual void payload(int /*owner*/, double /*bytes*/) {}
-  // As owner, or on the way between two hosts: rows for another rank.
+  // Rows of an owner for another rank, or on the way between two hosts.
   virtual void rows_to(int /*home*/, const RowHop&) {}
   // Rows from another rank.
   virtual void rows_from(int /*owner*/, const RowHop&) {}

@@ -1,4 +1,4 @@
-// What ranks send each other before rows travel: a header, its payload, and the policy that lets small payloads ride
+// The messages of ranks before rows travel: a header, its payload, and the policy that lets small payloads ride
 // in the header's exchange. One description for those who send, count and price it.
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// What the first exchange carries to each peer, before room for a small payload. Its size is known beforehand.
+// The header that the first exchange carries to each peer, before room for a small payload. Its size is known
+// beforehand.
 struct PeerHeader {
   static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
   enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };

@@ -23,7 +23,7 @@ struct RowSets {
 
 class RowRouter {
  public:
-  // Where the ranks are that the plan is for.
+  // The hosts of the ranks that the plan is for.
   struct World {
     int ranks = 1, local_ranks = 1;
     int device_type = kDLCPU;
@@ -42,7 +42,7 @@ class RowRouter {
   // the row sets have as many rows as the table, so once this was asked for all rows, no two ids share one.
   std::vector<int64_t> unroute(int shard, int64_t first, int64_t count) const;
 
-  // Where some of the table's ids go: all of a small table, otherwise so many.
+  // The targets of some of the table's ids: all of a small table, otherwise so many.
   static constexpr int64_t kSampled = 65536;
   struct Sample {
     std::vector<int64_t> ids;  // ascending
@@ -69,7 +69,7 @@ class RowRouter {
 };
 using RowRouterPtr = std::shared_ptr<const RowRouter>;
 
-// By table; null where rows are ranges.
+// Routers by table; null if rows are ranges.
 std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                       const EmbeddingModuleShardingPlan& plan, const RowRouter::World& world);
 

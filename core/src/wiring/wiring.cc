@@ -288,7 +288,7 @@ void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const
   }
 }
 
-// By slot, then columns, then the first row: the lanes, and the sums of hosts that others get in their place.
+// Sorted by slot, then columns, then the first row: the lanes, and the sums of hosts that others get in their place.
 void Wiring::order_arrivals() {
   std::vector<std::pair<int, Arrival>> found = kept_arrivals_;  // range of the cut
   const auto range_of = [&](int lane) { return streams_[lanes_[lane].stream].range; };
@@ -340,7 +340,7 @@ RankWiring::RankWiring(const Wiring& all, int r, const PlacesRows& places_rows)
     for (size_t i = begin; i < end; ++i) {
       Arrival& a = arrivals[i];
       if (a.lane < 0 || all.streams()[all.lanes()[a.lane].stream].rank != rank) continue;
-      // Of the first two either may be there first.
+      // Either of the first two may be there first.
       a.stays = sums && !taken && i < begin + 2 && places_rows(all.lanes()[a.lane]);
       taken = taken || a.stays;
       if (!a.stays) stays[stream_of(a)] = false;

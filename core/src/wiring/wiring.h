@@ -60,7 +60,7 @@ struct HostSum {
   std::vector<int> lanes;  // ascending
 };
 
-// What comes back to a rank: a lane, the sum of a host's lanes, or what it has looked up itself.
+// A part of the rows that come back to a rank: a lane, the sum of a host's lanes, or what it has looked up itself.
 struct Arrival {
   int slot = 0;
   int64_t col = 0, cols = 0;
@@ -106,7 +106,7 @@ struct Cut {
 
 struct WiringOptions {
   bool sequence = false;  // rows are not pooled, so that there is nothing to sum inside a host
-  // By table; null where rows are ranges. Empty: the wiring is not for routing ids.
+  // Routers by table; null if rows are ranges. Empty: the wiring is not for routing ids.
   std::vector<RowRouterPtr> routers = {};
 };
 
@@ -132,11 +132,11 @@ class Wiring {
   int host_sum_begin(int host) const { return host_sum_begin_[host]; }
   // Streams that feed the sums of a host, ascending.
   const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
-  // What reaches `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
+  // The arrivals at `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
   std::vector<Arrival> arrivals(int rank) const;
   bool sequence() const { return sequence_; }
   int64_t output_width() const { return output_width_; }
-  // Of every row that travels; 0: they are not of one width.
+  // The width of every row that travels; 0: they are not of one width.
   int64_t row_elements() const;
 
  private:
@@ -166,7 +166,7 @@ class Wiring {
 
 // The wiring as one rank sees it, which is owner of its shards and home of its batch.
 struct RankWiring {
-  // Whether the kernel of an own lane can write rows to the output, and read gradients there; null: none can.
+  // Tells if the kernel of an own lane can write rows to the output, and read gradients there; null: none can.
   using PlacesRows = std::function<bool(const Lane&)>;
   RankWiring(const Wiring& wiring, int rank, const PlacesRows& places_rows = nullptr);
 
@@ -176,9 +176,9 @@ struct RankWiring {
   const int first_stream, num_streams;  // as owner
   const int first_lane, num_lanes;      // as owner
   std::vector<Arrival> arrivals;        // as home, in their order
-  // By own stream: the rows for the own samples need not move. The lookup writes them to the output, others of the same
-  // columns are added there, which must not change the order of a sum in any bit; the update reads their gradients
-  // where the caller has them. Lanes of a stream stay together or not at all.
+  // One flag for each own stream: the rows for the own samples need not move. The lookup writes them to the output,
+  // others of the same columns are added there, which must not change the order of a sum in any bit; the update reads
+  // their gradients where the caller has them. Lanes of a stream stay together or not at all.
   std::vector<bool> stays;
 };
 

@@ -51,7 +51,7 @@ TEST(Wiring, BlocksThatDoNotHoldAllRowsAddToZeros) {
   for (const Lane& lane : wiring.lanes()) EXPECT_FALSE(lane.first);
 }
 
-// By rank, for each of its arrivals in their order: 's' where it stays, 'm' where it moves.
+// A letter for each arrival of each rank, in their order: 's' if it stays, 'm' if it moves.
 std::vector<std::string> kept(const Wiring& wiring, const RankWiring::PlacesRows& places_rows) {
   std::vector<std::string> out;
   for (int rank = 0; rank < wiring.world_size(); ++rank) {

@@ -1,4 +1,4 @@
-// What a kernel of the planner's tests opens: planning asks kernels what they would do, and lets them do nothing.
+// An instance of the planner's test kernels: planning asks kernels what they would do, and lets them do nothing.
 #pragma once
 
 #include "tessera/sdk/kernel.h"

@@ -59,7 +59,7 @@ double divisor_of(IdShare share, const Topology& topology) {
   return 1;
 }
 
-// Of an exchange other than all-reduce among `world` ranks, `local` of them per host.
+// The time of an exchange other than all-reduce among `world` ranks, `local` of them per host.
 double link_bandwidth(int world, int local, const Topology& topology) {
   return world <= local ? topology.intra_host_bw : topology.inter_host_bw;
 }

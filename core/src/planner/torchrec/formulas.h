@@ -12,7 +12,7 @@
 
 namespace tessera::torchrec {
 
-// Where a compute kernel keeps its rows and how fast it reads them: (hbm * hbm_mem_bw + uvm * hbm_to_ddr_mem_bw +
+// The place of a compute kernel's rows and the speed of reading them: (hbm * hbm_mem_bw + uvm * hbm_to_ddr_mem_bw +
 // ddr * ddr_mem_bw) / divisor.
 struct KernelCost {
   const char* compute_kernel;
@@ -23,15 +23,15 @@ struct KernelCost {
   bool infers = false;  // for quantized tables, and for no others; nothing comes back
 };
 
-// In TorchRec's order.
+// The compute kernels in TorchRec's order.
 std::span<const KernelCost> kernel_costs();
 // Null: TorchRec has no such compute kernel there.
 const KernelCost* kernel_cost(std::string_view compute_kernel, bool accelerator);
 
-// By what the ids of the global batch are divided before they reach one shard.
+// The divisor of the global batch's ids before they reach one shard.
 enum class IdShare { kAll, kOneOfWorld, kOneOfHost };
 
-// What a forward or backward pass sends.
+// The bytes that a forward or backward pass sends.
 enum class Exchange { kNone, kAcrossWorld, kInHostThenAcross };
 
 struct LayoutCost {

@@ -11,7 +11,7 @@ struct KnownSharder {
   bool cpu_bags, cpu_sequences, accelerator_bags, accelerator_sequences;  // under PlannerOptions::torchrec_limits
 };
 
-// In TorchRec's order.
+// The limits in TorchRec's order.
 std::span<const KnownSharder> known_sharders();
 
 bool within_limits(const KnownSharder& known, bool sequences, bool accelerator);
