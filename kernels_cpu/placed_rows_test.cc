@@ -83,7 +83,7 @@ tsr_context* forward(Model& model, const Placement& placed) {
   return context;
 }
 
-// As Model::backward; the gradients are those of the batch, placed.
+// Does the work of Model::backward; the gradients are those of the batch, placed.
 void backward(Model& model, const Placement& placed, Batch& batch, tsr_context* context, Array& grad_weights,
               int64_t step) {
   placed.fill(kUntouched);

@@ -1,4 +1,5 @@
-// What the kernels' tests share: the least host, parts loaded as the core loads them, tensors, and random batches.
+// The common part of the kernels' tests: the least host, parts loaded as the core loads them, tensors, and random
+// batches.
 #pragma once
 
 #include <dlfcn.h>
@@ -42,7 +43,7 @@ class TestHost {
   // Memory of devices other than the CPU.
   std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
   std::function<void(void* memory, tsr_stream stream)> device_free;
-  // Of more than a gigabyte of the host's; zero.
+  // Memory of more than a gigabyte of the host's; zero.
   std::function<void*(uint64_t bytes)> large_alloc;
   std::function<void(void* memory, uint64_t bytes)> large_free;
 
@@ -246,7 +247,7 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
   return batch;
 }
 
-// What the plugin writes and reads as a stream.
+// The stream that the plugin writes and reads.
 struct ByteStream {
   std::vector<char> bytes;
   size_t at = 0;

@@ -1,4 +1,4 @@
-// What both CPU kernels read out of a tsr_kernel_config and a tsr_lookup, checked.
+// The checked contents of a tsr_kernel_config and a tsr_lookup, for both CPU kernels.
 #pragma once
 
 #include <cstdint>

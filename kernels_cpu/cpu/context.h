@@ -1,4 +1,4 @@
-// What the cpu kernel's forward keeps for backward, and memory that only grows.
+// The state that the cpu kernel's forward keeps for backward, and memory that only grows.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What backward sorts: one entry for each id of a table, so that all entries of a row come to lie side by side.
+// The entries that backward sorts: one for each id of a table, so that all entries of a row come to lie side by side.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct PlainEntry {
   uint32_t output_row;
 };
 
-// Where ids have weights of their own, where MAX pooling asks for their position, or where their gradient is wanted.
+// Used if ids have weights of their own, if MAX pooling asks for their position, or if their gradient is wanted.
 struct FullEntry {
   uint32_t row;
   uint32_t output_row;
@@ -58,7 +58,7 @@ struct RowSums {
 // "seen" and "again". Rows that share a place count as rows that occur again: wrong now and then, never the other way.
 class OnceMap {
  public:
-  // Of memory for n entries of rows below 2^high.
+  // The bytes for n entries of rows below 2^high.
   static int64_t bytes(int64_t n, int low, int high) { return places(n, low, high) / kPlacesPerByte; }
   OnceMap(char* memory, int64_t n, int low, int high);
 

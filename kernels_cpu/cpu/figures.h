@@ -1,4 +1,4 @@
-// What lookups and updates cost where nobody has calibrated: one thread of a 2-core cloud machine (AMD EPYC, AVX-512).
+// The cost of lookups and updates without a calibration: one thread of a 2-core cloud machine (AMD EPYC, AVX-512).
 #pragma once
 
 #include "tessera/abi/kernel.h"

@@ -41,7 +41,7 @@ struct Piece {
   int64_t end;
 };
 
-// What the entries are made of.
+// The sources of the entries.
 struct GradientInput {
   const Batch& batch;  // values: the output's gradient
   const Config& config;
@@ -67,7 +67,7 @@ class GradientPlan {
   int64_t total() const { return total_; }
 
   // Leaves `walk` with the entries of the piece, those of a row side by side and in order of position, rows ascending.
-  // Where walk has a block, rows that occur once may have been updated, or wait in the block, and be missing. The
+  // If walk has a block, rows that occur once may have been updated, or wait in the block, and be missing. The
   // entries stay until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for
   // different pieces and workers below `threads`.
   void prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const;
@@ -108,7 +108,7 @@ class GradientPlan {
   mutable std::vector<uint32_t> to_sort_;  // per table: so many batches are sorted without another look
   int64_t total_ = 0;
   bool rows_in_order_ = false;
-  // Of each worker, in scratch_: a OnceMap, and the entries of a table that has none of its own.
+  // Memory of each worker, in scratch_: a OnceMap, and the entries of a table that has none of its own.
   char* worker_rooms_ = nullptr;
   int64_t map_bytes_ = 0;
   int64_t room_bytes_ = 0;

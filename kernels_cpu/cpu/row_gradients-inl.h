@@ -36,7 +36,7 @@ class Gradients {
       return gradient_ + static_cast<int64_t>(e.output_row) * output_row_bytes_;
     return output_rows_[e.output_row].gradient;
   }
-  // What an entry's gradient is multiplied with, its own weight aside.
+  // The factor of an entry's gradient, its own weight aside.
   HWY_INLINE float scale(const Entry& e) const {
     if constexpr (kSource == Source::kFormula) return 1;
     return output_rows_[e.output_row].scale;
@@ -55,7 +55,7 @@ class Gradients {
   HWY_INLINE float factor(const Entry& e) const { return scale(e) * plain_factor_; }
 
   const Walk& walk_;
-  // Of the walk, in registers: memory that is written in between cannot change them.
+  // The state of the walk, in registers: memory that is written in between cannot change them.
   const OutputRow* const output_rows_;
 
  private:

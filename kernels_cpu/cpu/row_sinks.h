@@ -1,4 +1,4 @@
-// Where backward puts rows whose gradients are known, to be updated many at a time.
+// The target of backward for rows whose gradients are known, to be updated many at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace tessera_cpu {
 
-// What an optimizer may count on (abi/optimizer.h).
+// The promises to an optimizer (abi/optimizer.h).
 constexpr int64_t kNearBytes = 16384;
 constexpr int64_t kNearRows = 128;
 
-// Where a pass puts rows: a RowBlock, which holds few and has room for gradients that do not lie ready. It is given
-// rows to prefetch ahead of adding them.
+// The target of a pass's rows: a RowBlock, which holds few and has room for gradients that do not lie ready. It is
+// given rows to prefetch ahead of adding them.
 class BlockSink {
  public:
   BlockSink(RowBlock* block, int64_t ahead) : block_(*block), ahead_(ahead) {}

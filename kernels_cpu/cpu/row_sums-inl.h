@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Of float32 gradients. kLines > 0: rows of sums are so many cache lines.
+// Sums of float32 gradients. kLines > 0: rows of sums are so many cache lines.
 template <Source kSource, int kLines>
 class Summer : Gradients<Float, kSource> {
   using Base = Gradients<Float, kSource>;

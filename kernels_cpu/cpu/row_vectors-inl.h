@@ -90,7 +90,7 @@ HWY_INLINE void store_half(FloatVector v, uint16_t* p) {
 #endif
 }
 
-// To elements [col, col + count) of a row of a 16-bit type. Out of line: it is the rarer case.
+// Stores to elements [col, col + count) of a row of a 16-bit type. Out of line: it is the rarer case.
 inline HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   uint16_t* const out = static_cast<uint16_t*>(row) + col;

@@ -159,7 +159,7 @@ class Walker : Gradients<G, kSource> {
     }
   }
 
-  // Of the walk, in registers: memory that is written in between cannot change them.
+  // The state of the walk, in registers: memory that is written in between cannot change them.
   const Entry* const entries_;
   const int64_t count_;
   const int64_t gradient_bytes_;

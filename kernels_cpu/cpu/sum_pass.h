@@ -11,9 +11,10 @@ namespace tessera_cpu {
 
 class SumPass {
  public:
-  // Whether it is worth it for so many entries of a table of so many rows.
+  // True if it is worth it for this number of entries of a table of this number of rows.
   static bool serves(int64_t entries, int64_t rows, int64_t dim);
-  // Of memory, of zeros, which a pass leaves as it was; for a table, or rows that agree in their bits below `low`.
+  // The bytes of memory, of zeros, which a pass leaves as it was; for a table, or rows that agree in their bits below
+  // `low`.
   static int64_t bytes(int64_t entries, int64_t rows, int64_t dim);
   SumPass(char* zeros, int64_t rows, int64_t dim, int low);
 

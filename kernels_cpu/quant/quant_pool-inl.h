@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kFloatLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
-// As many bytes as D, a tag of floats, has lanes.
+// A tag for as many bytes as D, a tag of floats, has lanes.
 template <class D>
 using BytesOf = hn::Rebind<uint8_t, D>;
 

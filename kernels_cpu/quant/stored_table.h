@@ -18,7 +18,7 @@ class StoredTable {
   int64_t dim() const { return spec_.dim; }
   int64_t stride() const { return stride_; }
   int64_t data_bytes() const { return data_bytes_; }
-  // Where row 0 is. Makes the table's own rows where there are none: not while other threads use the table.
+  // The address of row 0. Makes the table's own rows where there are none: not while other threads use the table.
   const char* rows() {
     if (rows_ == nullptr && spec_.rows > 0) own_rows();
     return rows_;

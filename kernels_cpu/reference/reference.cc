@@ -22,8 +22,8 @@ using tessera_cpu::RowGradients;
 using tessera_cpu::store_value;
 using tessera_cpu::TableStore;
 
-// What forward keeps: for MAX pooling, the position whose row won each column of each bag (-1: the bag was empty).
-// backward_rows leaves its result here.
+// The state that forward keeps: for MAX pooling, the position whose row won each column of each bag (-1: the bag was
+// empty). backward_rows leaves its result here.
 struct Context {
   struct Table {
     std::vector<int64_t> rows;
@@ -46,7 +46,7 @@ struct Entry {
   float divisor;  // the bag's length for MEAN, else 1
 };
 
-// Of the feature's output.
+// The column of the feature's output.
 int64_t row_of(const Batch& batch, const tsr_lookup_feature& f, int64_t bag) {
   const int32_t* rows = batch.rows(f);
   return rows == nullptr ? bag : rows[bag];

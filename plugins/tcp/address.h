@@ -1,4 +1,4 @@
-// Where a rank listens, as it travels and as it is kept.
+// The address on which a rank listens, as it travels and as it is kept.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct Address {
 };
 static_assert(sizeof(Address) == 20);
 
-// Of a group, by rank.
+// The addresses of a group, by rank.
 struct Members {
   std::vector<Address> addresses;
   std::vector<int32_t> names;  // their ranks in the whole job: messages speak of these

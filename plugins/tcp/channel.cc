@@ -11,12 +11,13 @@
 namespace tessera::tcp {
 namespace {
 
-// Of one call: large enough to be cheap, small enough that sending and receiving take turns. What is copied into memory
-// lies in this processor's cache until the other copies it out; those copies keep each other busy with less.
+// The bytes of one call: large enough to be cheap, small enough that sending and receiving take turns. What is copied
+// into memory lies in this processor's cache until the other copies it out; those copies keep each other busy with
+// less.
 constexpr size_t kSocketSlice = size_t{1} << 20;
 constexpr size_t kMemorySlice = size_t{32} << 10;
 constexpr size_t kFetchSlice = size_t{8} << 20;
-// Of a piece that is lent: smaller ones are faster copied twice than asked for.
+// The least bytes of a piece that is lent: smaller ones are faster copied twice than asked for.
 constexpr size_t kLeastLoan = size_t{512} << 10;
 
 // Cuts the pieces so that they have `most` bytes together.
@@ -136,7 +137,7 @@ bool Channel::sleeps(uint32_t wants, pollfd* where) {
   return !there;
 }
 
-// What is not read now wakes the next sleep.
+// Bytes that are not read now wake the next sleep.
 void Channel::wake(bool rung) {
   if (!memory_) return;
   mine_->wants.store(0, std::memory_order_relaxed);

@@ -98,8 +98,8 @@ Task<> Door::accept_all() {
   }
 }
 
-// Who has been inside longest is the least likely to be a rank: those prove themselves at once. A rank that is hit all
-// the same sees a reset and comes again.
+// The guest that has been inside longest is the least likely to be a rank: ranks prove themselves at once. A rank that
+// is hit all the same sees a reset and comes again.
 void Door::make_room() {
   error_code ignored;
   TcpSocket& oldest = *inside_.front();

@@ -11,14 +11,14 @@
 
 namespace tessera::tcp {
 
-// Who it is: a number is used again when a process has gone. So each shows a badge, a random number at an address that
-// it has told, and the badge is read together with the memory.
+// The identity of a process: its number is used again when it has gone. So each shows a badge, a random number at an
+// address that it has told, and the badge is read together with the memory.
 struct Process {
   int32_t number = 0;
   uint64_t badge_address = 0;
   Nonce badge{};
 
-  // Whether it can be read, and is the one that it was.
+  // True if it can be read, and is the one that it was.
   bool shows_badge() const;
   // Fills the pieces, at most three, with what lies at `address`: how many bytes, or -1 and errno. ESRCH: it is not
   // the process that it was.

@@ -11,11 +11,11 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using Time = std::chrono::steady_clock::time_point;
 
-// As much as lies on the way in each direction at most, like a network's queues.
+// The most bytes that are on the way in each direction, like a network's queues.
 constexpr size_t kOnTheWay = size_t{4} << 20;
 constexpr size_t kAtOnce = size_t{64} << 10;
 
-// Where a task sleeps until something has changed. It looks first: all tasks share a thread.
+// A task sleeps here until something has changed. It looks first: all tasks share a thread.
 class Bell {
  public:
   explicit Bell(const asio::any_io_executor& executor) : timer_(executor) {}
@@ -39,7 +39,7 @@ struct Packet {
 
 // A connection through here: ends[0] called, ends[1] was called.
 struct Proxy::Line {
-  // What one side says to the other.
+  // The bytes of one side to the other.
   struct Direction {
     explicit Direction(const asio::any_io_executor& executor) : news(executor), room(executor) {}
     std::deque<Packet> queue;

@@ -1,4 +1,4 @@
-// What a network may do to a job, on one machine: a proxy between ranks that delays what they say, narrows the way,
+// The faults of a network, on one machine: a proxy between ranks that delays what they say, narrows the way,
 // cuts connections and leaves them half open. Ranks call each other through it where their transport has the option
 // proxy=ADDRESS:PORT, and say at the beginning of each connection where it is to go.
 //
@@ -37,7 +37,7 @@ class Proxy {
   ~Proxy();
   Endpoint endpoint() const { return acceptor_.local_endpoint(); }
 
-  // What is said between these ranks from now on, on connections that there are and on new ones.
+  // The faults between these ranks from now on, on connections that there are and on new ones.
   void set(Between ranks, Way way);
   // Connections end with a reset on both sides; new ones too, until set() is called.
   void cut(Between ranks);

@@ -75,7 +75,7 @@ TEST(SlowNetwork, MayBeSoBetweenTwoRanksAlone) {
   EXPECT_EQ(pairs, 2);
 }
 
-// What rank 1 and rank 2 say of each other when something happens between them, and rank 0 of both.
+// The reports of rank 1 and rank 2 about each other when something happens between them, and of rank 0 about both.
 std::vector<Outcome> disturbed(const std::function<void(Proxy&)>& what, double timeout_s) {
   RunningProxy proxy;
   TestHost host;

@@ -18,7 +18,7 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// What rank 0 says to those who have arrived: this, then `bytes` bytes.
+// The message of rank 0 to those who have arrived: this, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
   kWaiting = 1,  // what to say if the deadline came now: who has not arrived, as text
   kMet = 2,      // the group's id, then one Address for each rank
@@ -48,7 +48,7 @@ std::string notice(NoticeKind kind, std::string_view payload, int32_t at_fault =
 }
 std::string notice(NoticeKind kind, const sdk::Blame& blame) { return notice(kind, blame.text, blame.rank); }
 
-// As failures are thrown.
+// The error as failures are thrown.
 [[noreturn]] void fail_as(tsr_code code, const sdk::Blame& blame) { throw sdk::Failure(code, blame.text, blame.rank); }
 
 std::string never_arrived(const std::string& ranks, const RendezvousOptions& options) {
@@ -56,7 +56,7 @@ std::string never_arrived(const std::string& ranks, const RendezvousOptions& opt
          sdk::seconds_text(options.timeout_s);
 }
 
-// Where rank 0 may listen.
+// The addresses on which rank 0 may listen.
 std::vector<Endpoint> find_masters(const RendezvousOptions& options) {
   std::vector<Endpoint> masters;
   for (const asio::ip::address& address : resolve(options.master_addr, options.deadline)) {

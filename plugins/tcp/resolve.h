@@ -1,4 +1,4 @@
-// Where rank 0 listens: a name, looked up within a deadline.
+// The address of rank 0: a name, looked up within a deadline.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace tessera::tcp {
 
-// What a name stands for, or why it is not known.
+// The addresses of a name, or the reason why it is not known.
 struct Lookup {
   std::vector<asio::ip::address> addresses;
   std::string problem;  // empty: none
@@ -25,7 +25,7 @@ Lookup look_up(const std::string& name);
 std::vector<asio::ip::address> resolve(const std::string& name, std::chrono::steady_clock::time_point deadline,
                                        const std::function<Lookup(const std::string&)>& lookup = look_up);
 
-// What a loopback address behind a name means for other hosts, in brackets; empty where nothing is wrong with it.
+// A remark, in brackets, on a name that is a loopback address, for other hosts; empty if nothing is wrong with it.
 std::string loopback_hint(const std::string& name, const Endpoint& where);
 
 }  // namespace tessera::tcp

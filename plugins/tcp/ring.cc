@@ -6,7 +6,7 @@
 namespace tessera::tcp {
 namespace {
 
-// As far as small messages go before it is worth a look whether the ring is empty.
+// The place up to which small messages go before it is worth looking if the ring is empty.
 constexpr size_t kNear = size_t{32} << 10;
 
 // Calls move(piece, at, bytes) for stretches that wrap neither in the ring nor in the pieces, from byte `from` of the
@@ -77,7 +77,7 @@ bool RingWriter::lends_too_much() {
   return lent_ - returned_ >= RingState::kLoans;
 }
 
-// What was lent before a byte was written is known when that byte is: `lent` is looked up after `written`.
+// Everything lent before a byte was written is known when that byte is: `lent` is looked up after `written`.
 size_t RingReader::available() {
   written_ = state_->written.load();
   lent_ = state_->lent.load();

@@ -35,7 +35,7 @@ struct RingState {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// What the other side says cannot be.
+// The message of the other side is impossible.
 inline constexpr size_t kRingDamaged = ~size_t{0};
 
 // Starts at the beginning again whenever the ring is empty then, so that small messages stay in a few pages that the
@@ -48,11 +48,12 @@ class RingWriter {
 
   // Room for so many bytes now, 0 also where there is none for another loan; kRingDamaged.
   size_t room();
-  // As many bytes of the pieces, in order, as there is room for, and at most `most`: how many, or kRingDamaged.
+  // Writes bytes of the pieces, in order, as far as there is room, and at most `most`. Returns how many, or
+  // kRingDamaged.
   size_t write(const iovec* pieces, size_t count, size_t most);
   // Memory that stays as it is until settled(). False: too many are under way.
   bool lend(const void* data, size_t bytes);
-  // Whether all that was lent has come back.
+  // True if everything that was lent has come back.
   bool settled();
 
  private:

@@ -76,7 +76,7 @@ TEST(Ring, KeepsTheOrderOverPiecesOfAllSizes) {
   EXPECT_EQ(got, sent);
 }
 
-// What was read leaves room at the beginning: a ring that only ever held little touches little of its memory.
+// Bytes that were read leave room at the beginning: a ring that only ever held little touches little of its memory.
 TEST(Ring, SmallMessagesStayAtItsBeginning) {
   TestRing ring;
   const std::vector<char> sent = noise(1000);
@@ -107,7 +107,7 @@ TEST(Ring, CountersThatCannotBeAreNoticed) {
   EXPECT_EQ(read(ring.reader, bytes, 0, 100), 100u);
 }
 
-// What a loan stands for comes between the bytes written before and after it, whatever was looked up when.
+// The bytes of a loan come between the bytes written before and after it, whatever was looked up when.
 TEST(Ring, LoansKeepTheirPlaceAmongBytes) {
   for (const bool look_early : {false, true}) {
     TestRing ring;

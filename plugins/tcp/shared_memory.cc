@@ -26,7 +26,7 @@ constexpr uint64_t kMagic = 0x3130304d48535254;  // "TRSHM001"
 constexpr size_t kStateBytes = 4096;
 static_assert(sizeof(SharedState) <= kStateBytes);
 
-// Of one ring: a rank's rings to all others of a host take so much together, but each within these bounds.
+// The bytes of one ring: a rank's rings to all others of a host take so much together, but each within these bounds.
 constexpr size_t kAllRings = size_t{4} << 20;
 constexpr size_t kLeastRing = size_t{32} << 10;
 constexpr size_t kMostRing = size_t{1} << 20;

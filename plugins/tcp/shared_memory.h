@@ -6,7 +6,7 @@
 // hosts only look alike (containers, process namespaces) something else or nothing is opened: each side therefore
 // proves to the other that it sees the same memory, by a random number written there and told over the connection.
 //
-// Where the kernel lets one read the other's memory, too, that is found out in the same way, and large pieces are lent.
+// If the kernel also lets one read the other's memory, that is found out in the same way, and large pieces are lent.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,8 @@ struct SharedState {
   uint64_t magic = 0;
   Nonce nonces[2]{};
   RingState rings[2];
-  // What the rank waits for while it sleeps: bits of Wake. Who makes it come true clears this and rings.
+  // The events that the rank waits for while it sleeps: bits of Wake. The rank that makes one come true clears this and
+  // rings.
   struct alignas(128) Sleep {
     std::atomic<uint32_t> wants{0};
   } sleeps[2];
@@ -52,7 +53,7 @@ class SharedMemory {
 
   explicit operator bool() const { return state_ != nullptr; }
   SharedState& state() const { return *state_; }
-  // What share_memory() has found out about the two processes.
+  // The findings of share_memory() about the two processes.
   struct Lending {
     std::unique_ptr<Nonce> badge;  // this process's
     Process other;
@@ -80,7 +81,7 @@ struct SharingOptions {
   std::chrono::steady_clock::time_point deadline;
 };
 
-// By rank: the memory shared with it; empty where there is none and data takes the socket. Every rank of the group
+// The memory shared with each rank; empty if there is none and data takes the socket. Every rank of the group
 // calls it before any data was sent over the links. Failure where a rank dies or does not answer in time.
 std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options);
 

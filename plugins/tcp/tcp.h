@@ -20,7 +20,7 @@ namespace tessera::tcp {
 
 using Clock = std::chrono::steady_clock;
 
-// What all groups of a job share.
+// The common part of all groups of a job.
 struct Job {
   sdk::Host host;
   std::string token;

@@ -96,7 +96,7 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   }
 }
 
-// What it was about to send lay in its own memory still. (Another may be in the barrier yet when it dies.)
+// The bytes that it was about to send were still in its own memory. (Another may be in the barrier yet when it dies.)
 TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<int32_t> ids(3000000), got(ids.size());

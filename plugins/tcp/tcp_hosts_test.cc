@@ -36,7 +36,7 @@ TEST(Hosts, AreKnownToConnectedRanksAndTheirSubgroups) {
   });
 }
 
-// Of connections inside one machine; wherever else, the kernel knows better.
+// Holds for connections inside one machine; elsewhere the kernel knows better.
 TEST(Mesh, LittleQueuesUpBetweenRanksOfOneMachine) {
   TestHost host;
   const Address anywhere = to_address({asio::ip::make_address("127.0.0.1"), 0});

@@ -52,7 +52,7 @@ int exchange(const Where& where, int rank) try {
 class Namespaces : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(OwnProc, Namespaces, testing::Bool());
 
-// Where /proc is common, memory can be shared, but the numbers of processes mean others: nothing is fetched there.
+// If /proc is common, memory can be shared, but the numbers of processes mean others: nothing is fetched there.
 TEST_P(Namespaces, RanksExchangeWithWhatTheyCanProve) {
   const bool own_proc = GetParam();
   if (in_namespace(own_proc, [] { return 0; }) != 0) GTEST_SKIP() << "this user may not make namespaces";

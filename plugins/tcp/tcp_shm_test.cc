@@ -50,7 +50,7 @@ TEST(Shm, CanBeSwitchedOff) {
       R"({"shm": false})");
 }
 
-// As where one of them cannot: that one uses sockets, the others share.
+// If one of them cannot share, that one uses sockets and the others share.
 TEST(Shm, OneRankMayDoWithout) {
   for (const int without : {0, 1, 2}) {
     TestHost host;

@@ -1,4 +1,4 @@
-// Who comes to the rendezvous, and who never does.
+// Guests that come to the rendezvous, and ranks that never do.
 #include <poll.h>
 
 #include <atomic>
@@ -254,8 +254,8 @@ Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   return Fd(socket.release());
 }
 
-// Who is missing of thousands takes 20 KB to say. One guest does not read while hundreds arrive, which is more than its
-// connection holds: what it reads in the end is whole all the same, and the last word is why the ranks never met.
+// A list of thousands of missing ranks takes 20 KB. One guest does not read while hundreds arrive, which is more than
+// its connection holds: what it reads in the end is whole all the same, and the last word is why the ranks never met.
 TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   struct Head {
     uint32_t magic, kind, bytes, reserved;

@@ -39,7 +39,7 @@ void wait_for_each(sdk::Group& group, int rank) {
   }
 }
 
-// In a group and in those split off it, whatever a rank is called there.
+// Holds in a group and in those split off it, whatever a rank is called there.
 TEST(Table, TellsForWhomItHasWaited) {
   TestHost host;
   const Where where{.world_size = 2};

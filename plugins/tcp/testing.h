@@ -93,7 +93,7 @@ inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, i
       rendezvous_of(rank, where.world_size, where.port, "127.0.0.1", where.token.c_str(), where.timeout_s));
 }
 
-// What a rank's function threw: nothing, or code and text.
+// The exception of a rank's function: nothing, or code and text.
 struct Outcome {
   tsr_code code = TSR_OK;
   std::string text;

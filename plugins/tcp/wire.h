@@ -1,4 +1,4 @@
-// What crosses a connection besides operations: who is calling, and the proof that it may.
+// The messages on a connection besides operations: the caller's identity, and the proof that it may call.
 //
 // Integers travel as they lie in memory (little endian on every supported machine; the magics would not match
 // otherwise). Everything read from the network has a fixed size, or a length checked against a bound.
@@ -21,7 +21,7 @@ using Mac = std::array<uint8_t, 32>;
 inline constexpr uint64_t kHelloMagic = 0x3130504354525354;  // "TSRTCP01"
 inline constexpr int32_t kMaxRanks = 4096;
 
-// What a connection is for.
+// The purpose of a connection.
 enum class Purpose : uint32_t { kRendezvous = 0, kData = 1, kControl = 2 };
 
 // The first message of every connection, from the side that connects.
@@ -49,7 +49,7 @@ struct Route {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(Route) == 40);
-// Where all other ranks are called instead of where they are, if anywhere.
+// The address of the proxy to dial instead of each rank's own address; unset if there is no proxy.
 using Proxied = std::optional<Address>;
 
 // HMAC-SHA-256, keyed with the job's token, over the role, the hello, the address that was called and the called side's

@@ -1,4 +1,4 @@
-// What all benches share: options, rounds, and how a result is printed.
+// The common part of all benches: options, rounds, and the printing of results.
 //
 //   Options options("bench NAME", "[OPTIONS]");
 //   options.add_options()("bytes", po::value(&bytes)->default_value(4096), "what it is, with its unit");
@@ -39,7 +39,7 @@ struct CommonOptions {
   double deadline_s(double usual) const { return round_per_line ? 86400 : usual; }
 };
 
-// What a bench has read from its options and is ready to do: returns the exit status. Empty: help was printed.
+// A bench that has read its options: runs and returns the exit status. Empty: help was printed.
 using BenchRun = std::function<int()>;
 
 // One bench each, in bench/*.cc. They read `args` and refuse what cannot be; nothing is measured yet.

@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-// What is on its way stays in the cache, and a call hands over more than that: of the sizes tried on loopback these are
+// Bytes on their way stay in the cache, and a call hands over more than that: of the sizes tried on loopback these are
 // among the fastest. As the kernel likes it takes up to twice the time.
 constexpr int kSendBuffer = 256 << 10;
 constexpr int64_t kSlice = 1 << 20;

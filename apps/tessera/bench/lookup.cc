@@ -227,7 +227,7 @@ const LookupWay& best_way(const LookupSubject& subject) {
   });
 }
 
-// Where there are many ways, the fastest few are kept for the rounds.
+// If there are many ways, the fastest few are kept for the rounds.
 void keep_the_best(LookupSubject& subject, size_t batches) {
   if (subject.ways.size() <= kWaysKept) return;
   for (int sweep = 0; sweep < 3; ++sweep) {

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kComparedBatches = 2;         // the second step shows whether state was kept
 constexpr int64_t kComparedLookups = 1 << 18;  // of a batch, about
 
-// What is served of "fused" and "dense"; otherwise a compute kernel of the plugin's own, as where rows come on demand.
+// The served ones of "fused" and "dense"; otherwise a compute kernel of the plugin's own, as where rows come on demand.
 std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& options) {
   if (options.row_format) return TSR_COMPUTE_QUANT;
   std::string wanted = options.train ? TSR_COMPUTE_FUSED : TSR_COMPUTE_DENSE;
@@ -59,7 +59,7 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
   }
 }
 
-// Of one row, in all of an optimizer's states.
+// The bytes of one row in all of an optimizer's states.
 double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64_t dim) {
   const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
   const sdk::OptimizerRef updates(part->raw());
@@ -185,7 +185,7 @@ bool LookupReference::agrees(Lookup& lookup) const {
 
 namespace {
 
-// As a lookup gives it.
+// The output as a lookup gives it.
 void read_row(Lookup& lookup, int64_t t, int64_t id, std::vector<float>& row) {
   if (!lookup.rows_on_demand()) return lookup.read_rows(static_cast<int>(t), id, 1, row.data());
   const int64_t dim = std::ssize(row);

@@ -1,4 +1,4 @@
-// What `bench lookup` times, and the kernels among it.
+// The subjects that `bench lookup` times, kernels among them.
 #pragma once
 
 #include <functional>

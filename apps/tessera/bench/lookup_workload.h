@@ -1,4 +1,4 @@
-// What `bench lookup` looks up: tables of one shape, and batches that every kernel is given alike.
+// The work of `bench lookup`: tables of one shape, and batches that every kernel is given alike.
 #pragma once
 
 #include <cstdint>

@@ -77,7 +77,7 @@ class MovesRows {
   }
 
   int64_t bytes() const { return packed_.bytes(); }
-  // Behind combine(): sums of small whole numbers are exact. Behind split() and combine() too.
+  // After combine(): sums of small whole numbers are exact. Behind split() and combine() too.
   bool right(bool split) const {
     const float* value = split ? copied_.data<float>() : output_.data<float>();
     const int64_t rows = split ? b_.tables * b_.arrivals * b_.batch : b_.batch * b_.tables;

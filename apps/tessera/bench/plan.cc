@@ -55,7 +55,7 @@ double balance(const std::vector<double>& loads) {
   return busiest(loads) * static_cast<double>(loads.size()) / sum;
 }
 
-// What the greedy partitioner makes of the options that a plan has chosen; nothing: it finds no room for them.
+// The greedy partitioner's result for the options that a plan has chosen; nothing: it finds no room for them.
 std::optional<double> greedy_busiest(const PlanResult& result) {
   std::vector<const ShardingOption*> chosen;
   for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
@@ -99,7 +99,7 @@ class PlanBench {
     print(size, device, *result, seconds, torchrec_busiest(modules, planner_options));
   }
 
-  // Of TorchRec's search after the time it is given.
+  // The result of TorchRec's search after the time it is given.
   std::optional<double> torchrec_busiest(const std::vector<PlannerModule>& modules, PlannerOptions options) const {
     if (options_.torchrec_s <= 0) return std::nullopt;
     options.search = PlannerSearch::kTorchrec;

@@ -184,7 +184,7 @@ json run_config(const PredictBench& b, int ranks, const std::string& topology) {
   return result_line("config", ranks, "planned", predicted, us);
 }
 
-// Of all lines: how many are within the bar, and of the pairs of plans of one mix that differ by more, how many are in
+// Counts the lines that are within the bar, and of the pairs of plans of one mix that differ by more, those that are in
 // the right order.
 json bars_of(const std::vector<json>& lines) {
   int within = 0, pairs = 0, right = 0;

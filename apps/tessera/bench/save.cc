@@ -127,7 +127,7 @@ class SaveSubject {
     plain_.push_back(largest(plain_write(folder_.file(cat("plain-", group_->rank())), from_)));
   }
 
-  // Of all rounds since the last one.
+  // The times of all rounds since the last one.
   Line take_line() {
     const double gib = static_cast<double>(writer_->copy_bytes()) / (1 << 30);
     Line line = {
@@ -143,7 +143,7 @@ class SaveSubject {
   }
 
  private:
-  // Of all ranks' values.
+  // The largest of all ranks' values.
   double largest(double mine) const {
     const Tensor value = Tensor::scalar(mine);
     if (b_.nproc > 1) group_->all_reduce(value, ReduceOp::kMax, "bench").wait();

@@ -1,4 +1,4 @@
-// What every bench has around it: workload files, the record of all lines, noise, bars, comparison and the page.
+// The frame of every bench: workload files, the record of all lines, noise, bars, comparison and the page.
 #pragma once
 
 #include <span>

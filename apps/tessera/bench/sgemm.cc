@@ -24,7 +24,7 @@ Function function_of(void* library, const char* name) {
   return library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
 }
 
-// What one thread multiplies: as large as the largest layer.
+// The matrices that one thread multiplies: as large as the largest layer.
 struct Operands {
   std::vector<float> x, w, y;
 };

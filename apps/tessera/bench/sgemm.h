@@ -25,7 +25,7 @@ class DenseProducts {
   ~DenseProducts();
 
   bool available() const;  // oneDNN is on this machine, and there are layers
-  // Of one step, 2 for a product and its addition: these products alone, and with those of pairs.
+  // Operations of one step, 2 for a product and its addition: these products alone, and with those of pairs.
   double flops() const;
   double dense_flops() const;
   void run();  // all of them once

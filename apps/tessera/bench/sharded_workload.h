@@ -25,7 +25,7 @@ struct ShardedWorkload {
   std::string sharding = "table_wise";
 };
 
-// What a bench over ranks is told beside its workload.
+// The settings of a bench over ranks beside its workload.
 struct ShardedBench {
   CommonOptions common;
   ShardedWorkload workload;                       // as parsed, `sharding` is a list

@@ -15,7 +15,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// What is made of measurements anew.
+// Results that are made anew from measurements.
 bool is_derived(const Line& line) {
   return line["bench"] == "bar" || line["bench"] == "change" || line["bench"] == "compared";
 }

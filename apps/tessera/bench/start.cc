@@ -67,7 +67,7 @@ std::string last_line_of(const std::string& path) {
   return last;
 }
 
-// In a fork: this program with other arguments; what it says goes to `log`.
+// Runs this program in a fork with other arguments; its output goes to `log`.
 [[noreturn]] void become_self(std::vector<std::string> args, const std::string& log) {
   args.insert(args.begin(), "tessera");
   std::vector<char*> raw;

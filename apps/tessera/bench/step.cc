@@ -46,7 +46,7 @@ class BareExchange {
     group_.all_to_all_v(rows_, traffic_.rows_sent, rows_in_, traffic_.rows_received, "rows").wait();
     group_.all_to_all_v(rows_in_, traffic_.rows_received, rows_, traffic_.rows_sent, "gradients").wait();
   }
-  // As many bytes as this rank sends in a step, from memory to memory.
+  // Copies the bytes that this rank sends in a step, from memory to memory.
   void copy() const { std::memcpy(copy_.raw(), copied_.raw(), static_cast<size_t>(copied_.numel())); }
 
  private:
@@ -101,7 +101,7 @@ class StepSubject {
     copies_.push_back(largest_over_ranks(*group_, copy_watch.us() / b_.steps_per_round));
   }
 
-  // Of all rounds since the last one.
+  // The times of all rounds since the last one.
   json take_line() {
     const double step = percentiles(steps_).median;
     const double kernel = percentiles(kernels_).median, exchange = percentiles(exchanges_).median;
@@ -133,7 +133,7 @@ class StepSubject {
     module_->backward(out, gradient_);
   }
 
-  // Of this rank: waiting for others is in the exchanges.
+  // The times of this rank: waiting for others is in the exchanges.
   void add_stages(const StageTimes& t) {
     const auto add = [&](const char* name, double seconds) {
       stages_[name].push_back(1e6 * seconds / b_.steps_per_round);

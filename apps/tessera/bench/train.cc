@@ -106,7 +106,7 @@ class TrainSubject {
     of_sgemm_.push_back(products_->dense_flops() / dense / (products_->flops() / sgemm_.back()));
   }
 
-  // Of all rounds since the last one.
+  // The times of all rounds since the last one.
   json take_line();
 
  private:
@@ -152,7 +152,7 @@ json TrainSubject::take_line() {
   return out;
 }
 
-// What the first steps' losses must be: those of the plainest way to train.
+// The expected losses of the first steps: those of the plainest way to train.
 std::vector<double> reference_losses(const Runtime& runtime, const TrainedModel& model, TrainBench b,
                                      const std::shared_ptr<ProcessGroup>& group) {
   b.kernel = "reference";

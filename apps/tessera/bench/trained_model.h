@@ -1,4 +1,4 @@
-// What `bench train` trains: a DLRM over the workload's tables, or the model of a job.
+// The model of `bench train`: a DLRM over the workload's tables, or the model of a job.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the two files of area "embedding_modules" and others that need tables share.
+// The common part of the two files of area "embedding_modules" and of others that need tables.
 #pragma once
 
 #include <string>

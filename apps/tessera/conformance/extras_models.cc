@@ -9,7 +9,7 @@ namespace {
 
 using Names = std::vector<Net::Name>;
 
-// What the DLRMs have in common: tables, dense values through an mlp with ReLU behind every layer, something between,
+// The common part of the DLRMs: tables, dense values through an mlp with ReLU behind every layer, something between,
 // and an mlp with a plain last layer over it.
 struct Dlrm {
   CaseContext& c;

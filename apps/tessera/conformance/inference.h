@@ -1,4 +1,4 @@
-// What the files of area "inference" share.
+// The common part of the files of area "inference".
 #pragma once
 
 #include <vector>

@@ -73,7 +73,7 @@ json described(const EmbeddingModuleShardingPlan& plan) {
   return out;
 }
 
-// What each rank holds, empty shards too: tables in order, left to right.
+// The shards of each rank, empty ones too: tables in order, left to right.
 void check_shards(CaseContext& c, const EmbeddingModuleShardingPlan& plan, const std::vector<QuantizedTable>& tables) {
   for (const json& want : c.expect.at("shards")) {
     const std::string at = cat("shards of rank ", want.at("rank").get<int>());

@@ -1,4 +1,4 @@
-// What the two files of area "optimizer_wrappers" share.
+// The common part of the two files of area "optimizer_wrappers".
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the areas "quantization" and "inference" share.
+// The common part of the areas "quantization" and "inference".
 #pragma once
 
 #include <string>

@@ -92,7 +92,7 @@ Tensor rectangle(const Tensor& table, const ShardMetadata& w) {
   return out;
 }
 
-// What a rank holds after a step: weights and optimizer state, in the case file's words.
+// The state of a rank after a step: weights and optimizer state, in the case file's words.
 void describe_state(const ShardedEmbeddings& module, const std::string& prefix, int rank, json& out) {
   out["shards"] = json::object();
   out["state"] = json::object();

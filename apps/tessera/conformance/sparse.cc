@@ -166,7 +166,7 @@ KeyedJaggedTensor features(const CaseContext& c, const json& value) {
   return c.device ? made.to(*c.device) : made;
 }
 
-// What was made of them, for comparing. Lengths and offsets are made of each other where the features are.
+// The results, for comparing. Lengths and offsets are made of each other where the features are.
 KeyedJaggedTensor result(const KeyedJaggedTensor& made) {
   made.lengths();
   made.offsets();

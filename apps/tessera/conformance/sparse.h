@@ -1,4 +1,4 @@
-// What the two files of area "sparse" share.
+// The common part of the two files of area "sparse".
 #pragma once
 
 #include <vector>

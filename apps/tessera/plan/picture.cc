@@ -24,7 +24,7 @@ constexpr double kHostGap = 8;
 constexpr double kNameHeight = 14, kNameWidth = 30;  // least room in a box for its table's name
 constexpr double kLegend = 56;                       // below the panels, whose ranks and hosts have names there
 
-// Of the image, also where it stands alone.
+// The style of the image, also if it stands alone.
 constexpr const char* kImageStyle = R"(
 .page { fill: var(--bg); } .host { fill: var(--grid); } .shard { stroke: var(--bg); stroke-width: 0.5; }
 svg text { fill: var(--ink); } svg text.soft { fill: var(--soft); } svg text.on { fill: var(--on); font-size: 11px; }

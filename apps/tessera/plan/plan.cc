@@ -163,7 +163,7 @@ Job job_from_config(const Arguments& a) {
   const std::vector<TableConfig>& tables = read.tables;
   const auto inputs = static_cast<int64_t>(data.dense.size());
   job.tables = tables;
-  // Where tessera train and tessera serve look for them.
+  // The folders in which tessera train and tessera serve look for them.
   const ModelTables split = split_by_pooling(embedding_configs(tables));
   job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, split.pooled, 0});
   if (!split.sequences.empty())

@@ -7,7 +7,7 @@
 
 namespace tessera::retrieval {
 
-// What one part has found for `batch` queries, as bytes: scores float32 [batch, k], then items int32 [batch, k], the
+// The result of one part for `batch` queries, as bytes: scores float32 [batch, k], then items int32 [batch, k], the
 // best first; behind those that it has, item -1.
 struct FoundByPart {
   std::span<float> scores;

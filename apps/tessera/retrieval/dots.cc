@@ -47,7 +47,7 @@ HWY_INLINE void some_products(const float* queries, const float* items, size_t d
 template <size_t kCount>
 void products_of(const float* queries, const ItemBlocks& in, float* out, size_t stride) {
   const size_t block = in.dim * kBeside;
-  // As many chains as hide the latency of one, within half of the registers of narrow vectors.
+  // The number of chains that hides the latency of one, within half of the registers of narrow vectors.
   constexpr size_t kBlocks = kCount == 1 ? 4 : kLanes == kBeside ? 2 : 1;
   size_t b = 0;
   for (; b + kBlocks <= in.blocks; b += kBlocks) {

@@ -20,7 +20,7 @@ class ItemIndex {
   int64_t items() const { return items_; }
   int64_t dim() const { return dim_; }
 
-  // What a search works with, for one thread at a time.
+  // The memory of a search, for one thread at a time.
   struct Found {
     float score = 0;
     int32_t item = 0;

@@ -1,4 +1,4 @@
-// Where the vectors of items come from: a table of the model, or a file that tessera predict --vectors has written.
+// The source of the items' vectors: a table of the model, or a file that tessera predict --vectors has written.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          ShardedPredictorOptions options,
                                                          const RetrieverOptions& retriever);
 
-// What both check and say of themselves. Which of the model's outputs is the query, once add_output() has been asked
+// The checks and descriptions of both. Which of the model's outputs is the query, once add_output() has been asked
 // for the layer that was named.
 size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever);
 // kInvalidArgument, as above; `all` items of `dim` values.

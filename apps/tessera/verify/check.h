@@ -50,7 +50,7 @@ void require(bool holds, const Parts&... parts) {
 }
 
 using Random = std::mt19937_64;
-// In [low, high].
+// A number in [low, high].
 inline int64_t between(Random& random, int64_t low, int64_t high) {
   return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
 }
@@ -120,7 +120,7 @@ class Subject {
   TestHost& host() { return host_; }
   // Opens the plugin at the first call. Broken where it cannot be.
   const tsr_component& component();
-  // What opening it has changed of the process, which was put back; "" for nothing.
+  // The state of the process that opening it changed, and that was put back; "" for nothing.
   std::string changed_when_opened();
   template <class Api>
   const Api& api() {
@@ -152,7 +152,7 @@ struct Check {
   Gate gate = kNone;
 };
 
-// In the order in which they run.
+// The checks in the order in which they run.
 std::vector<Check> all_checks();
 std::span<const Check> static_checks();
 std::span<const Check> load_checks();

@@ -1,4 +1,4 @@
-// What a transport says of itself (tsr_collective::describe, wire_bytes), and whether it is so.
+// Checks that a transport's description of itself (tsr_collective::describe, wire_bytes) is true.
 #include <algorithm>
 #include <cstring>
 

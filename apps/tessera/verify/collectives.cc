@@ -171,11 +171,11 @@ void needs_forked_ranks(Subject& subject) {
     throw Skipped("its ranks are started by its own launcher: run the checks of what is built on it under that");
 }
 
-// Whether the ranks of this kind of transport can be forked, found out in a process of its own: the plugin must not be
+// Finds out, in a process of its own, if the ranks of this kind of transport can be forked: the plugin must not be
 // open in the one that forks.
 void check_collective_forkable(Subject& subject) { needs_forked_ranks(subject); }
 
-// Where tensors may be: in host memory, and on an emulated device, whose memory is the host's.
+// The places of tensors: in host memory, and on an emulated device, whose memory is the host's.
 std::vector<DLDevice> devices_of(const Group& group) {
   if (group.on_emulated_device()) return {kHost, {kDLExtDev, 0}};
   return {kHost};
@@ -349,7 +349,7 @@ void check_collective_abort(Subject& subject) {
   }
 }
 
-// What the group says of itself, where it does.
+// The group's description of itself, if it has one.
 std::string status_of(const Group& group) {
   Call call;
   const tsr_code code = group.api().status(group.raw(), call.out());

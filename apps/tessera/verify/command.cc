@@ -134,7 +134,7 @@ class Verification {
     }
   }
 
-  // Whether what comes after it may be looked at.
+  // True if later checks may run.
   bool run(const Check& check, const Subject::What& what) {
     const bool chosen = std::regex_search(check.name, only_);
     if (check.level > a_.level || (!chosen && check.gate == Check::kNone)) return true;

@@ -9,7 +9,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// Of its own plugin, with the part that it wraps.
+// Components of its own plugin, with the component that it wraps.
 struct Creation {
   explicit Creation(Subject& subject) : component(subject.component()), inner(subject.inner()) {}
   tsr_code operator()(const tsr_host* host, const std::string& options, tsr_error* err) {

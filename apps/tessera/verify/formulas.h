@@ -1,4 +1,4 @@
-// What optimizers of TorchRec's names compute, in doubles: to compare with, and for kernels to be verified with.
+// The formulas of optimizers with TorchRec's names, in doubles: to compare with, and for kernels to be verified with.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class TestHost {
   // From now on so many allocations succeed; < 0: all.
   void allow(int64_t allocations) { left_ = allocations; }
   int64_t live_bytes() const { return live_; }
-  // What the plugin did with memory that it may not do; "" for nothing.
+  // The plugin's misuse of memory; "" for none.
   std::string misuse();
 
  private:

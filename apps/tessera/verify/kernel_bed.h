@@ -75,7 +75,7 @@ struct LookupBatch {
   int64_t place(const tsr_lookup_feature& f, int64_t bag, int64_t position) const;
 };
 
-// What outputs hold before forward writes them.
+// The value of outputs before forward writes them.
 inline constexpr double kUntouched = 77;
 
 // Tensors for a batch's outputs or their gradients.
@@ -179,7 +179,7 @@ class PlainTables {
   // Random rows, imported into the bed, too.
   PlainTables(KernelBed& bed, Random& random);
 
-  // What the outputs have to be. Broken names the first element that is not.
+  // The expected outputs. Broken names the first element that is not.
   void compare_outputs(const LookupBatch& batch, Outputs& got) const;
   // Sums of each row's gradient, by table and row.
   using RowGradients = std::vector<std::map<int64_t, std::vector<double>>>;

@@ -81,7 +81,7 @@ RowsById rows_of(KernelBed& bed, size_t table) {
   return out;
 }
 
-// What is other now than it was is named, with what it is now.
+// Each value that has changed is named, with its new value.
 void check_named(const RowsById& before, const RowsById& now, const RowsById& changed, const char* by) {
   for (const auto& [id, row] : now) {
     const auto was = before.find(id);

@@ -1,4 +1,4 @@
-// What a kernel promises beside right sums: flags that it must understand, cursors, evaluations that change nothing,
+// The promises of a kernel beside right sums: flags that it must understand, cursors, evaluations that change nothing,
 // rows that it makes itself, what it keeps of a row besides, ids that it is told early, lookups by several threads.
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// What a kernel holds: rows that go out and in, and those that are quantized.
+// The rows of a kernel: rows that go out and in, and those that are quantized.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Stream {
                    }};
 };
 
-// Of a kernel whose rows come on demand: those that are given take the place of all.
+// A kernel whose rows come on demand: those that are given take the place of all.
 void check_replaced(KernelBed& bed, const KernelBed::Rows& some) {
   KernelBed::Rows one{{some.ids[1]}, {some.weights.begin(), some.weights.begin() + 8}, {}};
   for (uint32_t s = 0; s < bed.num_states(); ++s)

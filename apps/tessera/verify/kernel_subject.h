@@ -23,7 +23,7 @@ struct Kernel {
     if (!asked.name.empty() && !plugin::serves(api, asked.name))
       throw Skipped(cat("it does not serve \"", asked.name, "\""));
   }
-  // Where one was asked for, no other is looked at.
+  // If one was asked for, no other is looked at.
   bool serves(const char* compute_kernel) const {
     return plugin::serves(api, compute_kernel) && (asked.name.empty() || asked.name == compute_kernel);
   }

@@ -36,7 +36,7 @@ void check_kernel_supports(Subject& subject) {
   refuses(k.any_shape(), {kNoDevice, 0}, "a device type that does not exist");
 }
 
-// What forward gives for a batch; `longer`: with every struct longer than the plugin knows.
+// The output of forward for a batch; `longer`: with every struct longer than the plugin knows.
 std::vector<double> looked_up(const Kernel& k, bool longer) {
   KernelBed bed(k.with(k.any_shape()), longer);
   bed.open();

@@ -1,4 +1,4 @@
-// What a sharder proposes, kept, and whether it is right.
+// The layouts that a sharder proposes, kept and checked.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ Values find_inputs(const tsr_module& api, void* self) {
       "of integers or jagged rows of up to 64, or one with a jagged one of the same width of up to 16");
 }
 
-// What slot(i, out, err) lists: parameters, or buffers.
+// The list of slot(i, out, err): parameters, or buffers.
 template <class Slot>
 std::vector<tsr_parameter> list_of(const char* what, const Slot& slot) {
   std::vector<tsr_parameter> out;
@@ -142,7 +142,7 @@ class Layer {
     }
     return context;
   }
-  // Of `wanted` inputs; the others' gradients have data NULL.
+  // The gradients of `wanted` inputs; those of the others have data NULL.
   void backward(tsr_module_context* context, bool wanted = true) {
     Raw raw(*this);
     raw.call.flags = TSR_MODULE_TRAIN;

@@ -7,7 +7,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// As a row of that type holds it.
+// The value as a row of that type holds it.
 float stored(DLDataType type, double value) {
   const float f = static_cast<float>(value);
   if (type.bits == 32) return f;

@@ -13,7 +13,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// In memory that ranks and their parent share.
+// State in memory that ranks and their parent share.
 struct Said {
   std::atomic<bool> done{false};
   bool threw = false;
@@ -179,7 +179,7 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
 
 void in_all_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body) {
   const std::vector<RankEnd> ends = in_ranks(subject, meeting, body);
-  // What a rank found out says more than what the others were told of its end.
+  // The finding of a rank says more than what the others were told of its end.
   for (const bool own : {true, false}) {
     for (size_t rank = 0; rank < ends.size(); ++rank) {
       if (ends[rank].threw && (ends[rank].code == TSR_UNKNOWN) == own)

@@ -12,7 +12,7 @@
 
 namespace tessera::cli::verify {
 
-// What a transport said when a call failed.
+// The error of a transport when a call failed.
 class Refused : public std::runtime_error {
  public:
   Refused(tsr_code code, const std::string& text, int32_t rank) : std::runtime_error(text), code_(code), rank_(rank) {}
@@ -58,7 +58,7 @@ class Group {
   tsr_group* raw() const { return raw_; }
   const tsr_collective_info& info() const { return info_; }
   bool on_emulated_device() const;  // whether it takes tensors there, in memory that is the host's
-  // What `start(call, work, err)` of the transport's table starts.
+  // The operation that `start(call, work, err)` of the transport's table starts.
   using Start = std::function<tsr_code(const tsr_collective_call*, tsr_work**, tsr_error*)>;
   tsr_work* begin(const char* label, double timeout_s, const Start& start) const;
   void wait(tsr_work* work) const;
@@ -83,7 +83,7 @@ struct RankEnd {
   int32_t blamed = -1;  // tsr_error::rank
 };
 
-// What a transport says of itself.
+// The description of a transport by itself.
 tsr_collective_info described(const Made& part);
 
 struct Meeting {

@@ -18,7 +18,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// What a check's process says, in memory that it shares with the one that waits for it.
+// The report of a check's process, in memory that it shares with the one that waits for it.
 struct Report {
   static constexpr int kNothing = -1;
   std::atomic<int> outcome{kNothing};  // set last
@@ -68,7 +68,7 @@ void say(Report& report, Outcome outcome, const std::string& text, const std::st
   report.outcome = static_cast<int>(outcome);
 }
 
-// In the check's process. An exception of no type of ours is the plugin's.
+// Runs in the check's process. An exception of no type of ours is the plugin's.
 void perform(const Check& check, const Subject::What& what, Report& report) {
   try {
     Subject subject(what, [&](const std::string& text) { put(report.doing, text); });
@@ -89,7 +89,7 @@ void perform(const Check& check, const Subject::What& what, Report& report) {
   }
 }
 
-// Whether it ended before the deadline.
+// True if it ended before the deadline.
 bool wait_for(pid_t pid, double seconds, int* status) {
   for (const Deadline deadline = after(seconds); waitpid(pid, status, WNOHANG) == 0; usleep(1000)) {
     if (Clock::now() >= deadline) return false;

@@ -36,7 +36,7 @@ Question random_question(Random& random, bool limited) {
   return q;
 }
 
-// What is handed over when a struct is longer than the plugin knows.
+// The arguments when a struct is longer than the plugin knows.
 template <class T>
 struct Longer {
   T value;
@@ -208,7 +208,7 @@ struct Routes {
     std::vector<int32_t> row_sets;
     std::vector<int64_t> rows;
   };
-  // What route gives; kUnwritten where it writes nothing.
+  // The result of route; kUnwritten where it writes nothing.
   Place asked(const std::vector<int64_t>& ids) const {
     const auto n = static_cast<int64_t>(ids.size());
     Array in({kDLInt, 64, 1}, {n}), row_sets({kDLInt, 32, 1}, {n}), rows({kDLInt, 64, 1}, {n});

@@ -115,7 +115,7 @@ bool Tier::needs_file() {
   return std::any_of(missing_rows_.begin(), missing_rows_.end(), [&](int64_t r) { return where(at(r)) == kStored; });
 }
 
-// Of the next few rows at a hand that goes round the slots, the one that was used least. kNoRow: none may go.
+// CLOCK eviction: of the next few candidates, takes the least used. kNoRow: none may go.
 uint32_t Tier::victim() {
   constexpr size_t kSeen = 8;
   for (const bool spares : {true, false}) {  // the rows of the next step, if there are others

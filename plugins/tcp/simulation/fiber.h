@@ -25,7 +25,7 @@ class Fiber {
   static void run();
   void switch_to(bool inside);
 
-  // What the runtime of C++ knows of exceptions that are under way, which it keeps by thread.
+  // The C++ runtime's record of exceptions that are under way, which it keeps by thread.
   struct Exceptions {
     void* caught = nullptr;
     unsigned uncaught = 0;
@@ -36,7 +36,7 @@ class Fiber {
   void* stack_ = nullptr;
   Exceptions exceptions_;
   bool ended_ = false;
-  // Of sanitizers, which have to be told.
+  // State of sanitizers, which have to be told.
   [[maybe_unused]] void* its_stack_ = nullptr;
   [[maybe_unused]] void* thread_ = nullptr;
   [[maybe_unused]] const void* outer_stack_ = nullptr;

@@ -26,7 +26,7 @@ class Started {
  public:
   Started(sdk::Group& group, size_t index, const Operation& operation, const char* label);
   sdk::Work* work() const { return work_; }
-  // What came is not what was sent; empty: it is.
+  // The difference between what came and what was sent; empty: none.
   std::string wrong() const;
   // Others must not believe what they read from now on.
   void scribble();

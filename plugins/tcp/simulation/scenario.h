@@ -1,4 +1,4 @@
-// What happens in a simulated job, all of it drawn from a seed: ranks and operations, weather, and one fault or none.
+// The events of a simulated job, all drawn from a seed: ranks and operations, weather, and one fault or none.
 #pragma once
 
 #include <string>

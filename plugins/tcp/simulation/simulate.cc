@@ -12,7 +12,8 @@ namespace {
 
 // Ranks are called by other numbers than those that they have in the group, as in one that was split.
 constexpr int kFirstName = 10;
-// What a rank may take beyond an operation's deadline: for the grace of a late wait(), and to hear why a peer has gone.
+// The time that a rank may take beyond an operation's deadline: for the grace of a late wait(), and to hear why a peer
+// has gone.
 constexpr Duration kSlack = milliseconds(2500);
 
 struct Simulated final : sdk::PairGroup<Channel> {

@@ -68,7 +68,7 @@ class World {
 
   // A connection between two ranks: their descriptors.
   std::pair<int, int> connect(int one, int other);
-  // What a rank does; it may do several things, as threads do.
+  // The work of a rank, which may do several things, as threads do.
   void start(int rank, std::function<void()> body);
   // At that time, beside all ranks.
   void at(Time when, std::function<void()> what);

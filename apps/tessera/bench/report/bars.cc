@@ -14,7 +14,7 @@ using Results = std::vector<Measured>;
 bool has(const Measured& m, const char* key, const Line& value) { return m.line.value(key, Line()) == value; }
 double us_of(const Measured& m) { return m.us(m.time.median); }
 
-// Whether two results differ in nothing but these circumstances, and the name of the workload.
+// True if two results differ only in these circumstances and in the name of the workload.
 bool alike_but(const Measured& a, const Measured& b, const std::vector<std::string>& but) {
   const auto rest = [&](const Measured& m) {
     std::string text;
@@ -135,7 +135,7 @@ class Judge {
       return std::any_of(values.begin(), values.end(), [&](int v) { return has(m, key, v); });
     };
     if (!has(m, "rows", "criteo:100000") || !has(m, "world", 2) || !has(m, "L", 1) || !any("D", {16, 64})) return;
-    // What an exchange takes is latency and work for each id; only large batches of wide rows are mostly copied.
+    // The time of an exchange is latency and work for each id; only large batches of wide rows are mostly copied.
     if (has(m, "B", 128) && has(m, "D", 64)) {
       over("neither kernel nor exchange, times copying what travels", m, "overhead_us", "copy_us", 4.0);
     } else if (any("B", {16, 128})) {
@@ -143,7 +143,7 @@ class Judge {
     }
   }
 
-  // Where two threads that only copy gain so much, so do those that move rows.
+  // If two threads that only copy gain this much, those that move rows do too.
   void moves(const Measured& m) {
     if (!has(m, "threads", 2) || has(m, "op", "memcpy")) return;
     const auto gain = [&](const Line& op) {
@@ -184,7 +184,7 @@ class Judge {
         find(all_, [&](const Measured& l) { return has(l, "threads", 1) && alike_but(l, m, {"threads"}); });
     if (alone == nullptr || !has(m, "threads", 2) || !has(m, "B", 2048)) return;
     const auto gain = [&](const char* key) { return m.line.value(key, 0.0) / alone->line.value(key, 1.0); };
-    // Where two threads that share nothing gain less, so may these.
+    // If two threads that share nothing gain less, these may gain less too.
     if (gain("sgemm_gflops") >= 1.8) at_least("dense part, two threads over one", gain("dense_gflops"), 1.6);
   }
 

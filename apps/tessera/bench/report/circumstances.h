@@ -1,4 +1,4 @@
-// Where and how quietly a bench ran.
+// The machine of a bench and its noise.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ inline constexpr double kLoudPercent = 100 * kLoudShare;
 class Noise {
  public:
   Noise();
-  // In [0, 1]; nothing where the system does not say, or when too little time has passed to tell.
+  // A share in [0, 1]; nothing if the system does not say, or if too little time has passed to tell.
   std::optional<double> share() const;
 
  private:

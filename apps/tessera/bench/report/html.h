@@ -1,5 +1,5 @@
-// What pages have in common: frame, style, sections, tables. Well-formed XML too; no script, no address, readable in
-// light and dark.
+// The common part of pages: frame, style, sections, tables. They are well-formed XML too; no script, no address,
+// readable in light and dark.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ std::string html_section(const std::string& title, const std::string& about, con
 // Rows with one header, "bench" left out; a row without a column has an empty cell. What all rows have in common is
 // said once, above; a single row stands upright.
 std::string html_table(const std::vector<Line>& rows);
-// What is shown when somebody asks for it.
+// A part of the page that is shown on demand.
 std::string html_details(const std::string& summary, const std::string& text);
 
 // Throws UsageError when the file cannot be written; before there is something to write, so that nothing is lost.

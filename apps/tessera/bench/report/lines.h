@@ -24,7 +24,7 @@ void add_rounds(Line* line, const std::string& unit, const std::vector<double>& 
 // Both, of one sample for each round.
 void add_times(Line* line, const std::string& unit, const std::vector<double>& samples);
 
-// Whether a circumstance says which of the things that are compared a line is about, rather than on what work: kernel,
+// True if a circumstance names the thing that is compared, rather than its work: kernel,
 // pass, optimizer, backend, sharding, dtype, device, plan, peer.
 bool names_contender(const std::string& key);
 
@@ -43,7 +43,7 @@ struct Measured {
   double us(double value) const { return unit == "s" ? 1e6 * value : value; }
 };
 
-// What lines with a median tell, in the order of their first line; other lines, such as a run's, are left out.
+// The results of lines with a median, in the order of their first line; other lines, such as a run's, are left out.
 std::vector<Measured> measured(const std::vector<Line>& lines);
 
 // A name for each: the circumstances in which they differ, such as "cpu forward B 128"; those in `without` are left
@@ -56,7 +56,7 @@ std::string common_label(const std::vector<Measured>& results);
 std::string time_text(double us);
 // Five significant digits, or a whole number with more.
 std::string number_text(double value);
-// What a table shows of a value: a number short, a string plain, an object as "name value, name value".
+// The text of a value in a table: a number short, a string plain, an object as "name value, name value".
 std::string value_text(const Line& value);
 
 }  // namespace tessera::cli

@@ -62,7 +62,7 @@ std::string tables(const std::vector<Line>& rows) {
   return out;
 }
 
-// What the one-letter names mean that the lines use.
+// The meaning of the one-letter names that the lines use.
 std::string abbreviations(const std::vector<Line>& lines) {
   static constexpr std::pair<const char*, const char*> kNames[] = {{"T", "tables"},
                                                                    {"E", "rows of each table"},
@@ -79,7 +79,7 @@ std::string abbreviations(const std::vector<Line>& lines) {
   return text.empty() ? "" : "<p>" + escaped(text) + ".</p>\n";
 }
 
-// What is said under the title: machine, noise, time.
+// The line under the title: machine, noise, time.
 std::string circumstances_text(const Line& run) {
   std::string text = machine_text(run);
   const Line others = run.value("others_percent", Line());

@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-// What a line is about, rather than whose it is and when it was measured.
+// The subject of a line, without its owner and time.
 bool is_about(const std::string& key) { return key != "bench" && key != "peer" && key != "workload"; }
 
 bool fits(const Line& peer, const Line& line) {
@@ -65,7 +65,7 @@ Ratio ratio_of(const Measured& peer, const Measured& own, const std::string& key
   return {percentiles(ratios).median, true};
 }
 
-// What is demanded of a measurement beside a peer.
+// The bar of a measurement beside a peer.
 class Demands {
  public:
   Demands(const Line& own, const std::string& peer) : own_(own), peer_(peer) {}
@@ -83,7 +83,7 @@ class Demands {
     return {};
   }
 
-  // Of a training step without its dense part.
+  // The figure of a training step without its dense part.
   std::optional<double> of_rest() const {
     return peer_ == "TorchRec" && own_.value("rows", Line()) == "criteo:100000" ? 4 : std::optional<double>();
   }

@@ -18,7 +18,7 @@ std::string growth_charts(const std::vector<Measured>& results);
 // For lookups that were measured beside the machine's gather limit: bytes of rows a second, and that limit as a line.
 std::string rooflines(const std::vector<Measured>& results);
 
-// What a step's time is made of: a stacked bar for each result that has stages.
+// The parts of a step's time: a stacked bar for each result that has stages.
 std::string stage_bars(const std::vector<Measured>& results);
 
 }  // namespace tessera::cli

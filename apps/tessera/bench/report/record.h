@@ -23,7 +23,7 @@ class Record {
   int fd_;
 };
 
-// In any process that has the descriptor.
+// Writes in any process that has the descriptor.
 void append(int record, const Line& line);
 
 // Rows with one header and aligned columns; "" for none. Lines with other columns start a table of their own.
@@ -32,7 +32,7 @@ std::string table_text(const std::vector<Line>& rows);
 std::string machine_text(const Line& run);
 // A run's sentences: machine and noise.
 std::string run_text(const Line& run);
-// What compare() gave, and the sentences of its last line.
+// The result of compare(), and the sentences of its last line.
 std::string comparison_text(const Line& summary);
 std::string changes_text(const std::vector<Line>& changes);
 

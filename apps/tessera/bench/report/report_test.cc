@@ -1,4 +1,4 @@
-// What is made of a bench's lines: comparisons, bars, the page. A browser looks at the page where there is one.
+// Results of a bench's lines: comparisons, bars, the page. A browser looks at the page where there is one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -272,7 +272,7 @@ TEST(Bars, AVariantOfATransportIsNotHeldAgainstOpenMpiTwice) {
   EXPECT_EQ(alone[0]["value"], 3.5);
 }
 
-// Of one run: a machine that is five times slower in everything meets the same bars.
+// Bars hold within one run: a machine that is five times slower in everything meets the same bars.
 TEST(Bars, OfAStepAreRatios) {
   const std::string small = "neither kernel nor exchange, times the bare exchanges",
                     large = "neither kernel nor exchange, times copying what travels";

@@ -19,9 +19,9 @@ struct Workload {
   std::vector<std::string> arguments;  // "--rows=1000000", "--pass=forward,limit", "--quick"
 };
 
-// In the order of the file. `only`: names separated by commas, or empty for all. Options that `given`, the command
-// line, has too are left out: it overrides. UsageError, one sentence: no such file, no TOML, another bench, a value
-// that is no option's, a name in `only` that the file lacks.
+// The entries in the order of the file. `only`: names separated by commas, or empty for all. Options that `given`, the
+// command line, has too are left out: it overrides. UsageError, one sentence: no such file, no TOML, another bench, a
+// value that is no option's, a name in `only` that the file lacks.
 std::vector<Workload> load_workloads(const std::string& path, const std::string& bench, const std::string& only,
                                      const std::vector<std::string>& given);
 
