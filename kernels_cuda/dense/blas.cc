@@ -21,13 +21,13 @@ void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) sdk::fail(TSR_INTERNAL, "cuBLASLt: ", what, " failed with status ", int{status});
 }
 
-// What an address is a multiple of, as far as the library cares.
+// The alignment of an address, as far as the library cares.
 uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address);
   return static_cast<uint32_t>(std::min<uintptr_t>(bits & (~bits + 1), 16));
 }
 
-// What a plan depends on.
+// The values that a plan depends on.
 using Kind = std::tuple<int64_t, int64_t, int64_t, int, uint32_t, uint32_t, uint32_t>;
 Kind kind_of(const Product& p) {
   const int flags = p.a_transposed + 2 * p.b_transposed + 4 * p.add + 8 * (p.bias != nullptr) + 16 * p.relu;

@@ -17,8 +17,9 @@ class Blas {
   ~Blas();
   Blas(const Blas&) = delete;
 
-  // In float32, without shorter products inside. False, and nothing enqueued: the library has no algorithm for these
-  // sizes. `workspace` is memory of the device, kWorkspace bytes. Plans are kept for kPlans kinds of products.
+  // Multiplies in float32, without shorter products inside. False, and nothing enqueued: the library has no algorithm
+  // for these sizes. `workspace` is memory of the device, kWorkspace bytes. Plans are kept for kPlans kinds of
+  // products.
   static constexpr size_t kWorkspace = size_t{4} << 20;
   static constexpr size_t kPlans = 64;
   bool multiply(const Product& product, void* workspace, Stream stream);

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMostPartials = TSR_CLIP_DOUBLES - 1;  // of the norm: one for each block
 static_assert(kMostPartials <= kBlockThreads, "one block adds them up");
 
-// What a launch takes along as its argument.
+// The argument of a launch.
 struct GradientBatch {
   tsr_gradient gradients[kMostGradients];
   uint32_t count;

@@ -26,7 +26,7 @@ GPU_DEVICE const float* vector_of(const Interaction& args, int64_t sample, int64
   return i == 0 ? args.dense + sample * args.dim : args.pooled + (sample * args.features + i - 1) * args.dim;
 }
 
-// Where the products of row i begin among those of a sample.
+// The first of row i's products among those of a sample.
 GPU_DEVICE int64_t first_product(int64_t i, int64_t n) { return i * (n - 1) - i * (i - 1) / 2; }
 
 // The row of product `p`, i < j.

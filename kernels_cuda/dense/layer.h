@@ -1,4 +1,4 @@
-// What the layers on a device share: which it is, memory that grows, a linear layer.
+// The common part of layers on a device: the device, memory that grows, a linear layer.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class DeviceFloats {
   std::optional<DeviceScratch> memory_;
 };
 
-// Where one call works.
+// The device and stream of one call.
 struct Call {
   sdk::Host host;
   DLDevice device;

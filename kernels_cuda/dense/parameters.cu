@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMostUpdateBlocks = 256;  // for one parameter: the rest in a loop
 
-// What a launch takes along as its argument.
+// The argument of a launch.
 struct ParameterBatch {
   tsr_parameter_update parameters[kMostParameters];
   float sign;

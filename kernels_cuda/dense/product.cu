@@ -82,7 +82,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 2) product_kernel(Product p,
   }
 }
 
-// What product_kernel does at its end, after the pieces were added up in their order.
+// The end of product_kernel, after the pieces were added up in their order.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) add_pieces_kernel(Product p, int64_t count, const float* pieces) {
   const int64_t n = p.m * p.n;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < n; i += int64_t{gridDim.x} * kBlockThreads) {

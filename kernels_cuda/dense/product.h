@@ -23,7 +23,7 @@ struct Product {
 int64_t product_scratch(const Product& product);
 void multiply(const Product& product, float* scratch, Stream stream);
 
-// Of matrices [rows, columns]: dz = y <= 0 ? 0 : dy, and the sums of dz over the rows are added to `sums`. y NULL: dz
+// For matrices [rows, columns]: dz = y <= 0 ? 0 : dy, and the sums of dz over the rows are added to `sums`. y NULL: dz
 // is not written, dy alone is summed.
 struct MaskAndSum {
   int64_t rows, columns;

@@ -44,7 +44,7 @@ const T* per_feature(const DLTensor& tensor, int32_t features, const char* what)
   return sdk::elements<T>(tensor, what).data();
 }
 
-// As wide as the input's.
+// An index as wide as the input's.
 void* ids_of(const tsr_jagged& input, const DLTensor& output) {
   if (sdk::element_bytes(output) != sdk::element_bytes(*input.ids))
     sdk::fail(TSR_INVALID_ARGUMENT, "the output's ids must be as wide as the input's");

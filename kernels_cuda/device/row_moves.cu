@@ -30,7 +30,7 @@ GPU_DEVICE float scale_of(const Lists& lists, const tsr_row_target& target, int6
   return target.scale < 0 ? 1.0f : lists.scales[target.scale + row];
 }
 
-// Where the run keeps this element among its packed rows; -1: it has none.
+// The place of this element among the run's packed rows; -1: it has none.
 GPU_DEVICE int64_t packed_at(const Lists& lists, const tsr_row_run& run, int64_t row, int64_t column) {
   const int64_t c = column - run.col;
   if (c < 0 || c >= run.cols) return -1;

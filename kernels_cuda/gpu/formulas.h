@@ -72,12 +72,12 @@ struct RowwiseStep {
   float factor;
 };
 
-// What weight decay leaves of a weight where it is no part of the gradient.
+// The factor of a weight if weight decay is no part of the gradient.
 GPU_DEVICE float decoupled(const UpdateStep& s) {
   return s.weight_decay_mode == WeightDecay::kDecouple ? 1 - s.learning_rate * s.weight_decay : 1;
 }
 
-// What update_row is given of a row's own state: exact_rowwise_adagrad's.
+// The part of a row's own state that update_row gets: exact_rowwise_adagrad's.
 GPU_DEVICE float row_state(const UpdateStep& s, const TableView& table, int64_t row) {
   return s.formula == Formula::kRowwiseAdagrad ? table.per_row[row * table.row_states] : 0;
 }

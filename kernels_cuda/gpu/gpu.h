@@ -95,7 +95,7 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE __device__ __forceinline__
 #define GPU_HOST_DEVICE __host__ __device__ __forceinline__
 #define GPU_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
-// As many blocks at once on a multiprocessor, where that is worth registers: nvcc's own choice may spill.
+// The number of blocks at once on a multiprocessor, if that is worth registers: nvcc's own choice may spill.
 #if defined(TESSERA_GPU_CUDA)
 #define GPU_LAUNCH_BOUNDS_OF(threads, blocks) __launch_bounds__(threads, blocks)
 #else
@@ -291,7 +291,7 @@ GPU_DEVICE int popcount(uint64_t bits) {
 #endif
 }
 
-// What this thread wrote before is visible to the device's other threads before what it writes after.
+// Earlier writes of this thread become visible to the device's other threads before its later ones.
 GPU_DEVICE void fence_device() {
 #if defined(TESSERA_GPU_SIMT)
   ::simt::fence_device();

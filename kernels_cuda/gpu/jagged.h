@@ -29,7 +29,7 @@ struct JaggedView {
   const float* weights;  // [num_ids], or NULL
 };
 
-// What a bounds check found, see abi/draft/device_ops.h.
+// The result of a bounds check, see abi/draft/device_ops.h.
 using BoundsReport = tsr_bounds_report;
 
 // `rows` by feature. With `repaired` (as wide as the ids, may be the ids), it gets the ids with bad ones as 0; without

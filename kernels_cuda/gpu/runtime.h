@@ -134,7 +134,7 @@ inline MemoryInfo memory_info() {
   return info;
 }
 
-// What a device says of its memory: both are peaks.
+// The memory figures of a device: both are peaks.
 struct DeviceFigures {
   double bytes_per_second;
   double cache_bytes;  // of the last cache before it
@@ -172,7 +172,7 @@ inline void stream_destroy(Stream stream) noexcept { (void)GPU_API(StreamDestroy
 inline void stream_synchronize(Stream stream) {
   check(GPU_API(StreamSynchronize)(stream), "the work of a stream failed");
 }
-// What is enqueued on `stream` from now on starts after the event's last record.
+// Work that is enqueued on `stream` from now on starts after the event's last record.
 inline void stream_wait(Stream stream, Event event) {
   check(GPU_API(StreamWaitEvent)(stream, event, 0), "cannot let a stream wait for an event");
 }

@@ -17,7 +17,7 @@ GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
 GPU_DEVICE int32_t table_of(const TableView* tables, int32_t num_tables, int64_t key) {
   return last_at_or_below(num_tables, key, [&](int32_t t) { return tables[t].first_key; });
 }
-// Where the sum of the unit that begins at entry `start` is kept if its run has others.
+// The place of the sum of the unit that begins at entry `start`, if its run has others.
 GPU_DEVICE float* partial_of(const GradientWork& work, int64_t start) {
   const int64_t block = start >> work.unit_shift;
   const int64_t slot = 2 * block + (start == block << work.unit_shift ? 0 : 1);
@@ -29,7 +29,7 @@ GPU_DEVICE float clamped(float value, float maximum) {
   return value < -maximum ? -maximum : value > maximum ? maximum : value;
 }
 
-// What a group of lanes needs to know of a unit: found by one lane each, and told through shared memory.
+// A unit as a group of lanes sees it: found by one lane each, and told through shared memory.
 struct alignas(16) Unit {
   int64_t output;  // where the gradient of its first entry begins
   void* weights;   // the row's

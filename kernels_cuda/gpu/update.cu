@@ -22,7 +22,7 @@ struct FloatRow {
   }
 };
 
-// What is done with a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
+// The use of a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
 // gets the row's state(), and its weights, which a sink of kReads wants copied before.
 template <class RowType>
 struct Update {

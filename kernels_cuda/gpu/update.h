@@ -32,7 +32,7 @@ struct OutputGradient {
   bool vectors;   // it can be read in vectors of four wherever a bag's begins
 };
 
-// Where one table's gradients go: run r of all is row r - first_run here.
+// The target of one table's gradients: run r of all is row r - first_run here.
 struct RunTarget {
   int64_t* rows;  // local row ids
   float* values;  // [runs, dim]

@@ -1,4 +1,4 @@
-// What the GPU kernel reads out of a tsr_kernel_config and a tsr_lookup, checked as far as the host can see.
+// The contents of a tsr_kernel_config and a tsr_lookup for the GPU kernel, checked as far as the host can see.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What forward keeps for backward: the batch's features as the device reads them, and what backward_rows hands out.
+// The state that forward keeps for backward: the batch's features as the device reads them, and what backward_rows
+// hands out.
 #pragma once
 
 #include <cstdint>

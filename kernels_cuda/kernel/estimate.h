@@ -1,4 +1,4 @@
-// What the kernel's calls take, for the planner.
+// The time of the kernel's calls, for the planner.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// By the bytes that the kernels move, where a machine's own figures are not given. Launches are the call's, whatever
-// the number of its shards, and not counted.
+// Computed from the bytes that the kernels move, if a machine's own figures are not given. Launches are the call's,
+// whatever the number of its shards, and not counted.
 tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work);
 tsr_estimate estimate_by_bytes(const DeviceFigures& device, const tsr_workload& work, double row_bytes,
                                double state_bytes);

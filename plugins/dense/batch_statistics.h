@@ -14,13 +14,13 @@ class BatchStatistics {
  public:
   BatchStatistics(int64_t width, double eps, double momentum);
 
-  // Where running means are kept: of a run's buffers, the first ones.
+  // Running means are kept in the first ones of a run's buffers.
   std::vector<tessera::sdk::Parameter> buffers() const;
-  // What a run keeps: the means, then the inverses, then the number of samples behind them, 0 for running means.
+  // The state of a run: the means, then the inverses, then the number of samples behind them, 0 for running means.
   int64_t kept() const { return 2 * width_ + 1; }
   void take(const Run& run, const float* x, float* kept);
 
-  // Of each column the sums over this rank's rows of g = dloss / dxhat, and behind them those of g * xhat. Valid until
+  // For each column, the sums over this rank's rows of g = dloss / dxhat, and after them those of g * xhat. Valid until
   // the next call.
   std::span<const double> sum(const Run& run, const float* x, const float* g, const float* kept);
   // dx = scale * inverse * (g - mean(g) - xhat * mean(g * xhat)), means over all ranks, with what the last sum() found;

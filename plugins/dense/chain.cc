@@ -16,7 +16,7 @@ void Chain::add(std::unique_ptr<Piece> piece, const std::string& prefix) {
   pieces_.push_back(std::move(piece));
 }
 
-// Of each piece what it keeps, and then its output, but for the last one's.
+// The state of each piece, and then its output, except for the last one's.
 int64_t Chain::kept(int64_t batch) const {
   int64_t floats = 0;
   for (const auto& piece : pieces_) floats += piece->kept(batch) + batch * piece->out();

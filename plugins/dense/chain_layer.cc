@@ -22,7 +22,7 @@ double positive(tessera::sdk::Options& options, const char* layer, const char* k
   return value;
 }
 
-// Of running means: the share of a batch's.
+// The share of a batch's means in the running means.
 double momentum_of(tessera::sdk::Options& options) {
   const double momentum = options.number("momentum", 0.1);
   if (!(momentum > 0 && momentum <= 1))

@@ -59,7 +59,7 @@ class ChainLayer : public tessera::sdk::Module {
 
 // The sum of the option "inputs", which must be there.
 int64_t needed_width(tessera::sdk::Options& options, const char* layer);
-// Of a layer whose calls have no sums over ranks. Failure for batch norm and dice.
+// Makes a layer whose calls have no sums over ranks. Failure for batch norm and dice.
 void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
 // Adds the pieces of an mlp; the names of its parameters begin with `prefix`.
 void add_mlp(Chain& chain, tessera::sdk::Host host, const tessera::sdk::MlpLayers& shape, const std::string& prefix);

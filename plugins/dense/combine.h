@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// What backward needs are the inputs alone.
+// Backward needs only the inputs.
 class Stateless : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }

@@ -29,11 +29,11 @@ class MatrixCross : public tessera::sdk::Module {
     Floats joined;  // several inputs, beside each other
   };
   using Kept = tessera::sdk::CrossLayers::Kept;
-  // Of one layer: the gradients of W x + b and of V x.
+  // The gradients of one layer's W x + b and V x.
   struct Inner {
     float *dy, *dv;
   };
-  // What samples need on their way back.
+  // The memory of samples on their way back.
   struct Way {
     const float *x0, *grad;
     float* dx0;  // written

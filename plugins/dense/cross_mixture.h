@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// Of expert e in layer k: h = f(V x), a = f(C h), u = U a; x_{k+1} = x_0 * (sum over e of gate_e u_e + b) + x_k, the
+// Expert e in layer k: h = f(V x), a = f(C h), u = U a; x_{k+1} = x_0 * (sum over e of gate_e u_e + b) + x_k, the
 // gates being the softmax of G x_k, with one G for all layers; a single expert has none. Parameters "k.u.weight"
 // [experts, N, rank], "k.v.weight" [experts, rank, N], "k.c.weight" [experts, rank, rank], "k.bias" [N] and, of several
 // experts, "gates.weight" [experts, N].
@@ -27,7 +27,7 @@ class MixtureCross : public tessera::sdk::Module {
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:
-  // What a layer keeps of forward: its output, V x, C h, f of both, gates and the sum with the bias.
+  // The state that a layer keeps of forward: its output, V x, C h, f of both, gates and the sum with the bias.
   struct Kept {
     float *next, *v, *c, *h, *a, *gates, *sum;
   };

@@ -235,8 +235,8 @@ int64_t count_nan(const Matrix& m) {
   return std::count_if(m.data.begin(), m.data.end(), [](float v) { return std::isnan(v); });
 }
 
-// What is no number stays none on its way through a layer, in both directions and on every instruction set, and does
-// not reach other samples: it is seen where a step looks for it, instead of being hidden behind a ReLU.
+// A value that is no number stays so on its way through a layer, in both directions and on every instruction set, and
+// does not reach other samples: it is seen where a step looks for it, instead of being hidden behind a ReLU.
 class NotANumber : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("TESSERA_ISA", GetParam(), 1); }
@@ -260,7 +260,8 @@ TEST_P(NotANumber, PassesTheReluOfAnMlp) {
   }
   EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column that the input meets
   EXPECT_EQ(count_nan(mlp.grad_parameters[2]), 3 * 21);
-  // As PyTorch has it, a ReLU whose output is no number hands the gradient on: here weights alone, which are numbers.
+  // PyTorch does the same: a ReLU whose output is no number hands the gradient on: here weights alone, which are
+  // numbers.
   EXPECT_EQ(count_nan(mlp.grad_inputs[0]), 0);
   EXPECT_NE(mlp.grad_inputs[0].data[8], 0);
 }

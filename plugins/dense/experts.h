@@ -49,7 +49,7 @@ class Experts : public EitherLayer {
   explicit Experts(const tessera::sdk::Setup& setup);
 };
 
-// Of linear layers with ReLU alone: each writes its columns of the output, and adds to the inputs' gradient.
+// For linear layers with ReLU only: each writes its columns of the output, and adds to the inputs' gradient.
 class PlainExperts : public tessera::sdk::Module {
  public:
   PlainExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
@@ -65,7 +65,7 @@ class PlainExperts : public tessera::sdk::Module {
     Floats joined;  // several inputs, beside each other
   };
   int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
-  // Of expert `e`.
+  // The layers of expert `e`.
   PlainStack::Pass pass(size_t e, const tessera::sdk::ModuleCall& call, const float* x, const Context& memory) const;
 
   tessera::sdk::Host host_;

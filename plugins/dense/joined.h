@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// Whether no gradient comes back to a layer of one output: zeros, which the core says by a gradient without data. Then
+// True if no gradient comes back to a layer of one output: zeros, which the core says by a gradient without data. Then
 // those of the inputs are zeros, which are written here, and nothing is added to those of the parameters.
 inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
   if (call.grad_outputs[0].data != nullptr) return false;
@@ -70,11 +70,11 @@ class Joined {
     return to;
   }
   const float* rows(const tessera::sdk::ModuleCall& call) { return rows(call, rows_); }
-  // In a backward, what rows() gave the forward that had this memory.
+  // The rows that rows() gave the forward that had this memory, for its backward.
   const float* rows_again(const tessera::sdk::ModuleCall& call, const Floats& memory) const {
     return one(call) ? matrix(call.inputs[first_], call.batch, width_of(call), what_.c_str()) : memory.data();
   }
-  // Where the gradient of rows() goes; NULL where no input's is wanted. Then give().
+  // The target of the gradient of rows(); NULL if no input's is wanted. Then give().
   float* gradient(const tessera::sdk::ModuleCall& call) {
     const auto wanted = [](const DLTensor& t) { return t.data != nullptr; };
     const auto gradients = call.grad_inputs.subspan(first_);

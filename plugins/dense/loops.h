@@ -19,7 +19,7 @@ struct Interaction {
 
 inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }  // n, to whole vectors
 inline int64_t interaction_pairs(int64_t features) { return features * (features + 1) / 2; }
-// Whether forward works on samples together: vectors and products of 16 have to stay in the nearest cache.
+// True if forward works on samples together: vectors and products of 16 have to stay in the nearest cache.
 inline bool interacts_in_groups(int64_t features, int64_t dim) {
   return (features + 1) * dim + interaction_pairs(features) <= 512;
 }
@@ -47,7 +47,7 @@ struct Loops {
   void (*interact)(const Interaction& args, float* output);
   // Either gradient may be NULL: not wanted.
   void (*interact_backward)(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled);
-  // Of matrices of `rows` x `columns`. y += bias; with relu negative ones become 0, and what is no number stays.
+  // For matrices of `rows` x `columns`: y += bias; with relu negative ones become 0, and what is no number stays.
   void (*add_bias)(int64_t rows, int64_t columns, const float* bias, bool relu, float* y);
   // dz = y <= 0 ? 0 : dy. dz may be dy.
   void (*mask)(int64_t n, const float* y, const float* dy, float* dz);
@@ -55,7 +55,7 @@ struct Loops {
   void (*sum_rows)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* sums);
   // to [columns, rows] = from [rows, columns], of which rows [first, last).
   void (*transpose)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* to);
-  // Of a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
+  // For a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
   void (*cross)(int64_t rows, int64_t columns, const float* bias, const float* x0, const float* x, float* y,
                 float* next);
   // And back: dy = dnext * x0; dx0 = dnext * y, or added to it.

@@ -36,7 +36,7 @@ void no_gradient(const ModuleCall& call, size_t first) {
   }
 }
 
-// Of two inputs of one width.
+// A loss of two inputs of one width.
 struct Pairs {
   int64_t batch, width;
   const float *x, *y;
@@ -124,7 +124,7 @@ SampledSoftmax::Inputs SampledSoftmax::inputs_of(const ModuleCall& call) const {
   return in;
 }
 
-// As many samples at once as have some millions of logits.
+// The number of samples at once that have some millions of logits.
 int64_t SampledSoftmax::block(int64_t batch) const {
   constexpr int64_t kLogits = 1 << 20;
   return std::max<int64_t>(1, std::min<int64_t>(256, kLogits / std::max<int64_t>(batch, 1)));

@@ -47,7 +47,7 @@ class SampledSoftmax : public tessera::sdk::Module {
     const float* log_sums;  // backward
   };
   Inputs inputs_of(const tessera::sdk::ModuleCall& call) const;
-  // Of samples [begin, end): the logits of all items, [end - begin, batch], in scratch of the slot.
+  // For samples [begin, end): the logits of all items, [end - begin, batch], in scratch of the slot.
   float* logits(const Inputs& in, int64_t begin, int64_t end, float* scratch) const;
   int64_t block(int64_t batch) const;
 

@@ -1,4 +1,4 @@
-// What layers are made of: rows in, rows out, forward and backward. A Chain runs several one behind the other.
+// A piece of a layer: rows in, rows out, forward and backward. A Chain runs several one behind the other.
 #pragma once
 
 #include <memory>

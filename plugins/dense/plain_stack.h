@@ -33,7 +33,7 @@ class PlainStack {
     float* hidden;  // kept(batch) floats, which forward writes
   };
   void forward(const Pass& pass);
-  // As forward, where no backward follows: batches of any size without anything made for that size, no memory once a
+  // A forward that no backward follows: batches of any size without anything made for that size, no memory once a
   // batch as large was there, and the same values for a sample whatever is beside it.
   void infer(const Pass& pass);
 
@@ -47,7 +47,7 @@ class PlainStack {
   void backward(const Pass& pass, const Gradients& gradients);
 
  private:
-  // What layer `k` puts out: `last` is that of the last one.
+  // The output of layer `k`: `last` is that of the last one.
   float* values(size_t k, const Pass& pass, float* last) const;
   void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 

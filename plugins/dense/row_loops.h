@@ -24,7 +24,8 @@ struct RowLoops {
   void (*activate)(Activation f, int64_t n, float slope, const float* x, float* y);
   // dx = dy * f'(x). dx may be dy.
   void (*activate_back)(Activation f, int64_t n, float slope, const float* x, const float* dy, float* dx);
-  // Of each row of `width`: y = (x - mean) * inverse, its mean 0 and its variance 1 but for eps; `inverse` of each row.
+  // For each row of `width`: y = (x - mean) * inverse, its mean 0 and its variance 1 but for eps; `inverse` of each
+  // row.
   void (*standardise)(int64_t rows, int64_t width, float eps, const float* x, float* y, float* inverse);
   // dx = inverse * (g - mean(g) - y * mean(g * y)), row by row.
   void (*standardise_back)(int64_t rows, int64_t width, const float* y, const float* inverse, const float* g,

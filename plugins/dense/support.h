@@ -1,4 +1,4 @@
-// What the three layers share: memory, and work for the host's threads.
+// The common part of the three layers: memory, and work for the host's threads.
 #pragma once
 
 #include <algorithm>

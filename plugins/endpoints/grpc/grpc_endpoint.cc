@@ -144,7 +144,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
                [](const EndpointResponse& answer) { return answer.status == 200 ? Status::OK : failed(answer); });
   }
 
-  // What the server answers, `read` puts into the call's message and says how the call ends.
+  // `read` puts the server's answer into the call's message and says how the call ends.
   template <class Read>
   ServerUnaryReactor* ask(CallbackServerContext* context, EndpointRequest request, Read read) {
     {

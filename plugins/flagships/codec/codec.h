@@ -1,4 +1,5 @@
-// What of an exchange may lose precision travels in fewer bytes; everything else as it is, through the inner transport.
+// The values of an exchange that may lose precision travel in fewer bytes; everything else goes as it is, through the
+// inner transport.
 //
 // Host memory is encoded when an operation starts and decoded when it is waited for. A rank's piece for itself does not
 // travel and stays exact.
@@ -19,7 +20,7 @@ namespace flagships {
 
 using namespace tessera::sdk;
 
-// What the options say.
+// The options.
 struct CodecRules {
   Format forward = Format::kHalf, backward = Format::kBfloat16;
   bool error_feedback = false;
@@ -41,7 +42,7 @@ class CodecGroup final : public WrappedGroup {
   Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                      const CollectiveCall& call) override {
     const Encoding encoding = rules_.encoding(send.dtype, call.row_elements, call.flags);
-    // What is not sound is the inner one's to refuse, on all ranks.
+    // The inner transport refuses what is not sound, on all ranks.
     if (encoding.is_exact() || !is_sound(send, send_counts) || !is_sound(recv, recv_counts))
       return WrappedGroup::all_to_all_v(send, send_counts, recv, recv_counts, call);
     Exchange& exchange = take_exchange();
@@ -115,7 +116,7 @@ class CodecGroup final : public WrappedGroup {
       for (const int64_t n : counts) out.push_back(encoding_.bytes(n));
       out[own] = 0;
     }
-    // What the last call could not say is added to this one.
+    // The error of the last call is added to this one.
     void encode_with(std::vector<float>& residual, const float* from, int64_t n, uint8_t* out) {
       residual.resize(static_cast<size_t>(n));
       said_.resize(residual.size());

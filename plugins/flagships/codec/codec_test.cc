@@ -145,7 +145,7 @@ class View {
 
 constexpr int64_t kDim = 16, kRows = 30;
 
-// What rank `to` gets of rank `from`.
+// The values that rank `to` gets from rank `from`.
 std::vector<float> piece(int32_t from, int32_t to) {
   std::vector<float> out = normal(kRows * kDim, 1);
   for (float& x : out) x += static_cast<float>(from + 2 * to);
@@ -204,7 +204,8 @@ void only_what_may_is_encoded() {
   });
 }
 
-// What one step could not say, the next does: the mean over steps is exact, where it would be off by as much for ever.
+// The next step makes up for the error of a step: the mean over steps is exact, where it would be off by as much for
+// ever.
 void errors_are_fed_back_by_site() {
   for (const bool feedback : {false, true}) {
     on_two_ranks({Format::kInt8, Format::kInt8, feedback}, [&](CodecGroup& group) {

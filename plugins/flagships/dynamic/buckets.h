@@ -21,7 +21,7 @@ constexpr uint64_t scrambled(int64_t id) {
 struct Cells {
   static constexpr int64_t kMost = 64, kRows = 16;  // of each at least
 
-  // Of a table with so many rows: a power of two.
+  // The number of buckets of a table with this number of rows: a power of two.
   static int64_t count(int64_t rows) {
     return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::clamp(rows / kRows, int64_t{1}, kMost))));
   }

@@ -42,7 +42,7 @@ class DynamicTables : public KernelInstance, public Changes {
   }
 
  private:
-  // Where each id of a batch has its row. Contexts are used again, so that a step takes no memory.
+  // The row of each id of a batch. Contexts are used again, so that a step takes no memory.
   struct Places {
     std::vector<uint32_t> rows;                // by position; kNone: it has none
     std::vector<uint64_t> evictions;           // by table, up to when rows are those of the ids

@@ -14,10 +14,10 @@ namespace {
 
 using namespace flagships;
 
-// Of a table of kAnyId rows.
+// A test on a table of kAnyId rows.
 Buckets buckets_of(int64_t capacity) { return {capacity, Cells::count(kAnyId)}; }
 
-// What docs/dynamic_tables.md says, with a list of ids for each bucket.
+// The rules of docs/dynamic_tables.md, with a list of ids for each bucket.
 class Oracle {
  public:
   struct Known {
@@ -258,7 +258,7 @@ void check_pinned() {
   unlink(path);
 }
 
-// What another instance takes over lives on as here, through save and load, and through rows.
+// Rows that another instance takes over live on as here, through save and load, and through rows.
 void check_moves(const std::string& evict) {
   // Sightings of ids without a row move, too.
   std::string options = options_of(evict, 1000, 9);

@@ -57,7 +57,7 @@ static_assert(sizeof(Line) == 64);
 
 class Index {
  public:
-  // Of a row. Where sightings are not counted, a state may lie in the place of `count`.
+  // The record of a row. If sightings are not counted, a state may lie in the place of `count`.
   struct Head {
     int64_t id;
     uint32_t step;   // of the last sighting
@@ -99,14 +99,14 @@ class Index {
     return static_cast<uint64_t>(spread_.buckets.count * spread_.lines) * sizeof(Line) +
            static_cast<uint64_t>(rows_taken()) * (stride_ - states_bytes_);
   }
-  // As Pages::use(), of rows below a number.
+  // Does what Pages::use() does, for rows below a number.
   void use(int64_t rows, bool soon) { heads_.use(static_cast<uint64_t>(rows) * stride_, soon); }
   const Spread& spread() const { return spread_; }
   Head& head(uint32_t row) const { return *reinterpret_cast<Head*>(heads_.data() + row * stride_); }
-  // Of a row, what it has one of: the first, and bytes from row to row.
+  // A field that each row has once: the first row's, and bytes from row to row.
   char* row_states() const { return heads_.data() + states_at_; }
   uint64_t row_states_stride() const { return stride_; }
-  // Of slots in the order of buckets; kNone: it is empty.
+  // The rows of slots in the order of buckets; kNone: it is empty.
   uint32_t row_at(uint64_t slot) const {
     const Place at = place(slot);
     return at.line->tags[at.entry] == 0 ? kNone : at.line->row(at.entry);
@@ -144,8 +144,8 @@ class Index {
     return kNone;
   }
 
-  // What find() looks at, one after the other. Always inlined: GCC 12 drops calls of functions that do nothing but
-  // prefetch.
+  // The lines that find() looks at, one after the other. Always inlined: GCC 12 drops calls of functions that do
+  // nothing but prefetch.
   [[gnu::always_inline]] void prefetch_home(const Key& key) const { __builtin_prefetch(&home_of(key)); }
   [[gnu::always_inline]] void prefetch_head(const Key& key) const {
     const uint32_t match = home_of(key).equal(Spread::tag(key.hash));
@@ -208,7 +208,7 @@ class Index {
     const Place at = place(slot);
     return at.line->tags[at.entry] != 0 ? kNone : give(key, at, false);
   }
-  // What victim() looks through: first which rows, then those it will most likely begin with.
+  // The lines that victim() looks through: first which rows, then those it will most likely begin with.
   void prefetch_lines(const Key& key) const {
     for (int64_t l = 0; l < spread_.lines; ++l) __builtin_prefetch(lines_.data() + key.bucket * spread_.lines + l);
   }
@@ -227,7 +227,7 @@ class Index {
   }
 
   uint32_t count_bits(uint32_t row) const { return evict_ == Evict::kLru ? 0 : head(row).count; }
-  // What a row was when it was saved.
+  // The state of a row when it was saved.
   void restore(const Key& key, uint32_t row, uint32_t step, uint32_t count_bits) {
     sight(row, step, count_bits);
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
@@ -313,11 +313,11 @@ class Index {
     if (evict_ == Evict::kLfu) return static_cast<float>(count_bits);
     return evict_ == Evict::kDecayed ? decayed(count_bits, std::max(step, last) - last) : 0;
   }
-  // Of equal scores the longer unseen, then the lower hash.
+  // If scores are equal, the longer unseen goes first, then the lower hash.
   static bool goes_first(const Head& a, const Head& b) {
     return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }
-  // Whether a row's id goes before one that has none.
+  // True if a row's id goes before one that has none.
   bool goes_first(uint32_t row, const Head& other) const {
     const Head& own = head(row);
     const uint32_t now = std::max(own.step, other.step);
@@ -329,7 +329,7 @@ class Index {
     const Head* head = nullptr;
     float score = 0;
   };
-  // Of the id that goes first, but not one that was sighted in step `spared`. Where ranks hold, lines are looked
+  // The row of the id that goes first, except one that was sighted in step `spared`. If ranks hold, lines are looked
   // through from the lowest on, until all that are left are above what was found: one or two of six, mostly.
   Place victim(const Key& key, uint32_t step, uint32_t spared) {
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;

@@ -35,7 +35,7 @@ struct Spread {
   static uint16_t tag(uint64_t hash) { return std::max<uint16_t>(1, static_cast<uint16_t>(hash)); }
 };
 
-// Of some ids: the first line of its bucket, its home among these, and its tag.
+// An id's keys: the first line of its bucket, its home among these, and its tag.
 struct Hashed {
   static constexpr int64_t kMost = 8;
   uint32_t first[kMost], home[kMost], tag[kMost];

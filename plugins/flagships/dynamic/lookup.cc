@@ -13,7 +13,7 @@ static_assert(kRing >= 2 * kApart + kTogether && kApart % kTogether == 0);
 
 }  // namespace
 
-// What one stage leaves for the next ones.
+// The results of one stage for the next ones.
 struct DynamicTables::Ring {
   Hashed hashed[kRing / kTogether];
   uint32_t guesses[kRing];
@@ -186,7 +186,7 @@ void DynamicTables::share(size_t t, uint32_t step, Places& places) {
   if (readers > 1) places.again[t].push_back(shared);
 }
 
-// Of an id without a row: zeros, or its start values in a place of absent_, which has room for them.
+// The values of an id without a row: zeros, or its start values in a place of absent_, which has room for them.
 const float* DynamicTables::absent(const Batch& batch, const Table& table, int64_t position, size_t taken) {
   if (table.shape().policy.absent != Absent::kStart || (batch.lookup.flags & TSR_LOOKUP_READ_ONLY) != 0)
     return zeros_.data();

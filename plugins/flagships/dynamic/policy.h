@@ -1,4 +1,4 @@
-// What a table's options say: who comes in, who goes, and what an id without a row looks like.
+// The options of a table: which ids come in, which go, and what an id without a row reads.
 #pragma once
 
 #include <tessera/sdk/kernel.h>
@@ -35,7 +35,7 @@ struct Policy {
   // A full bucket takes an id only where that was sighted as often as the one that would go counts (TinyLFU: Einziger,
   // Friedman and Manes, 2017).
   bool tinylfu = false;
-  // What ids without a row read: 0; in training their start values; or one row, which they train together.
+  // The values that ids without a row read: 0; in training their start values; or one row, which they train together.
   Absent absent = Absent::kZero;
 };
 

@@ -80,7 +80,7 @@ void Table::each_row(const Visit& visit) const {
   }
 }
 
-// As before any id had none: zeros, and states as they start.
+// The shared row as it starts: zeros, and states as they start.
 void Table::begin_shared() {
   shared_used_ = false;
   shared_changed_ = 0;
@@ -199,7 +199,7 @@ void Table::add_extra(const tsr_stream_io& io) {
   times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
 }
 
-// By their numbers, so that rows have the same ones when they are loaded.
+// Sorted by their numbers, so that rows have the same ones when they are loaded.
 void Table::save(const tsr_stream_io& io) const {
   const int64_t count = index_.used() + (shared_used_ ? 1 : 0);
   Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), count};

@@ -16,7 +16,8 @@ namespace flagships {
 
 constexpr int64_t kMostRows = 4'000'000'000;  // of a shard: slots have 32 bits
 
-// What a table is, of its config and its options. One of 0 columns knows which ids have rows, and has none.
+// The description of a table, from its config and its options. One of 0 columns knows which ids have rows, and has
+// none.
 struct TableShape {
   // Takes what it knows out of the options, which are the table's.
   TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer, Options& options)
@@ -48,7 +49,7 @@ struct TableShape {
 
 class Table {
  public:
-  // Of tsr_rows::extra. Where sightings are not counted, there is the step alone.
+  // The contents of tsr_rows::extra. If sightings are not counted, it is only the step.
   struct Extra {
     uint32_t step, count_bits;
   };
@@ -63,11 +64,11 @@ class Table {
   const TableShape& shape() const { return shape_; }
   int64_t dim() const { return shape_.dim; }
   const Index& index() const { return index_; }
-  // Of an id, or of the one that stands for the shared row; kNone: it has none.
+  // The row of an id, or of the one that stands for the shared row; kNone: it has none.
   uint32_t find(int64_t id) const { return id == TSR_SHARED_ROW_ID ? shared_row_ : index_.find(key(id)); }
   // The row that ids without one share; kNone: there is none.
   uint32_t shared_row() const { return shared_row_; }
-  // In a step that trains, ids have no other.
+  // Ids have no other row in a step that trains.
   void use_shared(uint32_t step) {
     if (!std::exchange(shared_used_, true)) shared_changed_ = kAllFollowers;
     index_.head(shared_row_).step = step;
@@ -95,7 +96,8 @@ class Table {
   void begin_step(uint32_t step, double time) {
     if (shape_.policy.ttl_seconds > 0 && time > 0) index_.expire_below(times_.first_young(step, time));
   }
-  // In a step, of a row that find() gave. What counts as gone begins anew. True: the step had sighted it before.
+  // Notes, in a step, a sighting of a row that find() gave. A row that counts as gone begins anew. True: the step had
+  // sighted it before.
   [[gnu::always_inline]] bool touch(uint32_t row, uint32_t step) {
     const bool again = index_.head(row).step == step;
     if (index_.touch(row, step)) {
@@ -118,7 +120,7 @@ class Table {
   void start_values(std::span<const int64_t> ids, float* out) const { start_.fill(number_, ids, shape_.dim, out); }
   uint64_t evictions() const { return evictions_; }
 
-  // What abi/draft/changes.h asks for.
+  // The calls of abi/draft/changes.h.
   void mark(uint32_t follower);
   bool marked() const { return static_cast<bool>(changed_); }
   bool has_changed(uint32_t follower, uint32_t row) const {
@@ -138,7 +140,7 @@ class Table {
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
   void load(const tsr_stream_io& io);
-  // What is kept of the table besides rows (abi/draft/table_extra.h).
+  // The state of the table besides rows (abi/draft/table_extra.h).
   void save_extra(const tsr_stream_io& io) const;
   void add_extra(const tsr_stream_io& io);
   tsr_kernel_stats stats() const;
@@ -182,7 +184,7 @@ class Table {
         std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
     }
   }
-  // What an id without a row counts as, of sightings; 0: it is not admitted.
+  // The sightings that an id without a row counts as; 0: it is not admitted.
   uint32_t admitted(const Key& key, uint32_t sightings, uint32_t step) {
     if (index_.pinned(key.id)) return sightings;
     if (shape_.policy.admit_probability < 1) {  // a draw for each id and step

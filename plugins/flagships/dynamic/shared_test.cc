@@ -58,14 +58,14 @@ struct Batch {
   size_t size;  // of the output
 };
 
-// Who has a row is the table's word (rows()); what rows hold, and the shared one, is kept here.
+// The table says which ids have rows (rows()); the values of rows, and of the shared one, are kept here.
 class Plain {
  public:
   struct Held {
     std::vector<float> values;
     float updates = 0.25f;
   };
-  // Behind a forward.
+  // Checks after a forward.
   void follow(const std::map<int64_t, Row>& there) {
     std::erase_if(rows_, [&](const auto& known) { return !there.contains(known.first); });
     for (const auto& [id, row] : there) {
@@ -277,12 +277,12 @@ void check_moves() {
   first.tables().load(0, older.io);
   expect(first.rows().size() == alone.rows().size() && !first.rows().contains(TSR_SHARED_ROW_ID),
          "rows of version 3 are loaded, and the shared one begins anew");
-  // What takes the place of all rows takes that of the shared one.
+  // Rows that replace all rows also replace the shared one.
   imported.import({{3, want.at(TSR_SHARED_ROW_ID)}}, true);
   expect(imported.rows().size() == 1 && imported.step(50, {4}, true)[0] == 0, "the shared row begins anew");
 }
 
-// What there was, with the changes, is what there is.
+// The earlier rows with the changes are the rows of now.
 void check_changes() {
   std::mt19937_64 random(8);
   Bed bed(kAnyId, kShared);

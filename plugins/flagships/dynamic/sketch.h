@@ -1,4 +1,4 @@
-// Who is admitted: sightings of ids that have no row yet.
+// Sightings of ids that have no row yet, which decide which ids are admitted.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace flagships {
 class Sketch {
  public:
   Sketch() = default;
-  // Of buckets with so many slots each.
+  // A sketch of buckets with this number of slots each.
   Sketch(int64_t buckets, int64_t slots)
       : buckets_(buckets),
         of_bucket_(
@@ -44,7 +44,7 @@ class Sketch {
     return seen;
   }
 
-  // Of the buckets that have counted anything.
+  // The counts of the buckets that have counted anything.
   template <class Write>
   void save(const Write& write) const {
     Saved head{buckets_ | of_bucket_ << kShift, 0};
@@ -57,7 +57,7 @@ class Sketch {
       write(counters_.data() + b * of_bucket_, static_cast<uint64_t>(of_bucket_));
     }
   }
-  // Of a table with other buckets nothing can be told.
+  // A table with other buckets tells nothing.
   template <class Read>
   void add(const Read& read) {
     Saved head{};

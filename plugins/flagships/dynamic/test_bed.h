@@ -250,7 +250,7 @@ class Bed {
   std::unique_ptr<KernelInstance> tables_;
 };
 
-// What save() writes, for load().
+// The bytes that save() writes, for load().
 struct Stream {
   Stream() = default;
   Stream(const Stream&) = delete;

@@ -30,7 +30,7 @@ class RowList {
 
  private:
   static constexpr int64_t kMost = 256;
-  // What an optimizer may count on (abi/optimizer.h).
+  // The promises to an optimizer (abi/optimizer.h).
   static int64_t near_rows(const Table& table, const OptimizerRef& optimizer) {
     int64_t floats = table.dim();
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += table.width(k);
@@ -59,7 +59,7 @@ void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr
     if (places.evictions[static_cast<size_t>(feature.table)] != tables_[static_cast<size_t>(feature.table)].evictions())
       drop_evicted(batch, feature, places);
   }
-  // Where the gradient of a row that occurs once is that of its bag.
+  // Used if the gradient of a row that occurs once is that of its bag.
   const bool plain = places.trains && max_gradient_ == 0 && batch.weights == nullptr && args.grad_weights == nullptr;
   for (size_t t = 0; t < tables_.size(); ++t) {
     shares_.clear();

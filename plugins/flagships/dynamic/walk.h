@@ -6,7 +6,7 @@
 
 namespace flagships {
 
-// Where a table's rows are, for loops to have in registers.
+// The addresses of a table's rows, for loops to have in registers.
 struct Rows {
   const Line* lines;
   char* heads;
@@ -15,7 +15,7 @@ struct Rows {
   uint64_t row_bytes;
 };
 
-// What a lookup notes of ids that it finds.
+// The notes of a lookup about ids that it finds.
 enum class Sighting { kNone, kNoted, kCounted };
 
 struct WalkTable {

@@ -25,7 +25,7 @@ struct Hyper {
   }
 };
 
-// As ftrl.h says it, element by element.
+// The formula of ftrl.h, element by element.
 struct Plain {
   double w, n, z = 0;
   void update(const Hyper& h, double g) {

@@ -32,7 +32,7 @@ class HotList {
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   int64_t largest() const { return rows_.empty() ? -1 : rows_.back(); }
   bool repeats() const { return std::adjacent_find(rows_.begin(), rows_.end()) != rows_.end(); }
-  // Of a layout that was made with this list; never 0.
+  // The tag of a layout that was made with this list; never 0.
   int64_t cookie() const { return static_cast<int64_t>(fingerprint_ >> 1 | 1); }
 
   // How many hot rows are below `id`; where it is hot itself, its place among them.

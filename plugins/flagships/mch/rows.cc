@@ -153,7 +153,7 @@ ManagedTable::ManagedTable(TableShape shape, uint32_t number, const sdk::Optimiz
   begin_all();
 }
 
-// Where rows are handed on as they are, all start with values, as those of a table of this size, and the shared one is
+// If rows are handed on as they are, all start with values, as those of a table of this size, and the shared one is
 // there before it was trained; otherwise an id's row starts when it comes in.
 void ManagedTable::begin_all() {
   shared_ = !shape_.reset;

@@ -18,7 +18,7 @@ namespace flagships {
 
 namespace sdk = tessera::sdk;
 
-// What a table is, of its config and its options.
+// The description of a table, from its config and its options.
 struct TableShape {
   explicit TableShape(const tsr_kernel_table& table);
 
@@ -31,9 +31,9 @@ struct TableShape {
 
 class ManagedTable {
  public:
-  // In export_rows and import_rows, the id of the row that ids without one share. No id is as large.
+  // The id, in export_rows and import_rows, of the row that ids without one share. No id is as large.
   static constexpr int64_t kSharedId = TSR_SHARED_ROW_ID;
-  // Of tsr_rows::extra: what Mch keeps of an id.
+  // The contents of tsr_rows::extra: the state that Mch keeps of an id.
   struct Extra {
     int64_t count, last;
   };
@@ -46,7 +46,7 @@ class ManagedTable {
   // The inner rows of ids, before a lookup. One that trains sights them.
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
-  // What abi/draft/changes.h asks for.
+  // The calls of abi/draft/changes.h.
   void mark(uint32_t follower);
   void note_changes(std::span<const int64_t> inner_rows) {
     if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));

@@ -24,7 +24,7 @@ std::array<const float*, 3> view(const Slices& slices) {
   return {slices[0].data(), slices[1].data(), slices[2].data()};
 }
 
-// As cores.h says it, element by element.
+// The formula of cores.h, element by element.
 double element(const TrainShape& s, const Slices& g, int64_t at) {
   const int64_t r = s.rank, a = at / (s.d[1] * s.d[2]), b = at / s.d[2] % s.d[1], c = at % s.d[2];
   double sum = 0;

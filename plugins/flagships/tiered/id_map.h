@@ -15,7 +15,7 @@ class IdMap {
 
   // kNone: it has none.
   uint32_t find(int64_t id) const { return seats_[seat_of(id)].value; }
-  // Whether it had none before; else it keeps what it has.
+  // True if it had none before; else it keeps what it has.
   bool insert(int64_t id, uint32_t value) {
     const size_t at = seat_of(id);
     if (seats_[at].value != kNone) return false;

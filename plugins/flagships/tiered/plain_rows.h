@@ -1,4 +1,4 @@
-// Of tests: a kernel to work around.
+// A kernel of tests to work around.
 #pragma once
 
 #include <tessera/sdk/kernel.h>

@@ -9,7 +9,7 @@
 
 namespace flagships {
 
-// What a record of a table is made of.
+// The parts of a table's record.
 class RecordShape {
  public:
   RecordShape(int64_t dim, const tessera::sdk::OptimizerRef& optimizer) : dim_(dim), floats_(dim) {

@@ -13,19 +13,19 @@
 
 namespace flagships {
 
-// What the system moves between the disk and memory without a copy of its own is whole blocks at such addresses.
+// The system moves whole blocks at such addresses between the disk and memory without a copy of its own.
 inline constexpr uint64_t kBlockBytes = 4096;
 
 // Memory that starts with a block, and grows.
 class BlockBuffer {
  public:
   BlockBuffer() = default;
-  // What was there may be lost.
+  // Earlier contents may be lost.
   char* room(size_t bytes) {
     if (bytes > bytes_) grow(bytes);
     return memory_.get();
   }
-  // What was there stays.
+  // Earlier contents stay.
   char* keep(size_t bytes) {
     if (bytes <= bytes_) return memory_.get();
     const std::unique_ptr<char, Free> old = std::move(memory_);
@@ -99,7 +99,7 @@ class RowFile {
 
   void read(std::span<const Piece> pieces) { check(Direction::kRead, reader_->move(Direction::kRead, pieces)); }
   void write(std::span<const Piece> pieces) { check(Direction::kWrite, writer_->move(Direction::kWrite, pieces)); }
-  // By who writes.
+  // Called by the thread that writes.
   void read_back(std::span<const Piece> pieces) { check(Direction::kRead, writer_->move(Direction::kRead, pieces)); }
   const char* io() const { return reader_->name(); }
 

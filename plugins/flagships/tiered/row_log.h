@@ -1,5 +1,5 @@
-// Where records lie in a table's file, which is written in long runs of blocks wherever there is room, never in place:
-// a disk takes thousands of rows in one request as fast as one.
+// The places of records in a table's file, which is written in long runs of blocks wherever there is room, never in
+// place: a disk takes thousands of rows in one request as fast as one.
 //
 // A place is a record's number in the file: so many of them in each block (or one in several blocks, where records are
 // large), so many blocks in each segment. Each place that is written is either the newest copy of a row on the disk (it
@@ -34,7 +34,7 @@ class RowLog {
   explicit RowLog(const LogShape& shape);
 
   const LogShape& shape() const { return shape_; }
-  // Of the place's record, behind its row's number; in the file, and in memory that has `first_block` first.
+  // The bytes of the place's record, after its row's number; in the file, and in memory that has `first_block` first.
   uint64_t offset(uint32_t place) const { return at(place, 0); }
   uint64_t at(uint32_t place, uint32_t first_block) const {
     return (place / shape_.in_block - first_block) * shape_.block_bytes + place % shape_.in_block * shape_.stride +
@@ -43,13 +43,13 @@ class RowLog {
 
   // For whoever writes. The next `count` blocks, which must be there (see tight()).
   void take(uint32_t count, std::vector<uint32_t>& blocks);
-  // Whether less is free than writing `count` blocks and emptying segments afterwards need.
+  // True if less is free than writing `count` blocks and emptying segments afterwards need.
   bool tight(uint32_t count) const { return free_blocks() < count + spare_; }
   uint32_t free_blocks() const;
   // Nobody reads places any more that were not held when this was called last.
   void reuse();
 
-  // Who holds what; with the table's lock.
+  // The owners of places; read with the table's lock.
   void hold(uint32_t place) { ++held_[segment(place)]; }
   void drop(uint32_t place) {
     if (place != kNowhere) --held_[segment(place)];

@@ -58,7 +58,7 @@ class Tier {
   void changed(std::span<const uint32_t> pinned);  // their rows, by backward
   // Beside all others, in another thread: rows of a later take().
   void prefetch(std::span<const int64_t> rows);
-  // Likewise: writes what waits for it. `waits` says whether there is enough for that to be worth it.
+  // Writes the rows that wait for it. `waits` says if there are enough for that to be worth it.
   void write_back();
   bool waits() const;
 
@@ -80,7 +80,7 @@ class Tier {
     uint16_t pins = 0;
     bool changed = false;
   };
-  // Where a row is: two bits, and a number there.
+  // The place of a row: two bits, and a number there.
   enum Where : uint32_t { kStarts = 0, kCached = 1, kOnTheWay = 2, kStored = 3 };
   static constexpr uint32_t kNumber = (1u << 30) - 1;
   static constexpr uint32_t word(Where where, uint32_t number) { return where << 30 | number; }
@@ -101,8 +101,8 @@ class Tier {
   static constexpr size_t kWordsAhead = 32;  // that are prefetched
   uint32_t& at(int64_t row) { return at_[static_cast<size_t>(row)]; }
   size_t table_of(int64_t row) const;
-  // Of a list that is gone through, and has come to a position. Always inlined: GCC 12 drops calls of functions that do
-  // nothing but prefetch.
+  // Prefetches for a walk through a list that has come to a position. Always inlined: GCC 12 drops calls of functions
+  // that do nothing but prefetch.
   [[gnu::always_inline]] void prefetch_slot(std::span<const uint32_t> slots, size_t position) const {
     constexpr size_t kAhead = 16;
     if (position + kAhead < slots.size()) __builtin_prefetch(&slots_[slots[position + kAhead]], 1);
@@ -129,8 +129,8 @@ class Tier {
   sdk::InnerInstance inner_;
   const sdk::StartValues start_;
 
-  // Who writes to the file has the first lock; who reads from places in it, the second; the third is for all below.
-  // They are taken in this order.
+  // A thread that writes to the file has the first lock; one that reads from places in it, the second; the third is for
+  // all below. They are taken in this order.
   mutable std::mutex write_mutex_, read_mutex_, mutex_;
   RowLog log_;
   RowFile file_;

@@ -396,7 +396,7 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
   return std::make_unique<TieredTables>(inner_, config, options);
 }
 
-// What the cache misses follows from how much is touched between two visits of a row, where that is the table's own: of
+// The cache's misses follow from how much is touched between two visits of a row, if that is the table's own: of
 // rows that are asked for alike, the cache has as large a part as it is of them all.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part) {

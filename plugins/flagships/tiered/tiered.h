@@ -11,7 +11,7 @@
 
 namespace flagships {
 
-// What tables have unless their own options say otherwise, and those.
+// The settings that tables have unless their own options say otherwise, and those options.
 struct TierOptions {
   RowFileOptions file;
   double cache_mib = 64;
@@ -54,7 +54,7 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
     const TierTable& in_tier() const { return tier->table(own); }
     const RecordShape& record() const { return tier->record(); }
   };
-  // What a forward keeps of a table that it asked.
+  // The state that a forward keeps of a table that it asked.
   struct Kept : sdk::InnerAsk {  // its rows are slots
     std::vector<uint32_t> pinned;
   };
@@ -83,7 +83,7 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   std::vector<float> records_;
 };
 
-// What that part of a table costs, apart from its options, which the work is about.
+// The cost of that part of a table, apart from its options, which the work is about.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part);
 // Refuse what rows on disk cannot be, and a kernel that cannot hold the cache.

@@ -53,7 +53,7 @@ tsr_code state(void*, uint32_t i, tsr_state* out, tsr_error*) {
 }
 void update_row(void*, const tsr_update*, int64_t, float*, const float*, float* const*) {}
 
-// What instances are opened with, and the two kernels.
+// The configs of instances, and the two kernels.
 struct Bed {
   Bed() {
     optimizer_api.struct_size = sizeof(optimizer_api);
@@ -303,7 +303,7 @@ void check_against_memory(const std::string& options, bool prefetching, int step
   expect(s.lookups > s.hits && s.hits > 0, options, ": ", s.hits, " hits of ", s.lookups);
 }
 
-// What is asked for may be more than the cache holds, when it is evaluated; not when it is trained.
+// An evaluation may ask for more than the cache holds; training may not.
 void check_too_small() {
   std::mt19937 random(1);
   Pair pair(R"({"cache_rows": 12})");

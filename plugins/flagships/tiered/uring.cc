@@ -102,7 +102,7 @@ class UringIo final : public PieceIo {
     if (registered_) sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(sqe, i);
   }
-  // What became of a request: an errno, or what is left of it.
+  // The result of a request: an errno, or the bytes that are left of it.
   int take(Direction direction, unsigned i, int result) {
     Request& r = requests_[i];
     if (result == -EINTR || result == -EAGAIN) return 0;

@@ -1,4 +1,5 @@
-// What leaves memory: rows that were changed and pushed out, in long runs, and segments of the file that are emptied.
+// The data that leave memory: rows that were changed and pushed out, in long runs, and segments of the file that are
+// emptied.
 #include <algorithm>
 #include <cstring>
 
@@ -37,7 +38,7 @@ void Tier::make_file_room(uint32_t blocks) {
   }
 }
 
-// Of rows on their way, those that were changed; there may be more than `most` by now.
+// The changed ones of rows on their way; there may be more than `most` by now.
 void Tier::write_changed(size_t most) {
   const auto floats = static_cast<size_t>(options_.record.floats());
   const LogShape& shape = log_.shape();

@@ -47,7 +47,7 @@ struct CallRecord {
   std::chrono::steady_clock::time_point start;
 };
 
-// What all groups of a process write. [any-thread]
+// The record that all groups of a process write. [any-thread]
 class TraceFile {
  public:
   TraceFile(const std::string& path, bool checksums) : checksums_(checksums), file_(std::fopen(path.c_str(), "w")) {

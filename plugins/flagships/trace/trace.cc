@@ -51,7 +51,7 @@ class TraceGroup final : public WrappedGroup {
   }
 
  private:
-  // What a call leaves in this rank's memory.
+  // The event that a call leaves in this rank's memory.
   struct Result {
     const void* data = nullptr;
     size_t bytes = 0;
