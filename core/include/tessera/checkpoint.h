@@ -45,7 +45,7 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Checks, as far as that can be known beforehand, that there is room for this number of saves: tries to  // make
+  // Checks, as far as that can be known beforehand, that there is room for this number of saves: tries to make
   // files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first step
   // is not counted.
   void check_place(int64_t saves = 1);

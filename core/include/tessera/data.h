@@ -58,7 +58,7 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
-  // The encoding of the files' columns, learned vocabularies included, as JSON. It is saved with a model,  // so that
+  // The encoding of the files' columns, learned vocabularies included, as JSON. It is saved with a model, so that
   // what it predicts is read likewise. Empty: of other readers.
   std::string encoding;
   bool labelled = true;  // false: data::read_files() was asked to do without labels where there are none, and all are 0

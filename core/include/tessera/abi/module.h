@@ -84,7 +84,7 @@ typedef struct tsr_module_call {
   const DLTensor* grad_inputs;     /* of each input; written; data NULL: not wanted. Integer inputs have none */
   const DLTensor* grad_parameters; /* added to */
   tsr_stream stream;
-  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in the order of the stream. If it is not   * NULL,
+  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in the order of the stream. If it is not NULL,
    * all ranks call it equally often, with equal sizes, in forward and in backward. NULL: there is one rank, or the call
    * does not train. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
