@@ -39,6 +39,7 @@ bottom_mlp = [8]
 top_mlp = [16, 1]
 [data]
 reader = "csv"
+test = "last"
 batch = 64
 epochs = 2
 [[column]]

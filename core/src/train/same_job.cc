@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/fnv1a.h"
+#include "data/test_part.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   common.planner.plan.clear();
   common.data.path.clear();
   common.data.test_path.clear();
+  if (!data::test_file(config.data).empty()) common.data.test = "file:";
   common.report.json.clear();
   common.publish.directory = config.publish.directory.empty() ? "" : "given";
   std::string text = to_toml(common);
