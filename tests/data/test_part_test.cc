@@ -1,6 +1,7 @@
 // Which rows are the test part (data.test), by the reader part csv, in memory and in streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
@@ -204,6 +205,16 @@ TEST_F(DataTestPart, NewestRowsByAColumn) {
   EXPECT_EQ(values_of(set.train), train);
   EXPECT_THAT(error(keys(streamed.path(), "test = \"time:at\"\norder_by = \"x\"", 0.05)),
               HasSubstr("name two columns, and rows that do not fit data.buffer_mib are in one order"));
+}
+
+// Nobody writes to it: opening it would wait for ever.
+TEST_F(DataTestPart, APipeIsNoFile) {
+  const std::string pipe = folder_.path() + "/pipe.csv";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(error(keys(pipe, "")),
+            pipe + " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict "
+                   "--data - reads its standard input)");
+  EXPECT_THAT(error(keys("/dev/zero", "")), HasSubstr("/dev/zero is a device, and not a file of rows"));
 }
 
 TEST_F(DataTestPart, WhatHasNoEffectIsRefused) {

@@ -114,7 +114,7 @@ class TrainJob {
 
   // What options.start gave: a first line, and what was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
-  // What may be wrong with the data, a sentence each.
+  // Sentences about data that are probably not what was meant.
   const std::vector<std::string>& warnings() const { return warnings_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
   // To be done in all, those before this run included; 0 where there is no end.

@@ -100,6 +100,7 @@ class Examples {
   // Makes room for so many samples with as many ids each as those so far.
   void reserve(int64_t samples);
   void shrink_to_fit();
+  uint64_t hash() const;  // of all samples, in their order
 
   int64_t size() const { return samples_; }
   const LabelForm& label_form() const { return form_; }

@@ -167,7 +167,7 @@ class Places {
       by_row_[parts.train_order[place]] = static_cast<int64_t>(place);
   }
   const Pieces& pieces() const { return parts_.ordered ? parts_.files : parts_.train; }
-  // Of the next row, which lies there in a block; -1: it is of the test.
+  // The place of the next row, which lies there in a block; -1 if it is a test row.
   int64_t next(const FileBlock& block, int64_t row) {
     if (parts_.ordered) return by_row_[static_cast<size_t>(next_++)];
     return parts_.train_choice.takes(block, row) ? next_++ : -1;

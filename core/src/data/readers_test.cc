@@ -1,6 +1,7 @@
 // The prepared and the Criteo reader, and what they share: lines, hashes, samples in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <limits>
@@ -62,6 +63,9 @@ TEST(LineReader, PlainAndGzipAndLongLines) {
     EXPECT_FALSE(lines.next(line));
   }
   EXPECT_THROW(data::LineReader("/nonexistent"), Error);
+  const std::string pipe = dir.path() + "/pipe";  // which nobody writes: reading it would wait for ever
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(data::LineReader{pipe}, Error);
   EXPECT_THROW(data::LineReader{dir.path()}, Error);
 }
 

@@ -36,7 +36,7 @@ SampleStream::SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector
 void SampleStream::append(const BlockPiece& piece, Examples& examples) const {
   const int64_t before = examples.size();
   files_->append(piece, examples);
-  if (choice_.random) examples.take_out(before, [&](int64_t sample) { return !takes(piece, sample - before); });
+  if (choice_.random) (void)examples.take_out(before, [&](int64_t sample) { return !takes(piece, sample - before); });
 }
 
 std::shared_ptr<const SampleStream> SampleStream::with(std::vector<BlockPiece> pieces) const {

@@ -62,6 +62,7 @@ class SampleStream {
   std::shared_ptr<const SampleStream> with(std::vector<BlockPiece> pieces) const;
   // At most `most` samples, from all over the part where that is cheap.
   ExamplesPtr some(int64_t most) const;
+  uint64_t hash() const;  // as content_hash() says
   // From now on an id that is no row of its column is an error, with file, row and column.
   void require_known_ids() const { known_ids_ = true; }
 

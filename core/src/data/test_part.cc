@@ -38,7 +38,7 @@ TestPart TestPart::from(const DataConfig& config, Rows by_default) {
     out.of = config.test_path;
   }
   if (out.rows != Rows::kFile) return out;
-  if (config.test_fraction != DataConfig().test_fraction)
+  if (config.test_fraction != 0 && config.test_fraction != DataConfig().test_fraction)
     fail(Code::kInvalidArgument, "data.test_fraction = ", config.test_fraction,
          " has no effect beside a file of test rows, ", out.of, ": leave one of them out");
   out.fraction = 0;

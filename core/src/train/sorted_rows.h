@@ -1,4 +1,4 @@
-// Whether a test part that is the end of the files has other labels than the rows before it: of files that are sorted.
+// The check for files that are sorted: a test part that is their end has other labels than the rows before it.
 #pragma once
 
 #include <string>

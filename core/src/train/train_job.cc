@@ -23,6 +23,7 @@
 #include "train/job_publisher.h"
 #include "train/metrics_log.h"
 #include "train/observed_inputs.h"
+#include "train/same_data.h"
 #include "train/same_job.h"
 #include "train/saved_run.h"
 #include "train/sorted_rows.h"
@@ -152,6 +153,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   data_ = std::move(job.data);
   rows_ = std::move(job.arriving);
   tables_ = std::move(job.tables);
+  check_same_data(*group_, data_, rows_ != nullptr);
   if (std::string warning = sorted_rows_warning(data_); !warning.empty()) warnings_.push_back(std::move(warning));
   keep_for_validation();
   build_model();
