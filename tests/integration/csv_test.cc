@@ -224,7 +224,7 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   EXPECT_EQ(columns.at("label").as, "label");
   EXPECT_FALSE(columns.at("label").threshold);
   EXPECT_EQ(columns.at("weight, kg").as, "dense");
-  EXPECT_EQ(columns.at("weight, kg").missing, 0);
+  EXPECT_EQ(columns.at("weight, kg").missing, std::optional(NumberOrWord{0, ""}));
   EXPECT_EQ(columns.at("tags").separator, "|");
   EXPECT_EQ(columns.at("person").ids, "vocabulary");
   EXPECT_EQ(columns.at("person").separator, "") << "two words are a name here, and no list";

@@ -27,7 +27,8 @@ json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
           out.push_back({cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
       }
     }
-    for (const auto& [table, words] : encoding.value("vocabularies", json::object()).items()) {
+    const json vocabularies = encoding.value("vocabularies", json::object());
+    for (const auto& [table, words] : vocabularies.items()) {
       out.push_back({cat("words of \"", table, '"'), words.size(), true});
       out.push_back({cat("the words of \"", table, "\" or their order"), fnv1a(words.dump()), false});
     }
