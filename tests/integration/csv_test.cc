@@ -337,12 +337,12 @@ TEST(CsvJob, RanksWithOtherDataEnd) {
     }
   };
   expect(folder.write("fewer.csv", clicks(2990)), {}, "training rows: 2691 instead of 2700");
-  expect(other, {}, "the words of \"film\" or their order are other ones");
+  expect(other, {}, "the words of \"film\" or their order differ");
   std::string job = kJob;
   job.resize(job.find("transform"));
   folder.write("job.toml", job + hashed);
-  expect(other, {}, "the training rows or their order are other ones");
-  expect(other, {"--set", "data.buffer_mib=0.05"}, "the training rows or their order are other ones");
+  expect(other, {}, "the training rows or their order differ");
+  expect(other, {"--set", "data.buffer_mib=0.05"}, "the training rows or their order differ");
 }
 
 TEST(CsvJob, DescribedWithoutDenseColumns) {

@@ -260,11 +260,11 @@ TEST(Examples, TakeOutClosesUp) {
       if (next >= 10 && next % 4 == 0) ++next;
       ASSERT_EQ(all.dense(i)[0], static_cast<float>(next));
       ASSERT_EQ(all.num_ids(i), lists ? next % 3 : 1);
-      if (all.num_ids(i) > 0) ASSERT_EQ(all.ids<int32_t>(i)[0], next);
+      ASSERT_TRUE(all.num_ids(i) == 0 || all.ids<int32_t>(i)[0] == next) << i;
     }
     for (int64_t i = 0; i < out.size(); ++i, taken += 4) {
       ASSERT_EQ(out.dense(i)[0], static_cast<float>(taken));
-      if (out.num_ids(i) > 0) ASSERT_EQ(out.ids<int32_t>(i)[0], taken);
+      ASSERT_TRUE(out.num_ids(i) == 0 || out.ids<int32_t>(i)[0] == taken) << i;
     }
   }
 }

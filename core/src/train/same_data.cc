@@ -19,25 +19,25 @@ json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
   json out = json::array();
   out.push_back({"training rows", data.train_rows(), true});
   out.push_back({"test rows", data.test_rows(), true});
-  if (!data.encoding.empty()) {
-    const json encoding = config::parse_json(data.encoding, {"the data's encoding"});
-    for (const json& column : encoding.value("columns", json::array())) {
-      for (const char* learned : {"mean", "deviation"}) {
-        if (column.contains(learned))
-          out.push_back({cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
-      }
-    }
-    const json vocabularies = encoding.value("vocabularies", json::object());
-    for (const auto& [table, words] : vocabularies.items()) {
-      out.push_back({cat("words of \"", table, '"'), words.size(), true});
-      out.push_back({cat("the words of \"", table, "\" or their order"), fnv1a(words.dump()), false});
-    }
+  const json encoding =
+      data.encoding.empty() ? json::object() : config::parse_json(data.encoding, {"the data's encoding"});
+  const json vocabularies = encoding.value("vocabularies", json::object());
+  for (const auto& [table, words] : vocabularies.items()) {
+    out.push_back({cat("words of \"", table, '"'), words.size(), true});
+    out.push_back({cat("the words of \"", table, "\" or their order"), fnv1a(words.dump()), false});
   }
   for (const DataColumn& column : data.columns)
     out.push_back({cat("rows of the column \"", column.name, '"'), column.rows, true});
-  out.push_back({"the encoding of the columns", fnv1a(data.encoding), false});
   out.push_back({"the training rows or their order", train_hash, false});
   out.push_back({"the test rows or their order", test_hash, false});
+  const json columns = encoding.value("columns", json::array());
+  for (const json& column : columns) {
+    for (const char* learned : {"mean", "deviation"}) {  // their last digits follow from the order of the rows
+      if (column.contains(learned))
+        out.push_back({cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
+    }
+  }
+  out.push_back({"learned values of the columns", fnv1a(data.encoding), false});
   return out;
 }
 
@@ -48,9 +48,9 @@ std::string difference(const json& mine, const json& first) {
     const auto subject = mine[i][0].get<std::string>();
     if (mine[i][0] != first[i][0]) return cat(subject, " instead of ", first[i][0].get<std::string>());
     return mine[i][2].get<bool>() ? cat(subject, ": ", mine[i][1].dump(), " instead of ", first[i][1].dump())
-                                  : cat(subject, " are other ones");
+                                  : cat(subject, " differ");
   }
-  return mine.size() == first.size() ? "" : "its columns have learned other things";
+  return mine.size() == first.size() ? "" : "other columns";
 }
 
 }  // namespace
