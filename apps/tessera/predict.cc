@@ -16,6 +16,7 @@
 #include "data/arriving_rows.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
+#include "data/test_part.h"
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
@@ -226,6 +227,10 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   } else if (!a.reader.empty()) {
     data.reader = a.reader;
   }
+  if (a.part == "all" && data::test_file(data).empty()) {  // rows keep the order of the files
+    data.test.clear();
+    data.test_fraction = 0;
+  }
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (!a.data.empty()) data.path = a.data;
   const std::vector<std::string> inside = reader_names();
@@ -359,7 +364,7 @@ int predict_command(const std::vector<std::string>& args) {
   if (!parse_predict_arguments(args, &a)) return 0;
   Session session(a);
   const DataConfig& data = session.config.data;
-  check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data.test_path}, {a.model}});
+  check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data::test_file(data)}, {a.model}});
   if (a.data != "-") {
     predict_data(a, session);
   } else if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) {

@@ -8,6 +8,7 @@
 
 #include "bench/report/html.h"
 #include "command.h"
+#include "data/test_part.h"
 #include "layers.h"
 #include "options.h"
 #include "outputs.h"
@@ -311,6 +312,8 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const bool tested = metrics.samples > 0;
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
   const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
+  if (const Dataset& data = job.data(); tested && !data.test_part.empty())
+    std::printf("test rows: %s (%lld)\n", data.test_part.c_str(), static_cast<long long>(data.test_rows()));
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
@@ -347,6 +350,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
       for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
       std::fputs(replaced.c_str(), stderr);
+      for (const std::string& warning : job.warnings()) std::fprintf(stderr, "tessera: warning: %s\n", warning.c_str());
     }
     if (job.has_end() && job.steps() == 0 && !options.max_steps && config.data.epochs > 0 && job.loaded().empty())
       fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
@@ -394,7 +398,7 @@ int train_command(const std::vector<std::string>& args) {
        {"report.metrics", config.report.metrics},
        {"--trace", a.job.trace},
        {"--html", a.html}},
-      {{a.config, config.data.path, config.data.test_path, config.planner.plan, config.planner.topology}, {}});
+      {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_writable(a.html);
   const RankEnvironment where = RankEnvironment::from_environment();
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {

@@ -82,6 +82,11 @@ void StoredTable::import_rows(const tsr_rows& rows) {
       sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\", row ", ids[i], ": its value ",
                 values[i * spec_.dim + at], " in column ", at, " is not finite and cannot be quantized");
     }
+    if (const int64_t clipped = sdk::first_clipped(format_, values + i * spec_.dim, spec_.dim); clipped >= 0) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\", row ", ids[i], ": its value ",
+                values[i * spec_.dim + clipped], " in column ", clipped, " is beyond the largest of ",
+                sdk::to_string(format_), ", ", sdk::Float8{}.largest());
+    }
   }
   (void)this->rows();
   for (int64_t i = 0; i < count; ++i) {

@@ -30,6 +30,18 @@ std::vector<std::string> matches(const std::string& pattern) {
   return out;
 }
 
+// A file is read several times, by every rank.
+void check_file(const std::string& file) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(file, ignored);
+  if (fs::is_fifo(status) || fs::is_socket(status))
+    fail(TSR_INVALID_ARGUMENT, file,
+         " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict --data - "
+         "reads its standard input)");
+  if (fs::is_character_file(status) || fs::is_block_file(status))
+    fail(TSR_INVALID_ARGUMENT, file, " is a device, and not a file of rows");
+}
+
 }  // namespace
 
 std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings) {
@@ -53,6 +65,7 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
     out = matches(name);
     if (out.empty()) fail(TSR_NOT_FOUND, "there is no file ", name, ", and none that it matches as a pattern");
   }
+  for (const std::string& file : out) check_file(file);
   std::sort(out.begin(), out.end());
   return out;
 }

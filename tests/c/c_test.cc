@@ -179,6 +179,9 @@ TEST_F(CApi, WeightsHaveGradients) {
   REFUSED(TSR_INVALID_ARGUMENT, "float32 [2, 8]",
           tsr_collection_weight_gradients(tables, &batch.raw, &flat, &out, &err));
   REFUSED(TSR_FAILED_PRECONDITION, "is_weighted", tsr_collection_weight_gradients(tables_, &batch.raw, &g, &out, &err));
+  tsr_step* step = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "this collection is not weighted: is_weighted",
+          tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
 
   // Two samples of "a" as before, and one of "y", which all three of the batch have: its gradients add up.
   std::vector<int64_t> ids{1, 2, 3}, lengths{2, 0, 1}, which{0, 1, 0, 0, 0, 0}, strides{2, 1};
@@ -218,6 +221,11 @@ TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
   for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(tables, "a", 1, 2)[i], before[i] - 1);
   EXPECT_EQ(rows_of(tables, "b", 0, 4), other);
   tsr_step_close(step);
+  std::vector<float> weights(4, 1);
+  View<float> w(weights, {4});
+  batch.raw.weights = &w;
+  REFUSED(TSR_INVALID_ARGUMENT, "rows of sequences have no weights",
+          tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
   tsr_collection_close(tables);
   tsr_model_parallel_close(model);
 }
@@ -321,6 +329,9 @@ TEST_F(CApi, WhatADescriptionHasWrongIsNamed) {
   refused(R"({"modules": [{"tables": [{"name": "a", "rows": 1}]}]})", nullptr,
           "the model: modules[0].tables[0] has an unknown key \"rows\"");
   refused(R"({"modules": [{"kind": "bag", "tables": []}]})", nullptr, "\"sequences\"");
+  auto factors = json::parse(text());
+  factors["modules"][0]["tables"][0]["pooling_factors"] = {1, 2, 3};
+  refused(factors.dump(), nullptr, "table \"a\": pooling_factors has 3 numbers for 1 feature; give one for each");
   refused(text(), R"({"world": 2})", "did you mean \"world_size\"?");
   refused(text(), R"({"shardings": {"a": {"sharding_type": "row_wise"}}})", "none for table \"b\"");
 }

@@ -111,7 +111,7 @@ TEST_F(CsvData, StreamsAreTheSameOnAnyNumberOfRanks) {
   folder_.write("a.csv", numbered_rows(0, kRows / 2));
   folder_.write_gz("b.csv.gz", numbered_rows(kRows / 2, kRows / 4));
   folder_.write("c.csv", numbered_rows(kRows / 4 * 3, kRows / 4));
-  const std::string path = "path = \"" + folder_.file("") + "\"\n";
+  const std::string path = "path = \"" + folder_.file("") + "\"\ntest = \"last\"\n";
   const Dataset kept = read(path, kNumbered), set = read(path + "buffer_mib = 0.2\n", kNumbered);
   EXPECT_TRUE(kept.train.kept);
   ASSERT_TRUE(set.train.streamed);
@@ -187,6 +187,7 @@ constexpr const char* kClicks =
     "1,0,5,Eraserhead,u1,Nobody|Alien,\n";
 
 const std::string kTransforms = R"(
+test = "last"
 test_fraction = 0.25
 [model]
 embedding_dim = 4
@@ -370,7 +371,7 @@ TEST_F(CsvData, RareTextsAreAsUnseenOnes) {
                            folder_.write("a.csv",
                                          "click,x,film,seen\n1,0,Rare,Alien|Cube\n0,0,Alien,\n"
                                          "1,0,Cube,Cube\n0,0,Brazil,Late\n0,0,Late,Brazil\n") +
-                           "\"\ntest_fraction = 0.2\n";
+                           "\"\ntest = \"last\"\ntest_fraction = 0.2\n";
   const std::string columns = R"(
 [[table]]
 name = "films"

@@ -1,8 +1,11 @@
 // A job on CSV files, by the reader part: the program from training to predictions.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -39,6 +42,7 @@ bottom_mlp = [8]
 top_mlp = [16, 1]
 [data]
 reader = "csv"
+test = "last"
 batch = 64
 epochs = 2
 [[column]]
@@ -94,6 +98,15 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const std::vector<double> rest = losses(resumed);
   ASSERT_EQ(rest.size(), 70u);
   for (size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], whole[100 + i], 1e-4 * (1 + whole[100 + i])) << i;
+  // Another buffer shuffles the samples otherwise, and another test part may have been trained on.
+  for (const auto& [set, sentence] : {std::pair("data.buffer_mib=0.1", "buffer_mib = 0.05 instead of 0.1"),
+                                      std::pair("data.buffer_mib=256", "buffer_mib = 0.05 instead of \"larger than"),
+                                      std::pair("data.test=random", "test = \"the last 10 % of the rows\" instead")}) {
+    const Finished other = run_tessera({"train", "--config", config, "--set", "data.path=" + data, "--set",
+                                        "data.buffer_mib=0.05", "--set", set, "--load", saved});
+    EXPECT_EQ(other.status, 2) << other.output;
+    EXPECT_THAT(other.output, HasSubstr(sentence));
+  }
 
   const Finished packed = run_tessera({"quantize", "--load", folder.file("end"), "--save", model, "--weights", "fp32",
                                        "--config", config, "--set", "data.path=" + data});
@@ -117,6 +130,17 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
                                          "data.buffer_mib=0.05", "--output", folder.file("scores.csv")});
   ASSERT_EQ(streamed.status, 0) << streamed.output;
   EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
+  // Random test rows leave all rows in the order of the file.
+  const Finished in_order = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
+                                         "data.test=random", "--output", folder.file("scores.csv")});
+  ASSERT_EQ(in_order.status, 0) << in_order.output;
+  std::istringstream rows(contents(data)), scores(contents(folder.file("scores.csv")));
+  std::string row, score;
+  std::getline(rows, row), std::getline(scores, score);
+  for (int i = 0; std::getline(rows, row); ++i) {
+    ASSERT_TRUE(std::getline(scores, score));
+    ASSERT_EQ(score.substr(0, score.rfind(',')), cat(i, ",", row.substr(0, 1)));
+  }
   // Without labels, from standard input; and what is wrong there.
   const auto piped = [&](const std::string& text, const std::string& more = "") {
     const std::string file = folder.write("piped.csv", text), ask = "\"$0\" predict --model \"$1\" --data - ";
@@ -229,6 +253,96 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   const Finished timed = run_tessera(
       {"data", "describe", folder.write("timed.csv", "label,film,timestamp\n1,a,1700000000\n0,b,1700000009\n")});
   EXPECT_THAT(timed.output, HasSubstr("# order_by = \"timestamp\""));
+}
+
+TEST(CsvJob, SaysWhichRowsWereTheTest) {
+  const TestFolder folder;
+  std::string sorted = "click,price,person,film\n";
+  for (int i = 0; i < 1000; ++i) sorted += cat(i < 900 ? 0 : 1, ",1,a,b\n");
+  const auto train = [&](const std::string& data, const std::string& test) {
+    const Finished done =
+        run_tessera({"train", "--config", folder.write("job.toml", kJob), "--set", "data.path=" + data, "--set",
+                     "data.test=" + test, "--max-steps", "2", "--set", "report.json=" + folder.file("report.json")});
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  const std::string file = folder.write("sorted.csv", sorted);
+  const std::string last = train(file, "last"), random = train(file, "\"\"");
+  EXPECT_THAT(last,
+              HasSubstr("warning: the mean of \"click\" is 0 in the training rows and 1 in the test, which is the "
+                        "last 10 % of the rows: the files may be sorted"));
+  EXPECT_THAT(last, HasSubstr("test rows: the last 10 % of the rows (100)"));
+  EXPECT_THAT(random, testing::Not(HasSubstr("may be sorted")));
+  EXPECT_THAT(random, HasSubstr("test rows: 10 % of the rows, random ("));
+  EXPECT_EQ(nlohmann::json::parse(contents(folder.file("report.json"))).at("data").at("test_part"),
+            "10 % of the rows, random");
+  EXPECT_THAT(train(folder.write("mixed.csv", clicks(2000)), "last"), testing::Not(HasSubstr("may be sorted")));
+}
+
+// A port that nothing listens on.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// Each rank has its own copy of the data, as on hosts of their own.
+TEST(CsvJob, RanksWithOtherDataEnd) {
+  const TestFolder folder;
+  const std::string rows = clicks(3000);
+  std::vector<std::string> lines;
+  std::istringstream in(rows);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::string backwards = lines[0] + "\n";
+  for (size_t i = lines.size() - 1; i > 0; --i) backwards += lines[i] + "\n";
+  const std::string first = folder.write("first.csv", rows), config = folder.write("job.toml", kJob);
+  const auto run = [&](const std::string& second, const std::vector<std::string>& more) {
+    const std::string port = cat(free_port());
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (const int rank : {0, 1}) {
+      std::vector<std::string> command = {
+          tessera_path(), "train", "--config", config,
+          "--max-steps",  "3",     "--set",    "data.path=" + (rank == 0 ? first : second)};
+      command.insert(command.end(), more.begin(), more.end());
+      ranks.push_back(std::make_unique<Program>(command, [&port, rank] {
+        setenv("RANK", rank == 0 ? "0" : "1", 1);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("LOCAL_RANK", rank == 0 ? "0" : "1", 1);
+        setenv("LOCAL_WORLD_SIZE", "2", 1);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        setenv("MASTER_PORT", port.c_str(), 1);
+        setenv("TESSERA_JOB_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+      }));
+    }
+    std::vector<Finished> done;
+    for (const auto& rank : ranks) {
+      const int status = rank->wait(60);
+      done.push_back({status, rank->output()});
+    }
+    return done;
+  };
+  const std::string other = folder.write("other.csv", backwards), copy = folder.write("copy.csv", rows);
+  for (const Finished& rank : run(copy, {})) EXPECT_EQ(rank.status, 0) << rank.output;
+  const std::string hashed = "[[column]]\nname = [\"person\", \"film\"]\nids = \"hash\"\nrows = 100\n";
+  const auto expect = [&](const std::string& second, const std::vector<std::string>& more, const std::string& what) {
+    for (const Finished& rank : run(second, more)) {
+      EXPECT_NE(rank.status, 0) << what;
+      EXPECT_THAT(rank.output, HasSubstr("rank 1 reads other data than rank 0: " + what));
+    }
+  };
+  expect(folder.write("fewer.csv", clicks(2990)), {}, "training rows: 2691 instead of 2700");
+  expect(other, {}, "the words of \"film\" or their order are other ones");
+  std::string job = kJob;
+  job.resize(job.find("transform"));
+  folder.write("job.toml", job + hashed);
+  expect(other, {}, "the training rows or their order are other ones");
+  expect(other, {"--set", "data.buffer_mib=0.05"}, "the training rows or their order are other ones");
 }
 
 TEST(CsvJob, DescribedWithoutDenseColumns) {

@@ -46,6 +46,7 @@ path = ")",
                                       folder.write("data.csv", rows), R"("
 batch = 32
 epochs = 2
+test = "last"
 test_fraction = 0.2
 )",
                                       columns));

@@ -304,6 +304,7 @@ TEST_F(IdJobs, FilesToScoreNeedNoGroups) {
 device = "cpu"
 [data]
 reader = "csv"
+test = "last"
 batch = 50
 [model]
 embedding_dim = 4

@@ -350,6 +350,7 @@ TEST_F(RunEnds, WhatIsHardlyMeantIsSaid) {
 reader = "csv"
 path = ")",
                                                                 csv, R"("
+test = "last"
 test_fraction = 0
 [[column]]
 name = "label"

@@ -58,6 +58,8 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
+  std::string test_part;      // which rows the test has: "10 % of the rows, random"; empty: as the reader has them
+  bool test_is_last = false;  // they are the end of the files, in the order of those
   // What becomes of the columns of a reader part's files, learned vocabularies included, as JSON: saved with a model,
   // so that what it predicts is read likewise. Empty: of other readers.
   std::string encoding;
@@ -72,7 +74,7 @@ struct Dataset {
 
 // Reads what `config` names, whole, with one pass over each file. Bad rows are kInvalidArgument with file and line (ids
 // outside a column's rows are not: Dataset::require_known_ids), missing files kNotFound, damaged gzip files kDataLoss.
-// `seed` matters to the synthetic reader alone.
+// `seed` matters to the synthetic reader and to a random test part.
 //
 // prepared: a directory with meta.json, train.tsv and test.tsv, each also as .gz. One sample a line: label, dense
 // values
@@ -81,7 +83,7 @@ struct Dataset {
 //   prepare_movielens_100k.
 // criteo-tsv: a file of lines label, 13 integers, 26 categories in hexadecimal, between tabs. A dense value is
 //   ln(1 + max(x, 0)), an empty one 0. A category's row is mix(fnv1a("C1=" + text)) mod rows, an empty one like any
-//   other text. The last test_fraction of the rows, or the file test_path, is the test part.
+//   other text. The test part is the last test_fraction of the rows unless `test` says otherwise.
 // synthetic: ids uniform or Zipf-distributed (row 0 the most frequent), dense values normal, and labels drawn from a
 //   hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);

@@ -114,6 +114,8 @@ class TrainJob {
 
   // What options.start gave: a first line, and what was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
+  // Sentences about data that are probably not what was meant.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
   // To be done in all, those before this run included; 0 where there is no end.
   int64_t steps() const { return has_end() ? steps_ : 0; }
@@ -203,7 +205,7 @@ class TrainJob {
   std::string loaded_;
   std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
-  std::vector<std::string> start_notes_;
+  std::vector<std::string> start_notes_, warnings_;
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0, tested_step_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
   std::unique_ptr<TrainLoop> loop_;

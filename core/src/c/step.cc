@@ -161,6 +161,8 @@ std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, co
   const KeyedJaggedTensor features = offered(*c, [&] {
     if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
     KeyedJaggedTensor features = batch_of(c->features, in);
+    if (!c->bags() && in.weights != nullptr)
+      fail(Code::kInvalidArgument, "rows of sequences have no weights: leave batch->weights out");
     if (output != nullptr) check_output(*c, features, output);
     return features;
   });

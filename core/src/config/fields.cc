@@ -233,8 +233,7 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
        "a reader part (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`: docs/data.md"},
       {"path", &S::path, "directory or file",
        "where the reader finds its files; relative to the working directory; of reader parts also a pattern of files"},
-      {"test_path", &S::test_path, "file",
-       "criteo-tsv, reader parts: the test rows; empty: the last test_fraction of `path`"},
+      {"test_path", &S::test_path, "file", "criteo-tsv, reader parts: the test rows; empty: as `test` says"},
       {"split", &S::split, "", "movielens-100k: `user` (last fifth of each user is test) or `time`"},
       {"batch", &S::batch, "samples", "global: cut evenly between the ranks; the last two of an epoch share the rest",
        1, kInt32},
@@ -243,9 +242,8 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"rows", &S::rows, "rows", "criteo-tsv, synthetic: table sizes, one per column or one for all; empty: 100000", 1,
        kMany},
       {"test", &S::test, "",
-       "which rows are the test: `random` ones, the `last` ones, the newest by `time:COLUMN`, or `file:PATH`; empty: "
-       "the "
-       "last ones with `order_by`, of criteo-tsv and of data that do not fit `buffer_mib`, else random ones"},
+       "criteo-tsv, reader parts: which rows are the test: `random` ones, the `last` ones, the newest by "
+       "`time:COLUMN`, or `file:PATH`; empty: the last ones with `order_by` and of criteo-tsv, else random ones"},
       {"test_fraction", &S::test_fraction, "",
        "criteo-tsv, reader parts, without a test file: part of the rows kept for the test", 0, 0.99},
       {"limit", &S::limit, "samples",
@@ -261,7 +259,8 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
        "reader parts: samples in memory; what is larger is read anew in each epoch and shuffled window by window", 0.01,
        kMany},
       {"order_by", &S::order_by, "column",
-       "reader parts: rows come in the order of this column of the files, as a time; the test part is the end of it"},
+       "reader parts: rows come in the order of this column of the files, as a time; the test part is the end of it "
+       "unless `test` says otherwise"},
   };
   return table;
 }

@@ -29,6 +29,7 @@ void check_settings(const Config& config) {
       fail(Code::kInvalidArgument, key, " has no effect on rows that arrive, which \"", data.reader,
            "\" reads in their order, without end: leave it out");
   };
+  refuse("data.test", !data.test.empty());
   refuse("data.test_path", !data.test_path.empty());
   refuse("data.order_by", !data.order_by.empty());
   refuse("data.limit", data.limit > 0);

@@ -5,6 +5,7 @@
 #include "data/hash.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
+#include "data/test_part.h"
 
 namespace tessera::data {
 namespace {
@@ -75,15 +76,22 @@ Dataset describe_criteo(const DataConfig& config) {
   return set;
 }
 
-Dataset read_criteo(const DataConfig& config, uint64_t) {
+Dataset read_criteo(const DataConfig& config, uint64_t seed) {
   Dataset set = describe_criteo(config);
+  const TestPart test = TestPart::from(config, TestPart::Rows::kLast);
+  if (test.rows == TestPart::Rows::kNewest)
+    fail(Code::kInvalidArgument, "data.test = \"", config.test, "\": the lines of \"", config.reader,
+         "\" have no column of times; random, last and file:PATH are of such files");
   Examples train = read_file(config.path, set, config.limit);
-  if (!config.test_path.empty()) {
-    set.test = finish(read_file(config.test_path, set, config.limit));
+  if (test.rows == TestPart::Rows::kFile) {
+    set.test = finish(read_file(test.of, set, config.limit));
+  } else if (test.rows == TestPart::Rows::kRandom) {
+    const RandomRows random(test.fraction, seed);
+    set.test = finish(train.take_out(0, [&](int64_t row) { return random.takes(row); }));
   } else {
-    const auto test = static_cast<int64_t>(static_cast<double>(train.size()) * config.test_fraction);
-    set.test = finish(train.split_off(train.size() - test));
+    set.test = finish(train.split_off(train.size() - test.count(train.size())));
   }
+  test.describe(&set);
   set.train = finish(std::move(train));
   return set;
 }

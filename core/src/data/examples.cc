@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "data/short_runs.h"
@@ -237,12 +238,44 @@ void Examples::add_sample(const Examples& from, int64_t sample) {
   end_sample();
 }
 
+Examples Examples::empty_alike() const {
+  Examples out(num_dense_, columns_, form_);
+  out.single_ = single_;
+  out.wide_ = wide_;
+  out.lay_out();
+  if (!single_) out.starts_.assign(1, 0);
+  return out;
+}
+
+Examples Examples::take_out(int64_t first, const std::function<bool(int64_t)>& chosen) {
+  TESSERA_CHECK(first >= 0 && first <= size());
+  Examples out = empty_alike();
+  std::byte* to = bytes_.data() + (place(first) - bytes_.data());
+  int64_t kept = first;
+  for (int64_t sample = first; sample < samples_; ++sample) {
+    const std::byte* from = place(sample);
+    const int64_t bytes =
+        single_ ? stride_ : starts_[static_cast<size_t>(sample) + 1] - starts_[static_cast<size_t>(sample)];
+    if (chosen(sample)) {
+      out.bytes_.insert(out.bytes_.end(), from, from + bytes);
+      if (!single_) out.starts_.push_back(std::ssize(out.bytes_));
+      ++out.samples_;
+      continue;
+    }
+    std::memmove(to, from, static_cast<size_t>(bytes));
+    to += bytes;
+    ++kept;
+    if (!single_) starts_[static_cast<size_t>(kept)] = to - bytes_.data();
+  }
+  samples_ = kept;
+  bytes_.resize(static_cast<size_t>(to - bytes_.data()));
+  if (!single_) starts_.resize(static_cast<size_t>(kept) + 1);
+  return out;
+}
+
 Examples Examples::split_off(int64_t first) {
   TESSERA_CHECK(first >= 0 && first <= size());
-  Examples tail(num_dense_, columns_, form_);
-  tail.single_ = single_;
-  tail.wide_ = wide_;
-  tail.lay_out();
+  Examples tail = empty_alike();
   tail.samples_ = samples_ - first;
   samples_ = first;
   const int64_t begin = place(first) - bytes_.data();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
@@ -94,9 +95,12 @@ class Examples {
   void add_sample(const Examples& from, int64_t sample);
   // Moves the samples from `first` on into a set of their own.
   Examples split_off(int64_t first);
+  // Moves those samples from `first` on that `chosen` takes into a set of their own; the others close up.
+  Examples take_out(int64_t first, const std::function<bool(int64_t sample)>& chosen);
   // Makes room for so many samples with as many ids each as those so far.
   void reserve(int64_t samples);
   void shrink_to_fit();
+  uint64_t hash() const;  // of all samples, in their order
 
   int64_t size() const { return samples_; }
   const LabelForm& label_form() const { return form_; }
@@ -156,6 +160,7 @@ class Examples {
   int64_t values_bytes() const { return 4 * static_cast<int64_t>(form_.values() + num_dense_); }
   int64_t id_bytes() const { return (wide_ ? 8 : 4) + (weighted_ ? 4 : 0); }
   int64_t sample_bytes(int64_t ids) const;  // of one with so many
+  Examples empty_alike() const;             // no samples, the same layout
   const std::byte* place(int64_t sample) const {
     return bytes_.data() + (single_ ? sample * stride_ : starts_[static_cast<size_t>(sample)]);
   }

@@ -1,13 +1,15 @@
 // A data set out of a reader part's files.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <numeric>
 
 #include "data/columns.h"
 #include "data/hold_out.h"
 #include "data/readers.h"
 #include "data/row_order.h"
 #include "data/sample_stream.h"
+#include "data/test_part.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::data {
@@ -33,6 +35,11 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
   }
 }
 
+// Which rows are the test where the job says nothing.
+TestPart::Rows default_test(const DataConfig& data) {
+  return data.order_by.empty() ? TestPart::Rows::kRandom : TestPart::Rows::kLast;
+}
+
 std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& reader, const std::string& path,
                                  const Budget& budget) {
   check_reader(runtime, reader);
@@ -43,6 +50,12 @@ int64_t rows_of(const ReaderPart& part, int64_t limit) {
   int64_t rows = 0;
   for (const FileBlock& block : part.blocks()) rows += block.rows;
   return limit > 0 ? std::min(rows, limit) : rows;
+}
+
+int64_t rows_in(const Pieces& pieces) {
+  int64_t rows = 0;
+  for (const BlockPiece& piece : pieces) rows += piece.rows;
+  return rows;
 }
 
 // Rows [begin, end) of all pieces.
@@ -65,41 +78,123 @@ Pieces pieces_of(const ReaderPart& part, int64_t limit) {
   return rows_between(out, 0, rows_of(part, limit));
 }
 
+// How the rows of data.path are divided.
 struct Parts {
   Pieces files;        // of data.path
-  Pieces train, test;  // the test part is at their end, or of other files
+  Pieces train, test;  // streams read the rows of these that `train_choice` and `test_choice` take
+  RowChoice train_choice, test_choice;
   int64_t train_rows = 0;
-  // Where samples are in memory in the order of data.order_by: which row of `files` each place has. `train` and `test`
-  // are of no meaning then, but for other files.
-  std::vector<uint32_t> rows;
+  // Samples in memory in another order than that of the files: rows of `files` that are trained on, and that are the
+  // test. The pieces above mean nothing then, except those of other files.
+  bool ordered = false;
+  std::vector<uint32_t> train_order, test_order;
+};
 
-  // The place of each row.
-  std::vector<uint32_t> places() const {
-    std::vector<uint32_t> out(rows.size());
-    for (size_t place = 0; place < rows.size(); ++place) out[rows[place]] = static_cast<uint32_t>(place);
-    return out;
+// Rows in memory: all of `order` but the test rows are trained on.
+void divide_order(const std::vector<uint32_t>& order, std::vector<uint32_t> test, Parts* parts) {
+  std::vector<bool> is_test(order.size());
+  for (const uint32_t row : test) is_test[row] = true;
+  for (const uint32_t row : order) {
+    if (!is_test[row]) parts->train_order.push_back(row);
   }
+  parts->ordered = true;
+  parts->train_rows = std::ssize(parts->train_order);
+  parts->test_order = std::move(test);
+}
+
+// The end of `from` is the test.
+void divide_end(const Pieces& from, int64_t rows, int64_t test_rows, Parts* parts) {
+  parts->train_rows = rows - test_rows;
+  parts->train = rows_between(from, 0, parts->train_rows);
+  parts->test = rows_between(from, parts->train_rows, rows);
+}
+
+// The newest rows by the column of times are the test; the others stay in their order.
+void divide_newest(ReaderPart& part, const TestPart& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
+  const OrderColumn column{"data.test", test.of, true};
+  Pieces by_time = parts->files;
+  if (keep) {
+    const std::vector<uint32_t> times = order_rows(part, column, true, by_time);
+    if (order.empty()) {
+      order.resize(times.size());
+      std::iota(order.begin(), order.end(), 0U);
+    }
+    return divide_order(order, {times.end() - test.count(std::ssize(times)), times.end()}, parts);
+  }
+  if (!test.order_by.empty() && test.order_by != test.of)
+    fail(
+        Code::kInvalidArgument, "data.order_by = \"", test.order_by, "\" and data.test = \"time:", test.of,
+        "\" name two columns, and rows that do not fit data.buffer_mib are in one order: name one column, or raise it");
+  (void)order_rows(part, column, false, by_time);
+  const int64_t rows = rows_in(by_time);
+  divide_end(by_time, rows, test.count(rows), parts);
+  if (!test.order_by.empty()) return;
+  std::sort(parts->train.begin(), parts->train.end(),
+            [](const BlockPiece& a, const BlockPiece& b) { return a.block < b.block; });
+}
+
+void divide(ReaderPart& part, const TestPart& test, uint64_t seed, bool keep, Parts* parts) {
+  std::vector<uint32_t> order;  // of the rows in memory; empty: that of the files
+  if (!test.order_by.empty()) order = order_rows(part, {"data.order_by", test.order_by}, keep, parts->files);
+  const int64_t rows = rows_in(parts->files);
+  if (test.rows == TestPart::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
+  if (test.rows == TestPart::Rows::kRandom && test.fraction > 0) {
+    const auto random = std::make_shared<const RandomRows>(test.fraction, seed);
+    if (!order.empty()) {
+      std::vector<uint32_t> taken;
+      std::copy_if(order.begin(), order.end(), std::back_inserter(taken),
+                   [&](uint32_t row) { return random->takes(row); });
+      return divide_order(order, std::move(taken), parts);
+    }
+    parts->train = parts->test = parts->files;
+    parts->train_choice = {random, false};
+    parts->test_choice = {random, true};
+    parts->train_rows = rows - random->count(rows);
+    return;
+  }
+  const int64_t test_rows = test.rows == TestPart::Rows::kFile ? 0 : test.count(rows);
+  if (order.empty()) return divide_end(parts->files, rows, test_rows, parts);
+  divide_order(order, {order.end() - test_rows, order.end()}, parts);
+}
+
+// The places of rows among those that are trained on, in the order in which they are read.
+class Places {
+ public:
+  explicit Places(const Parts& parts) : parts_(parts) {
+    if (!parts.ordered) return;
+    by_row_.assign(parts.train_order.size() + parts.test_order.size(), -1);
+    for (size_t place = 0; place < parts.train_order.size(); ++place)
+      by_row_[parts.train_order[place]] = static_cast<int64_t>(place);
+  }
+  const Pieces& pieces() const { return parts_.ordered ? parts_.files : parts_.train; }
+  // The place of the next row, which lies there in a block; -1 if it is a test row.
+  int64_t next(const FileBlock& block, int64_t row) {
+    if (parts_.ordered) return by_row_[static_cast<size_t>(next_++)];
+    return parts_.train_choice.takes(block, row) ? next_++ : -1;
+  }
+
+ private:
+  const Parts& parts_;
+  std::vector<int64_t> by_row_;
+  int64_t next_ = 0;
 };
 
 // From the rows that are trained on, and not from those that `held` keeps back.
 void learn(const ReaderPart& part, const Parts& parts, const HoldOut& held, bool streamed, Columns& columns) {
-  const std::vector<uint32_t> places = parts.places();
-  const int64_t samples = parts.train_rows;
-  int64_t before = 0;
-  for (const BlockPiece& piece : places.empty() ? parts.train : parts.files) {
+  Places places(parts);
+  for (const BlockPiece& piece : places.pieces()) {
     const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
     const std::string file = part.file(block.file);
     part.read(piece.block, [&](std::span<const tsr_reader_values> values) {
-      const auto back = [&](int64_t row) {
-        const int64_t place = places.empty() ? before + row : places[static_cast<size_t>(before + row)];
-        return place >= samples || held.takes(place, samples, piece.block, streamed);
+      const auto back = [&](int64_t row) {  // asked once for each row
+        const int64_t place = places.next(block, piece.first + row);
+        return place < 0 || held.takes(place, parts.train_rows, piece.block, streamed);
       };
       for (int64_t row = 0, end = 0; row < piece.rows; row = end + 1) {  // runs of rows
         for (end = row; end < piece.rows && !back(end);) ++end;
         if (row < end) columns.learn({file, block.first_row, piece.first + row, end - row}, values);
       }
     });
-    before += piece.rows;
   }
 }
 
@@ -110,23 +205,34 @@ int64_t memory_of(const ReaderPart& part, const Pieces& pieces, const Columns& c
   return bytes;
 }
 
-Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& pieces, bool keep, const Budget& budget) {
-  const auto stream = std::make_shared<const SampleStream>(std::move(files), pieces, budget.window);
-  if (keep) return finish(stream->load(pieces));
+Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& pieces, bool keep, const Budget& budget,
+                   RowChoice choice = {}) {
+  const auto stream = std::make_shared<const SampleStream>(std::move(files), pieces, budget.window, std::move(choice));
+  if (keep) return finish(stream->load(stream->pieces()));
   Samples out;
   out.streamed = stream;
   return out;
 }
 
-// All in memory, in the order of data.order_by.
-void take_ordered(std::shared_ptr<const ColumnFiles> files, const Parts& parts, const Budget& budget, Dataset* set) {
-  const Examples all = SampleStream(std::move(files), {}, budget.window).load(parts.files);
-  Examples ordered(static_cast<size_t>(all.num_dense()), all.columns(), all.label_form());
-  for (const uint32_t row : parts.rows) ordered.add_sample(all, row);
-  ordered.note_bad_id(all.bad_id());
-  Examples test = ordered.split_off(parts.train_rows);
-  set->train = finish(std::move(ordered));
-  set->test = finish(std::move(test));
+// All in memory, read once.
+void take_from_memory(std::shared_ptr<const ColumnFiles> files, const Parts& parts, const Budget& budget,
+                      Dataset* set) {
+  const SampleStream stream(std::move(files), parts.files, budget.window);
+  Examples all = stream.load(stream.pieces());
+  const auto in_order = [&](const std::vector<uint32_t>& rows) {
+    Examples out(static_cast<size_t>(all.num_dense()), all.columns(), all.label_form());
+    for (const uint32_t row : rows) out.add_sample(all, row);
+    return out;
+  };
+  if (parts.ordered) {
+    Examples train = in_order(parts.train_order);
+    train.note_bad_id(all.bad_id());
+    set->test = finish(in_order(parts.test_order));
+    set->train = finish(std::move(train));
+  } else {
+    set->test = finish(all.take_out(0, [&](int64_t row) { return parts.test_choice.random->takes(row); }));
+    set->train = finish(std::move(all));
+  }
 }
 
 }  // namespace
@@ -141,6 +247,7 @@ void describe(const Columns& columns, Dataset* set) {
 
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
   check_reader(runtime, config.data.reader);
+  (void)TestPart::from(config.data, default_test(config.data));
   const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   Dataset set;
   set.name = std::filesystem::path(config.data.path).filename();
@@ -152,43 +259,43 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const DataConfig& data = config.data;
   Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
+  const TestPart test_part = TestPart::from(data, default_test(data));
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
-  const int64_t rows = rows_of(*train.part, data.limit);
-  Parts parts{.files = pieces_of(*train.part, data.limit), .train_rows = rows};
-  if (!data.test_path.empty()) {
-    test.part = open(runtime, data.reader, data.test_path, budget);
+  Parts parts{.files = pieces_of(*train.part, data.limit)};
+  if (test_part.rows == TestPart::Rows::kFile) {
+    test.part = open(runtime, data.reader, test_part.of, budget);
     test.part->select(columns.wanted());
-    parts.test = pieces_of(*test.part, data.limit);
-  } else {
-    parts.train_rows -= static_cast<int64_t>(static_cast<double>(rows) * data.test_fraction);
   }
-  const int64_t test_bytes = test.part ? memory_of(*test.part, parts.test, columns) : 0;
+  const Pieces test_files = test.part ? pieces_of(*test.part, data.limit) : Pieces();
+  const int64_t test_bytes = test.part ? memory_of(*test.part, test_files, columns) : 0;
   const bool keep = memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
-  if (!data.order_by.empty()) parts.rows = order_rows(*train.part, data.order_by, keep, parts.files);
+  divide(*train.part, test_part, static_cast<uint64_t>(config.job.seed), keep, &parts);
+  if (test.part) parts.test = test_files;
   train.part->select(columns.wanted());
-  parts.train = rows_between(parts.files, 0, parts.train_rows);
-  if (!test.part) parts.test = rows_between(parts.files, parts.train_rows, rows);
   if (columns.must_learn()) learn(*train.part, parts, HoldOut::of(config), !keep, columns);
   columns.finish_learning();
 
   train.columns = std::make_shared<const Columns>(columns);
   test.columns = train.columns;
   const auto train_files = std::make_shared<const ColumnFiles>(std::move(train));
-  const auto test_files = test.part ? std::make_shared<const ColumnFiles>(std::move(test)) : train_files;
+  const bool from_file = test.part != nullptr;
   Dataset set;
   set.name = std::filesystem::path(data.path).filename();
   describe(columns, &set);
+  test_part.describe(&set);
   set.encoding = columns.json();
   set.labelled = columns.labelled();
-  if (parts.rows.empty()) {
-    set.train = samples_of(train_files, parts.train, keep, budget);
-    set.test = samples_of(test_files, parts.test, keep, budget);
-  } else {
-    take_ordered(train_files, parts, budget, &set);
-    if (test_files != train_files) set.test = samples_of(test_files, parts.test, keep, budget);
-  }
+  const bool at_once = keep && (parts.ordered || parts.train_choice.random);
+  if (at_once)
+    take_from_memory(train_files, parts, budget, &set);
+  else
+    set.train = samples_of(train_files, parts.train, keep, budget, parts.train_choice);
+  if (from_file)
+    set.test = samples_of(std::make_shared<const ColumnFiles>(std::move(test)), parts.test, keep, budget);
+  else if (!at_once)
+    set.test = samples_of(train_files, parts.test, keep, budget, parts.test_choice);
   return set;
 }
 

@@ -36,10 +36,13 @@ std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& opti
   int64_t before = 0;
   for (const BlockPiece& p : stream.pieces()) {
     int64_t cut = 0;  // rows that are trained on come first
-    while (cut < p.rows && !options.takes(before + cut, stream.size(), p.block, true)) ++cut;
+    for (int64_t sample = before; cut < p.rows; ++cut) {
+      if (!stream.takes(p, cut)) continue;  // a row of the test part
+      if (options.takes(sample++, stream.size(), p.block, true)) break;
+    }
     if (cut > 0) trained.push_back({p.block, p.first, cut});
     if (cut < p.rows) kept.push_back({p.block, p.first + cut, p.rows - cut});
-    before += p.rows;
+    before += p.samples;
   }
   std::pair<Samples, Samples> out;
   out.first.streamed = stream.with(std::move(trained));

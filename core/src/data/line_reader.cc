@@ -17,7 +17,11 @@ constexpr size_t kLongestLine = size_t{16} << 20;
 
 bool is_file(const std::string& path) {
   struct stat info;
-  return ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+  if (::stat(path.c_str(), &info) != 0) return false;
+  if (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode))
+    fail(Code::kInvalidArgument, path, " is a pipe, which one rank can read once only: write its rows to a file, and ",
+         "name that");
+  return !S_ISDIR(info.st_mode);
 }
 }  // namespace
 

@@ -48,10 +48,13 @@ ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const 
     const plugin::CallScope call(*part_, "open", path);
     error.check(api().open(part_->self(), &source, error.out()));
   }
+  int64_t before = 0;
   list(*part_, "block", [&](int64_t i, tsr_error* err) {
     tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0};
     const tsr_code code = api().block(part_->self(), i, &b, err);
-    if (code == TSR_OK) blocks_.push_back({b.file, b.first_row, b.rows, b.bytes, (b.flags & TSR_READER_BEHIND) != 0});
+    if (code != TSR_OK) return code;
+    blocks_.push_back({b.file, b.first_row, b.rows, b.bytes, (b.flags & TSR_READER_BEHIND) != 0, before});
+    before += b.rows;
     return code;
   });
 }

@@ -15,7 +15,8 @@ namespace tessera::data {
 
 struct FileBlock {
   int64_t file = 0, first_row = 0, rows = 0, bytes = 0;
-  bool behind = false;  // cheap to read only behind the block before
+  bool behind = false;      // cheap to read only behind the block before
+  int64_t rows_before = 0;  // of all blocks before it
 };
 
 // A column of the files, as tsr_reader_column.

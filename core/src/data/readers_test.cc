@@ -1,6 +1,7 @@
 // The prepared and the Criteo reader, and what they share: lines, hashes, samples in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <limits>
@@ -62,6 +63,9 @@ TEST(LineReader, PlainAndGzipAndLongLines) {
     EXPECT_FALSE(lines.next(line));
   }
   EXPECT_THROW(data::LineReader("/nonexistent"), Error);
+  const std::string pipe = dir.path() + "/pipe";  // which nobody writes: reading it would wait for ever
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(data::LineReader{pipe}, Error);
   EXPECT_THROW(data::LineReader{dir.path()}, Error);
 }
 
@@ -201,7 +205,17 @@ TEST(Criteo, ReadsRawLines) {
   EXPECT_EQ(values[2], data::row_of("C2=", "0a1", 1000));
   EXPECT_EQ(values[51], data::row_of("C26=", "0a1", 1000));
 
+  config.test = "random";
+  config.test_fraction = 0.5;
+  const Dataset random = read_dataset(config, 1);
+  EXPECT_EQ(random.train_rows() + random.test_rows(), 10);
+  EXPECT_EQ(random.test_part, "50 % of the rows, random");
+  config.test = "time:I1";
+  EXPECT_THAT(reading_error(config), HasSubstr("have no column of times"));
+
   config.limit = 5;
+  config.test.clear();
+  config.test_fraction = DataConfig().test_fraction;
   config.test_path = dir.write("test.tsv", criteo_lines(3));
   const Dataset two = read_dataset(config, 1);
   EXPECT_EQ(two.train_rows(), 5);
@@ -225,6 +239,34 @@ TEST(Criteo, MalformedRowsNameFileAndLine) {
   EXPECT_EQ(error_of("1\t1\n"), ":2: a line has 40 fields with tabs between; this one has fewer");
   config.rows = {1, 2};
   EXPECT_THAT(reading_error(config), HasSubstr("data.rows has 2 numbers, but reader \"criteo-tsv\" has 26 columns"));
+}
+
+// Samples of one id each, and of lists: both layouts.
+TEST(Examples, TakeOutClosesUp) {
+  for (const bool lists : {false, true}) {
+    Examples all(1, {{"one", 100}});
+    for (int64_t i = 0; i < 40; ++i) {
+      all.begin_sample(1);
+      all.add_dense(static_cast<float>(i));
+      for (int64_t k = 0; k < (lists ? i % 3 : 1); ++k) all.add_id(i);
+      all.end_bag();
+      all.end_sample();
+    }
+    const Examples out = all.take_out(10, [](int64_t i) { return i % 4 == 0; });
+    EXPECT_EQ(out.size(), 7);
+    EXPECT_EQ(all.size(), 33);
+    int64_t next = 0, taken = 12;
+    for (int64_t i = 0; i < all.size(); ++i, ++next) {
+      if (next >= 10 && next % 4 == 0) ++next;
+      ASSERT_EQ(all.dense(i)[0], static_cast<float>(next));
+      ASSERT_EQ(all.num_ids(i), lists ? next % 3 : 1);
+      if (all.num_ids(i) > 0) ASSERT_EQ(all.ids<int32_t>(i)[0], next);
+    }
+    for (int64_t i = 0; i < out.size(); ++i, taken += 4) {
+      ASSERT_EQ(out.dense(i)[0], static_cast<float>(taken));
+      if (out.num_ids(i) > 0) ASSERT_EQ(out.ids<int32_t>(i)[0], taken);
+    }
+  }
 }
 
 TEST(Examples, SplitOffKeepsEveryBag) {

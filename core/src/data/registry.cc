@@ -11,19 +11,23 @@ struct ReaderEntry {
   const char* name;
   Dataset (*read)(const DataConfig&, uint64_t seed);
   Dataset (*describe)(const DataConfig&);
+  bool divides = false;  // it takes the test part out of the rows, as data.test says
 };
 
 constexpr ReaderEntry kReaders[] = {
-    {"criteo-tsv", data::read_criteo, data::describe_criteo},
+    {"criteo-tsv", data::read_criteo, data::describe_criteo, true},
     {"movielens-100k", data::read_movielens_100k, data::describe_movielens_100k},
     {"prepared", data::read_prepared, data::describe_prepared},
     {"synthetic", data::make_synthetic, data::describe_synthetic},
 };
 
-void check_order(const DataConfig& config) {
+void check_keys(const DataConfig& config, const ReaderEntry& reader) {
   if (!config.order_by.empty())
     fail(Code::kInvalidArgument, "data.order_by = \"", config.order_by,
          "\" is a column of a reader part's files, and \"", config.reader, "\" is none: leave it out");
+  if (!reader.divides && !config.test.empty())
+    fail(Code::kInvalidArgument, "data.test = \"", config.test, "\" has no effect on \"", config.reader,
+         "\", whose data come with a test part: leave it out");
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
   for (const ReaderEntry& reader : kReaders) {
     if (config.data.reader != reader.name) continue;
-    check_order(config.data);
+    check_keys(config.data, reader);
     if (!config.columns.empty())
       fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" is of a reader part's files, and \"",
            config.data.reader, "\" is none: leave it out, or set data.reader");
@@ -56,7 +60,7 @@ Dataset describe_dataset(const Runtime& runtime, const Config& config, const std
 Dataset read_dataset(const DataConfig& config, uint64_t seed) {
   for (const ReaderEntry& reader : kReaders) {
     if (config.reader != reader.name) continue;
-    check_order(config);
+    check_keys(config, reader);
     return reader.read(config, seed);
   }
   fail(Code::kInvalidArgument, "there is no reader \"", config.reader, "\"; the nearest is \"",

@@ -6,31 +6,48 @@
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "data/columns.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera::data {
 namespace {
 
-// A value: a number, or a text where the column's values are no numbers.
+// A value: a number, a time, or a text in a column of other texts.
 struct Key {
-  double number = 0;
+  double number = 0;  // of a time: seconds since 1970
+  int64_t rest = 0;   // of a time: nanoseconds
   std::string text;
-  bool operator<(const Key& other) const { return number != other.number ? number < other.number : text < other.text; }
+  bool operator<(const Key& other) const {
+    return std::tie(number, rest, text) < std::tie(other.number, other.rest, other.text);
+  }
 };
 
-std::optional<double> number_in(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+enum class KeyForm { kNumber, kTime, kText };
+
+std::optional<Key> number_in(std::string_view text) {
+  Key key;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), key.number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(key.number)) return std::nullopt;
+  return key;
 }
 
-// Keys of a column, block by block.
+std::optional<Key> time_in(std::string_view text) {
+  const std::optional<sdk::TimeText> time = sdk::time_of(text);
+  if (!time) return std::nullopt;
+  constexpr int64_t kSecond = 1000000000;
+  int64_t seconds = time->nanoseconds / kSecond, rest = time->nanoseconds % kSecond;
+  if (rest < 0) --seconds, rest += kSecond;
+  return Key{static_cast<double>(seconds), rest, ""};
+}
+
+// Keys of a column, block by block. The first value says which form all have.
 class Keys {
  public:
-  Keys(ReaderPart& part, std::string column) : part_(part), column_(std::move(column)) {
-    part_.select({{column_, TSR_READER_TEXT, false, false, ' '}});
+  Keys(ReaderPart& part, const OrderColumn& column) : part_(part), column_(column) {
+    check_column();
+    part_.select({{column_.name, TSR_READER_TEXT, false, false, ' '}});
   }
   // Of the piece's rows.
   std::vector<Key> read(const BlockPiece& piece) {
@@ -44,31 +61,55 @@ class Keys {
         const std::string_view text(static_cast<const char*>(v.values) + v.texts[row],
                                     static_cast<size_t>(v.texts[row + 1] - v.texts[row]));
         if ((v.present != nullptr && v.present[row] == 0) || text.empty())
-          fail(Code::kInvalidArgument, at.where(row, column_), ": there is no value to order by");
-        const std::optional<double> number = number_in(text);
-        if (!numbers_) numbers_ = number.has_value();
-        if (*numbers_ && !number)
-          fail(Code::kInvalidArgument, at.where(row, column_), ": \"", text,
-               "\" is no number to order by, but the first value is one");
-        out.push_back(*numbers_ ? Key{*number, ""} : Key{0, std::string(text)});
+          fail(Code::kInvalidArgument, at.where(row, column_.name), ": there is no value to order by");
+        out.push_back(key_of(text, at, row));
       }
     });
     return out;
   }
   std::string where(const BlockPiece& piece, int64_t row) const {
     const FileBlock& block = part_.blocks()[static_cast<size_t>(piece.block)];
-    return BlockRows{part_.file(block.file), block.first_row, 0, block.rows}.where(piece.first + row, column_);
+    return BlockRows{part_.file(block.file), block.first_row, 0, block.rows}.where(piece.first + row, column_.name);
   }
 
  private:
+  void check_column() const {
+    constexpr size_t kMost = 50;
+    const std::vector<FileColumn> columns = part_.columns();
+    std::string known;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i].name == column_.name) return;
+      if (i < kMost) known += cat(i == 0 ? "" : ", ", columns[i].name);
+    }
+    if (columns.size() > kMost) known += cat(", and ", columns.size() - kMost, " others");
+    fail(Code::kNotFound, column_.key, ": the files have no column \"", column_.name, "\"; they have ", known);
+  }
+
+  Key key_of(std::string_view text, const BlockRows& at, int64_t row) {
+    const std::optional<Key> number = form_ == KeyForm::kText ? std::nullopt : number_in(text);
+    const std::optional<Key> time = form_ == KeyForm::kText || number ? std::nullopt : time_in(text);
+    const KeyForm form = number ? KeyForm::kNumber : time ? KeyForm::kTime : KeyForm::kText;
+    if (!form_) {
+      form_ = form;
+      if (column_.only_times && form == KeyForm::kText)
+        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is no time: ", column_.key,
+             " takes numbers, and dates and times such as 2024-01-31 or 2024-01-31 12:34:56");
+    }
+    if (*form_ == KeyForm::kText) return {0, 0, std::string(text)};
+    if (form != *form_)
+      fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is no ",
+           *form_ == KeyForm::kNumber ? "number" : "time", " to order by, but the first value is one");
+    return number ? *number : *time;
+  }
+
   ReaderPart& part_;
-  std::string column_;
-  std::optional<bool> numbers_;  // whether all are; unset before the first
+  OrderColumn column_;
+  std::optional<KeyForm> form_;  // unset before the first value
 };
 
 constexpr const char* kSort = "; larger data.buffer_mib than the data takes orders it in memory, or sort the files";
 
-void order_pieces(Keys& keys, std::vector<BlockPiece>& pieces) {
+void order_pieces(const char* key, Keys& keys, std::vector<BlockPiece>& pieces) {
   struct Ends {
     BlockPiece piece;
     Key first, last;
@@ -78,10 +119,9 @@ void order_pieces(Keys& keys, std::vector<BlockPiece>& pieces) {
     const std::vector<Key> of = keys.read(piece);
     const auto sorted = std::is_sorted_until(of.begin(), of.end());
     if (sorted != of.end())
-      fail(
-          Code::kInvalidArgument, keys.where(piece, sorted - of.begin()),
-          ": the value is below that of the row before, and data that is streamed is in order where data.order_by says",
-          kSort);
+      fail(Code::kInvalidArgument, keys.where(piece, sorted - of.begin()),
+           ": the value is below that of the row before, and data that is streamed is in order where ", key, " says",
+           kSort);
     if (!of.empty()) all.push_back({piece, of.front(), of.back()});
   }
   std::stable_sort(all.begin(), all.end(), [](const Ends& a, const Ends& b) { return a.first < b.first; });
@@ -96,11 +136,11 @@ void order_pieces(Keys& keys, std::vector<BlockPiece>& pieces) {
 
 }  // namespace
 
-std::vector<uint32_t> order_rows(ReaderPart& part, const std::string& column, bool keep,
+std::vector<uint32_t> order_rows(ReaderPart& part, const OrderColumn& column, bool keep,
                                  std::vector<BlockPiece>& pieces) {
   Keys keys(part, column);
   if (!keep) {
-    order_pieces(keys, pieces);
+    order_pieces(column.key, keys, pieces);
     return {};
   }
   std::vector<Key> all;

@@ -1,4 +1,4 @@
-// The order of files' rows by the values of a column: data.order_by.
+// The order of files' rows by the values of a column: data.order_by, and data.test = "time:COLUMN".
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,12 @@ namespace tessera::data {
 // the pieces as they were, of each place, and leaves the pieces. Otherwise pieces alone are moved, and
 // kInvalidArgument names the row where those do not do: values go down inside a piece, or two pieces overlap. Selects
 // the column. kInvalidArgument: a row without a value, or one that is no number where those before are.
-std::vector<uint32_t> order_rows(ReaderPart& part, const std::string& column, bool keep,
+struct OrderColumn {
+  const char* key;          // of the config, for errors
+  std::string name;         // of the column
+  bool only_times = false;  // other texts than times are refused
+};
+std::vector<uint32_t> order_rows(ReaderPart& part, const OrderColumn& column, bool keep,
                                  std::vector<BlockPiece>& pieces);
 
 }  // namespace tessera::data

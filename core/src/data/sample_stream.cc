@@ -20,16 +20,27 @@ void ColumnFiles::append(const BlockPiece& piece, Examples& examples) const {
 }
 
 SampleStream::SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces,
-                           int64_t window_bytes)
+                           int64_t window_bytes, RowChoice choice)
     : files_(std::move(files)),
       pieces_(std::move(pieces)),
+      choice_(std::move(choice)),
       form_(files_->columns->dense().size(), files_->columns->ids(), files_->columns->label_form()),
       window_bytes_(window_bytes) {
-  for (const BlockPiece& piece : pieces_) size_ += piece.rows;
+  for (BlockPiece& piece : pieces_) {
+    piece.samples = choice_.random ? 0 : piece.rows;
+    for (int64_t row = 0; choice_.random && row < piece.rows; ++row) piece.samples += takes(piece, row) ? 1 : 0;
+    size_ += piece.samples;
+  }
+}
+
+void SampleStream::append(const BlockPiece& piece, Examples& examples) const {
+  const int64_t before = examples.size();
+  files_->append(piece, examples);
+  if (choice_.random) (void)examples.take_out(before, [&](int64_t sample) { return !takes(piece, sample - before); });
 }
 
 std::shared_ptr<const SampleStream> SampleStream::with(std::vector<BlockPiece> pieces) const {
-  auto out = std::make_shared<SampleStream>(files_, std::move(pieces), window_bytes_);
+  auto out = std::make_shared<SampleStream>(files_, std::move(pieces), window_bytes_, choice_);
   out->known_ids_ = known_ids_.load();
   return out;
 }
@@ -49,7 +60,7 @@ ExamplesPtr SampleStream::some(int64_t most) const {
   for (size_t i = 0; i < taken; ++i) {
     BlockPiece piece = pieces_[anywhere ? i * pieces_.size() / taken : i];
     piece.rows = std::min(piece.rows, most / static_cast<int64_t>(taken));
-    files_->append(piece, out);
+    append(piece, out);
   }
   return std::make_shared<const Examples>(std::move(out));
 }
@@ -72,8 +83,8 @@ std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffl
         bytes = 0;
       }
       windows.back().pieces.push_back(pieces_[i]);
-      windows.back().size += pieces_[i].rows;
-      samples += pieces_[i].rows;
+      windows.back().size += pieces_[i].samples;
+      samples += pieces_[i].samples;
       bytes += more;
     }
   }
@@ -87,9 +98,9 @@ Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<
     out = std::move(*memory);
   }
   int64_t rows = 0;
-  for (const BlockPiece& piece : pieces) rows += piece.rows;
+  for (const BlockPiece& piece : pieces) rows += piece.samples;
   for (const BlockPiece& piece : pieces) {
-    files_->append(piece, out);
+    append(piece, out);
     if (&piece == pieces.data()) out.reserve(rows + rows / 32);  // what is a little too small is copied whole
     if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
   }
@@ -109,7 +120,7 @@ SampleCursor::Loaded SampleCursor::load(size_t index, std::unique_ptr<Examples> 
   const size_t begin = n * static_cast<size_t>(options_.rank) / world;
   const size_t end = n * (static_cast<size_t>(options_.rank) + 1) / world;
   int64_t first = 0;
-  for (size_t i = 0; i < begin; ++i) first += window.pieces[i].rows;
+  for (size_t i = 0; i < begin; ++i) first += window.pieces[i].samples;
   Loaded out{index, stream_->load(std::span(window.pieces).subspan(begin, end - begin), std::move(memory)), first, {}};
   if (options_.shuffle) out.order = shuffled(static_cast<size_t>(window.size), combine(seed_, index + 2));
   return out;

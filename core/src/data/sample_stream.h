@@ -17,6 +17,7 @@
 #include "data/examples.h"
 #include "data/reader_part.h"
 #include "data/task_thread.h"
+#include "data/test_part.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
@@ -24,6 +25,16 @@ namespace tessera::data {
 // Rows of a block.
 struct BlockPiece {
   int64_t block = 0, first = 0, rows = 0;
+  int64_t samples = 0;  // how many of the rows a stream takes; the stream counts them
+};
+
+// Which of its rows a stream takes.
+struct RowChoice {
+  std::shared_ptr<const RandomRows> random;  // null: all
+  bool test = false;                         // the rows that `random` takes; otherwise the others
+  bool takes(const FileBlock& block, int64_t row) const {
+    return !random || random->takes(block.rows_before + row) == test;
+  }
 };
 
 // Files, and what becomes of their columns.
@@ -38,15 +49,20 @@ struct ColumnFiles {
 class SampleStream {
  public:
   // `window_bytes`: of the samples of a window.
-  SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces, int64_t window_bytes);
+  SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces, int64_t window_bytes,
+               RowChoice choice = {});
 
   int64_t size() const { return size_; }
+  bool takes(const BlockPiece& piece, int64_t row) const {
+    return choice_.takes(files_->part->blocks()[static_cast<size_t>(piece.block)], piece.first + row);
+  }
   const Examples& form() const { return form_; }  // columns and dense inputs, no samples
   const std::vector<BlockPiece>& pieces() const { return pieces_; }
   // Of others of the files' rows.
   std::shared_ptr<const SampleStream> with(std::vector<BlockPiece> pieces) const;
   // At most `most` samples, from all over the part where that is cheap.
   ExamplesPtr some(int64_t most) const;
+  uint64_t hash() const;  // as content_hash() says
   // From now on an id that is no row of its column is an error, with file, row and column.
   void require_known_ids() const { known_ids_ = true; }
 
@@ -60,9 +76,11 @@ class SampleStream {
 
  private:
   bool goes_on(size_t piece) const;  // from the piece before, and is cheap to read behind it alone
+  void append(const BlockPiece& piece, Examples& examples) const;
 
   std::shared_ptr<const ColumnFiles> files_;
   std::vector<BlockPiece> pieces_;
+  RowChoice choice_;
   Examples form_;
   int64_t window_bytes_, size_ = 0;
   mutable std::atomic<bool> known_ids_ = false;

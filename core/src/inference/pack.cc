@@ -55,7 +55,8 @@ class RowPacker {
     }
     sdk::encode_row(report_.format, values_.data(), dim_, out);
     sdk::decode_row(report_.format, out, dim_, back_.data());
-    if (sdk::first_non_finite(back_.data(), dim_) >= 0) {
+    if (sdk::first_non_finite(back_.data(), dim_) >= 0 ||
+        sdk::first_clipped(report_.format, values_.data(), dim_) >= 0) {
       const auto [least, most] = std::minmax_element(values_.begin(), values_.end());
       fail(Code::kInvalidArgument, "table \"", from_.config.name, "\", row ", row, ": its values from ", *least, " to ",
            *most, " are too large for ", sdk::to_string(report_.format), ": pack this table as fp32");

@@ -130,7 +130,7 @@ TEST_F(Packing, RefusesValuesThatAFormatCannotHold) {
   tensors.tensors.at("sparse_arch.embedding_bag_collection.embedding_bags.user.weight").data<float>()[7 * 8 + 3] = -1e5;
   tensors.write(folder_.file("large.safetensors"));
   const FloatModel large = open_float_model(folder_.file("large.safetensors"), {.tables = small_tables()});
-  for (const RowFormat format : {RowFormat::kFloat16, RowFormat::kInt8}) {
+  for (const RowFormat format : {RowFormat::kFloat16, RowFormat::kInt8, RowFormat::kFloat8}) {
     EXPECT_THAT(failure_of([&] { pack_model(large.model, folder_.file("model"), {.format = format}); }),
                 testing::Pair(AllOf(HasSubstr("table \"user\", row 7"), HasSubstr("from -100000 to"),
                                     HasSubstr(cat("too large for ", sdk::to_string(format)))),

@@ -44,6 +44,11 @@ void encode_rows(const float* values, int64_t count, int64_t dim, RowFormat form
       fail(Code::kInvalidArgument, "table \"", table, "\", row ", first + i, ": its value ", row[at], " in column ", at,
            " is not finite and cannot be quantized");
     }
+    if (const int64_t clipped = sdk::first_clipped(format, row, dim); clipped >= 0) {
+      fail(Code::kInvalidArgument, "table \"", table, "\", row ", first + i, ": its value ", row[clipped],
+           " in column ", clipped, " is beyond the largest of ", to_string(format), ", ", sdk::Float8{}.largest(),
+           ": choose another format for this table");
+    }
     sdk::encode_row(format, row, dim, bytes_of(out) + (first + i) * stride);
   }
 }

@@ -120,6 +120,13 @@ TEST(QuantizeRows, RefusesWhatHasNoCodes) {
   EXPECT_THAT(refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat16, "film"); }), HasSubstr("row 2"));
   EXPECT_THAT(refusal([] { (void)quantize_rows(ramp(2, 6), RowFormat::kInt4, "film"); }),
               HasSubstr("table \"film\" has 6 columns, but rows quantize to int4 in multiples of 4 columns"));
+  weights.data<float>()[17] = -1000;  // an 8-bit float has nothing beyond 240, and would clip it
+  EXPECT_THAT(refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat8, "film"); }),
+              HasSubstr("table \"film\", row 2: its value -1000 in column 1 is beyond the largest of fp8, 240"));
+  weights.data<float>()[17] = 247;  // nearer to 240 than to what would come next
+  EXPECT_EQ(
+      dequantize_rows(quantize_rows(weights, RowFormat::kFloat8, "film"), RowFormat::kFloat8, 8).data<float>()[17],
+      240);
   EXPECT_THAT(refusal([] {
                 (void)quantize_rows(Tensor::zeros({2, 8}, DType::kInt64), RowFormat::kInt4, "film");
               }),

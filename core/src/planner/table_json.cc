@@ -1,5 +1,7 @@
 #include "planner/table_json.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 OptimizerSpec optimizer_from(const config::JsonObject& object) {
@@ -40,6 +42,10 @@ EmbeddingBagConfig table_from(const config::JsonObject& object, ParameterConstra
   object.read("batch_sizes", c.batch_sizes);
   object.read("is_weighted", c.is_weighted);
   object.read("zipf_exponent", c.zipf_exponent);
+  const size_t features = std::max<size_t>(1, table.feature_names.size());
+  if (c.pooling_factors.size() > 1 && c.pooling_factors.size() != features)
+    fail(Code::kInvalidArgument, "table \"", table.name, "\": pooling_factors has ", c.pooling_factors.size(),
+         " numbers for ", features, features == 1 ? " feature" : " features", "; give one for each or one for all");
   return table;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/fnv1a.h"
+#include "data/test_part.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -15,32 +16,43 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   common.planner.plan.clear();
   common.data.path.clear();
   common.data.test_path.clear();
+  if (!data::test_file(config.data).empty()) common.data.test = "file:";
   common.report.json.clear();
   common.publish.directory = config.publish.directory.empty() ? "" : "given";
   std::string text = to_toml(common);
   for (const TableOverride& o : config.table_overrides) text += "--set " + o.text + "\n";
-  if (!config.planner.plan.empty()) text += "planner.plan is given\n";
-  if (!options.load.empty()) text += cat("--load is given, --new-data ", options.new_data, '\n');
-  if (!options.start.empty()) text += "--start is given\n";
-  if (!options.trace.empty()) text += "--trace is given\n";
-  if (!options.save.empty()) {
-    text += cat("--save-every ", options.save_every, "\n--save-every-minutes ", options.save_every_minutes, "\n--keep ",
-                options.keep, "\n--resume ", options.resume, '\n');
-  }
-  return text + (options.max_steps ? cat("--max-steps ", *options.max_steps, '\n') : "");
+  const auto option = [&](bool given, const std::string& line) { text += (given ? line : "") + "\n"; };
+  option(!config.planner.plan.empty(), "planner.plan FILE");
+  option(!options.load.empty(), "--load DIR");
+  option(options.new_data, "--new-data");
+  option(!options.start.empty(), "--start DIR");
+  option(!options.trace.empty(), "--trace FILE");
+  option(!options.save_best.empty(), "--save-best DIR");
+  const bool saves = !options.save.empty();
+  option(saves, "--save DIR");
+  option(saves && options.resume, "--resume");
+  option(saves, cat("--save-every ", options.save_every));
+  option(saves, cat("--save-every-minutes ", options.save_every_minutes));
+  option(saves, cat("--save-full-every ", options.save_full_every));
+  option(saves, cat("--keep ", options.keep));
+  option(options.max_steps.has_value(), cat("--max-steps ", options.max_steps.value_or(0)));
+  return text;
 }
 
 std::string first_difference(const std::string& job, const std::string& first_job) {
   std::istringstream mine(job), theirs(first_job);
-  std::string section, x, y;
+  std::string section, name, x, y;
   while (true) {
     const bool has_x = static_cast<bool>(std::getline(mine, x)), has_y = static_cast<bool>(std::getline(theirs, y));
     if (!has_x && !has_y) return "";
     if (has_x && has_y && x == y) {
-      if (!x.empty() && x[0] == '[') section = x + " ";
+      if (x.starts_with('[')) section = x + " ", name.clear();
+      if (section.starts_with("[[") && x.starts_with("name = ")) name = x + ": ";
       continue;
     }
-    return section + (has_x && !x.empty() ? x : "nothing") + " instead of " + (has_y && !y.empty() ? y : "nothing");
+    if (x.starts_with("--") || y.starts_with("--")) section.clear(), name.clear();
+    return section + name + (has_x && !x.empty() ? x : "nothing") + " instead of " +
+           (has_y && !y.empty() ? y : "nothing");
   }
 }
 

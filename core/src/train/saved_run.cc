@@ -66,11 +66,19 @@ bool same(const std::string& key, const json& saved, const json& mine, bool arri
 
 }  // namespace
 
+// The order of streamed samples, and the blocks that `validation` keeps back, follow from the buffer's size.
+json buffer_of(const Config& config, const Dataset& data) {
+  const ValidationConfig& v = config.validation;
+  if (!config.data.shuffle && (v.fraction == 0 || v.split != "random")) return "any";
+  return data.train.streamed ? json(config.data.buffer_mib) : json("larger than the data");
+}
+
 std::string data_fingerprint(const Config& config, const Dataset& data) {
   json columns = json::array();
   for (const DataColumn& c : data.columns) columns.push_back({c.name, c.rows});
   const json out = {{"reader", config.data.reader},  {"seed", config.job.seed},
                     {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
+                    {"test", data.test_part},        {"buffer_mib", buffer_of(config, data)},
                     {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
                     {"columns", std::move(columns)}, {"hash", data.train ? cat(sample_hash(data)) : "of none"}};
   return out.dump();
@@ -99,6 +107,9 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
 
 void SavedRun::check_same_data(const std::string& fingerprint, const std::string& path) const {
   const json mine = config::parse_json(fingerprint, {"the data's fingerprint"});
+  if (!data.contains("test") && mine.value("test", "").ends_with("random"))
+    fail(Code::kInvalidArgument, path, " is of a version whose test part is the last rows, and this job's is ",
+         mine.value("test", ""), ": set data.test = \"last\" to go on");
   for (const auto& [key, value] : data.items()) {
     if (!mine.contains(key) || same(key, value, mine.at(key), !arrived.empty())) continue;
     const std::string difference = key == "hash" ? std::string("other samples")

@@ -23,8 +23,10 @@
 #include "train/job_publisher.h"
 #include "train/metrics_log.h"
 #include "train/observed_inputs.h"
+#include "train/same_data.h"
 #include "train/same_job.h"
 #include "train/saved_run.h"
+#include "train/sorted_rows.h"
 #include "train/start_rows.h"
 #include "train/start_up.h"
 #include "train/trace_file.h"
@@ -151,6 +153,8 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   data_ = std::move(job.data);
   rows_ = std::move(job.arriving);
   tables_ = std::move(job.tables);
+  check_same_data(*group_, data_, rows_ != nullptr);
+  if (std::string warning = sorted_rows_warning(data_); !warning.empty()) warnings_.push_back(std::move(warning));
   keep_for_validation();
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "train/same_job.h"
 #include "train/test_trainer.h"
 
 namespace tessera {
@@ -17,6 +18,7 @@ using nlohmann::json;
 using test::runtime;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 namespace fs = std::filesystem;
 
 const char* const kJob = R"(
@@ -38,6 +40,22 @@ test_samples = 40
 batch = 16
 epochs = 2
 )";
+
+TEST(SameJob, NamesTheFirstDifference) {
+  const auto job = [](const std::string& rows, const TrainJobOptions& options = {}) {
+    return common_job(parse_config("[data]\nreader = \"csv\"\npath = \"here\"\ntest = \"file:x\"\n[[column]]\nname = "
+                                   "\"film\"\nrows = " +
+                                       rows + "\n",
+                                   "job.toml"),
+                      options);
+  };
+  EXPECT_EQ(first_difference(job("5"), job("5")), "");
+  EXPECT_EQ(first_difference(job("5"), job("6")), "[[column]] name = [\"film\"]: rows = 5 instead of rows = 6");
+  EXPECT_THAT(first_difference(job("5", {.save_best = "best"}), job("5")),
+              StartsWith("--save-best DIR instead of nothing"));
+  EXPECT_THAT(first_difference(job("5", {.save = "a", .keep = 3}), job("5", {.save = "b"})),
+              StartsWith("--keep 3 instead of --keep 2"));
+}
 
 class Job : public testing::Test {
  protected:

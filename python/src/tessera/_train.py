@@ -96,8 +96,8 @@ def train(
     config: a file of TOML, or a mapping with the same keys: ``{"table": [{"name": "film", "rows": 1682}], ...}``.
     data: in the place of ``[data]``'s reader and path: anything with ``__arrow_c_stream__`` (pyarrow, polars, DuckDB,
     pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` says what columns are. It is
-    read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of the last
-    ``data.test_fraction``. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, new_data, keep and
+    read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of what
+    ``data.test`` says. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, new_data, keep and
     max_steps: the options of ``tessera train``; max_steps None: to the end, 0: the model is evaluated as it is, which
     rows that arrive without end are refused for. watch: is told, on rank 0, of progress
     (``{"step", "epoch", "samples", "loss"}``, every ``report.log_every`` steps) and of validations, and ends training
@@ -110,7 +110,7 @@ def train(
         parts.append(ReaderPart("python.data", source, called="the data given to train()"))
         overrides += ['data.reader="python.data"', f'data.path="{_DATA}"']
         if test is not None:
-            overrides.append(f'data.test_path="{_TEST}"')
+            overrides += [f'data.test_path="{_TEST}"', 'data.test=""', "data.test_fraction=0.1"]
     elif test is not None:
         raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
     if max_steps == 0:  # which says "to the end" in C

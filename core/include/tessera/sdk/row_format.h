@@ -164,6 +164,17 @@ struct Float8 {
   }
 };
 
+// The place of the first value that is more than half a step beyond the largest number of the format, which encode_row
+// clips to that number; -1: there is none. Only kFloat8 clips.
+inline int64_t first_clipped(RowFormat format, const float* values, int64_t count) {
+  if (format != RowFormat::kFloat8) return -1;
+  const float largest = Float8{}.largest(), step = largest / 15;  // between the largest numbers: 16 of 240
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::abs(values[i]) > largest + step / 2) return i;
+  }
+  return -1;
+}
+
 // One row of `dim` finite values to row_bytes(format, dim) bytes, and back. dim is a multiple of dim_multiple for
 // encode_row; a slice of a row's codes behind a copy of its scale and bias is a row too.
 inline void encode_row(RowFormat format, const float* values, int64_t dim, void* row) {

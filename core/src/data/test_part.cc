@@ -1,0 +1,79 @@
+#include "data/test_part.h"
+
+#include "data/random.h"
+#include "tessera/sdk/nearest.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr std::string_view kTime = "time:", kFile = "file:";
+constexpr uint64_t kSalt = 0x7e57;  // the test's choice of rows is another one than that of `validation`
+
+TestPart::Rows rows_from(const DataConfig& config, std::string& of) {
+  const std::string& text = config.test;
+  if (text == "random") return TestPart::Rows::kRandom;
+  if (text == "last") return TestPart::Rows::kLast;
+  for (const std::string_view prefix : {kTime, kFile}) {
+    if (!text.starts_with(prefix)) continue;
+    of = text.substr(prefix.size());
+    if (of.empty())
+      fail(Code::kInvalidArgument, "data.test = \"", text, "\" names no ", prefix == kTime ? "column" : "file");
+    return prefix == kTime ? TestPart::Rows::kNewest : TestPart::Rows::kFile;
+  }
+  fail(Code::kInvalidArgument, "data.test = \"", text, "\": the nearest is \"",
+       sdk::nearest_name(text, {"random", "last", "time:COLUMN", "file:PATH"}),
+       "\"; there are random, last, time:COLUMN and file:PATH");
+}
+
+}  // namespace
+
+TestPart TestPart::from(const DataConfig& config, Rows by_default) {
+  TestPart out{by_default, "", config.test_fraction, config.order_by};
+  if (!config.test.empty()) out.rows = rows_from(config, out.of);
+  if (!config.test_path.empty()) {
+    if (!config.test.empty())
+      fail(Code::kInvalidArgument, "data.test = \"", config.test, "\" and data.test_path = \"", config.test_path,
+           "\" both say which rows are the test: leave one of them out");
+    out.rows = Rows::kFile;
+    out.of = config.test_path;
+  }
+  if (out.rows != Rows::kFile) return out;
+  if (config.test_fraction != 0 && config.test_fraction != DataConfig().test_fraction)
+    fail(Code::kInvalidArgument, "data.test_fraction = ", config.test_fraction,
+         " has no effect beside a file of test rows, ", out.of, ": leave one of them out");
+  out.fraction = 0;
+  return out;
+}
+
+void TestPart::describe(Dataset* set) const {
+  const std::string part = cat(100 * fraction, " % of the rows");
+  set->test_is_last = rows == Rows::kLast && order_by.empty() && fraction > 0;
+  if (rows == Rows::kFile)
+    set->test_part = "a file of its own";
+  else if (fraction == 0)
+    set->test_part = "no rows";
+  else if (rows == Rows::kRandom)
+    set->test_part = cat(part, ", random");
+  else if (rows == Rows::kLast)
+    set->test_part = cat("the last ", part, order_by.empty() ? "" : cat(" in the order of \"", order_by, '"'));
+  else
+    set->test_part = cat("the newest ", part, " by \"", of, '"');
+}
+
+std::string test_file(const DataConfig& config) {
+  return config.test.starts_with(kFile) ? config.test.substr(kFile.size()) : config.test_path;
+}
+
+RandomRows::RandomRows(double fraction, uint64_t seed) : fraction_(fraction), seed_(combine(seed, kSalt)) {}
+
+bool RandomRows::takes(int64_t row) const {
+  return Random(combine(seed_, static_cast<uint64_t>(row))).uniform() < fraction_;
+}
+
+int64_t RandomRows::count(int64_t rows) const {
+  int64_t out = 0;
+  for (int64_t row = 0; row < rows; ++row) out += takes(row) ? 1 : 0;
+  return out;
+}
+
+}  // namespace tessera::data
