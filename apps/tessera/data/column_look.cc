@@ -47,11 +47,12 @@ void ColumnLook::add(std::string_view field, bool tail) {
   if (const auto found = found_.find(hash); found != found_.end()) {
     Entry& entry = entries_[found->second];
     ++entry.value.count;
+    entry.value.tail += tail ? 1 : 0;
     repeated_ = true;
     count(entry, tail);
     return;
   }
-  Entry entry{{"", 1}, Kind::kText, 0};
+  Entry entry{{"", 1, tail ? 1 : 0}, Kind::kText, 0};
   entry.kind = kind_of(field, entry.number);
   count(entry, tail);
   if (estimate_) {

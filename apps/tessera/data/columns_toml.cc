@@ -92,13 +92,14 @@ std::string dense_keys(const ColumnSeen& c) {
 std::string bounds(const ColumnSeen& c) {
   constexpr int kRanges = 32;
   const std::vector<double> sample = c.numbers.sample();
-  std::vector<double> at;
+  std::string out, last;
   for (int i = 1; i < kRanges; ++i) {
-    const double bound = std::stod(short_number(quantile(sample, static_cast<double>(i) / kRanges)));
-    if (bound > c.numbers.least() && (at.empty() || bound > at.back())) at.push_back(bound);
+    const double bound = quantile(sample, static_cast<double>(i) / kRanges);
+    const std::string text = rounded(bound, c.numbers.deviation() / 100);
+    if (bound <= c.numbers.least() || text == last) continue;
+    out += cat(out.empty() ? "" : ", ", text);
+    last = text;
   }
-  std::string out;
-  for (const double bound : at) out += cat(out.empty() ? "" : ", ", plain_number(bound));
   return out;
 }
 

@@ -49,7 +49,7 @@ std::string_view without_quotes(std::string_view item) {
 // As the readers cut: several blanks are one, another separator has an item on both sides.
 ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {
   Items out;
-  for (const auto& [field, times] : values) {
+  for (const auto& [field, times, tail] : values) {
     if (field.find(separator) == std::string::npos) {
       out.weighted_alone += id_with_weight(field).empty() ? 0 : times;
       continue;
@@ -95,7 +95,7 @@ ListText::Reading ListText::reading(const Items& items, char separator, int64_t 
 // True: most fields begin with a bracket.
 bool ListText::take_brackets(const std::vector<Value>& values) {
   int64_t all = 0, opened = 0, lists = 0, several = 0, commas = 0;
-  for (const auto& [text, times] : values) {
+  for (const auto& [text, times, tail] : values) {
     const std::string_view field = trimmed(text);
     all += times;
     opened += field.starts_with('[') || field.starts_with('{') ? times : 0;
@@ -113,7 +113,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
   bracketed_ = true;
   const char separator = commas == 0 && several > 0 ? ' ' : ',';  // numpy writes blanks
   Items items;
-  for (const auto& [text, times] : values) {
+  for (const auto& [text, times, tail] : values) {
     std::string_view inside = text;
     between_brackets(text, inside);
     int64_t length = 0;

@@ -15,6 +15,7 @@ class ListText {
   struct Value {
     std::string text;
     int64_t count = 0;
+    int64_t tail = 0;  // of these in the last tenth of the rows
   };
 
   ListText() = default;

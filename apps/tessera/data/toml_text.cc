@@ -1,9 +1,9 @@
 #include "data/toml_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tessera/error.h"
@@ -28,6 +28,19 @@ std::string short_number(double value) {
   if (digits == 0) return plain_number(std::round(value));
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, digits);
   return {text.data(), end.ptr};
+}
+
+std::string rounded(double value, double step) {
+  constexpr int kMost = 17;  // decimals
+  const int decimals = step > 0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step))), 0, kMost) : kMost;
+  std::array<char, 400> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals);
+  std::string out(text.data(), end.ptr);
+  if (out.find('.') != std::string::npos) {
+    while (out.back() == '0') out.pop_back();
+    if (out.back() == '.') out.pop_back();
+  }
+  return out == "-0" ? "0" : out;
 }
 
 std::string comment(const std::string& text) {

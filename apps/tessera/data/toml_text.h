@@ -12,6 +12,8 @@ std::string quoted(const std::string& text);
 std::string plain_number(double value);
 // The number with 4 digits, for people.
 std::string short_number(double value);
+// The number with no more decimals than `step` needs.
+std::string rounded(double value, double step);
 // Lines of a comment, each of at most 100 columns, with "# " before them.
 std::string comment(const std::string& text);
 // `text`, each line of it as a comment.
