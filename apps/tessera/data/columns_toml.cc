@@ -157,22 +157,24 @@ std::string strangers_note(const ColumnSeen& c) {
 }
 
 // A column that would tell the label, most likely: what to write if it does not.
-std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer) {
-  std::string feature = writer.feature(c, d);
+std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
+  const std::string feature = writer.feature(c, d);
   const LabelForm form = label_form(c);
   std::string out = comment(cat("left out, as ", d.reason, ": ", quoted(c.name),
                                 ". If it is a feature, known before the label is:"));
   out += commented(feature);
+  if (d.dense && !any_dense)
+    out += comment("The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.");
   if (form == LabelForm::kNone || c.missing > 0) return out;
   return out + comment("If it is to be predicted as well, name both by --label, with a comma between them.");
 }
 
-std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer) {
+std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
       return comment(cat("left out, as ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
-      return other_label(c, d, writer);
+      return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:
       return label_toml(c);
     case Decision::Kind::kFeature:
@@ -206,9 +208,12 @@ std::string summary(const ColumnSeen& c) {
 
 ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const Labels& labels) {
-  bool weighted = false;
-  for (size_t i = 0; i < columns.size(); ++i)
-    weighted = weighted || (columns[i].weighted && decisions[i].kind == Decision::Kind::kFeature);
+  bool weighted = false, any_dense = false;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (decisions[i].kind != Decision::Kind::kFeature) continue;
+    weighted = weighted || columns[i].weighted;
+    any_dense = any_dense || decisions[i].dense || decisions[i].times;
+  }
   Writer writer(columns, !weighted);
   ColumnsToml out;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -218,7 +223,7 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vect
     out.missing_words = out.missing_words || (!left && !c.missing_words.empty() && is_number(c));
     out.text += cat("\n", comment(summary(c)));
     if (d.kind == Decision::Kind::kLabel) out.text += guess_note(columns, labels);
-    out.text += column_text(c, d, writer);
+    out.text += column_text(c, d, writer, any_dense);
     const LabelForm form = label_form(c);
     if (d.kind == Decision::Kind::kFeature && form == LabelForm::kBinary && c.distinct == 2)
       out.text += comment(cat("0 and 1: if ", quoted(c.name),
