@@ -4,11 +4,13 @@
 #include <fstream>
 #include <iostream>
 
+#include "bench/report/html.h"
 #include "command.h"
 #include "data/describe.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "tessera/abi/draft/reader.h"
+#include "train/progress.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,31 +18,33 @@ namespace {
 namespace po = boost::program_options;
 
 struct DataArguments {
-  std::string action, output, reader;
+  std::string action, output, reader, html;
   DescribeOptions describe;
 };
 
 bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* out) {
   Options options(
       "data", "describe FILE [OPTIONS]",
-      "Looks at some rows of a file, of a directory's files or of those that a pattern matches, and writes a "
+      "Looks at all rows of a file, of a directory's files or of those that a pattern matches, and writes a "
       "config whose columns fit them: the label, dense values, ids.");
   auto add = options.add_options();
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
-      "what is to be predicted (default: a column named so, or the first of zeros and ones)");
+      "what is to be predicted, or several columns as A,B (default: a column named so, or the first of zeros and ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
       "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
       "with the delimiter that fits)");
-  add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at (default 50000)");
+  add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at, evenly spread (default: all)");
+  add("html", po::value(&out->html)->value_name("FILE"), "also writes what was seen as one page with small histograms");
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
   options.argument("action", po::value(&out->action));
   options.argument("file", po::value(&out->describe.path));
-  if (!parse_options(args, options)) return false;
+  const auto given = parse_options(args, options);
+  if (!given) return false;
   if (out->action != "describe")
     throw UsageError(out->action.empty() ? "what to do is needed: tessera data describe FILE"
                                          : "\"" + out->action + "\" is not known; there is tessera data describe FILE");
   if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
-  if (out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
+  if (given->count("rows") > 0 && out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
   return true;
 }
 
@@ -65,10 +69,15 @@ int data_command(const std::vector<std::string>& args) {
   std::error_code ignored;
   if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
+  if (!a.html.empty()) check_writable(a.html);
   const PluginWatch watch;
   const Runtime runtime;
   a.describe.readers = a.reader.empty() ? readers_for(runtime, a.describe.path) : std::vector<std::string>{a.reader};
-  const std::string text = describe_files(runtime, a.describe);
+  a.describe.text = a.reader.empty() && a.describe.readers.size() > 1;
+  a.describe.progress = stderr_is_terminal();
+  const Description described = describe_files(runtime, a.describe);
+  const std::string& text = described.job;
+  if (!a.html.empty()) write_html(a.html, described.page);
   if (a.output.empty()) {
     std::cout << text;
     return 0;

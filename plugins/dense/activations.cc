@@ -45,6 +45,25 @@ class ActivationPiece : public Piece {
   float slope_;
 };
 
+class AffinePiece : public Piece {
+ public:
+  AffinePiece(int64_t width, double factor, double offset)
+      : Piece(width, width), factor_(static_cast<float>(factor)), offset_(static_cast<float>(offset)) {}
+
+  void forward(const Run& run, const float* x, float* y, float*) override {
+    const int64_t n = run.batch * in();
+    for (int64_t i = 0; i < n; ++i) y[i] = factor_ * x[i] + offset_;
+  }
+  void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
+    if (!dx) return;
+    const int64_t n = run.batch * in();
+    for (int64_t i = 0; i < n; ++i) dx[i] = factor_ * dy[i];
+  }
+
+ private:
+  float factor_, offset_;
+};
+
 // max(0, x) + a min(0, x), with one `a` that is learnt: PyTorch's PReLU.
 class PreluPiece : public Piece {
  public:
@@ -177,6 +196,10 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
                        " adds up over the ranks, which this layer does not: take the layer \"", kDice,
                        "\" in its place or behind it, or another activation");
   refuse_activation(layer, name);
+}
+
+std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset) {
+  return std::make_unique<AffinePiece>(width, factor, offset);
 }
 
 std::unique_ptr<Piece> make_softmax(int64_t width) { return std::make_unique<SoftmaxPiece>(width); }

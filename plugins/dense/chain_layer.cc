@@ -1,5 +1,7 @@
 #include "chain_layer.h"
 
+#include <cmath>
+
 namespace tessera_dense {
 namespace {
 
@@ -107,6 +109,15 @@ ActivationLayer::ActivationLayer(const Setup& setup)
   chain_.add(make_activation(setup.host, "activation", kind, needed_width(setup.options, "activation"),
                              setup.options.number("slope", 0.01)),
              "");
+}
+
+Affine::Affine(const Setup& setup) : ChainLayer(setup, "affine", needed_width(setup.options, "affine")) {
+  const double factor = setup.options.number("factor", 1), offset = setup.options.number("offset", 0);
+  const auto number = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  if (!number(factor) || factor == 0 || !number(offset))
+    fail(TSR_INVALID_ARGUMENT, "affine: \"factor\" must be a float other than 0 and \"offset\" a float, not ", factor,
+         " and ", offset);
+  chain_.add(make_affine(needed_width(setup.options, "affine"), factor, offset), "");
 }
 
 LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", needed_width(setup.options, "layer_norm")) {

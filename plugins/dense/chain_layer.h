@@ -72,6 +72,10 @@ class ActivationLayer : public ChainLayer {
  public:
   explicit ActivationLayer(const tessera::sdk::Setup& setup);
 };
+class Affine : public ChainLayer {
+ public:
+  explicit Affine(const tessera::sdk::Setup& setup);
+};
 class LayerNorm : public ChainLayer {
  public:
   explicit LayerNorm(const tessera::sdk::Setup& setup);

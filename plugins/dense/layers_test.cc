@@ -41,6 +41,20 @@ TEST(Layers, MseGivesASquareForEachSample) {
   EXPECT_THAT(mse.grad_inputs[1].data, ElementsAre(-2, 3, 0));
 }
 
+TEST(Layers, AffineGivesThePredictionItsUnit) {
+  TestHost host;
+  Layer scale(host, "affine", R"({"inputs": [1], "factor": 3989, "offset": 3932})");
+  ASSERT_EQ(scale.code, TSR_OK) << scale.error();
+  scale.with_inputs({{3, 1}});
+  scale.inputs[0].data = {0, 1, -0.5f};
+  scale.grad_output.data = {1, 0, 2};
+  scale.step();
+  EXPECT_THAT(scale.output.data, ElementsAre(3932, 7921, 1937.5f));
+  EXPECT_THAT(scale.grad_inputs[0].data, ElementsAre(3989, 0, 7978));
+  for (const char* options : {R"({"inputs": [1], "factor": 0})", R"({"inputs": [1], "offset": 1e300})", "{}"})
+    EXPECT_EQ(Layer(host, "affine", options).code, TSR_INVALID_ARGUMENT) << options;
+}
+
 const Case kOfSeveralInputs[] = {
     {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2]})", {2, 3, 1}},
     {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2], "activation": "tanh", "norm": "layer"})", {2, 3, 1}},
@@ -50,6 +64,7 @@ const Case kOfSeveralInputs[] = {
     {"cross", R"({"inputs": [2, 4], "kind": "mixture", "layers": 2, "rank": 3, "activation": "tanh"})", {2, 4}},
     {"fm", R"({"dim": 2})", {2, 4}},
     {"softmax", R"({"inputs": [2, 3]})", {2, 3}},
+    {"affine", R"({"inputs": [2, 3], "factor": 2.5, "offset": -1})", {2, 3}},
     {"layer_norm", R"({"inputs": [2, 3]})", {2, 3}},
     {"dice", R"({"inputs": [2, 3]})", {2, 3}},
     {"concat", "{}", {2, 3}},

@@ -53,6 +53,7 @@ inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
 // `number`: of the dropout within its layer; no two drop the same.
 std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
+std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
 
 // Pieces one behind the other, each as wide as the one before it puts out.

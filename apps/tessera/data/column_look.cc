@@ -1,142 +1,182 @@
 #include "data/column_look.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "data/line_reader.h"
+#include "data/xxh64.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera::cli {
 namespace {
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// What programs write where they have no number; the text readers take these with missing_words=true.
-bool is_missing_word(std::string_view text) {
-  constexpr std::array<std::string_view, 7> kWords = {"na", "n/a", "nan", "null", "none", "?", "-"};
-  constexpr size_t kLongest = 4;
-  if (text.size() > kLongest) return false;
-  std::string lower(text);
-  std::transform(text.begin(), text.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
-}
-
-// The id of "id:0.5"; empty: it has no weight.
-std::string_view id_with_weight(std::string_view item) {
-  const size_t colon = item.rfind(':');
-  double weight = 0;
-  if (colon == item.npos || !data::parse_number(trimmed(item.substr(colon + 1)), weight)) return {};
-  return item.substr(0, colon);
-}
-
-// False where it is new, and there is no place.
-bool count(std::string_view text, std::unordered_map<std::string, int64_t>& counts, int64_t times = 1) {
-  std::string key(text);
-  if (counts.size() >= ColumnSeen::kMostDistinct && !counts.contains(key)) return false;
-  counts[std::move(key)] += times;
-  return true;
-}
-
-void count_ids(const std::unordered_map<std::string, int64_t>& counts, ColumnSeen& seen) {
-  const auto once = std::count_if(counts.begin(), counts.end(), [](const auto& c) { return c.second == 1; });
-  seen.ids = counts.size(), seen.once = static_cast<size_t>(once);
-}
+constexpr double kDay = 86400e9;  // nanoseconds
 
 }  // namespace
 
-ColumnLook::ColumnLook(std::string name, bool list, bool weighted) {
-  seen_.name = std::move(name), seen_.list = list, seen_.weighted = weighted;
+ColumnLook::ColumnLook(std::string name, bool list, bool weighted, Room room)
+    : name_(std::move(name)), list_(list), weighted_(weighted), room_(room) {}
+
+ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
+  const std::string_view text = trimmed(field);
+  const std::string_view unsigned_text = text.starts_with("+") && !text.starts_with("+-") ? text.substr(1) : text;
+  if (data::parse_number(unsigned_text, number)) return Kind::kNumber;
+  if (sdk::is_missing_word(text)) return Kind::kWord;
+  if (const auto time = sdk::time_of(text)) {
+    number = static_cast<double>(time->nanoseconds) / kDay;
+    return Kind::kTime;
+  }
+  return Kind::kText;
 }
 
-void ColumnLook::add(std::string_view field) {
-  ++seen_.fields;
+void ColumnLook::add(std::string_view field, bool tail) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
+  ++fields_;
+  tail_fields_ += tail ? 1 : 0;
+  const uint64_t hash = data::xxh64(field);
+  words_hash_ = words_hash_ * kOdd + hash;
   if (field.empty()) {
-    ++seen_.missing;
-  } else if (is_missing_word(field)) {
-    ++missing_words_[std::string(field)];
+    ++empty_;
+    return;
+  }
+  if (const auto found = found_.find(hash); found != found_.end()) {
+    Entry& entry = entries_[found->second];
+    ++entry.value.count;
+    entry.value.tail += tail ? 1 : 0;
+    repeated_ = true;
+    count(entry, tail);
+    return;
+  }
+  Entry entry{{"", 1, tail ? 1 : 0}, Kind::kText, 0};
+  entry.kind = kind_of(field, entry.number);
+  count(entry, tail);
+  if (estimate_) {
+    estimate_->add(hash);
+  } else if (found_.size() < room_.values && field.size() <= room_.bytes) {
+    room_.bytes -= field.size();
+    entry.value.text = field;
+    found_.emplace(hash, entries_.size());
+    entries_.push_back(std::move(entry));
   } else {
-    if (double value = 0; data::parse_number(field, value)) add_number(value);
-    seen_.more = !count(field, fields_) || seen_.more;
-    for (Items& items : items_) add_items(field, items);
+    estimate_.emplace();
+    for (const auto& [known, at] : found_) estimate_->add(known);
+    estimate_->add(hash);
   }
 }
 
-void ColumnLook::add_number(double value) {
-  if (seen_.numbers++ == 0) seen_.least = seen_.most = value;
-  seen_.least = std::min(seen_.least, value);
-  seen_.most = std::max(seen_.most, value);
-  seen_.sum += value;
-  seen_.whole += value == std::floor(value) ? 1 : 0;
+void ColumnLook::count(const Entry& entry, bool tail) {
+  switch (entry.kind) {
+    case Kind::kWord:
+      ++words_;
+      return;
+    case Kind::kText:
+      ++texts_;
+      return;
+    case Kind::kTime:
+      ++times_;
+      days_.add(entry.number);
+      hours_ = hours_ || entry.number != static_cast<double>(static_cast<int64_t>(entry.number));
+      follow(entry.number);
+      return;
+    case Kind::kNumber:
+      numbers_.add(entry.number);
+      follow(entry.number);
+      if (!tail) return;
+      ++tail_numbers_;
+      tail_sum_ += entry.number;
+      return;
+  }
 }
 
-// As the readers cut: several blanks are one, another separator has an item on both sides.
-void ColumnLook::add_items(std::string_view field, Items& items) {
-  if (field.find(items.separator) == field.npos) {
-    items.weighted_alone += id_with_weight(field).empty() ? 0 : 1;
-    return;
-  }
-  ++items.fields;
-  for (std::string_view rest = field; !data::finished(rest);) {
-    const std::string_view item = trimmed(data::cut(rest, items.separator));
-    if (item.empty()) {
-      items.empty += items.separator == ' ' ? 0 : 1;
-      continue;
+void ColumnLook::follow(double number) {
+  counts_ = counts_ && (!any_before_ || number > previous_);
+  sorted_ = sorted_ && (!any_before_ || number >= previous_);
+  any_before_ = true;
+  previous_ = number;
+}
+
+// A column's values are what all of them are.
+void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
+  const int64_t there = fields_ - empty_, numbers = numbers_.count();
+  const int64_t words = words_may_miss && !list_ ? words_ : 0;
+  if (there == 0) return;
+  out.form = Form::kTexts;
+  if (numbers > 0 && numbers + words == there) out.form = Form::kNumbers;
+  if (!list_ && times_ > 0 && times_ + words_ == there) out.form = Form::kTimes;
+  if (out.form == Form::kNumbers || out.form == Form::kTimes) {
+    out.missing += out.form == Form::kTimes ? words_ : words;
+    out.numbers = out.form == Form::kTimes ? days_ : numbers_;
+    for (const Entry& e : entries_) {
+      if (e.kind == Kind::kWord) out.missing_words.push_back(e.value.text);
     }
-    const std::string_view id = id_with_weight(item);
-    if (!id.empty() && items.weighted++ == items.all) count(id, items.ids);
-    ++items.all;
-    count(item, items.distinct);
-  }
-}
-
-// A list's items come again, where a sentence's whole does not: with others, in other fields. Between blanks and commas
-// there may be words of a name: of those there are far fewer than names, and whole names do not come again and again.
-ColumnLook::Reading ColumnLook::reading(const Items& items, const ColumnSeen& seen, size_t wholes) {
-  constexpr size_t kFarFewer = 4;
-  constexpr size_t kAgain = 10;
-  const int64_t there = seen.fields - seen.missing;
-  if (items.fields == 0 || items.empty > 0) return Reading::kWhole;
-  if (items.weighted == items.all && items.weighted_alone == there - items.fields) return Reading::kWeighted;
-  if (4 * items.fields < there || 2 * items.distinct.size() > items.all) return Reading::kWhole;
-  if (items.separator == '|' || items.separator == ';') return Reading::kList;
-  if (kFarFewer * items.distinct.size() > wholes) return Reading::kWhole;
-  const bool again = !seen.more && static_cast<size_t>(items.fields) >= kAgain * wholes;
-  return items.separator == ' ' && again ? Reading::kEither : Reading::kList;
-}
-
-void ColumnLook::cut_into_items(ColumnSeen& seen, const Counts& fields) const {
-  for (const Items& items : items_) {
-    const auto wholes = static_cast<size_t>(std::count_if(
-        fields.begin(), fields.end(), [&](const auto& f) { return f.first.find(items.separator) != f.first.npos; }));
-    const Reading as = reading(items, seen, wholes);
-    if (as == Reading::kEither) seen.other_separator = items.separator;
-    if (as != Reading::kList && as != Reading::kWeighted) continue;
-    seen.separator = items.separator;
-    seen.wholes = wholes;
-    seen.weighted = as == Reading::kWeighted;
-    count_ids(seen.weighted ? items.ids : items.distinct, seen);
     return;
+  }
+  if (list_) {
+    out.form = Form::kLists;
+    return;
+  }
+  out.items = ListText(out.values, there, out.exact);
+  if (out.items.nested()) out.form = Form::kNested;
+  if (out.items.separator() != 0) out.form = Form::kLists;
+  if (out.form == Form::kTexts || (out.form == Form::kLists && out.items.separator() == ',' && !out.items.bracketed()))
+    take_written(out);
+}
+
+// Texts that are numbers with a sign of money, groups of digits or a decimal comma.
+void ColumnLook::take_written(ColumnSeen& out) const {
+  std::vector<std::string> texts;
+  for (const Entry& e : entries_) {
+    if (e.kind != Kind::kWord) texts.push_back(e.value.text);
+  }
+  const std::optional<WrittenNumber> written = written_numbers(texts);
+  if (!written) return;
+  out.form = Form::kWritten;
+  out.written = *written;
+  for (const Entry& e : entries_) {
+    if (e.kind == Kind::kWord) {
+      out.missing_words.push_back(e.value.text);
+      out.missing += e.value.count;
+    } else if (const auto number = written->read(e.value.text)) {
+      out.numbers.add(*number, e.value.count);
+    }
   }
 }
 
 ColumnSeen ColumnLook::seen(bool words_may_miss) const {
-  ColumnSeen out = seen_;
-  Counts fields = fields_;
-  int64_t words = 0;
-  for (const auto& [word, times] : missing_words_) words += times;
-  if (words_may_miss && !out.list && out.numbers > 0 && out.numbers + words == out.fields - out.missing) {
-    out.missing += words;
-    for (const auto& [word, times] : missing_words_) out.missing_words.push_back(word);
-  } else {
-    for (const auto& [word, times] : missing_words_) out.more = !count(word, fields, times) || out.more;
+  ColumnSeen out;
+  out.name = name_;
+  out.list = list_, out.weighted = weighted_;
+  out.fields = fields_, out.missing = empty_;
+  out.exact = !estimate_;
+  for (const Entry& e : entries_) out.values.push_back(e.value);
+  std::sort(out.values.begin(), out.values.end(), [](const auto& a, const auto& b) {
+    return a.count != b.count ? a.count > b.count : a.text < b.text;
+  });
+  forms(out, words_may_miss);
+  std::erase_if(out.values, [&](const ListText::Value& v) {
+    return std::find(out.missing_words.begin(), out.missing_words.end(), v.text) != out.missing_words.end();
+  });
+  const auto kept = std::ssize(out.values);
+  out.distinct = estimate_ ? std::max(kept, static_cast<int64_t>(estimate_->count())) : kept;
+  out.once = std::count_if(out.values.begin(), out.values.end(), [](const auto& v) { return v.count == 1; });
+  if (out.form == Form::kLists && !list_) {
+    out.distinct = out.items.distinct(), out.once = out.items.once();
+    out.weighted = out.items.weighted();
   }
-  for (const auto& [field, times] : fields) out.distinct.push_back(field);
-  std::sort(out.distinct.begin(), out.distinct.end());
-  count_ids(fields, out);
-  if (!out.list && out.numbers < out.fields - out.missing) cut_into_items(out, fields);
+  out.numbers_among = numbers_.count();
+  out.repeated = repeated_;
+  out.counts = counts_, out.sorted = sorted_, out.hours = hours_;
+  out.words_hash = words_hash_;
+  out.tail_fields = tail_fields_;
+  const int64_t head = numbers_.count() - tail_numbers_;
+  if (tail_numbers_ > 0) out.tail_mean = tail_sum_ / static_cast<double>(tail_numbers_);
+  if (head > 0)
+    out.head_mean = (numbers_.mean() * static_cast<double>(numbers_.count()) - tail_sum_) / static_cast<double>(head);
   return out;
 }
 

@@ -1,61 +1,99 @@
-// What the fields of a column look like: counts of one after the other.
+// What the fields of a column look like: all of them, one after the other, in bounded memory.
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "data/hyperloglog.h"
+#include "data/list_text.h"
+#include "data/number_summary.h"
+#include "data/written_number.h"
+
 namespace tessera::cli {
 
-struct ColumnSeen {
-  static constexpr size_t kMostDistinct = 20000;  // that are counted
+enum class Form {
+  kEmpty,    // no field has a value
+  kNumbers,  // each value is a number; words as NA count as missing
+  kWritten,  // numbers that are written as people do: $12.99, 65,5
+  kTimes,    // each value is a date, or a date and a time
+  kTexts,
+  kLists,
+  kNested  // begins with [ or { and is no list of items: JSON, lists of lists
+};
 
+struct ColumnSeen {
   std::string name;
-  int64_t fields = 0, missing = 0, numbers = 0, whole = 0;
-  double least = 0, most = 0, sum = 0;
-  std::vector<std::string> distinct;       // in ascending order
-  bool more = false;                       // there are others
+  std::string unknown_type;  // of the files, which no reader gives values of; empty: it has values
+  Form form = Form::kEmpty;
+  int64_t fields = 0, missing = 0;
   std::vector<std::string> missing_words;  // of numbers: "NA", "?", which are counted as missing
-  size_t ids = 0, once = 0;                // distinct fields, or items of the list in text, and how many came once
+  std::vector<ListText::Value> values;     // most frequent ones first; at most those that there was memory for
+  bool exact = true;                       // `values` are all there are
+  int64_t distinct = 0;                    // an estimate unless exact
+  int64_t once = 0;                        // of `values`, or of the items of lists: how many came once
+  bool repeated = false;                   // a value came again
+  NumberSummary numbers;                   // kNumbers, kWritten; kTimes: days since 1970
+  int64_t numbers_among = 0;               // kTexts: fields that are numbers
+  bool counts = false;                     // each number is larger than the one before
+  bool sorted = false;                     // no number or time is less than the one before
+  bool hours = false;                      // kTimes: some are not at midnight
+  WrittenNumber written;                   // kWritten
   bool list = false;                       // of a format that has lists: fields are their values
   bool weighted = false;                   // a list whose items have weights
-  char separator = 0;                      // of a list in text; 0: it seems to be none
-  size_t wholes = 0;                       // distinct fields of a list in text that have several items
-  char other_separator = 0;                // of a category that could be a list of words as well; else 0
+  ListText items;                          // kLists of texts
+  uint64_t words_hash = 0;                 // of all fields in their order: equal columns have equal ones
+  // The last tenth of the rows, and the others.
+  double tail_mean = 0, head_mean = 0;  // of the numbers
+  int64_t tail_fields = 0;
 };
 
 class ColumnLook {
  public:
-  ColumnLook(std::string name, bool list, bool weighted);
+  // What is kept of the values: so many different ones, in so many bytes.
+  struct Room {
+    size_t values = 20000;
+    size_t bytes = size_t{8} << 20;
+  };
 
-  void add(std::string_view field);
-  // What was seen. `words_may_miss`: the reader can take words as NA for no number.
+  ColumnLook(std::string name, bool list, bool weighted, Room room);
+
+  // `tail`: the row is in the last tenth.
+  void add(std::string_view field, bool tail);
+  // `words_may_miss`: the reader can take words as NA for no number.
   ColumnSeen seen(bool words_may_miss) const;
 
  private:
-  using Counts = std::unordered_map<std::string, int64_t>;
-  // The fields, cut at one separator.
-  struct Items {
-    char separator;
-    int64_t fields = 0;          // that have the separator
-    int64_t weighted_alone = 0;  // of the others
-    size_t all = 0, empty = 0, weighted = 0;
-    Counts distinct = {}, ids = {};  // ids: without their weights, as long as all have one
+  enum class Kind { kWord, kNumber, kTime, kText };
+  struct Entry {
+    ListText::Value value;
+    Kind kind = Kind::kText;
+    double number = 0;  // kTime: days since 1970
   };
-  enum class Reading { kWhole, kEither, kList, kWeighted };
 
-  static void add_items(std::string_view field, Items& items);
-  static Reading reading(const Items& items, const ColumnSeen& seen, size_t wholes);
-  void cut_into_items(ColumnSeen& seen, const Counts& fields) const;
-  void add_number(double value);
+  static Kind kind_of(std::string_view field, double& number);
+  void count(const Entry& entry, bool tail);
+  void follow(double number);
+  void forms(ColumnSeen& out, bool words_may_miss) const;
+  void take_written(ColumnSeen& out) const;
 
-  ColumnSeen seen_;
-  Counts fields_;
-  std::map<std::string, int64_t> missing_words_;
-  std::vector<Items> items_ = {{'|'}, {';'}, {','}, {' '}};
+  std::string name_;
+  bool list_, weighted_;
+  Room room_;
+  std::unordered_map<uint64_t, size_t> found_;  // by hash
+  std::vector<Entry> entries_;
+  std::optional<HyperLogLog> estimate_;  // once there is no room
+  int64_t fields_ = 0, tail_fields_ = 0, empty_ = 0, words_ = 0, times_ = 0, texts_ = 0;
+  bool hours_ = false, repeated_ = false;
+  NumberSummary numbers_, days_;
+  int64_t tail_numbers_ = 0;
+  double tail_sum_ = 0;
+  double previous_ = 0;
+  bool any_before_ = false, counts_ = true, sorted_ = true;
+  uint64_t words_hash_ = 0;
 };
 
 }  // namespace tessera::cli

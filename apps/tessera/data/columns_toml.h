@@ -1,23 +1,26 @@
-// What columns seem to be, as the [[column]]s of a job and a model that takes them.
+// The [[column]]s of a job, with what was seen of each as comments.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "data/column_look.h"
+#include "data/decisions.h"
+#include "data/label_choice.h"
 
 namespace tessera::cli {
 
 struct ColumnsToml {
   std::string text;
-  std::string time;            // the column of times; empty: there is none
-  bool missing_words = false;  // a dense column has words for no number, which the reader must take as such
+  std::vector<std::string> tables;  // columns of ids, of which each is a table
+  size_t dense = 0;                 // columns of numbers
+  bool missing_words = false;       // a number has words such as NA, which the reader must take for none
 };
 
-// `label`: a column's name; empty: what seems to be it. kInvalidArgument: no column can be the label.
-ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::string& label);
+ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                         const Labels& labels);
 
-// TOML's strings have JSON's escapes.
-std::string quoted(const std::string& text);
+// "943 different, 1 to 943, 3 of 1000 missing": what was seen of a column.
+std::string summary(const ColumnSeen& column);
 
 }  // namespace tessera::cli

@@ -1,52 +1,108 @@
 #include "data/describe.h"
 
 #include <algorithm>
+#include <iostream>
 #include <span>
 
 #include "data/column_look.h"
 #include "data/columns_toml.h"
+#include "data/decisions.h"
+#include "data/encoding.h"
 #include "data/fitting_reader.h"
+#include "data/label_choice.h"
+#include "data/model_toml.h"
+#include "data/profile_page.h"
+#include "data/test_part.h"
+#include "data/toml_text.h"
 
 namespace tessera::cli {
 namespace {
+
+constexpr double kTested = 0.1;  // of the rows
 
 struct Looked {
   std::vector<ColumnLook> columns;
   int64_t rows = 0, of = 0;  // that were looked at, that there are
 };
 
-void look_at(std::span<const tsr_reader_values> values, int64_t rows, std::vector<ColumnLook>& columns) {
+// A line that is drawn again while rows are looked at.
+class LookProgress {
+ public:
+  LookProgress(bool shown, int64_t rows) : shown_(shown && rows > kLarge), rows_(rows) {}
+  ~LookProgress() {
+    if (drawn_ >= 0) std::cerr << "\r\033[K" << std::flush;
+  }
+  LookProgress(const LookProgress&) = delete;
+  LookProgress& operator=(const LookProgress&) = delete;
+
+  void report(int64_t done) {
+    const int64_t percent = 100 * done / rows_;
+    if (!shown_ || percent == drawn_) return;
+    std::cerr << "\rlooking at rows: " << done << " of " << rows_ << " (" << percent << " %)\033[K" << std::flush;
+    drawn_ = percent;
+  }
+
+ private:
+  static constexpr int64_t kLarge = 100000;  // rows, from which on a look takes a while
+  bool shown_;
+  int64_t rows_, drawn_ = -1;
+};
+
+// `tail`: the first row of the last tenth, counted in this block.
+void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, std::vector<ColumnLook>& columns) {
   for (size_t c = 0; c < columns.size(); ++c) {
     const auto* bytes = static_cast<const char*>(values[c].values);
     const int64_t* texts = values[c].texts;
-    const int64_t fields = values[c].lists != nullptr ? values[c].lists[rows] : rows;
-    for (int64_t i = 0; i < fields; ++i)
-      columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])});
+    const int64_t* lists = values[c].lists;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t begin = lists != nullptr ? lists[row] : row, end = lists != nullptr ? lists[row + 1] : row + 1;
+      for (int64_t i = begin; i < end; ++i)
+        columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail);
+    }
   }
 }
 
-// Of a large file some blocks, as far from each other as can be; behind what cannot be skipped, the first ones.
-Looked look_at_some(data::ReaderPart& files, int64_t most) {
+// Room for values in all columns together.
+ColumnLook::Room room_of(size_t columns) {
+  constexpr size_t kValues = 4000000, kBytes = size_t{256} << 20;
+  ColumnLook::Room room;
+  room.values = std::clamp<size_t>(kValues / std::max<size_t>(columns, 1), 1000, room.values);
+  room.bytes = std::clamp<size_t>(kBytes / std::max<size_t>(columns, 1), size_t{64} << 10, room.bytes);
+  return room;
+}
+
+// All rows; or of some blocks, as far from each other as can be, or the first ones if none can be skipped.
+Looked look_at_files(data::ReaderPart& files, int64_t most, bool progress) {
   Looked out;
   const std::vector<data::FileColumn> columns = files.columns();
-  for (const data::FileColumn& c : columns) out.columns.emplace_back(c.name, c.list, c.weighted);
+  for (const data::FileColumn& c : columns) out.columns.emplace_back(c.name, c.list, c.weighted, room_of(columns.size()));
   files.select(all_texts(columns));
   const int64_t blocks = std::ssize(files.blocks());
   bool anywhere = true;
   for (const data::FileBlock& b : files.blocks()) out.of += b.rows, anywhere = anywhere && !b.behind;
+  if (most == 0) most = out.of;
   const int64_t some = anywhere && out.of > most ? std::max<int64_t>(1, blocks * most / out.of) : blocks;
+  const int64_t tail = std::min(most, out.of) - std::min(most, out.of) / 10;
+  LookProgress line(progress, std::min(most, out.of));
   for (int64_t i = 0; i < some && out.rows < most; ++i) {
     const int64_t block = i * blocks / some;
     const int64_t here = std::min(most - out.rows, files.blocks()[static_cast<size_t>(block)].rows);
-    files.read(block, [&](std::span<const tsr_reader_values> values) { look_at(values, here, out.columns); });
+    files.read(block, [&](std::span<const tsr_reader_values> values) {
+      look_at(values, here, tail - out.rows, out.columns);
+    });
     out.rows += here;
+    line.report(out.rows);
   }
   return out;
 }
 
+std::string with_option(const std::string& reader, const std::string& option) {
+  return cat(reader, reader.find('?') == std::string::npos ? "?" : "&", option);
+}
+
 // The reader with an option by which words as NA are no numbers; empty: it has none such.
 std::string with_missing_words(const Runtime& runtime, const std::string& reader) {
-  std::string out = cat(reader, reader.find('?') == reader.npos ? "?" : "&", "missing_words=true");
+  std::string out = with_option(reader, "missing_words=true");
   try {
     runtime.create(TSR_READER_KIND, out);
     return out;
@@ -56,23 +112,42 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
   }
 }
 
+void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>& columns, const Labels& labels) {
+  if (!features.tables.empty()) return;
+  fail(Code::kInvalidArgument, "no column beside the label ", quoted(columns[labels.columns.front()].name),
+       " seems to be ids, which come again and again and of which a job needs one: add a user, an item or a category "
+       "to the file, or write the [[column]]s by hand, a number with ids = \"bucket\", say");
+}
+
 }  // namespace
 
-std::string describe_files(const Runtime& runtime, const DescribeOptions& options) {
-  const FittingReader found = fitting_reader(runtime, options.readers, options.path);
-  const Looked looked = look_at_some(*found.files, options.rows);
+Description describe_files(const Runtime& runtime, const DescribeOptions& options) {
+  std::vector<std::string> readers = options.readers;
+  const std::string encoding = options.text ? encoding_of(options.path) : "";
+  if (!encoding.empty()) {
+    for (std::string& reader : readers) reader = with_option(reader, "encoding=" + encoding);
+  }
+  const FittingReader found = fitting_reader(runtime, readers, options.path);
+  const Looked looked = look_at_files(*found.files, options.rows, options.progress);
   const std::string with_words = with_missing_words(runtime, found.name);
-  std::vector<ColumnSeen> seen;
-  for (const ColumnLook& column : looked.columns) seen.push_back(column.seen(!with_words.empty()));
-  const ColumnsToml columns = columns_toml(seen, options.label);
-  const std::string order =
-      columns.time.empty() ? ""
-                           : cat("# order_by = ", quoted(columns.time), "   # the newest rows are the test then\n");
-  return cat("# Made by `tessera data describe` out of ", looked.rows, " of ", looked.of,
-             " rows: look at it before you train.\n"
-             "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
-             quoted(columns.missing_words ? with_words : found.name), "\npath = ", quoted(options.path),
-             "\nbatch = 256\nepochs = 1\ntest_fraction = 0.1                   # the last rows\n", order, columns.text);
+  std::vector<ColumnSeen> columns;
+  for (const ColumnLook& column : looked.columns) columns.push_back(column.seen(!with_words.empty()));
+  const Labels labels = choose_labels(columns, options.label);
+  const std::vector<Decision> decisions = decide(columns, labels);
+  const ColumnsToml features = columns_toml(columns, decisions, labels);
+  require_features(features, columns, labels);
+  const TestPart test = test_part(columns, decisions, labels);
+  const ModelFacts facts = {looked.of, kTested};
+  const std::string rows =
+      looked.rows == looked.of ? cat("all ", looked.rows, " rows") : cat(looked.rows, " of ", looked.of, " rows");
+  Description out;
+  out.job = cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
+                "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
+                quoted(features.missing_words ? with_words : found.name), "\npath = ", quoted(options.path), "\n",
+                data_sizes(facts), test.text, "test_fraction = ", kTested, "\n", features.text,
+                model_toml(columns, labels, features, facts, test.in_time));
+  out.page = profile_page(columns, decisions, cat(options.path, ": ", rows, "."), out.job);
+  return out;
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// What the columns of files seem to be, from some of their rows, as the config of a job on them.
+// What the columns of files seem to be, as the config of a job on them.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,20 @@ namespace tessera::cli {
 
 struct DescribeOptions {
   std::string path;
-  // Reader parts: the first one, or where the files' rows do not fit it, the one that finds most columns.
+  // Reader parts: the first one, or if the files' rows do not fit it, the one that finds most columns.
   std::vector<std::string> readers;
-  std::string label;     // a column's name; empty: what seems to be it
-  int64_t rows = 50000;  // to look at, from blocks all over the files
+  bool text = false;     // the readers take an encoding
+  std::string label;     // columns' names with commas between them; empty: what seems to be it
+  int64_t rows = 0;      // to look at, from blocks all over the files; 0: all
+  bool progress = false;  // draw a line on standard error
 };
 
-// The job's TOML, with what was seen of each column as comments. kInvalidArgument: no column can be the label.
-std::string describe_files(const Runtime& runtime, const DescribeOptions& options);
+struct Description {
+  std::string job;   // TOML, with what was seen of each column as comments
+  std::string page;  // the same as HTML
+};
+
+// kInvalidArgument: no column can be the label.
+Description describe_files(const Runtime& runtime, const DescribeOptions& options);
 
 }  // namespace tessera::cli

@@ -1,0 +1,153 @@
+#include "data/decisions.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "data/toml_text.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kEnough = 100;  // rows that must be there before "each row has another one" means something
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
+bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
+
+// Words of names: "userId", "user_id" and "user.id" are user and id.
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> out(1);
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    const bool begins = std::isupper(c) != 0 && i > 0 && std::islower(static_cast<unsigned char>(name[i - 1])) != 0;
+    if (std::isalnum(c) == 0 || begins) out.emplace_back();
+    if (std::isalnum(c) != 0) out.back() += static_cast<char>(std::tolower(c));
+  }
+  std::erase_if(out, [](const std::string& word) { return word.empty(); });
+  return out;
+}
+
+bool has_word(const ColumnSeen& c, const std::vector<std::string>& words) {
+  const std::vector<std::string> of_name = words_of(c.name);
+  return std::any_of(of_name.begin(), of_name.end(),
+                     [&](const std::string& w) { return std::find(words.begin(), words.end(), w) != words.end(); });
+}
+
+// Named as numbers of things are: their order and distance say nothing.
+bool named_as_id(const ColumnSeen& c) {
+  const std::string name = lower(c.name);
+  return name.ends_with("id") || name.ends_with("code") ||
+         has_word(c, {"id", "user", "item", "film", "movie", "product", "zip", "zipcode", "code"});
+}
+
+// A time in seconds, milliseconds, ... since 1970, named as one.
+bool is_epoch(const ColumnSeen& c) {
+  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds: March 1973, and 2261
+  if (!is_number(c) || c.form != Form::kNumbers) return false;
+  if (!has_word(c, {"timestamp", "time", "date", "datetime", "ts", "at", "created", "updated", "epoch"})) return false;
+  constexpr std::array<double, 4> kUnits = {1, 1e3, 1e6, 1e9};
+  return std::any_of(kUnits.begin(), kUnits.end(),
+                     [&](double unit) { return c.numbers.least() >= kFirst * unit && c.numbers.most() <= kLast * unit; });
+}
+
+double there(const ColumnSeen& c) { return static_cast<double>(c.fields - c.missing); }
+
+bool nearly_all_differ(const ColumnSeen& c) {
+  constexpr double kNearlyAll = 0.9;
+  return c.fields - c.missing >= kEnough && static_cast<double>(c.distinct) > kNearlyAll * there(c);
+}
+
+// Whole numbers of which none comes twice: they number the rows, and say nothing of others.
+bool is_key(const ColumnSeen& c) {
+  return all_whole(c) && c.fields - c.missing >= kEnough && !c.repeated &&
+         static_cast<double>(c.distinct) > 0.97 * there(c);
+}
+
+std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
+  if (!c.unknown_type.empty()) return cat("no reader gives values of its type, ", c.unknown_type);
+  if (c.form == Form::kEmpty) return "it is empty";
+  if (c.name.empty()) return "it has no name, as the index that a program has written beside the columns";
+  for (size_t i = 0; i < at; ++i) {
+    const ColumnSeen& o = columns[i];
+    if (!c.list && !o.list && o.form != Form::kEmpty && !o.name.empty() && o.fields == c.fields &&
+        o.words_hash == c.words_hash)
+      return cat("it is a copy of ", quoted(o.name));
+  }
+  if (c.distinct == 1 && c.missing == 0) return cat("each row has the same value, ", quoted(c.values.front().text));
+  if (c.form == Form::kNested) return "its fields begin with a bracket and are no lists of items";
+  if (c.form == Form::kTimes || is_epoch(c)) return {};
+  if (is_key(c))
+    return c.counts ? "it counts the rows: each has a larger whole number than the one before"
+                    : "it numbers the rows: each has another whole number";
+  if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has another one";
+  if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has another one";
+  return {};
+}
+
+// The name without digits at its end: labels that belong together are called so.
+std::string stem(const std::string& name) {
+  const size_t end = name.find_last_not_of("0123456789_-. ");
+  return end == std::string::npos ? "" : lower(name.substr(0, end + 1));
+}
+
+// Why a column seems to be another label; empty: it does not.
+std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, const Labels& labels) {
+  if (named_as_label(c) && (label_form(c) == LabelForm::kBinary || label_form(c) == LabelForm::kThreshold ||
+                            label_form(c) == LabelForm::kReal))
+    return "it is named as labels are";
+  for (const size_t l : labels.columns) {
+    const ColumnSeen& label = columns[l];
+    const bool numbered = stem(label.name) != lower(label.name) && stem(c.name) != lower(c.name);
+    if (numbered && !stem(c.name).empty() && stem(c.name) == stem(label.name) && label_form(c) == LabelForm::kBinary)
+      return cat("it is 0 and 1, and named as the label ", quoted(label.name));
+  }
+  return {};
+}
+
+void as_feature(const ColumnSeen& c, Decision& d) {
+  constexpr double kMany = 0.05;
+  constexpr int64_t kOrdered = 2;  // more values than these have an order
+  if (c.form == Form::kTimes || is_epoch(c)) {
+    d.times = true;
+    return;
+  }
+  if (!is_number(c) || named_as_id(c)) {
+    d.ids = true;
+    return;
+  }
+  const bool few = all_whole(c) && c.exact && c.distinct <= kFewNumbers;
+  d.ids = few;
+  d.dense = !few || c.distinct > kOrdered;
+  d.buckets = !few;
+  d.was_missing = d.dense && c.missing > 0 && static_cast<double>(c.missing) > kMany * static_cast<double>(c.fields);
+}
+
+}  // namespace
+
+std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels) {
+  std::vector<Decision> out(columns.size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    Decision& d = out[i];
+    if (std::find(labels.columns.begin(), labels.columns.end(), i) != labels.columns.end()) {
+      d.kind = Decision::Kind::kLabel;
+      continue;
+    }
+    d.reason = why_left_out(columns[i], columns, i);
+    if (!d.reason.empty()) {
+      d.kind = Decision::Kind::kLeftOut;
+      continue;
+    }
+    d.reason = why_label(columns[i], columns, labels);
+    if (!d.reason.empty()) d.kind = Decision::Kind::kOtherLabel;
+    as_feature(columns[i], d);
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,79 @@
+#include "data/encoding.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+namespace tessera::cli {
+namespace {
+
+bool continues(unsigned char c) { return (c & 0xc0) == 0x80; }
+
+// The bytes of the UTF-8 character that begins with `c`; 0: none does.
+size_t length_of(unsigned char c) {
+  if (c < 0x80) return 1;
+  if (c >= 0xc2 && c <= 0xdf) return 2;
+  if (c >= 0xe0 && c <= 0xef) return 3;
+  return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+}
+
+// How much of `text` is whole characters of UTF-8. `wrong`: behind them stands what is none.
+size_t valid_bytes(std::string_view text, bool& wrong) {
+  wrong = false;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t length = length_of(static_cast<unsigned char>(text[at]));
+    const size_t there = std::min(length, text.size() - at);
+    bool good = length > 0;
+    for (size_t i = 1; i < there; ++i) good = good && continues(static_cast<unsigned char>(text[at + i]));
+    if (!good) {
+      wrong = true;
+      return at;
+    }
+    if (there < length) return at;
+    at += length;
+  }
+  return at;
+}
+
+// Signs that Windows-1252 has where Latin-1 has controls: quotes, dashes, the euro.
+bool of_windows(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x80 && byte <= 0x9f;
+  });
+}
+
+}  // namespace
+
+std::string encoding_of(const std::string& path) {
+  constexpr size_t kChunk = size_t{1} << 20;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::vector<char> chunk(kChunk);
+  bool first = true, odd = false;  // odd: some bytes are not UTF-8
+  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
+    text.append(chunk.data(), static_cast<size_t>(file.gcount()));
+    if (first && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))) return "utf-16";
+    if (first && (text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd") || text.starts_with("PAR1") ||
+                  text.starts_with("ARROW1")))
+      return {};
+    first = false;
+    if (odd && of_windows(text)) return "windows-1252";
+    if (!odd) {
+      const size_t valid = valid_bytes(text, odd);
+      text.erase(0, valid);
+      if (odd && of_windows(text)) return "windows-1252";
+      if (!odd) continue;  // the beginning of a character may be left
+    }
+    text.clear();
+  }
+  return odd ? "latin-1" : "";
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,163 @@
+#include "data/list_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include "data/line_reader.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kMostItems = 200000;  // different ones that are counted
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// The id of "id:0.5"; empty: it has no weight.
+std::string_view id_with_weight(std::string_view item) {
+  const size_t colon = item.rfind(':');
+  double weight = 0;
+  if (colon == std::string_view::npos || !data::parse_number(trimmed(item.substr(colon + 1)), weight)) return {};
+  return item.substr(0, colon);
+}
+
+void count(std::string_view text, int64_t times, std::unordered_map<std::string, int64_t>& counts) {
+  std::string key(text);
+  if (counts.size() >= kMostItems && !counts.contains(key)) return;
+  counts[std::move(key)] += times;
+}
+
+// What stands between the brackets of "[3, 17]"; false: it is no list of items in brackets.
+bool between_brackets(std::string_view text, std::string_view& out) {
+  text = trimmed(text);
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
+  out = trimmed(text.substr(1, text.size() - 2));
+  return out.find_first_of("[]{}") == std::string_view::npos;
+}
+
+std::string_view without_quotes(std::string_view item) {
+  if (item.size() > 1 && item.front() == item.back() && (item.front() == '"' || item.front() == '\''))
+    return item.substr(1, item.size() - 2);
+  return item;
+}
+
+}  // namespace
+
+// As the readers cut: several blanks are one, another separator has an item on both sides.
+ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {
+  Items out;
+  for (const auto& [field, times, tail] : values) {
+    if (field.find(separator) == std::string::npos) {
+      out.weighted_alone += id_with_weight(field).empty() ? 0 : times;
+      continue;
+    }
+    out.fields += times;
+    ++out.wholes;
+    int64_t length = 0;
+    for (std::string_view rest = field; !data::finished(rest);) {
+      const std::string_view item = trimmed(data::cut(rest, separator));
+      if (item.empty()) {
+        out.empty += separator == ' ' ? 0 : times;
+        continue;
+      }
+      ++length;
+      const std::string_view id = id_with_weight(item);
+      if (!id.empty()) {
+        if (out.weighted == out.all) count(id, times, out.ids);
+        out.weighted += times;
+      }
+      out.all += times;
+      count(item, times, out.distinct);
+    }
+    out.longest = std::max(out.longest, length);
+  }
+  return out;
+}
+
+// A list's items come again, where a sentence's whole does not: with others, in other fields. Between blanks and commas
+// there may be words of a name: of those there are far fewer than names, and whole names do not come again and again.
+ListText::Reading ListText::reading(const Items& items, char separator, int64_t there, bool exact) {
+  constexpr int64_t kFarFewer = 4;
+  constexpr int64_t kAgain = 10;
+  if (items.fields == 0 || items.empty > 0) return Reading::kWhole;
+  if (items.weighted == items.all && items.weighted_alone == there - items.fields) return Reading::kWeighted;
+  const auto distinct = std::ssize(items.distinct);
+  if (4 * items.fields < there || 2 * distinct > items.all) return Reading::kWhole;
+  if (separator == '|' || separator == ';') return Reading::kList;
+  if (kFarFewer * distinct > items.wholes) return Reading::kWhole;
+  const bool again = exact && items.fields >= kAgain * items.wholes;
+  return separator == ' ' && again ? Reading::kEither : Reading::kList;
+}
+
+// True: most fields begin with a bracket.
+bool ListText::take_brackets(const std::vector<Value>& values) {
+  int64_t all = 0, opened = 0, lists = 0, several = 0, commas = 0;
+  for (const auto& [text, times, tail] : values) {
+    const std::string_view field = trimmed(text);
+    all += times;
+    opened += field.starts_with('[') || field.starts_with('{') ? times : 0;
+    std::string_view inside;
+    if (!between_brackets(field, inside)) continue;
+    lists += times;
+    commas += inside.find(',') != std::string_view::npos ? times : 0;
+    several += inside.find_first_of(", ") != std::string_view::npos ? times : 0;
+  }
+  if (2 * opened <= all) return false;
+  if (lists < opened) {
+    nested_ = true;
+    return true;
+  }
+  bracketed_ = true;
+  const char separator = commas == 0 && several > 0 ? ' ' : ',';  // numpy writes blanks
+  Items items;
+  for (const auto& [text, times, tail] : values) {
+    std::string_view inside = text;
+    between_brackets(text, inside);
+    int64_t length = 0;
+    for (std::string_view rest = inside; !data::finished(rest);) {
+      const std::string_view item = without_quotes(trimmed(data::cut(rest, separator)));
+      if (item.empty()) continue;
+      ++length;
+      items.all += times;
+      count(item, times, items.distinct);
+    }
+    items.wholes += length > 1 ? 1 : 0;
+    items.longest = std::max(items.longest, length);
+    items.fields += times;
+  }
+  take(items, separator, false);
+  return true;
+}
+
+void ListText::take(const Items& items, char separator, bool weighted) {
+  const Counts& counts = weighted ? items.ids : items.distinct;
+  separator_ = separator;
+  weighted_ = weighted;
+  wholes_ = items.wholes;
+  distinct_ = std::ssize(counts);
+  once_ = std::count_if(counts.begin(), counts.end(), [](const auto& c) { return c.second == 1; });
+  longest_ = items.longest;
+  mean_length_ = items.fields == 0 ? 0 : static_cast<double>(items.all) / static_cast<double>(items.fields);
+}
+
+ListText::ListText(const std::vector<Value>& values, int64_t there, bool exact) {
+  if (take_brackets(values)) return;
+  int64_t seen = 0;
+  for (const Value& v : values) seen += v.count;
+  if (seen == 0) return;
+  there = std::min(there, seen);
+  constexpr std::array<char, 4> kSeparators = {'|', ';', ',', ' '};
+  for (const char separator : kSeparators) {
+    const Items items = cut(values, separator);
+    const Reading as = reading(items, separator, there, exact);
+    if (as == Reading::kEither) other_separator_ = separator;
+    if (as != Reading::kList && as != Reading::kWeighted) continue;
+    take(items, separator, as == Reading::kWeighted);
+    return;
+  }
+}
+
+}  // namespace tessera::cli

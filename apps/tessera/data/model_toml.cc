@@ -1,0 +1,134 @@
+#include "data/model_toml.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "data/toml_text.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr double kValidated = 0.1;  // of the training rows
+
+int64_t trained_rows(const ModelFacts& facts) {
+  return static_cast<int64_t>(static_cast<double>(facts.rows) * (1 - facts.test_fraction) * (1 - kValidated));
+}
+
+// An epoch has some 200 steps, as far as batches of 32 to 1024 rows allow.
+int64_t batch_of(int64_t rows) {
+  constexpr int64_t kSmallest = 32, kLargest = 1024, kSteps = 200;
+  int64_t batch = kSmallest;
+  while (batch < kLargest && rows / batch > kSteps) batch *= 2;
+  return batch;
+}
+
+int64_t epochs_of(int64_t rows) {
+  constexpr int64_t kFewest = 4, kMost = 40, kSamples = 1000000;  // seen in all epochs together
+  return std::clamp(kSamples / std::max<int64_t>(rows, 1), kFewest, kMost);
+}
+
+// Names of layers and heads: letters, digits, _ and -.
+std::string plain_name(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    if (plain || (!out.empty() && out.back() != '_')) out += plain ? c : '_';
+  }
+  while (!out.empty() && out.back() == '_') out.pop_back();
+  return out;
+}
+
+class Graph {
+ public:
+  Graph(const ColumnsToml& features, int64_t dim) : dim_(dim), taken_(features.tables.begin(), features.tables.end()) {
+    taken_.insert({"dense", "pooled", "row", "label"});
+    inputs_ = features.dense > 0 ? R"("dense", "pooled")" : R"("pooled")";
+  }
+
+  std::string shared(bool several);
+  std::string head(const ColumnSeen& label, bool several);
+
+ private:
+  std::string layer(const std::string& name, const std::string& type, const std::string& inputs,
+                    const std::string& options = "") const {
+    return cat("\n[[layer]]\nname = ", quoted(name), "\ntype = \"", type, "\"\ninputs = [", inputs, "]\n",
+               options.empty() ? "" : cat("options = { ", options, " }\n"));
+  }
+  // A name that no table, layer or head has.
+  std::string free_name(const std::string& wanted) {
+    std::string name = wanted;
+    for (int i = 2; taken_.contains(name) || taken_.contains(name + "_label"); ++i) name = cat(wanted, "_", i);
+    taken_.insert(name);
+    return name;
+  }
+
+  int64_t dim_;
+  std::set<std::string> taken_;
+  std::string inputs_, fm_, deep_;
+};
+
+std::string Graph::shared(bool several) {
+  fm_ = free_name("fm");
+  deep_ = free_name("deep");
+  const std::string widths = several ? R"(widths = [64, 32], final_activation = "relu")" : "widths = [64, 32, 1]";
+  return layer(fm_, "fm", R"("pooled")", cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
+}
+
+std::string Graph::head(const ColumnSeen& label, bool several) {
+  const std::string of = several ? plain_name(label.name) : "";
+  const std::string behind = of.empty() ? "" : "_" + of;
+  const std::string first = free_name("first" + behind), logit = free_name("logit" + behind);
+  std::string out = layer(first, "linear", inputs_), deep = deep_;
+  if (several) {
+    deep = free_name("top" + behind);
+    out += layer(deep, "linear", quoted(deep_));
+  }
+  out += layer(logit, "sum", cat(quoted(first), ", ", quoted(fm_), ", ", quoted(deep)));
+  const bool real = label_form(label) == LabelForm::kReal;
+  std::string input = logit, weight;
+  if (real) {
+    const double deviation = std::max(label.numbers.deviation(), 1e-30);
+    input = free_name("scale" + behind);
+    out += layer(input, "affine", quoted(logit),
+                 cat("factor = ", short_number(deviation), ", offset = ", short_number(label.numbers.mean())));
+    weight = cat("weight = ", short_number(1 / (deviation * deviation)), "\n");
+  }
+  const std::string name = free_name(of.empty() ? "prediction" : of);
+  return cat(out, "\n[[head]]\nname = ", quoted(name), "\ninput = ", quoted(input), "\nloss = \"",
+             real ? "mse" : "binary_cross_entropy", "\"\nlabel = ", quoted(label.name), "\n", weight);
+}
+
+}  // namespace
+
+std::string data_sizes(const ModelFacts& facts) {
+  const int64_t rows = trained_rows(facts);
+  return cat("batch = ", batch_of(rows), "\nepochs = ", epochs_of(rows), "\n");
+}
+
+std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& labels, const ColumnsToml& features,
+                       const ModelFacts& facts, bool in_time) {
+  constexpr size_t kMany = 100;  // tables, from which on rows are narrower
+  const int64_t dim = features.tables.size() > kMany ? 4 : 8;
+  const bool several = labels.columns.size() > 1;
+  std::string out = cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
+                        "patience = ", facts.rows < 5000 ? 8 : 3, "\n");
+  out += comment("`--save-best DIR` keeps the model that validated best, and tests that one instead of the last one.");
+  out +=
+      "\n[table_defaults]\ninit_range = 0.01\n"
+      "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.03, eps = 1e-8 }\n"
+      "\n[dense_optimizer]\nname = \"adam\"\nlearning_rate = 0.001\n"
+      "\n[schedule]\ntables = [\"cosine?to=0.05\"]\ndense = [\"cosine?to=0.05\"]\n";
+  out += "\n" + comment(cat("DeepFM: a linear model, a factorization machine and an mlp, whose cost grows with the "
+                            "number of columns, ",
+                            features.tables.size(), " of ids and ", features.dense,
+                            " of numbers. `tessera model new` has others."));
+  out += cat("[model]\nembedding_dim = ", dim, "\n");
+  Graph graph(features, dim);
+  out += graph.shared(several);
+  for (const size_t l : labels.columns) out += graph.head(columns[l], several);
+  return out;
+}
+
+}  // namespace tessera::cli

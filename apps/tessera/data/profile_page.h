@@ -1,0 +1,16 @@
+// The profile of files as a page: what was seen of each column, with a small histogram.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/column_look.h"
+#include "data/decisions.h"
+
+namespace tessera::cli {
+
+// A whole page of HTML, which needs nothing else. `about`: which rows were looked at.
+std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                         const std::string& about, const std::string& job);
+
+}  // namespace tessera::cli

@@ -1,0 +1,230 @@
+// What is seen of columns: counts, forms, lists, numbers as people write them, encodings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "data/column_look.h"
+#include "data/decisions.h"
+#include "data/encoding.h"
+#include "data/label_choice.h"
+#include "data/test_part.h"
+#include "data/xxh64.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Field>
+ColumnSeen look(const std::string& name, int rows, const Field& field, ColumnLook::Room room = {}) {
+  ColumnLook look(name, false, false, room);
+  for (int i = 0; i < rows; ++i) look.add(field(i), i >= rows - rows / 10);
+  return look.seen(true);
+}
+
+TEST(HyperLogLog, CountsWithinThreePercent) {
+  for (const int n : {0, 1, 100, 5000, 40000, 300000}) {
+    HyperLogLog counter;
+    for (int twice = 0; twice < 2; ++twice) {
+      for (int i = 0; i < n; ++i) counter.add(data::xxh64(cat("value ", i)));
+    }
+    EXPECT_NEAR(counter.count(), n, 0.03 * n) << n;
+  }
+}
+
+TEST(NumberSummary, KnowsTheWholeAndASample) {
+  NumberSummary all;
+  for (int i = 0; i < 100000; ++i) all.add(i % 2 == 0 ? i : i + 0.5);
+  EXPECT_EQ(all.count(), 100000);
+  EXPECT_EQ(all.whole(), 50000);
+  EXPECT_EQ(all.least(), 0);
+  EXPECT_EQ(all.most(), 99999.5);
+  EXPECT_NEAR(all.mean(), 49999.75, 1e-6);
+  EXPECT_NEAR(all.deviation(), 100000 / std::sqrt(12.0), 1);
+  EXPECT_EQ(all.sample().size(), NumberSummary::kSample);
+  EXPECT_NEAR(quantile(all.sample(), 0.5), 50000, 2500);
+  EXPECT_NEAR(quantile(all.sample(), 0.9), 90000, 2500);
+}
+
+TEST(ColumnLook, MemoryIsBounded) {
+  const ColumnLook::Room small = {50, 100000};
+  const ColumnSeen many = look("id", 20000, [](int i) { return cat("user ", i); }, small);
+  EXPECT_EQ(many.values.size(), 50u);
+  EXPECT_FALSE(many.exact);
+  EXPECT_FALSE(many.repeated);
+  EXPECT_NEAR(static_cast<double>(many.distinct), 20000, 600);
+  const ColumnSeen long_texts = look("review", 100, [](int i) { return std::string(10000, 'x') + cat(i); }, {1000, 100000});
+  EXPECT_LE(long_texts.values.size(), 10u);
+  EXPECT_NEAR(static_cast<double>(long_texts.distinct), 100, 5);
+}
+
+TEST(ColumnLook, FormsOfColumns) {
+  EXPECT_EQ(look("a", 10, [](int) { return ""; }).form, Form::kEmpty);
+  const ColumnSeen numbers = look("a", 100, [](int i) { return i % 10 == 0 ? std::string("\\N") : cat(i, ".5"); });
+  EXPECT_EQ(numbers.form, Form::kNumbers);
+  EXPECT_EQ(numbers.missing, 10);
+  EXPECT_THAT(numbers.missing_words, ElementsAre("\\N"));
+  const ColumnSeen times = look("a", 100, [](int i) { return cat("2024-01-", i / 10 + 10, "T0", i % 10, ":30:00Z"); });
+  EXPECT_EQ(times.form, Form::kTimes);
+  EXPECT_TRUE(times.hours);
+  EXPECT_TRUE(times.sorted);
+  EXPECT_EQ(look("a", 20, [](int i) { return cat("2024-01-", i + 10); }).hours, false);
+  EXPECT_EQ(look("a", 100, [](int i) { return cat("{\"a\": ", i, "}"); }).form, Form::kNested);
+  EXPECT_EQ(look("a", 100, [](int i) { return cat("[[", i, "], [2]]"); }).form, Form::kNested);
+  const ColumnSeen mixed = look("a", 100, [](int i) { return i == 7 ? std::string("unknown") : cat(i); });
+  EXPECT_EQ(mixed.form, Form::kTexts);
+  EXPECT_EQ(mixed.numbers_among, 99);
+}
+
+TEST(ColumnLook, ListsInBrackets) {
+  const ColumnSeen numbers = look("a", 200, [](int i) { return i % 9 == 0 ? "[]" : cat("[", i % 5, ", ", i % 7, "]"); });
+  EXPECT_EQ(numbers.form, Form::kLists);
+  EXPECT_EQ(numbers.items.separator(), ',');
+  EXPECT_EQ(numbers.distinct, 7);
+  const ColumnSeen words = look("a", 200, [](int i) { return cat("['a", i % 5, "', \"b", i % 7, "\"]"); });
+  EXPECT_EQ(words.distinct, 12);
+  EXPECT_EQ(look("a", 200, [](int i) { return cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
+}
+
+TEST(WrittenNumbers, OfPeople) {
+  struct Case {
+    std::vector<std::string> texts;
+    const char *strip, *decimal;
+    double first;
+  };
+  const std::vector<Case> cases = {
+      {{"$12.99", "$3"}, "$", "", 12.99},       {{"50%", "7 %"}, "% ", "", 50},
+      {{"1,234", "56"}, ",", "", 1234},         {{"65,5", "4"}, "", ",", 65.5},
+      {{"1.234,56", "7,1"}, ".", ",", 1234.56}, {{"1,234,567.5", "1,000"}, ",", "", 1234567.5},
+      {{"-€ 5,25", "€ 100,5"}, "€ ", ",", -5.25}, {{"1 234", "12"}, " ", "", 1234}};
+  for (const Case& c : cases) {
+    const auto written = written_numbers(c.texts);
+    ASSERT_TRUE(written) << c.texts[0];
+    EXPECT_EQ(written->strip, c.strip) << c.texts[0];
+    EXPECT_EQ(written->decimal, c.decimal) << c.texts[0];
+    EXPECT_EQ(written->read(c.texts[0]), c.first);
+  }
+  const std::vector<std::vector<std::string>> none = {
+      {"12", "13.5"}, {"a1,5", "2"}, {"555 1234", "555 1235"}, {"2024-01-31"}, {"3,4,5", "1,2"}, {}};
+  for (const auto& texts : none) EXPECT_FALSE(written_numbers(texts)) << (texts.empty() ? "" : texts[0]);
+}
+
+TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
+  const int rows = 30000;
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("", rows, [](int i) { return cat(i); }));
+  columns.push_back(look("row", rows, [](int i) { return cat(i + 1); }));
+  columns.push_back(look("licence", rows, [&](int i) { return cat((i * 7919) % rows); }));
+  columns.push_back(look("note", rows, [](int i) { return cat("note ", i); }));
+  columns.push_back(look("country", rows, [](int) { return "DE"; }));
+  columns.push_back(look("film", rows, [](int i) { return cat("film ", i % 50); }));
+  columns.push_back(look("movie", rows, [](int i) { return cat("film ", i % 50); }));
+  columns.push_back(look("price", rows, [](int i) { return cat(i % 9000, ".5"); }));
+  columns.push_back(look("click", rows, [](int i) { return cat(i % 2); }));
+  const std::vector<Decision> d = decide(columns, choose_labels(columns, "click"));
+  const std::vector<std::string> reasons = {"it has no name", "it counts the rows", "it numbers the rows",
+                                            "nearly every row has another one", "each row has the same value"};
+  for (size_t i = 0; i < reasons.size(); ++i) {
+    EXPECT_EQ(d[i].kind, Decision::Kind::kLeftOut) << columns[i].name;
+    EXPECT_THAT(d[i].reason, HasSubstr(reasons[i]));
+  }
+  EXPECT_TRUE(d[5].ids);
+  EXPECT_EQ(d[6].reason, "it is a copy of \"film\"");
+  EXPECT_TRUE(d[7].dense && d[7].buckets && !d[7].ids);
+  EXPECT_EQ(d[8].kind, Decision::Kind::kLabel);
+}
+
+TEST(Decisions, TimesAndFewNumbers) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("when", 500, [](int i) { return cat(1260759144 + int64_t{997} * i * i); }));
+  columns.push_back(look("timestamp", 500, [](int i) { return cat(1260759144 + int64_t{997} * i * i); }));
+  columns.push_back(look("stars", 500, [](int i) { return cat(i % 5); }));
+  columns.push_back(look("flag", 500, [](int i) { return cat(i % 2); }));
+  columns.push_back(look("userId", 500, [](int i) { return cat(i % 90); }));
+  columns.push_back(look("y", 500, [](int i) { return cat(i / 3 % 2); }));
+  const std::vector<Decision> d = decide(columns, choose_labels(columns, "y"));
+  EXPECT_EQ(d[0].kind, Decision::Kind::kLeftOut) << "unique whole numbers without the name of a time";
+  EXPECT_TRUE(d[1].times);
+  EXPECT_TRUE(d[3].ids && !d[3].dense);
+  EXPECT_TRUE(d[4].ids && !d[4].dense && !d[4].buckets);
+}
+
+TEST(Labels, FormsAndWords) {
+  const auto form = [](const ColumnSeen& c) { return label_form(c); };
+  EXPECT_EQ(form(look("a", 100, [](int) { return "1"; })), LabelForm::kBinary) << "one class alone";
+  EXPECT_EQ(form(look("a", 100, [](int) { return "5"; })), LabelForm::kNone) << "one value alone";
+  const ColumnSeen stars = look("a", 100, [](int i) { return cat(i % 5 + 1); });
+  EXPECT_EQ(form(stars), LabelForm::kThreshold);
+  EXPECT_EQ(threshold_of(stars), 4);
+  EXPECT_EQ(threshold_of(look("a", 100, [](int i) { return cat(i % 2 + 1); })), 2);
+  EXPECT_EQ(form(look("a", 100, [](int i) { return cat(i * 37 % 91); })), LabelForm::kReal);
+  EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "Yes" : "No"; })), "Yes");
+  EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "True" : "False"; })), "true");
+  EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "left" : "stayed"; })), "stayed") << "the rarer one";
+}
+
+TEST(Labels, AreChosenOrRefusedByName) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("female", 100, [](int i) { return cat(i % 2); }));
+  columns.push_back(look("bought", 100, [](int i) { return cat(i / 2 % 2); }));
+  columns.push_back(look("age", 100, [](int i) { return cat(i % 60); }));
+  columns.push_back(look("name", 100, [](int i) { return cat("n", i); }));
+  const Labels guess = choose_labels(columns, "");
+  EXPECT_TRUE(guess.guessed);
+  EXPECT_THAT(guess.columns, ElementsAre(0u));
+  EXPECT_THAT(guess.candidates, ElementsAre(1u));
+  EXPECT_THAT(choose_labels(columns, "bought,age").columns, ElementsAre(1u, 2u));
+  const auto refusal = [&](const std::string& label) -> std::string {
+    try {
+      choose_labels(columns, label);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal("bougt"), HasSubstr("did you mean \"bought\"? The files have the columns female, bought, age"));
+  EXPECT_THAT(refusal("name"), HasSubstr("100 different texts"));
+  EXPECT_THAT(refusal("age,age"), HasSubstr("twice"));
+}
+
+TEST(TestPart, SortedFilesAreSaid) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("y", 5000, [](int i) { return cat(i >= 4600 ? 1 : i % 2); }));
+  columns.push_back(look("branch", 5000, [](int i) { return cat("branch ", i / 1000); }));
+  columns.push_back(look("day", 5000, [](int i) { return cat("2024-01-", 10 + (i * 7) % 19); }));
+  const Labels labels = choose_labels(columns, "y");
+  TestPart part = test_part(columns, decide(columns, labels), labels);
+  EXPECT_FALSE(part.in_time);
+  EXPECT_THAT(part.text, HasSubstr("test = \"random\"\n"));
+  EXPECT_THAT(part.text, HasSubstr("has other labels than the rest: \"y\" is"));
+  EXPECT_THAT(part.text, HasSubstr("\"branch\""));
+  columns[2] = look("day", 5000, [](int i) { return cat("2024-01-", 10 + i / 400); });
+  part = test_part(columns, decide(columns, labels), labels);
+  EXPECT_TRUE(part.in_time);
+  EXPECT_THAT(part.text, HasSubstr("test = \"last\"\n"));
+}
+
+TEST(Encoding, IsToldByTheBytes) {
+  const std::string path = std::filesystem::temp_directory_path() / cat("tessera_encoding_", getpid(), ".csv");
+  const auto of = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return encoding_of(path);
+  };
+  EXPECT_EQ(of("a,b\n1,caf\xc3\xa9\n"), "");
+  EXPECT_EQ(of("a,b\n1,caf\xe9\n"), "latin-1");
+  EXPECT_EQ(of("a,b\n1,\x93quoted\x94\n"), "windows-1252");
+  EXPECT_EQ(of("a,b\n1,caf\xe9\n2,5 \x80\n"), "windows-1252");
+  EXPECT_EQ(of(std::string("\xff\xfe") + std::string("a\0,\0", 4)), "utf-16");
+  EXPECT_EQ(of(std::string((size_t{1} << 20) - 1, 'a') + "\xc3\xa9\n"), "") << "a character over two reads";
+  std::filesystem::remove(path);
+  EXPECT_EQ(encoding_of(path), "");
+}
+
+}  // namespace
+}  // namespace tessera::cli

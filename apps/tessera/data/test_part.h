@@ -1,0 +1,21 @@
+// Which rows of the files test the model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/column_look.h"
+#include "data/decisions.h"
+#include "data/label_choice.h"
+
+namespace tessera::cli {
+
+struct TestPart {
+  std::string text;    // keys of [data], with comments
+  bool in_time = false;  // the newest rows are the test
+};
+
+TestPart test_part(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                   const Labels& labels);
+
+}  // namespace tessera::cli

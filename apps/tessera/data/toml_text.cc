@@ -1,0 +1,78 @@
+#include "data/toml_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string plain_number(double value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (value == std::floor(value) && std::abs(value) <= kExact) return cat(static_cast<int64_t>(value));
+  std::array<char, 40> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+std::string short_number(double value) {
+  if (value == std::floor(value)) return plain_number(value);
+  std::array<char, 40> text{};
+  const int digits = std::abs(value) >= 1000 ? 0 : 4;
+  if (digits == 0) return plain_number(std::round(value));
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, digits);
+  return {text.data(), end.ptr};
+}
+
+std::string rounded(double value, double step) {
+  constexpr int kMost = 17;  // decimals
+  const int decimals = step > 0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step))), 0, kMost) : kMost;
+  std::array<char, 400> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals);
+  std::string out(text.data(), end.ptr);
+  if (out.find('.') != std::string::npos) {
+    while (out.back() == '0') out.pop_back();
+    if (out.back() == '.') out.pop_back();
+  }
+  return out == "-0" ? "0" : out;
+}
+
+std::string comment(const std::string& text) {
+  constexpr size_t kColumns = 100;
+  std::string out, line = "#";
+  for (size_t at = 0; at < text.size();) {
+    const size_t blank = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, blank - at);
+    if (line.size() > 1 && line.size() + 1 + word.size() > kColumns) {
+      out += line + "\n";
+      line = "#";
+    }
+    line += " " + word;
+    at = blank + 1;
+  }
+  return out + line + "\n";
+}
+
+std::string commented(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    out += cat("# ", text.substr(at, end - at), "\n");
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& texts, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(most, texts.size()); ++i) out += cat(i == 0 ? "" : ", ", quoted(texts[i]));
+  return out + (texts.size() > most ? ", ..." : "");
+}
+
+}  // namespace tessera::cli
