@@ -38,8 +38,8 @@ struct DenseInput {
   Tensor values, offsets;
 };
 
-// Names of a layer's parameters and buffers in checkpoints, instead of LAYER.NAME: NAME, or what it begins with up to
-// a// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
+// Names of a layer's parameters and buffers in checkpoints, instead of LAYER.NAME: NAME, or what it begins with up to a
+// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
 // "crossnet.V_kernels.*"}. Of several that fit, one with a part prevails over one with "*" there, and longer ones over
 // shorter.
 using ParameterNames = std::vector<std::pair<std::string, std::string>>;

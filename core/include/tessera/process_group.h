@@ -57,7 +57,7 @@ enum class Carries {
 };
 
 // The place of a call in the program, which transports are told beside its tensors (tsr_collective_call). A text
-// alone// is a label.
+// alone is a label.
 struct CallSite {
   CallSite(const char* text = nullptr, uint64_t number = 0, Carries what = Carries::kOther, int64_t width = 0)
       : label(text), place(number), carries(what), row_elements(width) {}
