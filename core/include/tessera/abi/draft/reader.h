@@ -24,6 +24,8 @@ extern "C" {
 
 /* The type of a column's values. */
 enum {
+  /* The column is listed so that messages can name it; nothing can be read of it, and select() refuses it. */
+  TSR_READER_UNREADABLE = -1,
   TSR_READER_TEXT = 0, /* bytes, of any encoding */
   TSR_READER_FLOAT32 = 1,
   TSR_READER_INT64 = 2,
@@ -52,6 +54,9 @@ typedef struct tsr_reader_column {
   const char* name; /* lives until the next open() */
   int32_t type;     /* TSR_READER_TEXT, ... */
   int32_t reserved;
+  /* The column's type in the format's own words, for messages: "struct<a: int64>"; lives as long as the name. NULL: the
+   * format has no types. */
+  const char* about;
 } tsr_reader_column;
 
 /* Flags of a block. */
