@@ -1,8 +1,10 @@
 // tessera COMMAND [ARGS]: finds the command and turns what it throws into one sentence and an exit status.
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iostream>
 #include <string_view>
@@ -72,6 +74,15 @@ void explain_lost_pages() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
+// A standard stream that is closed would give its number to the next file that is opened, and what is printed would be
+// written into that file.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", O_RDWR) != stream) _exit(1);  // the lowest number that is free
+  }
+}
+
 // What a command has printed is what it was asked for: a plan, a config, scores.
 void finish_printing() {
   std::cout.flush();
@@ -82,6 +93,8 @@ void finish_printing() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const std::string first = args.empty() ? "" : args[0];
   if (first == "--version") {

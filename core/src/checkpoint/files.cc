@@ -1,17 +1,23 @@
 #include "checkpoint/files.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace tessera::checkpoint {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int64_t kSyncEvery = int64_t{64} << 20;
 constexpr int64_t kReadBlock = int64_t{1} << 20;
@@ -23,13 +29,93 @@ uint32_t moved(uint32_t sum, int64_t bytes) {
 }
 uint32_t zeros(int64_t bytes) { return moved(kStart, bytes) ^ kStart; }
 
+// Why a file may not grow, beyond the system's "File too large".
+std::string size_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return cat(" (files of this process may have ", limit.rlim_cur, " bytes: raise ulimit -f)");
+}
+
 }  // namespace
 
 void fail_with(int error, const char* what, const std::string& path) {
   Code code = Code::kUnavailable;
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = Code::kResourceExhausted;
   if (error == ENOENT) code = Code::kNotFound;
-  fail(code, "cannot ", what, ' ', path, ": ", std::generic_category().message(error));
+  fail(code, "cannot ", what, ' ', path, ": ", std::generic_category().message(error),
+       error == EFBIG ? size_limit() : "");
+}
+
+bool may_pass(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EEXIST:
+    case EINVAL:
+    case ENAMETOOLONG:
+    case EROFS:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EBADF:
+    case ENXIO:
+    case ELOOP:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool wait_before_retry(int tries) {
+  constexpr int kMostTries = 5;
+  if (tries >= kMostTries) return false;
+  std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
+  return true;
+}
+
+mode_t type_of(const std::string& path) {
+  struct stat info {};
+  if (patiently([&] { return ::stat(path.c_str(), &info); }) == 0) return info.st_mode & S_IFMT;
+  if (errno == ENOENT || errno == ENOTDIR) return 0;
+  fail_with(errno, "look at", path);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  for (int tries = 1;; ++tries) {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+      names.push_back(it->path().filename().string());
+    if (!error) return names;
+    if (!may_pass(error.value()) || !wait_before_retry(tries)) fail_with(error.value(), "list", directory);
+  }
+}
+
+std::string absolute_directory(const std::string& directory, const char* what) {
+  if (directory.empty()) fail(Code::kInvalidArgument, what);
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(fs::absolute(directory), error);
+  if (error) fail_with(error.value(), "resolve", directory);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.string();
+}
+
+bool make_directories(const std::string& directory) {
+  std::error_code error;
+  const fs::path target = fs::absolute(directory, error);
+  fs::path first = target;  // that is missing
+  while (!error && first.has_relative_path() && type_of(first.parent_path().string()) == 0) first = first.parent_path();
+  const bool made = !error && fs::create_directories(target, error);
+  if (error) fail_with(error.value(), "create", directory);
+  if (!made) return false;
+  for (fs::path path = target;; path = path.parent_path()) {
+    try {
+      sync_directory(path.parent_path().string());
+    } catch (const Error&) {  // one that may be entered and not read, say: its name is as durable as it can be made
+    }
+    if (path == first || !path.has_relative_path()) return true;
+  }
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
@@ -100,10 +186,11 @@ void OutputFile::sync() {
   unsynced_ = 0;
 }
 
-InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(const std::string& path)
+    : path_(path), fd_(patiently([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })) {
   if (fd_.get() < 0) fail_with(errno, "open", path);
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) fail_with(errno, "open", path);
+  if (patiently([&] { return ::fstat(fd_.get(), &info); }) != 0) fail_with(errno, "open", path);
   if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is no file");
   size_ = info.st_size;
 }
@@ -111,8 +198,7 @@ InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_s
 void InputFile::read_at(int64_t offset, void* into, int64_t bytes) const {
   char* to = static_cast<char*>(into);
   while (bytes > 0) {
-    const ssize_t n = ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = patiently([&] { return ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset); });
     if (n < 0) fail_with(errno, "read", path_);
     if (n == 0) fail(Code::kDataLoss, path_, " ends at byte ", offset, ", and ", bytes, " more were expected");
     to += n;

@@ -25,7 +25,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   if (!options.trace.empty()) text += "--trace is given\n";
   if (!options.save.empty()) {
     text += cat("--save-every ", options.save_every, "\n--save-every-minutes ", options.save_every_minutes, "\n--keep ",
-                options.keep, "\n--resume ", options.resume, '\n');
+                options.keep, "\n--resume ", options.resume, "\n--overwrite ", options.overwrite, '\n');
   }
   return text + (options.max_steps ? cat("--max-steps ", *options.max_steps, '\n') : "");
 }
