@@ -130,7 +130,7 @@ class Pauses {
   double first_s_, next_s_;
 };
 
-constexpr double kRankPause = 0.3;
+constexpr double kRankPause = 0.3, kJobPause = 1;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -428,7 +428,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   const SignalMask mask;
   Nodes nodes(options, mask);
   int ranks = options.ranks;
-  Pauses pauses(options.pause_s);
+  Pauses pauses(kJobPause);
   int64_t reached = 0;
   for (int left = options.job_restarts;; --left) {
     const std::optional<JobStart> start = nodes.next_start(ranks);

@@ -49,7 +49,7 @@ constexpr ExitStatus kExitStatuses[] = {
     {"0", "Done."},
     {"1", "It failed, or something that was checked is not so: a rank, a file, the network, a measured result."},
     {"2", "It was used wrongly: arguments, the config, files that do not fit."},
-    {"75", "train: ended by SIGTERM or SIGINT between two steps, and saved where there is --save."},
+    {"75", "train: ended by SIGTERM, SIGINT or SIGHUP between two steps, and saved where there is --save."},
     {"126, 127", "launch: the command cannot be run; there is no such command."},
     {"128 + N", "Signal N ended it, or the rank that failed first. launch gives other statuses of that rank, too."},
 };

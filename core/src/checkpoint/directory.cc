@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/patience.h"
 
 namespace tessera::checkpoint {
 namespace {

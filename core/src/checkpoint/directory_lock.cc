@@ -15,6 +15,8 @@
 #include <system_error>
 #include <thread>
 
+#include "checkpoint/patience.h"
+
 namespace tessera::checkpoint {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "checkpoint/patience.h"
 #include "inference/manifest.h"
 
 namespace tessera::inference {

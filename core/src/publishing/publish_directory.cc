@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/patience.h"
 #include "inference/manifest.h"
 #include "publishing/publication.h"
 
