@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <string_view>
+#include <system_error>
 
 #include "command.h"
 #include "options.h"
@@ -129,6 +130,11 @@ int main(int argc, char** argv) {
     return used_wrongly ? 2 : 1;
   } catch (const std::bad_alloc&) {
     say(out_of_memory());
+    return 1;
+  } catch (const std::system_error& e) {
+    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
+    if (!threads) say(e);
+    if (threads) say(std::runtime_error("the system grants no more threads: raise ulimit -u, or ulimit -v"));
     return 1;
   } catch (const std::exception& e) {
     say(e);
