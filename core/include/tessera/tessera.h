@@ -419,6 +419,7 @@ typedef struct tsr_train_options {
   int32_t (*watch)(void* user, const char* event);
   void* user;
   int32_t overwrite; /* the first checkpoint takes the place of another run's in `save` or `save_best` */
+  int32_t reserved;  /* 0 */
 } tsr_train_options;
 
 /* Collective: reads the data, plans, trains, evaluates on the test part, with `save_best` the best model. `group` NULL:

@@ -163,6 +163,7 @@ TrainOptions = _sized(
     ("watch", c.c_void_p),
     ("user", c.c_void_p),
     ("overwrite", _i32),
+    ("reserved", _i32),
 )
 OpenOptions = _sized(("threads", _i32), ("plugin_path", _text), ("kernel", _text))
 ModelInfo = _sized(
