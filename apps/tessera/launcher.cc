@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "processes.h"
 #include "rank_status.h"
@@ -114,6 +115,25 @@ class SignalMask {
 
 using StartRank = std::function<void(int rank)>;
 
+// Seconds before restarts. What fails as soon as it starts shall not use up all of them in an instant: each pause is
+// twice the one before, except after a start that got further than all others, or ran for a while.
+class Pauses {
+ public:
+  explicit Pauses(double first_s) : first_s_(first_s), next_s_(first_s) {}
+  double next(double ran_s, bool got_further = false) {
+    if (got_further || ran_s > kWhile) next_s_ = first_s_;
+    return std::exchange(next_s_, std::min(kMost, 2 * next_s_));
+  }
+
+ private:
+  static constexpr double kWhile = 120, kMost = 30;
+  double first_s_, next_s_;
+};
+
+constexpr double kRankPause = 0.3, kJobPause = 1;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 // What the launcher knows while it waits: the first failure, and whether the job is ending.
 struct Ending {
   std::optional<int> status;            // to return, because of a failure
@@ -122,10 +142,24 @@ struct Ending {
   std::optional<Deadline> kill;         // when SIGKILL follows
   int restarts = 0;                     // that are left
   std::vector<std::optional<int>> how;  // each rank's wait status, once it has ended
-  int first = -1;  // the rank that failed first, and how many were killed before the launcher ended
-  int killed = 0;  // any
+  int first = -1;                       // the rank that failed first
+  int killed = 0;                       // ranks that were killed before the launcher ended any
+  int64_t step = 0;                     // the highest one that a rank has told
+  Clock::time_point begun_at = Clock::now();
+
+  // A rank that is to be started again.
+  struct Again {
+    Pauses pauses{kRankPause};
+    Clock::time_point started = Clock::now();
+    std::optional<Deadline> due = std::nullopt;
+  };
+  std::vector<Again> again;  // by rank
 
   bool begun() const { return status || signal; }
+  // Some rank waits for its next start.
+  bool pausing() const {
+    return !begun() && std::any_of(again.begin(), again.end(), [](const Again& a) { return a.due.has_value(); });
+  }
   // Of a job that a signal has ended: what its ranks made of it, where they agree, or else 128 + N.
   int result() const {
     if (status || !signal) return status.value_or(0);
@@ -134,15 +168,26 @@ struct Ending {
   }
 };
 
-// A rank that dies as soon as it starts shall not use up all restarts in an instant.
-constexpr useconds_t kBeforeRestart = 300000;
+// A shell reports a command that SIGKILL has ended by a status.
+bool was_killed(int how) { return WIFSIGNALED(how) || WEXITSTATUS(how) == 128 + SIGKILL; }
 
-void restart(int rank, pid_t pid, int how, const Job& job, const StartRank& start, Ending& ending) {
+void restart(int rank, pid_t pid, int how, const Job& job, Ending& ending) {
   --ending.restarts;
+  Ending::Again& again = ending.again[static_cast<size_t>(rank)];
+  const double pause = again.pauses.next(seconds_since(again.started));
+  again.due = after(pause);
   say(cat(job.options.name, ": rank ", job.name(rank), " (process ", pid, ") ", describe_end(how),
-          "; starting it again (", ending.restarts, " restarts are left)"));
-  usleep(kBeforeRestart);
-  start(rank);
+          "; starting it again in ", pause, " s (", ending.restarts, " restarts are left)"));
+}
+
+// Ranks whose pause is over.
+void start_again(const StartRank& start, Ending& ending) {
+  for (size_t rank = 0; rank < ending.again.size(); ++rank) {
+    Ending::Again& again = ending.again[rank];
+    if (!again.due || Clock::now() < *again.due || ending.begun()) continue;
+    again = {.pauses = again.pauses};
+    start(static_cast<int>(rank));
+  }
 }
 
 // A rank that failed, and how.
@@ -159,13 +204,13 @@ int likeliness(int how) {
 }
 
 // Reaps what has ended. Of several failures found at once `failure` becomes the likeliest cause, or the first such.
-void reap_all(Processes& processes, const Job& job, const StartRank& start, Ending& ending, Failure& failure) {
+void reap_all(Processes& processes, const Job& job, Ending& ending, Failure& failure) {
   for (int rank = 0; rank < job.start.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
     const std::optional<int> status = processes.reap(rank);
     if (!status) continue;
     ending.how[static_cast<size_t>(rank)] = *status;
-    if (!ending.status && WIFSIGNALED(*status)) ++ending.killed;
+    if (!ending.status && was_killed(*status)) ++ending.killed;
     if (ending.signal) {
       ending.ended.insert(*status);
       if (!ending.kill) ending.kill = after(job.options.grace_s);
@@ -173,7 +218,7 @@ void reap_all(Processes& processes, const Job& job, const StartRank& start, Endi
     }
     if (*status == 0) continue;
     if (ending.restarts > 0 && !ending.status) {
-      restart(rank, pid, *status, job, start, ending);
+      restart(rank, pid, *status, job, ending);
       continue;
     }
     if (failure.rank >= 0 && likeliness(*status) <= likeliness(failure.how)) continue;
@@ -184,9 +229,9 @@ void reap_all(Processes& processes, const Job& job, const StartRank& start, Endi
 // A killed process closes its connections a moment before it can be reaped: others may notice and end before that.
 constexpr useconds_t kUntilCause = 50000;
 
-void look_for_failures(Processes& processes, const Job& job, const StartRank& start, Ending& ending) {
+void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
   Failure failure;
-  reap_all(processes, job, start, ending, failure);
+  reap_all(processes, job, ending, failure);
   if (failure.rank < 0) return;
   if (ending.status) {  // what came late may still explain what came first
     const bool explains = ending.first >= 0 && WIFEXITED(failure.how) &&
@@ -198,7 +243,7 @@ void look_for_failures(Processes& processes, const Job& job, const StartRank& st
   }
   if (!WIFSIGNALED(failure.how) && processes.running() > 0) {
     usleep(kUntilCause);
-    reap_all(processes, job, start, ending, failure);
+    reap_all(processes, job, ending, failure);
   }
   ending.status = exit_status(failure.how);
   ending.first = failure.rank;
@@ -244,16 +289,20 @@ Ending wait_for_all(Processes& processes, const Job& job, const SignalMask& mask
   Ending ending;
   ending.restarts = job.options.restarts;
   ending.how.resize(static_cast<size_t>(job.start.ranks));
+  ending.again.resize(static_cast<size_t>(job.start.ranks));
   while (true) {
-    look_for_failures(processes, job, start, ending);
+    look_for_failures(processes, job, ending);
+    start_again(start, ending);
     look_for_nodes(processes, job, ending);
     // What ranks of a job that went well have left behind is theirs.
-    if (processes.running() == 0 && (!ending.begun() || !processes.anything_running())) return ending;
+    if (processes.running() == 0 && !ending.pausing() && (!ending.begun() || !processes.anything_running()))
+      return ending;
     if (ending.kill && Clock::now() >= *ending.kill) {
       processes.kill_all(SIGKILL);
       ending.kill = after(3600);
     }
-    const int signal = mask.wait(ending.kill ? std::min(1.0, seconds_until(*ending.kill)) : 1.0);
+    const double wait_s = ending.pausing() ? 0.05 : 1.0;
+    const int signal = mask.wait(ending.kill ? std::min(wait_s, seconds_until(*ending.kill)) : wait_s);
     if (signal != 0 && signal != SIGCHLD) hand_on(signal, job, processes, ending);
   }
 }
@@ -288,6 +337,7 @@ Ending run_job(const Job& job, const std::vector<std::string>& command, const Si
   const StartRank start = [&](int rank) {
     if (processes.fork_rank(rank)) {
       mask.restore();
+      signal(SIGXFSZ, SIG_DFL);  // a command that is not ours may expect it
       leave_terminal();
       set_environment(job, rank);
       board.hand_on();
@@ -298,6 +348,10 @@ Ending run_job(const Job& job, const std::vector<std::string>& command, const Si
   for (int rank = 0; rank < job.start.ranks; ++rank) start(rank);
   Ending ending = wait_for_all(processes, job, mask, start);
   if (table && ending.result() != 0) print_table(job, ending, board);
+  for (int rank = 0; rank < job.start.ranks; ++rank) {
+    if (const RankStatus* const told = board.rank(job.name(rank)))
+      ending.step = std::max(ending.step, told->step.load());
+  }
   return ending;
 }
 
@@ -337,7 +391,7 @@ class Nodes {
   int ranks_left(int ranks, const Ending& ending) const {
     if (options_.least_ranks == 0) return options_.ranks;
     if (rendezvous_) return std::max(1, ranks - ending.killed);
-    return std::max(options_.least_ranks, ranks - std::max(1, ending.killed));
+    return std::max(options_.least_ranks, ranks - ending.killed);
   }
   Rendezvous* rendezvous() { return rendezvous_ ? &*rendezvous_ : nullptr; }
   int leave(int status) {
@@ -352,6 +406,16 @@ class Nodes {
   int status_ = 0;
 };
 
+// A signal that asks the job to end, within `seconds`; 0: none. Other nodes hear from this one meanwhile.
+int wait_for_signal(const SignalMask& mask, Rendezvous* rendezvous, double seconds) {
+  for (const Deadline end = after(seconds); Clock::now() < end;) {
+    const int signal = mask.wait(std::min(0.2, seconds_until(end)));
+    if (rendezvous != nullptr) (void)rendezvous->who_left();
+    if (signal != 0 && signal != SIGCHLD && signal != SIGTSTP) return signal;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int launch(const LaunchOptions& options, const std::vector<std::string>& command) {
@@ -364,15 +428,20 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   const SignalMask mask;
   Nodes nodes(options, mask);
   int ranks = options.ranks;
+  Pauses pauses(kJobPause);
+  int64_t reached = 0;
   for (int left = options.job_restarts;; --left) {
     const std::optional<JobStart> start = nodes.next_start(ranks);
     if (!start) return nodes.leave(nodes.status());
     const Ending ending = run_job({options, *start, nodes.rendezvous()}, command, mask, options.table);
     if (left == 0 || !may_start_again(ending)) return nodes.leave(ending.result());
     ranks = nodes.ranks_left(start->ranks, ending);
+    const double pause = pauses.next(seconds_since(ending.begun_at), ending.step > reached);
+    reached = std::max(reached, ending.step);
     say(cat(options.name, ": starting the job again with ", ranks, ranks == 1 ? " rank" : " ranks",
-            options.rendezvous ? " here (" : " (", left - 1, " restarts of it are left)"));
-    usleep(kBeforeRestart);
+            options.rendezvous ? " here" : "", " in ", pause, " s (", left - 1, " restarts of it are left)"));
+    if (const int signal = wait_for_signal(mask, nodes.rendezvous(), pause); signal != 0)
+      return nodes.leave(128 + signal);
   }
 }
 

@@ -1,11 +1,14 @@
 // tessera COMMAND [ARGS]: finds the command and turns what it throws into one sentence and an exit status.
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iostream>
 #include <string_view>
+#include <system_error>
 
 #include "command.h"
 #include "options.h"
@@ -47,7 +50,7 @@ constexpr ExitStatus kExitStatuses[] = {
     {"0", "Done."},
     {"1", "It failed, or something that was checked is not so: a rank, a file, the network, a measured result."},
     {"2", "It was used wrongly: arguments, the config, files that do not fit."},
-    {"75", "train: ended by SIGTERM or SIGINT between two steps, and saved where there is --save."},
+    {"75", "train: ended by SIGTERM, SIGINT or SIGHUP between two steps, and saved where there is --save."},
     {"126, 127", "launch: the command cannot be run; there is no such command."},
     {"128 + N", "Signal N ended it, or the rank that failed first. launch gives other statuses of that rank, too."},
 };
@@ -72,6 +75,15 @@ void explain_lost_pages() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
+// A standard stream that is closed would give its number to the next file that is opened, and what is printed would be
+// written into that file.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", O_RDWR) != stream) _exit(1);  // the lowest number that is free
+  }
+}
+
 // What a command has printed is what it was asked for: a plan, a config, scores.
 void finish_printing() {
   std::cout.flush();
@@ -82,6 +94,8 @@ void finish_printing() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const std::string first = args.empty() ? "" : args[0];
   if (first == "--version") {
@@ -116,6 +130,11 @@ int main(int argc, char** argv) {
     return used_wrongly ? 2 : 1;
   } catch (const std::bad_alloc&) {
     say(out_of_memory());
+    return 1;
+  } catch (const std::system_error& e) {
+    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
+    if (!threads) say(e);
+    if (threads) say(std::runtime_error("the system grants no more threads: raise ulimit -u, or ulimit -v"));
     return 1;
   } catch (const std::exception& e) {
     say(e);

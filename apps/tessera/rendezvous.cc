@@ -198,7 +198,17 @@ struct Rendezvous::Impl {
     return std::find(said.nodes.begin(), said.nodes.end(), options.node) != said.nodes.end();
   }
 
+  // Who knows the job's token can take part in it.
+  void check_secret(const std::string& file) const {
+    struct stat info {};
+    if (stat(file.c_str(), &info) != 0 || (info.st_mode & (S_IRGRP | S_IROTH)) == 0) return;
+    say(cat("warning: ", file,
+            " holds the job's token, and others can read it: --rendezvous needs a directory on a "
+            "file system that keeps modes"));
+  }
+
   JobStart take_part(const Said& said) {
+    check_secret(path("start", number));
     members = said.nodes;
     own.state = Note::kRunning;
     write();
@@ -280,7 +290,8 @@ struct Rendezvous::Impl {
 
   void write_start(const Said& said) {
     const std::string draft = path("draft", options.node), text = said.text();
-    const int out = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    unlink(draft.c_str());  // another one may be for others to read
+    const int out = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const bool written =
         out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(out) == 0;
     if (out >= 0) close(out);

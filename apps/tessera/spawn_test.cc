@@ -86,8 +86,8 @@ TEST(Launch, StartsAFailedRankAgainSoOften) {
                              path + ") -lt 3 ] && kill -9 $$; touch " + path + ".done";
   EXPECT_EQ(launch({.ranks = 2, .restarts = 2}, {"sh", "-c", script}), 0);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("was killed by signal 9 (Killed); starting it again (1 restarts are left)"));
-  EXPECT_THAT(said, HasSubstr("starting it again (0 restarts are left)"));
+  EXPECT_THAT(said, HasSubstr("was killed by signal 9 (Killed); starting it again in 0.3 s (1 restarts are left)"));
+  EXPECT_THAT(said, HasSubstr("starting it again in 0.6 s (0 restarts are left)"));
   std::remove(path.c_str());
   std::remove((path + ".done").c_str());
   testing::internal::CaptureStderr();
@@ -104,8 +104,8 @@ TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 4, .job_restarts = 3, .least_ranks = 2}, {"sh", "-c", script}), 0);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("starting the job again with 3 ranks (2 restarts of it are left)"));
-  EXPECT_THAT(said, HasSubstr("starting the job again with 2 ranks (1 restarts of it are left)"));
+  EXPECT_THAT(said, HasSubstr("starting the job again with 3 ranks in 1 s (2 restarts of it are left)"));
+  EXPECT_THAT(said, HasSubstr("starting the job again with 2 ranks in 2 s (1 restarts of it are left)"));
   std::ifstream in(path);
   std::vector<std::string> worlds;
   for (std::string world, port; in >> world >> port;) worlds.push_back(world);
@@ -113,9 +113,41 @@ TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
   std::remove(path.c_str());
 }
 
+// A rank that ends by itself is started again with the others; only one that was killed takes its place with it.
+TEST(Launch, StartsAJobAgainWithAllRanksThatWereNotKilled) {
+  for (const auto& [end, ranks] : {std::pair{"exit 1", 3}, {"exit 137", 2}}) {
+    const std::string script = cat("[ $RANK = 1 ] && ", end, "; exec sleep 60");
+    testing::internal::CaptureStderr();
+    EXPECT_NE(launch({.ranks = 3, .job_restarts = 1, .least_ranks = 1}, {"sh", "-c", script}), 0);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(cat("starting the job again with ", ranks, " ranks")))
+        << end;
+  }
+}
+
+TEST(Launch, ASignalEndsAPauseBetweenStarts) {
+  const std::string path = scratch_file("pause");
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    dup2(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    _exit(launch({.ranks = 1, .job_restarts = 9}, {"sh", "-c", "exit 1"}));
+  }
+  std::string said;
+  for (int i = 0; i < 1000 && said.find("in 1 s (8 restarts") == std::string::npos; ++i) {
+    usleep(10000);
+    std::ifstream in(path);
+    said.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  kill(launcher, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  ASSERT_TRUE(WIFEXITED(status)) << said;
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM) << said;
+  std::remove(path.c_str());
+}
+
 TEST(Launch, StartsAJobAgainOnlyWhereThatMayHelp) {
   const std::string path = scratch_file("tries");
-  for (const auto& [status, starts] : {std::pair{1, 3}, {2, 1}, {75, 1}, {127, 1}}) {
+  for (const auto& [status, starts] : {std::pair{1, 2}, {2, 1}, {75, 1}, {127, 1}}) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(launch({.ranks = 1, .job_restarts = 2}, {"sh", "-c", cat("echo x >> ", path, "; exit ", status)}),
               status);

@@ -93,6 +93,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("resume", po::bool_switch(&out->job.resume),
       "go on with the newest whole checkpoint in --save DIR, or begin where there is none: the same command for the "
       "first start of a job and all others");
+  add("overwrite", po::bool_switch(&out->job.overwrite),
+      "replace another run's checkpoints in --save DIR and --save-best DIR, once the first new one is whole");
   add("start", po::value(&out->job.start)->value_name("FROM"),
       "begin a new run with the weights of a checkpoint, ours or TorchRec's, as far as they fit");
   add("new-data", po::bool_switch(&out->job.new_data),
@@ -123,6 +125,10 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
     throw UsageError(
         "--save-full-every is about checkpoints between steps: it needs --save-every or --save-every-minutes");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
+  if (out->job.overwrite && out->job.resume)
+    throw UsageError("--resume goes on with the run in --save DIR, --overwrite replaces it: give one of them");
+  if (out->job.overwrite && out->job.save.empty() && out->job.save_best.empty())
+    throw UsageError("--overwrite needs --save DIR or --save-best DIR: that is what it replaces");
   if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
   if (!out->every.empty()) add_every(out->every, out->overrides);
   if (!out->metrics.empty()) (void)metrics_address(out->metrics);
@@ -188,13 +194,10 @@ std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) 
   return cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
-// The best checkpoint of an earlier run that is not gone on with; empty: none.
-std::string replaced_best(const TrainJob& job, const ProcessGroup& group, const TrainJobOptions& options) {
-  if (options.save_best.empty() || !job.loaded().empty()) return "";
-  const std::vector<std::string> whole = find_checkpoints(options.save_best, group).whole;
-  if (whole.empty()) return "";
-  return cat("tessera: warning: ", whole.front(), " is the best checkpoint of an earlier run, and goes with the first ",
-             "validation of this one: give --save-best another directory to have both\n");
+// The last words of a run whose best model the disk did not take.
+std::string unsaved_best_text(const TrainJob& job, const std::string& directory) {
+  return cat("the model of step ", job.unsaved_best()->step, " validated best and was not saved in ", directory, ": ",
+             job.unsaved_best()->error);
 }
 
 std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group) {
@@ -254,8 +257,11 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     if (live) live->set(v);
   };
   watch.saved = [&](const TrainSave& save) {
-    if (save.error.empty()) status.tell_saved(save.step);
-    if (!save.error.empty())
+    if (save.error.empty() && !save.best) status.tell_saved(save.step);
+    if (!save.error.empty() && save.best)
+      progress.note(cat("tessera: warning: the best checkpoint, of step ", save.step, ", was not written: ", save.error,
+                        "; the one before stays, and training goes on"));
+    if (!save.error.empty() && !save.best)
       progress.note(cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
                         "; those before are whole, and training goes on"));
   };
@@ -317,6 +323,7 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
+  if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, options.save_best).c_str());
   if (tested && no_auc) std::printf("AUC is not defined: the test rows that have a weight are all of one label\n");
   write_reports(report, config, a);
 }
@@ -341,7 +348,6 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   std::optional<LiveMetrics> live;
   TrainJob job(runtime, config, options, group);
   return or_abort(*group, [&] {
-    const std::string replaced = replaced_best(job, *group, options);
     if (group->rank() == 0) {
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
@@ -349,8 +355,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
         std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
       for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
-      std::fputs(replaced.c_str(), stderr);
-      for (const std::string& warning : job.warnings()) std::fprintf(stderr, "tessera: warning: %s\n", warning.c_str());
+      for (const std::string& text : job.warnings()) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
     }
     if (job.has_end() && job.steps() == 0 && !options.max_steps && config.data.epochs > 0 && job.loaded().empty())
       fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");

@@ -2,13 +2,30 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 
 namespace tessera_dense {
 namespace {
 
+[[noreturn]] void fail_without_memory() {
+  tessera::sdk::fail(TSR_RESOURCE_EXHAUSTED, "no memory for a matrix product: free some, or raise ulimit -v");
+}
+
+// oneDNN writes the code of its products in the first one, and crashes where there is no memory for that.
+bool write_code() {
+  constexpr size_t kMost = size_t{64} << 20;
+  void* const there = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (there == MAP_FAILED) fail_without_memory();
+  munmap(there, kMost);
+  const float one = 1;
+  float out = 0;
+  return dnnl_sgemm('N', 'N', 1, 1, 1, 1.0f, &one, 1, &one, 1, 0.0f, &out, 1) == dnnl_success;
+}
+
 void check(dnnl_status_t status) {
+  if (status == dnnl_out_of_memory) fail_without_memory();
   if (status != dnnl_success) tessera::sdk::fail(TSR_INTERNAL, "oneDNN: a product failed with status ", int{status});
 }
 
@@ -31,6 +48,8 @@ void multiply(const Product& p) {
 }
 
 void Weights::add(int64_t in, int64_t out) {
+  static const bool written = write_code();
+  if (!written) fail_without_memory();
   constexpr int64_t kRowsOfATile = 64;
   for (int64_t first = 0; first < out; first += kRowsOfATile)
     tiles_.push_back({shapes_.size(), first, std::min(out, first + kRowsOfATile)});

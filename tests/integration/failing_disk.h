@@ -16,6 +16,7 @@ struct DiskFault {
   int with = kKilled;  // an errno, or kKilled, kHalf
   bool reads = false;  // of the calls that read, otherwise of those that change files
   int rank = -1;       // in this rank's process alone; -1: in all
+  int calls = 1;       // so many from `at` on fail
 };
 
 // In the process that becomes the program.
@@ -25,6 +26,7 @@ inline void preload(const DiskFault& fault) {
   setenv("TESSERA_FAIL_UNDER", fault.under.c_str(), 1);
   setenv("TESSERA_FAIL_AT", std::to_string(fault.at).c_str(), 1);
   setenv("TESSERA_FAIL_WITH", std::to_string(fault.with).c_str(), 1);
+  setenv("TESSERA_FAIL_CALLS", std::to_string(fault.calls).c_str(), 1);
   if (fault.reads) setenv("TESSERA_FAIL_READS", "1", 1);
   if (fault.rank >= 0) setenv("TESSERA_FAIL_RANK", std::to_string(fault.rank).c_str(), 1);
 }

@@ -48,8 +48,10 @@ TEST_F(Pipeline, GivesTheSameLossesToTheLastBit) {
   for (const int ranks : {1, 2}) {
     for (const char* type : {"row_wise", "table_wise"}) {
       SCOPED_TRACE(cat(ranks, " ranks, ", type));
-      const Arguments how = {
-          "--set", cat("table_defaults.sharding=", type), "--save", folder_.file("checkpoint"), "--save-every", "5"};
+      const Arguments how = {"--set",        cat("table_defaults.sharding=", type),
+                             "--save",       folder_.file("checkpoint"),
+                             "--save-every", "5",
+                             "--overwrite"};
       const json with = report(ranks, true, how), without = report(ranks, false, how);
       ASSERT_FALSE(with.is_null());
       ASSERT_FALSE(without.is_null());

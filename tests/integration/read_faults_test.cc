@@ -87,6 +87,34 @@ TEST_P(ReadFaults, OfAJobThatGoesOn) {
       [](const std::string& output) { return lines_with(output, "test"); }, 15);
 }
 
+// A read that fails for a moment is tried again. One that goes on failing ends the job: nothing begins anew, and the
+// checkpoint stays.
+TEST_P(ReadFaults, OfAJobThatLooksForItsCheckpoint) {
+  const std::vector<std::string> command = {
+      tessera_path(), "train", "--config", file("job.toml"), "--save", file("saved"), "--resume", "--max-steps", "1"};
+  const auto resumed = [&](int call, int calls) {
+    const DiskFault fault{.under = file("saved/save-"), .at = call, .with = GetParam(), .reads = true, .calls = calls};
+    return run_program(command, 60, [&] { preload(fault); });
+  };
+  int struck = 0;
+  for (int call = 1; call < 200; call += 3) {
+    SCOPED_TRACE(cat("call ", call));
+    const Finished done = resumed(call, 1);
+    ASSERT_EQ(done.status, 0) << done.output;
+    ASSERT_THAT(done.output, HasSubstr("save-1, after step 1"));
+    if (!has_struck(done.output)) break;
+    ++struck;
+  }
+  EXPECT_GT(struck, 3);
+  for (const int call : {1, 3, 12}) {
+    if (GetParam() == kHalf) break;
+    const Finished done = resumed(call, 1000);
+    EXPECT_THAT(done.status, testing::AnyOf(1, 2)) << done.output;
+    EXPECT_THAT(done.output, AllOf(HasSubstr(file("saved/save-1")), Not(HasSubstr("begins anew:"))));
+  }
+  EXPECT_EQ(resumed(0, 1).status, 0);
+}
+
 TEST_P(ReadFaults, OfAModelThatAnswers) {
   const std::string scores = file("scores.csv");
   strike(

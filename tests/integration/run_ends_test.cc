@@ -103,9 +103,9 @@ Finished on_a_mount(const std::string& size, const std::string& where, const std
 }
 
 TEST_F(RunEnds, AMountPointIsAPlace) {
-  const Finished done =
-      on_a_mount("64m", saved(), "d=$1; shift; \"$@\" && \"$@\" && ls $d && \"$@\" --load $d --set data.epochs=3",
-                 command({"--save", saved()}));
+  const Finished done = on_a_mount(
+      "64m", saved(), "d=$1; shift; \"$@\" && \"$@\" --load $d && ls $d && \"$@\" --load $d --set data.epochs=3",
+      command({"--save", saved()}));
   if (done.status == 99 || done.status == 127) GTEST_SKIP() << "no mounts here";
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("save-1\nsave-2\n"));
@@ -273,11 +273,21 @@ TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
   const Finished done = run_program(args, 60, [] {
     const rlimit small{30'000, 30'000};
     setrlimit(RLIMIT_FSIZE, &small);
-    signal(SIGXFSZ, SIG_IGN);
   });
   EXPECT_EQ(done.status, 1) << "the one at its end, too:\n" << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr("the checkpoint of step 4 was not written: cannot reserve"),
+                                 HasSubstr("(files of this process may have 30000 bytes: raise ulimit -f)"),
                                  HasSubstr("those before are whole, and training goes on")));
+  args = command({"--save-best", folder_.file("best"), "--max-steps", "20", "--set", "validation.fraction=0.1", "--set",
+                  "validation.every_steps=10"});
+  args.insert(args.begin(), tessera_path());
+  const Finished best = run_program(args, 60, [] {
+    const rlimit small{30'000, 30'000};
+    setrlimit(RLIMIT_FSIZE, &small);
+  });
+  EXPECT_EQ(best.status, 0) << best.output;
+  EXPECT_THAT(best.output, AllOf(HasSubstr("the best checkpoint, of step 10, was not written: cannot reserve"),
+                                 HasSubstr(" validated best and was not saved in " + folder_.file("best") + ": ")));
 }
 
 TEST_F(RunEnds, WithACheckpointForEachMinute) {
@@ -337,7 +347,7 @@ TEST_F(RunEnds, NoStepsAreNoSteps) {
   EXPECT_EQ(none.status, 0) << none.output;
   EXPECT_THAT(none.output, AllOf(HasSubstr("there is nothing to train: the job has no steps (--max-steps 0)\n"),
                                  HasSubstr("test: AUC ")));
-  ASSERT_EQ(train({"--save", saved(), "--max-steps", "5"}).status, 0);
+  ASSERT_EQ(train({"--save", saved(), "--overwrite", "--max-steps", "5"}).status, 0);
   const Finished looked_at = train({"--load", saved(), "--max-steps", "0"});
   EXPECT_EQ(looked_at.status, 0) << looked_at.output;
   EXPECT_THAT(looked_at.output, AllOf(HasSubstr("is at step 5, and --max-steps 0"), HasSubstr("test: AUC ")));
@@ -387,8 +397,98 @@ TEST_F(RunEnds, AnEarlierRunsBestIsNotReplacedInSilence) {
                           "--set",       "validation.fraction=0.1"};
   const Finished first = train(best);
   ASSERT_EQ(first.status, 0) << first.output;
-  EXPECT_THAT(first.output, Not(HasSubstr("earlier run")));
-  EXPECT_THAT(train(best).output, HasSubstr("is the best checkpoint of an earlier run, and goes with the first"));
+  const Finished second = train(best);
+  EXPECT_EQ(second.status, 2) << second.output;
+  EXPECT_THAT(second.output, HasSubstr("--save-best " + saved() + " holds 1 checkpoint of another run, the newest of"));
+  EXPECT_EQ(train(best + Arguments{"--overwrite"}).status, 0);
+}
+
+// A new run touches no checkpoint of another one, unless it is told what becomes of them.
+TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
+  const Arguments once = {"--save", saved(), "--max-steps", "3"};
+  for (const char* steps : {"3", "5"})
+    ASSERT_EQ(train({"--save", saved(), "--resume", "--max-steps", steps}).status, 0);
+  const Finished refused = train(once + Arguments{"--nproc", "2"});
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_THAT(refused.output,
+              AllOf(HasSubstr("--save " + saved() + " holds 2 checkpoints of another run, the newest of step 5"),
+                    HasSubstr("--resume"), HasSubstr("--load"), HasSubstr("--overwrite")));
+  EXPECT_EQ(train(once + Arguments{"--resume", "--overwrite"}).status, 2);
+  EXPECT_EQ(train({"--overwrite"}).status, 2) << "what?";
+  const std::vector<std::string> both = names();
+  // Nothing goes before the first new one is whole.
+  EXPECT_EQ(train(once + Arguments{"--overwrite", "--set",
+                                   "table_defaults.optimizer={name=\"exact_sgd\","
+                                   "learning_rate=1e38}"})
+                .status,
+            1);
+  EXPECT_EQ(names(), both);
+  EXPECT_EQ(train(once + Arguments{"--overwrite"}).status, 0);
+  EXPECT_THAT(names(), testing::ElementsAre("save-3"));
+  EXPECT_EQ(train(once + Arguments{"--load", saved()}).status, 0);
+  EXPECT_THAT(names(), testing::ElementsAre("save-3", "save-4"));
+}
+
+// Where none can be read, --resume leaves all as it is, whatever the reason.
+TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
+  const Arguments on = {"--save", saved(), "--resume", "--keep", "1", "--max-steps", "6"};
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);
+  const std::string manifest = "saved/save-1/checkpoint.json", model = "saved/save-1/model.safetensors";
+  const std::string whole = contents(folder_.file(manifest)), tensors = contents(folder_.file(model));
+  std::string flipped = tensors;
+  flipped[flipped.size() - 100] ^= 4;
+  const std::array<std::array<std::string, 3>, 4> wrongs = {{
+      {manifest, std::regex_replace(whole, std::regex("\"version\": [0-9]+"), "\"version\": 99"), "format 99"},
+      {manifest, whole.substr(0, whole.size() / 2), "is damaged"},
+      {model, flipped, "is damaged: its checksum"},
+      {model, tensors.substr(0, 100), "has 100 bytes"},
+  }};
+  for (const auto& [file, text, why] : wrongs) {
+    folder_.write(file, text);
+    const Finished done = train(on);
+    EXPECT_EQ(done.status, 2) << done.output;
+    EXPECT_THAT(done.output, AllOf(HasSubstr("--resume can read no checkpoint in " + saved()), HasSubstr(why),
+                                   HasSubstr("--overwrite"), Not(HasSubstr("begins anew:"))));
+    folder_.write(manifest, whole);
+    folder_.write(model, tensors);
+  }
+  fs::rename(folder_.file(manifest), folder_.file("aside"));
+  EXPECT_EQ(train(on).status, 2) << "files without a manifest";
+  fs::create_symlink(folder_.file(manifest), folder_.file(manifest));
+  EXPECT_THAT(train(on).output, HasSubstr("Too many levels of symbolic links"));
+  fs::rename(folder_.file("aside"), folder_.file(manifest));
+  const Finished done = train(on);
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr(", after step 3"));
+  EXPECT_THAT(names(), testing::ElementsAre("save-2"));
+}
+
+// One job has a directory for as long as it lives, and not only while it writes there.
+TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
+  Arguments args = command(kForever + Arguments{"--save", saved()});
+  args.insert(args.begin(), tessera_path());
+  Program job(args);
+  ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
+  const Finished second = train({"--save", saved(), "--resume", "--max-steps", "3"});
+  EXPECT_EQ(second.status, 1) << second.output;
+  EXPECT_THAT(second.output, HasSubstr(cat("another job saves to ", saved(), ": process ", job.pid(), " on ")));
+  ASSERT_EQ(kill(job.pid(), SIGHUP), 0) << "its terminal goes";
+  EXPECT_EQ(job.wait(60), 75) << job.output();
+  EXPECT_THAT(names(), testing::ElementsAre("save-1"));
+}
+
+// Closed standard streams are no files of the job.
+TEST_F(RunEnds, WithWholeCheckpointsWithoutStandardStreams) {
+  Arguments args = command({"--nproc", "1", "--save", saved(), "--save-every", "5", "--keep", "9", "--max-steps", "20",
+                            "--set", "report.log_every=1"});
+  args.insert(args.begin(), tessera_path());
+  const auto closed = [] {
+    for (const int stream : {0, 1, 2}) close(stream);
+  };
+  EXPECT_EQ(run_program(args, 60, closed).status, 0);
+  ASSERT_GE(names().size(), 2u);
+  for (const std::string& name : names())
+    EXPECT_EQ(run_tessera({"model", "inspect", "--verify", saved() + "/" + name}).status, 0) << name;
 }
 
 TEST_F(RunEnds, NotOnOtherDataUnlessAskedTo) {

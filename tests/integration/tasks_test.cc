@@ -263,7 +263,8 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
     rows += cat(s.user, ',', s.film, ',', s.user % 2, ',', s.click, ',', s.rating, ',', s.weight, '\n');
   folder_.write("rows.csv", rows);
   for (const char* buffer : {"256", "0.01"}) {
-    const Finished done = run_columns({"--set", cat("data.buffer_mib=", buffer), "--save", folder_.file("saved")});
+    const Finished done =
+        run_columns({"--set", cat("data.buffer_mib=", buffer), "--save", folder_.file("saved"), "--overwrite"});
     ASSERT_EQ(done.status, 0) << done.output;
     const auto columns = json::parse(contents(folder_.file("report.json"))).at("losses").get<std::vector<double>>();
     EXPECT_EQ(columns, prepared) << buffer;

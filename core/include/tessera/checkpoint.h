@@ -18,6 +18,10 @@
 
 namespace tessera {
 
+namespace checkpoint {
+class DirectoryLock;
+}
+
 enum class CheckpointContent {
   kAll,
   kWeights,  // without optimizer states: nothing goes on from it, and packed models are made of it
@@ -45,6 +49,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  // On rank 0, before the first save: the lock that its job holds on the directory, null for one that is taken for each
+  // save. `replaces`: the first checkpoint that is whole takes the place of all that were there.
+  void hold(std::shared_ptr<const checkpoint::DirectoryLock> lock, bool replaces = false);
   // Checks, as far as that can be known beforehand, that there is room for this number of saves: tries to make
   // files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first step
   // is not counted.
@@ -88,12 +95,18 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
 
 struct FoundCheckpoints {
   std::vector<std::string> whole;   // those whose files are there in their sizes, the newest first
-  std::vector<std::string> broken;  // of each other one a sentence: its path, and what is missing
+  std::vector<std::string> broken;  // of each damaged one a sentence: its path, and what is missing
+  // One sentence for each that cannot be read: an I/O error, another user's files, a newer format.
+  std::vector<std::string> unreadable;
+  std::vector<std::string> older;  // whole, and older than the newest that cannot be read
+
+  size_t count() const { return whole.size() + broken.size() + unreadable.size() + older.size(); }
 };
 
 // Collective. Those in `directory`: for a job that goes on with one, or begins where there is none. load_checkpoint()
-// compares sums, too.
-FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group);
+// compares sums, too. `held`: rank 0's lock on it, null for one that is taken meanwhile.
+FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group,
+                                  const checkpoint::DirectoryLock* held = nullptr);
 
 // `progress` of the newest checkpoint in `directory`, or of itself; nothing else is read. Errors as load_checkpoint().
 std::string saved_progress(const std::string& directory);

@@ -1,5 +1,5 @@
-// tessera/stop_signals.h - SIGTERM and SIGINT, which ask a job to end in good order: Slurm, Kubernetes and Ctrl-C send
-// them.
+// tessera/stop_signals.h - SIGTERM, SIGINT and SIGHUP, which ask a job to end in good order: Slurm, Kubernetes, Ctrl-C
+// and a terminal that closes send them.
 //
 //   const StopSignals signals;
 //   TrainLoop loop(trainer, read, {.steps = 1000, .stop = StopSignals::requested});

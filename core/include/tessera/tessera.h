@@ -418,6 +418,8 @@ typedef struct tsr_train_options {
    * Called by the thread that called tsr_train(). NULL: nobody asks. */
   int32_t (*watch)(void* user, const char* event);
   void* user;
+  int32_t overwrite; /* the first checkpoint takes the place of another run's in `save` or `save_best` */
+  int32_t reserved;  /* 0 */
 } tsr_train_options;
 
 /* Collective: reads the data, plans, trains, evaluates on the test part, with `save_best` the best model. `group` NULL:

@@ -32,6 +32,7 @@ class ArrivingBatches;
 class JobCheckpoints;
 class JobPublisher;
 class MetricsLog;
+class SaveDirectories;
 class TrainingMetrics;
 class ValidationScores;
 
@@ -48,6 +49,7 @@ struct TrainJobOptions {
   int64_t save_full_every = 1;       // of so many checkpoints one has all rows, the others those changed since it
   int keep = 2;                      // checkpoints that stay in `save`
   bool resume = false;               // go on with the newest whole checkpoint in `save`; none: as without
+  bool overwrite = false;            // the first checkpoint takes the place of another run's in `save` or `save_best`
   std::string save_best;             // directory for the checkpoint that validated best; empty: none
   bool new_data = false;             // with `load`: from the first batch of this job's data
   std::optional<int64_t> max_steps;  // stop after so many steps in all; unset: after the last epoch
@@ -70,6 +72,7 @@ struct TrainSave {
   int64_t step = 0;    // steps done in all
   double pause_s = 0;  // that training stood still for it
   std::string error;   // why it is not there, in one sentence; empty: it is
+  bool best = false;   // it is the one of options.save_best
 };
 
 // A publication that was due.
@@ -95,7 +98,8 @@ struct TrainWatch {
   std::function<bool(int64_t step)> due = nullptr;
   std::function<void(const TrainProgress& progress)> report = nullptr;
   std::function<void(const TrainValidation& validation)> validated = nullptr;
-  // Called for each checkpoint in options.save, once it is there or could not be written, on every rank.
+  // Called for each checkpoint in options.save and options.save_best, once it is there or could not be written, on
+  // every rank.
   std::function<void(const TrainSave& save)> saved = nullptr;
   std::function<void(const TrainPublish& publish)> published = nullptr;  // of each in config.publish.directory
 };
@@ -114,8 +118,6 @@ class TrainJob {
 
   // The result of options.start: a first line, then each thing that was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
-  // Sentences about data that are probably not what was meant.
-  const std::vector<std::string>& warnings() const { return warnings_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
   // Steps to be done in all, those before this run included; 0 if there is no end.
   int64_t steps() const { return has_end() ? steps_ : 0; }
@@ -124,6 +126,8 @@ class TrainJob {
   const std::string& loaded() const { return loaded_; }
   // Checkpoints that options.resume has passed over, and why.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
+  // What whoever started it should know, one sentence each.
+  std::vector<std::string> warnings() const;
   // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
   // the job before it is saved. Between steps, checkpoints are written beside training where there is memory for a copy
   // of the rows, and else while it waits; one that the disk does not take is told, and the job goes on. Saves at the
@@ -140,6 +144,8 @@ class TrainJob {
   // best, which is the trainer's from then on; else those of the model that training ended with.
   MetricValues evaluate();
   int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
+  // The model that validated best, where the disk did not take it: options.save_best has an older one, or none.
+  const std::optional<TrainSave>& unsaved_best() const { return unsaved_best_; }
   // The one of them that validation.monitor means; empty without a validation.
   const std::string& monitor() const { return monitor_; }
   // Without a value, as for report() of a job that was stopped.
@@ -166,6 +172,7 @@ class TrainJob {
   void start();
   void after_step(const StepEnd& end, const TrainWatch& watch);
   void keep_for_validation();
+  void save_best(int64_t step, const TrainWatch& watch);
   void take_best();
   bool validation_due(const StepEnd& end) const;
   void validate(int64_t step, const TrainWatch& watch);
@@ -185,6 +192,7 @@ class TrainJob {
   Config config_;
   TrainJobOptions options_;
   std::shared_ptr<ProcessGroup> group_;
+  std::unique_ptr<SaveDirectories> directories_;
   HeadMetrics metrics_;  // of metrics.names, without samples
   std::string monitor_;
   Dataset data_;
@@ -201,7 +209,6 @@ class TrainJob {
   std::unique_ptr<ModelTrainer> trainer_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::unique_ptr<JobPublisher> publisher_;
-  std::vector<std::string> resumable_;  // checkpoints in options.save, the newest first
   std::string loaded_;
   std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
@@ -214,6 +221,7 @@ class TrainJob {
   std::unique_ptr<TrainingMetrics> training_metrics_;     // null: none
   std::vector<std::pair<std::string, double>> training_;  // their values in the end
   std::vector<TrainValidation> validations_;
+  std::optional<TrainSave> unsaved_best_;
   std::atomic<bool> ended_early_ = false;    // the pipeline asks, too
   std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one
   // Counts of training: ids read by this rank, by column; seconds of the first few steps, in all, and beside them.

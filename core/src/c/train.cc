@@ -26,6 +26,7 @@ TrainJobOptions job_options(const tsr_train_options& in) {
   if (in.max_steps > 0) out.max_steps = in.max_steps;
   if (in.keep > 0) out.keep = in.keep;
   out.new_data = in.new_data != 0;
+  out.overwrite = in.overwrite != 0;
   return out;
 }
 

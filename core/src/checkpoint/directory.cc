@@ -2,19 +2,21 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/patience.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -34,28 +36,17 @@ auto checked(const char* what, const std::string& path, const Call& call) {
   return result;
 }
 
-bool exists(const std::string& path) {
-  return checked("look at", path, [&](std::error_code& e) { return fs::exists(fs::path(path), e); });
-}
+enum class Presence { kThere, kMissing, kUnknown };
 
-bool is_checkpoint(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(cat(path, '/', kManifestFile), ignored);
+Presence manifest_of(const std::string& path) {
+  try {
+    return type_of(cat(path, '/', kManifestFile)) == S_IFREG ? Presence::kThere : Presence::kMissing;
+  } catch (const Error&) {
+    return Presence::kUnknown;
+  }
 }
-
-// False where it cannot be looked at: that is no reason to remove what is beside it.
-bool lacks_manifest(const std::string& path) {
-  std::error_code ignored;
-  return fs::status(cat(path, '/', kManifestFile), ignored).type() == fs::file_type::not_found;
-}
-
-std::string absolute(const std::string& directory) {
-  if (directory.empty()) fail(Code::kInvalidArgument, "a checkpoint needs the path of a directory");
-  fs::path path = checked("resolve", directory,
-                          [&](std::error_code& e) { return fs::weakly_canonical(fs::absolute(directory), e); });
-  if (!path.has_filename()) path = path.parent_path();
-  return path.string();
-}
+// One that cannot be looked at counts: opening it will say why.
+bool is_checkpoint(const std::string& path) { return manifest_of(path) != Presence::kMissing; }
 
 std::string path_of(const std::string& directory, int64_t number) { return cat(directory, '/', kName, number); }
 
@@ -73,7 +64,7 @@ std::optional<int64_t> number_of(std::string_view name) {
 struct Contents {
   std::vector<int64_t> named;   // checkpoints, ascending
   std::vector<int64_t> staged;  // that were not put in their place
-  std::vector<int64_t> rests;   // of a removal that was interrupted
+  std::vector<int64_t> rests;   // files of checkpoints without a manifest
   int64_t last = 0;             // the highest number in use, for anything
   bool flat = false;            // a checkpoint's files are in the directory itself
   std::string stranger;         // something else that is there; empty: nothing
@@ -82,42 +73,43 @@ struct Contents {
 Contents contents_of(const std::string& directory) {
   Contents out;
   out.flat = is_checkpoint(directory);
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const std::string& name : names_in(directory)) {
     const bool staged = name.ends_with(kStaging);
     if (const auto number = number_of(name.substr(0, name.size() - (staged ? kStaging.size() : 0)))) {
       out.last = std::max(out.last, *number);
+      const std::string path = cat(directory, '/', name);
       if (staged)
         out.staged.push_back(*number);
-      else if (is_checkpoint(it->path().string()))
+      else if (is_checkpoint(path))
         out.named.push_back(*number);
-      else if (it->is_directory(error) && lacks_manifest(it->path().string()))
+      else if (type_of(path) == S_IFDIR)
         out.rests.push_back(*number);
-    } else if (name != kOfMounts) {
+    } else if (name != kOfMounts && name != kLockFile) {
       out.stranger = name;
     }
   }
-  if (error) fail_with(error.value(), "list", directory);
   std::sort(out.named.begin(), out.named.end());
   std::sort(out.staged.begin(), out.staged.end());
   return out;
 }
 
+// Nothing, where the manifest does not go: what lacks it is no checkpoint.
 void remove_files(const std::string& directory) {
-  std::error_code ignored;
-  fs::remove(cat(directory, '/', kManifestFile), ignored);  // first: what lacks it is no checkpoint
+  std::error_code error;
+  fs::remove(cat(directory, '/', kManifestFile), error);
+  if (error) return;
   std::vector<fs::path> own;
-  for (fs::directory_iterator it(directory, ignored), end; !ignored && it != end; it.increment(ignored)) {
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     if (is_file_name(it->path().filename().string())) own.push_back(it->path());
   }
-  for (const fs::path& file : own) fs::remove(file, ignored);
+  for (const fs::path& file : own) fs::remove(file, error);
 }
 
-// Best effort: the checkpoint that it makes room for is safe already. A directory with files of others stays.
+// Best effort: the checkpoint that it makes room for is safe already. A directory with files of others stays, and so
+// does one that is being read, or of which that cannot be told.
 void remove_checkpoint(const std::string& path) {
   const Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return;  // it is read
+  if (lock.get() < 0 || (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) return;
   remove_files(path);
   std::error_code ignored;
   fs::remove(path, ignored);
@@ -127,24 +119,37 @@ std::string base_path(const std::string& directory, const Manifest::Base& base) 
   return (fs::path(directory).parent_path() / base.name).string();
 }
 
-// What of all that was to be written is not there: the manifest comes last and has a checksum of its own. Empty: it is
-// whole.
-std::string missing_of(const std::string& staging) {
-  try {
-    const Manifest manifest = manifest_in(staging);
-    for (const Manifest::File& file : manifest.files) {
-      const InputFile there(cat(staging, '/', file.name));
-      if (there.size() != file.bytes) return cat(there.path(), " has ", there.size(), " bytes instead of ", file.bytes);
-    }
-    if (!manifest.base) return "";
-    (void)hold_base(staging, *manifest.base);
-    return missing_of(base_path(staging, *manifest.base));
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
+// A checkpoint as it was found. Damaged: some of what was written is not there, or not as it was; the manifest comes
+// last and has a checksum of its own. Unreadable: neither can be told, or it is of a newer format.
+struct Seen {
+  enum State { kWhole, kDamaged, kUnreadable };
+  std::string path;
+  State state = kWhole;
+  std::string why;   // unless it is whole
+  std::string base;  // path of the checkpoint beside it that it needs; empty: none
+};
 
-bool is_whole(const std::string& path) { return missing_of(path).empty(); }
+Seen look_at(const std::string& path) {
+  Seen seen{path};
+  try {
+    const Manifest manifest = manifest_in(path);
+    if (manifest.base) seen.base = base_path(path, *manifest.base);
+    for (const Manifest::File& file : manifest.files) {
+      const InputFile there(cat(path, '/', file.name));
+      if (there.size() != file.bytes)
+        fail(Code::kDataLoss, there.path(), " has ", there.size(), " bytes instead of ", file.bytes);
+    }
+    if (!manifest.base) return seen;
+    const HeldCheckpoint held = hold_base(path, *manifest.base);
+    const Seen base = look_at(held.path);
+    seen.state = base.state;
+    seen.why = base.why;
+  } catch (const Error& e) {
+    seen.state = e.code() == Code::kDataLoss || e.code() == Code::kNotFound ? Seen::kDamaged : Seen::kUnreadable;
+    seen.why = e.what();
+  }
+  return seen;
+}
 
 // The checkpoints of a directory; one in the directory itself counts as the oldest.
 std::vector<std::string> newest_first(const std::string& directory) {
@@ -156,66 +161,65 @@ std::vector<std::string> newest_first(const std::string& directory) {
   return out;
 }
 
-// The checkpoint beside it that one needs; empty: none.
-std::string base_of(const std::string& path) {
-  try {
-    const Manifest manifest = manifest_in(path);
-    return manifest.base ? base_path(path, *manifest.base) : "";
-  } catch (const Error&) {  // nothing can be loaded from it
-    return "";
-  }
-}
-
 // The newest checkpoint of a directory, or itself; empty: there is none.
 std::string newest(const std::string& directory) {
-  std::error_code error;
-  if (!fs::exists(directory, error)) {
+  const mode_t type = type_of(directory);
+  if (type == 0) {
     const std::string replaced = directory + kReplaced;
     return is_checkpoint(replaced) ? replaced : "";
   }
-  if (!fs::is_directory(directory, error)) return "";
+  if (type != S_IFDIR) return "";
   const Contents contents = contents_of(directory);
   if (!contents.named.empty()) return path_of(directory, contents.named.back());
   return contents.flat ? directory : "";
 }
 
+std::string absolute(const std::string& directory) {
+  return absolute_directory(directory, "a checkpoint needs the path of a directory");
+}
+
 }  // namespace
 
-StagedCheckpoint::StagedCheckpoint(const std::string& directory) : directory_(absolute(directory)) {
-  if (exists(directory_) && !fs::is_directory(directory_))
-    fail(Code::kAlreadyExists, directory_, " is a file: checkpoints need a directory");
-  made_directory_ =
-      checked("create", directory_, [&](std::error_code& e) { return fs::create_directories(directory_, e); });
-  lock_ = Descriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock_.get() < 0) fail_with(errno, "open", directory_);
-  // File systems that cannot lock a directory do without: the lock only tells two jobs from each other.
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail(Code::kUnavailable, "another job is writing a checkpoint to ", directory_);
+StagedCheckpoint::StagedCheckpoint(const std::string& directory, const DirectoryLock* held) {
+  if (held == nullptr) own_lock_.emplace(directory, "saves to");
+  directory_ = held != nullptr ? held->directory() : own_lock_->directory();
+  int64_t last = 0;
+  tidy(&last);
+  name_ = path_of(directory_, last + 1);
+  staging_ = name_ + std::string(kStaging);
+  checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
+}
+
+// What interrupted saves and removals have left. `last`: the highest number in use then.
+void StagedCheckpoint::tidy(int64_t* last) const {
   Contents contents = contents_of(directory_);
   if (contents.last == 0 && !contents.flat && !contents.stranger.empty()) {
     fail(Code::kAlreadyExists, directory_, " exists and holds no checkpoint, but \"", contents.stranger,
          "\": save to another directory");
   }
-  for (const int64_t number : contents.rests) remove_checkpoint(path_of(directory_, number));
+  // A checkpoint is removed only after a newer one is whole; the files of another one have lost their manifest.
+  for (const int64_t number : contents.rests) {
+    std::error_code ignored;
+    if (!contents.named.empty() && number < contents.named.back())
+      remove_checkpoint(path_of(directory_, number));
+    else
+      fs::remove(path_of(directory_, number), ignored);  // if it is empty
+  }
   for (const int64_t number : contents.staged) {
     const std::string left = path_of(directory_, number) + std::string(kStaging);
-    if (is_whole(left)) {
+    const Seen seen = look_at(left);
+    if (seen.state == Seen::kWhole) {
       const std::string name = path_of(directory_, ++contents.last);
       checked("rename", left, [&](std::error_code& e) { return fs::rename(left, name, e), true; });
-    } else {
+    } else if (seen.state == Seen::kDamaged) {
       remove_checkpoint(left);
     }
   }
-  name_ = path_of(directory_, contents.last + 1);
-  staging_ = name_ + std::string(kStaging);
-  checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
+  *last = contents.last;
 }
 
 StagedCheckpoint::~StagedCheckpoint() {
-  if (left_) return;
-  remove_checkpoint(staging_);
-  std::error_code ignored;
-  if (made_directory_) fs::remove(directory_, ignored);
+  if (!left_) remove_checkpoint(staging_);
 }
 
 void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const {
@@ -224,7 +228,8 @@ void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const
   if (info.f_blocks == 0) return;  // a file system that does not tell
   // An old one is removed when the new one is whole.
   const std::vector<std::string> others = newest_first(directory_);
-  const int64_t whole = std::count_if(others.begin(), others.end(), is_whole);
+  const int64_t whole = std::count_if(others.begin(), others.end(),
+                                      [](const std::string& path) { return look_at(path).state == Seen::kWhole; });
   const int64_t copies = std::max<int64_t>(1, std::min(saves, int64_t{keep} + 1 - whole));
   const auto room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(copies) * static_cast<double>(bytes) <= room) return;
@@ -249,27 +254,29 @@ void StagedCheckpoint::commit(int keep) {
 
 std::string StagedCheckpoint::name() const { return fs::path(name_).filename().string(); }
 
-// What is older than the last of so many whole ones. Broken ones count for nothing: they go when their turn comes.
+// What is older than the last of so many whole ones. Damaged ones count for nothing: they go when their turn comes.
 void StagedCheckpoint::remove_old(int keep) const {
-  const std::vector<std::string> all = newest_first(directory_);
-  size_t kept = 0;
-  for (int whole = 0; kept < all.size() && whole < std::max(1, keep); ++kept) whole += is_whole(all[kept]) ? 1 : 0;
+  std::vector<Seen> all;
+  for (const std::string& path : newest_first(directory_)) all.push_back(look_at(path));
+  const auto unreadable =
+      std::find_if(all.begin(), all.end(), [](const Seen& seen) { return seen.state == Seen::kUnreadable; });
+  auto kept = all.begin();
+  for (int whole = 0; kept != unreadable && whole < std::max(1, keep); ++kept) whole += kept->state == Seen::kWhole;
   // The oldest first: who lists the directory meanwhile may miss the newest, and has to find no older one for it.
-  const std::vector<std::string> old(all.rbegin(), all.rend() - static_cast<std::ptrdiff_t>(kept));
+  const std::vector<Seen> old(std::make_reverse_iterator(unreadable), std::make_reverse_iterator(kept));
   // Those with a base first: one that is being read stays, and its base with it.
   std::set<std::string> needed;
-  for (const std::string& path : std::span(all).first(kept)) needed.insert(base_of(path));
-  for (const std::string& path : old) {
-    const std::string base = base_of(path);
-    if (base.empty()) continue;
-    remove_checkpoint(path);
-    if (is_checkpoint(path)) needed.insert(base);
+  std::for_each(all.begin(), kept, [&](const Seen& seen) { needed.insert(seen.base); });
+  for (const Seen& seen : old) {
+    if (seen.base.empty()) continue;
+    remove_checkpoint(seen.path);
+    if (is_checkpoint(seen.path)) needed.insert(seen.base);
   }
-  for (const std::string& path : old) {
-    if (path == directory_)
-      remove_files(path);
-    else if (!needed.contains(path) && base_of(path).empty())
-      remove_checkpoint(path);
+  for (const Seen& seen : old) {
+    if (seen.path == directory_)
+      remove_files(seen.path);
+    else if (!needed.contains(seen.path) && seen.base.empty())
+      remove_checkpoint(seen.path);
   }
 }
 
@@ -280,10 +287,7 @@ HeldCheckpoint hold_checkpoint(const std::string& directory) {
     HeldCheckpoint held{newest(target), Descriptor()};
     if (held.path.empty()) continue;
     held.lock = Descriptor(::open(held.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // A lock on DIR itself would keep others from saving there.
-    const bool is_one_of_many = number_of(fs::path(held.path).filename().string()).has_value();
-    while (is_one_of_many && ::flock(held.lock.get(), LOCK_SH) != 0 && errno == EINTR) {
-    }
+    lock_shared(held.lock.get());
     if (is_checkpoint(held.path)) return held;
   }
   fail(Code::kNotFound, "there is no checkpoint at ", target, ": neither it nor a directory ", kName,
@@ -291,39 +295,41 @@ HeldCheckpoint hold_checkpoint(const std::string& directory) {
 }
 
 bool has_base(const std::string& path, const Manifest::Base& base) {
-  const std::string manifest = cat(base_path(path, base), '/', kManifestFile);
   try {
-    const InputFile file(manifest);
+    const InputFile file(cat(base_path(path, base), '/', kManifestFile));
     return file.crc32(0, file.size()) == base.crc;
-  } catch (const Error&) {
-    return false;
+  } catch (const Error& e) {
+    if (e.code() == Code::kNotFound || e.code() == Code::kDataLoss) return false;
+    throw;
   }
 }
 
 HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base) {
   HeldCheckpoint held{base_path(path, base), Descriptor()};
   held.lock = Descriptor(::open(held.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  while (held.lock.get() >= 0 && ::flock(held.lock.get(), LOCK_SH) != 0 && errno == EINTR) {
-  }
+  lock_shared(held.lock.get());
   if (has_base(path, base)) return held;
   fail(Code::kDataLoss, path, " holds the rows that changed since ", base.name, ", and ", held.path,
        is_checkpoint(held.path) ? " is another checkpoint than that one" : " is not there",
        ": both are needed, side by side");
 }
 
-FoundCheckpoints find_checkpoints(const std::string& directory) {
+FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryLock* held) {
   const std::string target = absolute(directory);
   FoundCheckpoints out;
-  std::error_code error;
-  if (!fs::is_directory(target, error)) return out;
-  { const StagedCheckpoint tidied(target); }
+  if (type_of(target) != S_IFDIR) return out;
+  { const StagedCheckpoint tidied(target, held); }
   for (const std::string& path : newest_first(target)) {
-    const std::string missing = missing_of(path);
-    if (missing.empty())
-      out.whole.push_back(path);
+    const Seen seen = look_at(path);
+    const std::string why = seen.why.starts_with(path) ? seen.why : cat(path, ": ", seen.why);
+    if (seen.state == Seen::kWhole)
+      (out.unreadable.empty() ? out.whole : out.older).push_back(path);
     else
-      out.broken.push_back(missing.starts_with(path) ? missing : cat(path, ": ", missing));
+      (seen.state == Seen::kDamaged ? out.broken : out.unreadable).push_back(why);
   }
+  if (!out.whole.empty()) return out;
+  for (const int64_t number : contents_of(target).rests)
+    out.broken.push_back(cat(path_of(target, number), " has lost its ", kManifestFile));
   return out;
 }
 

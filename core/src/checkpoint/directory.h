@@ -4,14 +4,19 @@
 //
 // One that holds the rows that changed since another (Manifest::base) needs that one: it stays as long.
 //
+// An error while a checkpoint is looked at says nothing about it. Only what is proven damaged is passed over, and what
+// cannot be read is never removed: neither it, nor anything older, which may be its base.
+//
 // Versions before wrote the files of their only checkpoint into DIR itself: that one is read too, and counts as the
 // oldest. Nothing but the files of checkpoints is ever removed.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/directory_lock.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "tessera/checkpoint.h"
@@ -21,8 +26,9 @@ namespace tessera::checkpoint {
 class StagedCheckpoint {
  public:
   // Makes DIR and DIR/save-N.saving; what an interrupted save left there goes, or becomes a checkpoint where it is a
-  // whole one. kAlreadyExists: DIR is in use for something else. kUnavailable: another job is saving there.
-  explicit StagedCheckpoint(const std::string& directory);
+  // whole one. `held`: the caller's lock on DIR, which lives longer; null: locked while this lives.
+  // kAlreadyExists: DIR is in use for something else. kUnavailable: another job saves there.
+  explicit StagedCheckpoint(const std::string& directory, const DirectoryLock* held = nullptr);
   ~StagedCheckpoint();  // without commit() nothing is left, DIR neither if it was made here
   StagedCheckpoint(const StagedCheckpoint&) = delete;
   StagedCheckpoint& operator=(const StagedCheckpoint&) = delete;
@@ -38,10 +44,11 @@ class StagedCheckpoint {
   void commit(int keep);
 
  private:
+  void tidy(int64_t* last) const;
   void remove_old(int keep) const;
+  std::optional<DirectoryLock> own_lock_;
   std::string directory_, staging_, name_;
-  Descriptor lock_;
-  bool made_directory_ = false, left_ = false;
+  bool left_ = false;
 };
 
 // A whole checkpoint that is not removed while this lives (on file systems that lock).
@@ -54,10 +61,11 @@ struct HeldCheckpoint {
 HeldCheckpoint hold_checkpoint(const std::string& directory);
 // The base of the checkpoint whose files are in `path`. kDataLoss: it is not there, or is another one.
 HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base);
+// False: it is not there, or is another one. Throws where that cannot be told.
 bool has_base(const std::string& path, const Manifest::Base& base);
 bool has_checkpoint(const std::string& directory);
 // Whole: all in `directory` whose files, and those of their bases, are there in the sizes that they should have; one
-// that a killed job had all but renamed gets its name.
-FoundCheckpoints find_checkpoints(const std::string& directory);
+// that a killed job had all but renamed gets its name. `held`: as for StagedCheckpoint.
+FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryLock* held = nullptr);
 
 }  // namespace tessera::checkpoint

@@ -1,9 +1,11 @@
 // What is in DIR after saves, ones that were interrupted, and beside files that are not ours.
 #include "checkpoint/directory.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,12 +98,93 @@ TEST(StagedCheckpoint, LeavesNothingWithoutCommit) {
   EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1"));
 }
 
-TEST(StagedCheckpoint, IsNotForTwoJobs) {
+TEST(DirectoryLock, IsNotForTwoJobs) {
   const TestDirectory dir;
-  const StagedCheckpoint first(dir.file("c"));
+  const DirectoryLock first(dir.file("c"), "saves to");
   const auto [text, code] = test::error_of([&] { StagedCheckpoint second(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnavailable);
-  EXPECT_THAT(text, HasSubstr("another job is writing"));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("another job saves to " + first.directory()),
+                                   HasSubstr(cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
+}
+
+// Whoever can read the directory can lock it, and what is in it, but not the lock's file.
+TEST(DirectoryLock, IsTheOwnersAlone) {
+  const TestDirectory dir;
+  save(dir.file("c"), "old");
+  const Descriptor folder(::open(dir.file("c").c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor checkpoint(::open(dir.file("c/save-1").c_str(), O_RDONLY | O_CLOEXEC));
+  for (const Descriptor* one : {&folder, &checkpoint}) ASSERT_EQ(::flock(one->get(), LOCK_EX), 0);
+  {
+    const DirectoryLock lock(dir.file("c"), "saves to");
+    EXPECT_EQ(fs::status(dir.file("c/tessera.lock")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    StagedCheckpoint staged(dir.file("c"), &lock);
+    fill(staged, "new");
+    EXPECT_EQ(newest(dir.file("c")), "old") << "loading goes on without a lock";
+    staged.commit(2);
+  }
+  EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1", "save-2"));
+  test::write_file(dir.file("c/tessera.lock"), "of a job that was killed");
+  fs::permissions(dir.file("c/tessera.lock"), fs::perms::all);
+  save(dir.file("c"), "newer");
+  EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1", "save-2", "save-3")) << "save-1 is being read";
+  test::write_file(dir.file("other"), "mine");
+  fs::create_symlink(dir.file("other"), dir.file("c/tessera.lock"));
+  EXPECT_THAT(test::error_of([&] { save(dir.file("c"), "newest"); }).first, HasSubstr("cannot open "));
+  EXPECT_EQ(test::read_file(dir.file("other")), "mine");
+}
+
+TEST(DirectoryLock, LeavesNoDirectoryThatIsNotUsed) {
+  const TestDirectory dir;
+  { const DirectoryLock lock(dir.file("a/c"), "saves to"); }
+  EXPECT_FALSE(fs::exists(dir.file("a/c")));
+}
+
+// The manifest of a checkpoint cannot be opened any more: a link that leads to itself.
+void make_unreadable(const std::string& folder) {
+  const std::string manifest = folder + "/" + kManifestFile;
+  fs::rename(manifest, folder + "/aside");
+  fs::create_symlink(manifest, manifest);
+}
+void make_readable(const std::string& folder) { fs::rename(folder + "/aside", folder + "/" + kManifestFile); }
+
+// What cannot be read counts for nothing, and stays with all that is older, which it may need.
+TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
+  const TestDirectory dir;
+  const std::string target = dir.file("c");
+  for (const char* text : {"first", "second", "third"}) save(target, text, 9);
+  make_unreadable(target + "/save-2");
+  for (const char* text : {"fourth", "fifth"}) save(target, text, 1);
+  EXPECT_THAT(names(target), ElementsAre("save-1", "save-2", "save-5"));
+  EXPECT_THAT(find_checkpoints(target).whole, ElementsAre(testing::EndsWith("/save-5")));
+
+  make_unreadable(target + "/save-5");
+  const FoundCheckpoints found = find_checkpoints(target);
+  EXPECT_TRUE(found.whole.empty() && found.broken.empty());
+  EXPECT_THAT(found.unreadable, ElementsAre(HasSubstr("save-5"), HasSubstr("save-2")));
+  EXPECT_THAT(found.older, ElementsAre(testing::EndsWith("/save-1")));
+  EXPECT_NE(test::error_of([&] { hold_checkpoint(target); }).second, Code::kNotFound) << "it is not passed over";
+
+  for (const char* name : {"save-2", "save-5"}) make_readable(target + "/" + name);
+  std::string newer = test::read_file(target + "/save-5/" + kManifestFile);
+  newer.replace(newer.find("\"version\": 2"), 12, "\"version\": 9");
+  test::write_file(target + "/save-5/" + kManifestFile, newer);
+  save(target, "sixth", 1);
+  EXPECT_THAT(names(target), ElementsAre("save-1", "save-2", "save-5", "save-6")) << "a newer format";
+  EXPECT_THAT(find_checkpoints(target).unreadable, ElementsAre(HasSubstr("is of checkpoint format 9")));
+}
+
+// Files whose manifest is gone are not the rest of a removal where nothing newer is there.
+TEST(StagedCheckpoint, RemovesNoFilesThatHaveLostTheirManifest) {
+  const TestDirectory dir;
+  const std::string target = dir.file("c");
+  save(target, "only");
+  fs::remove(target + "/save-1/" + kManifestFile);
+  EXPECT_THAT(find_checkpoints(target).broken, ElementsAre(HasSubstr("save-1 has lost its checkpoint.json")));
+  EXPECT_EQ(content(target + "/save-1"), "only");
+  save(target, "new");
+  EXPECT_EQ(content(target + "/save-1"), "only");
+  save(target, "newer", 9);
+  EXPECT_THAT(names(target), ElementsAre("save-2", "save-3"));
 }
 
 TEST(StagedCheckpoint, GoesOnAfterACrashWhileWriting) {

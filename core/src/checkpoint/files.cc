@@ -1,6 +1,7 @@
 #include "checkpoint/files.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <system_error>
 #include <vector>
+
+#include "checkpoint/patience.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -23,13 +26,21 @@ uint32_t moved(uint32_t sum, int64_t bytes) {
 }
 uint32_t zeros(int64_t bytes) { return moved(kStart, bytes) ^ kStart; }
 
+// Why a file may not grow, beyond the system's "File too large".
+std::string size_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return cat(" (files of this process may have ", limit.rlim_cur, " bytes: raise ulimit -f)");
+}
+
 }  // namespace
 
 void fail_with(int error, const char* what, const std::string& path) {
   Code code = Code::kUnavailable;
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = Code::kResourceExhausted;
   if (error == ENOENT) code = Code::kNotFound;
-  fail(code, "cannot ", what, ' ', path, ": ", std::generic_category().message(error));
+  fail(code, "cannot ", what, ' ', path, ": ", std::generic_category().message(error),
+       error == EFBIG ? size_limit() : "");
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
@@ -100,10 +111,11 @@ void OutputFile::sync() {
   unsynced_ = 0;
 }
 
-InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(const std::string& path)
+    : path_(path), fd_(patiently([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })) {
   if (fd_.get() < 0) fail_with(errno, "open", path);
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) fail_with(errno, "open", path);
+  if (patiently([&] { return ::fstat(fd_.get(), &info); }) != 0) fail_with(errno, "open", path);
   if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is no file");
   size_ = info.st_size;
 }
@@ -111,8 +123,7 @@ InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_s
 void InputFile::read_at(int64_t offset, void* into, int64_t bytes) const {
   char* to = static_cast<char*>(into);
   while (bytes > 0) {
-    const ssize_t n = ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = patiently([&] { return ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset); });
     if (n < 0) fail_with(errno, "read", path_);
     if (n == 0) fail(Code::kDataLoss, path_, " ends at byte ", offset, ", and ", bytes, " more were expected");
     to += n;

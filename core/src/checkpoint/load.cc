@@ -1,5 +1,6 @@
 // load_checkpoint(): every rank reads what it holds, after all have agreed that everything fits.
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <set>
@@ -308,19 +309,24 @@ std::string saved_progress(const std::string& directory) {
   return checkpoint::manifest_in(held.path).progress;
 }
 
-FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group) {
+FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGroup& group,
+                                  const checkpoint::DirectoryLock* held) {
+  FoundCheckpoints out;
+  const std::array<std::pair<char, std::vector<std::string>*>, 4> lists = {
+      {{'+', &out.whole}, {'-', &out.broken}, {'?', &out.unreadable}, {'<', &out.older}}};
   const auto texts = checkpoint::together_at_length(group, "checkpoints", [&] {
-    std::string all;  // each with a '\0' behind it, and before it what it is
+    std::string all;  // each with a '\0' behind it, and its list's sign before it
     if (group.rank() != 0) return all;
-    const FoundCheckpoints found = checkpoint::find_checkpoints(directory);
-    for (const std::string& path : found.whole) all += '+' + path + '\0';
-    for (const std::string& why : found.broken) all += '-' + why + '\0';
+    out = checkpoint::find_checkpoints(directory, held);
+    for (const auto& [sign, list] : lists) {
+      for (const std::string& text : *list) all += sign + text + '\0';
+    }
     return all;
   });
-  FoundCheckpoints out;
+  if (group.rank() == 0) return out;
   for (const char *at = texts[0].data(), *end = at + texts[0].size(); at < end;) {
-    std::vector<std::string>& list = *at == '+' ? out.whole : out.broken;
-    at += list.emplace_back(at + 1).size() + 2;
+    const auto list = std::find_if(lists.begin(), lists.end(), [&](const auto& l) { return l.first == *at; });
+    at += list->second->emplace_back(at + 1).size() + 2;
   }
   return out;
 }

@@ -177,8 +177,12 @@ struct CheckpointWriter::Impl {
   bool base_is_there() const {
     if (!base) return false;
     return together(model.group(), "base of a checkpoint", [&] {
-             const bool there = model.group().rank() == 0 && has_base(cat(directory, "/save"), *base);
-             return there ? "there" : "";
+             try {
+               const bool there = model.group().rank() == 0 && has_base(cat(directory, "/save"), *base);
+               return there ? "there" : "";
+             } catch (const Error&) {  // it cannot be told: all rows are written
+               return "";
+             }
            })[0] == "there";
   }
   // Behind the copy of all rows: what changes from here on is a change of the checkpoint that is being written.
@@ -221,6 +225,8 @@ struct CheckpointWriter::Impl {
   }
 
   std::string directory;
+  std::shared_ptr<const DirectoryLock> lock;  // null: for each save
+  bool replaces = false;                      // all that were there, with the next checkpoint
   int keep;
   CheckpointContent content;
   DistributedModelParallel& model;
@@ -273,7 +279,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
     if (!first) return "";
     check_finite(rest.parameters);
     (void)rest.manifest.json();  // says what cannot be written
-    staged.emplace(directory);
+    staged.emplace(directory, lock.get());
     files.emplace(staged->path(), layout, Files::kMake);
     return staged->path();
   })[0];
@@ -313,7 +319,8 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
     write_index(*staged, kModel, layout.model, rest.manifest);
     write_index(*staged, kOptimizer, layout.optimizer, rest.manifest);
     const uint32_t crc = write_text(staged->file(kManifestFile), rest.manifest.json());
-    staged->commit(keep);
+    staged->commit(replaces ? 1 : keep);
+    replaces = false;
     return cat(crc, ' ', staged->name());
   });
   if (!all || !follows) return;
@@ -332,6 +339,11 @@ CheckpointWriter::~CheckpointWriter() {
   impl_->running.wait();
 }
 
+void CheckpointWriter::hold(std::shared_ptr<const checkpoint::DirectoryLock> lock, bool replaces) {
+  impl_->lock = std::move(lock);
+  impl_->replaces = replaces;
+}
+
 void CheckpointWriter::check_place(int64_t saves) {
   const Rest rest = impl_->rest("", false);
   together_at_length(impl_->model.group(), "place of a checkpoint", [&] {
@@ -341,7 +353,7 @@ void CheckpointWriter::check_place(int64_t saves) {
     for (const auto* kind : {&layout.model, &layout.optimizer}) {
       for (const TensorFile& file : *kind) bytes += bytes_of(file.tensors);
     }
-    const StagedCheckpoint staged(impl_->directory);
+    const StagedCheckpoint staged(impl_->directory, impl_->lock.get());
     OutputFile(staged.file(kManifestFile), 0).sync();
     staged.check_space(bytes, saves, impl_->keep + (impl_->follows ? 1 : 0));  // a base stays for its changes
     return "";

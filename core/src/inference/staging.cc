@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "checkpoint/patience.h"
 #include "inference/manifest.h"
 
 namespace tessera::inference {
@@ -26,25 +27,16 @@ void refuse(const std::error_code& error, const char* what, const std::string& p
   if (error) checkpoint::fail_with(error.value(), what, path);
 }
 
-std::string absolute(const std::string& directory) {
-  if (directory.empty()) fail(Code::kInvalidArgument, "a packed model needs the path of a directory");
-  std::error_code error;
-  fs::path path = fs::weakly_canonical(fs::absolute(directory), error);
-  refuse(error, "resolve", directory);
-  if (!path.has_filename()) path = path.parent_path();
-  return path.string();
-}
-
 }  // namespace
 
-Staging::Staging(const std::string& directory) : target_(absolute(directory)), staging_(target_ + kStaging) {
+Staging::Staging(const std::string& directory)
+    : target_(checkpoint::absolute_directory(directory, "a packed model needs the path of a directory")),
+      staging_(target_ + kStaging) {
   std::error_code error;
   if (fs::exists(target_, error)) {
     fail(Code::kAlreadyExists, target_, " exists: pack to another directory, or remove it first");
   }
-  const std::string parent = fs::path(target_).parent_path().string();
-  fs::create_directories(parent, error);
-  refuse(error, "create", parent);
+  checkpoint::make_directories(fs::path(target_).parent_path().string());
   fs::create_directory(staging_, error);
   refuse(error, "create", staging_);
   lock_ = checkpoint::Descriptor(::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

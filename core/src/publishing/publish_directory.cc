@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/patience.h"
 #include "inference/manifest.h"
 #include "publishing/publication.h"
 
@@ -51,7 +52,8 @@ void remove_rows(const std::string& path) {
   }
   for (fs::recursive_directory_iterator it(path, ignored), end; !ignored && it != end; it.increment(ignored)) {
     const fs::path name = it->path().filename();
-    if (it->is_directory(ignored) ? name.string().starts_with("save-") : checkpoint::is_file_name(name.string()))
+    if (it->is_directory(ignored) ? name.string().starts_with("save-")
+                                  : name == checkpoint::kLockFile || checkpoint::is_file_name(name.string()))
       continue;
     return;  // somebody else's: it all stays
   }
@@ -62,26 +64,18 @@ void remove_rows(const std::string& path) {
 
 PublishDirectory::PublishDirectory(const std::string& path) : path_(path) {
   if (path.empty()) fail(Code::kInvalidArgument, "publishing needs the path of a directory");
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) checkpoint::fail_with(error.value(), "create", path_);
-  lock_ = checkpoint::Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock_.get() < 0) checkpoint::fail_with(errno, "open", path_);
-  // File systems that cannot lock a directory do without: the lock only tells two jobs from each other.
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail(Code::kUnavailable, "another job publishes to ", path_);
+  lock_.emplace(path_, "publishes to");
   std::vector<std::string> left;
-  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const std::string& name : checkpoint::names_in(path_)) {
+    if (name == checkpoint::kLockFile) continue;
     if (!is_ours(name)) {
       fail(Code::kAlreadyExists, path_, " holds \"", name,
            "\", which is no publication: publish to a directory of its own");
     }
     const std::string stem = name.substr(0, name.find('.'));
-    if (!fs::exists(at(stem + ".json"), error) || name.ends_with(".publishing") || name.ends_with(".rows"))
+    if (name.ends_with(".publishing") || name.ends_with(".rows") || checkpoint::type_of(at(stem + ".json")) == 0)
       left.push_back(name);
   }
-  if (error) checkpoint::fail_with(error.value(), "list", path_);
   for (const std::string& name : left) clear(name);
 }
 
@@ -102,27 +96,28 @@ int64_t PublishDirectory::last() const {
 void PublishDirectory::prune(int keep_bases) const {
   const std::vector<int64_t> bases = publications_in(path_, Publication::kBase);
   const auto too_many = std::ssize(bases) - std::max(1, keep_bases);
-  std::error_code ignored;
+  std::error_code error;
   for (int64_t i = 0; i < too_many; ++i) {
     const std::string base = at(Publication::name_of(Publication::kBase, bases[static_cast<size_t>(i)]));
     const checkpoint::Descriptor held(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (held.get() >= 0 && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
-    fs::remove(base + ".json", ignored);  // first: what lacks it is no base
-    remove_model(base);
+    // One that is followed stays, and so does one of which that cannot be told.
+    if (held.get() < 0 ? errno != ENOENT : ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      continue;
+    fs::remove(base + ".json", error);  // first: what lacks it is no base
+    if (!error) remove_model(base);
   }
   const int64_t oldest = bases.empty() ? 0 : bases[static_cast<size_t>(std::max<int64_t>(0, too_many))];
   for (const int64_t number : publications_in(path_, Publication::kDelta)) {
     if (number > oldest) break;
     const std::string delta = at(Publication::name_of(Publication::kDelta, number));
-    fs::remove(delta + ".json", ignored);
-    fs::remove(delta + ".safetensors", ignored);
+    fs::remove(delta + ".json", error);
+    if (!error) fs::remove(delta + ".safetensors", error);
   }
 }
 
 checkpoint::Descriptor hold_base(const std::string& path) {
   checkpoint::Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  while (lock.get() >= 0 && ::flock(lock.get(), LOCK_SH) != 0 && errno == EINTR) {
-  }
+  checkpoint::lock_shared(lock.get());
   return lock;
 }
 

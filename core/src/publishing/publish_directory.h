@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "checkpoint/directory_lock.h"
 #include "checkpoint/files.h"
 
 namespace tessera::publishing {
@@ -11,7 +13,7 @@ namespace tessera::publishing {
 class PublishDirectory {
  public:
   // Makes it. What a run that was killed left half done is removed. kAlreadyExists: it holds something else;
-  // kUnavailable: another job publishes there.
+  // kUnavailable: another job publishes there. What cannot be looked at stays.
   explicit PublishDirectory(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -24,7 +26,7 @@ class PublishDirectory {
 
  private:
   std::string path_;
-  checkpoint::Descriptor lock_;
+  std::optional<checkpoint::DirectoryLock> lock_;
 };
 
 // Keeps a base from being removed while it lives (on file systems that lock).

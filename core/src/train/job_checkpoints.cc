@@ -8,20 +8,20 @@
 
 namespace tessera {
 
-JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, int64_t first_step, int64_t steps,
-                               Watch watch)
+JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, const Run& run, Watch watch)
     : writer_(options.save, trainer.parallel(), trainer.dense_optimizer(), options.keep),
       group_(trainer.group()),
-      schedule_({options.save_every, 60 * options.save_every_minutes, first_step}),
+      schedule_({options.save_every, 60 * options.save_every_minutes, run.first_step}),
       watch_(std::move(watch)),
       full_every_(options.save_full_every) {
+  writer_.hold(run.lock, options.overwrite);
   if (full_every_ > 1 && !writer_.follow_changes()) {
     fail(Code::kInvalidArgument, "no table's kernel can say which of its rows change (", TSR_KERNEL_CHANGES,
          "), so that every checkpoint would hold all rows: leave out --save-full-every, or choose a kernel that does");
   }
   const bool by_time = options.save_every_minutes > 0;
   const bool in_between = by_time || options.save_every > 0;
-  const int64_t planned = std::max<int64_t>(0, steps - first_step);
+  const int64_t planned = std::max<int64_t>(0, run.steps - run.first_step);
   writer_.check_place(by_time ? options.keep + 1 : options.save_every > 0 ? planned / options.save_every + 1 : 1);
   // On a device copies would be made by the stream that trains, and a transport between devices is not asked twice.
   beside_ = in_between && !options.device && writer_.reserve_copies();

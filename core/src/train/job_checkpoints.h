@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,8 +20,13 @@ class JobCheckpoints {
   using Progress = std::function<std::string()>;        // what a checkpoint says of the run; collective
   using Watch = std::function<void(const TrainSave&)>;  // TrainWatch::saved
 
-  // Before step `first_step`, for steps up to `steps`. Throws what the directory cannot take. Collective.
-  JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, int64_t first_step, int64_t steps, Watch watch);
+  struct Run {
+    int64_t first_step = 0, steps = 0;                      // done before it, and in all at its end
+    std::shared_ptr<const checkpoint::DirectoryLock> lock;  // on the directory, of rank 0
+  };
+
+  // Throws what the directory cannot take. Collective.
+  JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, const Run& run, Watch watch);
 
   // Behind a step that is not the last one. What the disk did not take is told to the watch; anything else that went
   // wrong is thrown, by all ranks at once. Collective.

@@ -31,6 +31,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   const bool saves = !options.save.empty();
   option(saves, "--save DIR");
   option(saves && options.resume, "--resume");
+  option(saves && options.overwrite, "--overwrite");
   option(saves, cat("--save-every ", options.save_every));
   option(saves, cat("--save-every-minutes ", options.save_every_minutes));
   option(saves, cat("--save-full-every ", options.save_full_every));

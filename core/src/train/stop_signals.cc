@@ -33,11 +33,12 @@ void handle(int signal) {
 }
 
 // What was there before the object that lives, or that has heard a signal.
-struct sigaction terminate_before, interrupt_before;
+struct sigaction terminate_before, interrupt_before, hangup_before;
 
 void put_back() {
   sigaction(SIGTERM, &terminate_before, nullptr);
   sigaction(SIGINT, &interrupt_before, nullptr);
+  sigaction(SIGHUP, &hangup_before, nullptr);
 }
 
 }  // namespace
@@ -55,6 +56,7 @@ StopSignals::StopSignals() {
   };
   watch(SIGTERM, &terminate_before);
   watch(SIGINT, &interrupt_before);
+  watch(SIGHUP, &hangup_before);
 }
 
 StopSignals::~StopSignals() {

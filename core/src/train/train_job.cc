@@ -25,6 +25,7 @@
 #include "train/observed_inputs.h"
 #include "train/same_data.h"
 #include "train/same_job.h"
+#include "train/save_directories.h"
 #include "train/saved_run.h"
 #include "train/sorted_rows.h"
 #include "train/start_rows.h"
@@ -133,14 +134,12 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       group_(std::move(group)),
       metrics_(named_heads(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
-  if (options_.resume) {
-    FoundCheckpoints found = find_checkpoints(options_.save, *group_);
-    resumable_ = std::move(found.whole);
-    passed_over_ = std::move(found.broken);
-  }
-  const std::string from = resumable_.empty() ? options_.load : resumable_[0];
-  const std::string encoding = !from.empty() && !config_.columns.empty() ? saved_encoding(from) : "";
   check_settings(config_, options_);
+  directories_ = std::make_unique<SaveDirectories>(options_, *group_);
+  passed_over_ = directories_->passed_over();
+  const std::vector<std::string>& resumable = directories_->resumable();
+  const std::string from = resumable.empty() ? options_.load : resumable[0];
+  const std::string encoding = !from.empty() && !config_.columns.empty() ? saved_encoding(from) : "";
   const auto [heads, columns] = check_job(runtime_, config_, encoding, compute_device(options_.device).id);
   metrics_ = HeadMetrics(heads, config_.metrics.names, &runtime_);
   check_keys(metrics_, columns);
@@ -231,7 +230,7 @@ std::vector<LayerChoice> TrainJob::layers() {
 }
 
 void TrainJob::load() {
-  for (const std::string& checkpoint : resumable_) {
+  for (const std::string& checkpoint : directories_->resumable()) {
     try {
       return load_from(checkpoint, false);
     } catch (const Error& e) {
@@ -241,7 +240,14 @@ void TrainJob::load() {
         passed_over_.emplace_back(e.what());
     }
   }
+  directories_->refuse_to_begin_anew(passed_over_);
   if (!options_.load.empty()) load_from(options_.load, options_.new_data);
+}
+
+std::vector<std::string> TrainJob::warnings() const {
+  std::vector<std::string> all = directories_->warnings();
+  all.insert(all.end(), warnings_.begin(), warnings_.end());
+  return all;
 }
 
 void TrainJob::load_from(const std::string& directory, bool new_data) {
@@ -292,12 +298,16 @@ void TrainJob::train(const TrainWatch& watch) {
   const int64_t end = ended_early_ ? first_step_ : steps_;
   const int64_t planned = std::max<int64_t>(0, end - first_step_);
   if (!options_.save.empty())
-    checkpoints_ = std::make_unique<JobCheckpoints>(options_, *trainer_, first_step_, steps_, watch.saved);
+    checkpoints_ = std::make_unique<JobCheckpoints>(
+        options_, *trainer_, JobCheckpoints::Run{first_step_, steps_, directories_->save()}, watch.saved);
   if (!config_.publish.directory.empty())
     publisher_ =
         std::make_unique<JobPublisher>(config_.publish, *trainer_, first_step_, !options_.device, watch.published);
-  if (!options_.save_best.empty())
-    check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
+  if (!options_.save_best.empty()) {
+    CheckpointWriter best(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1);
+    best.hold(directories_->best());
+    best.check_place();
+  }
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
   trainer_->reset_stages();
   for (ShardedEmbeddings* t : trainer_->tables()) t->sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
@@ -399,11 +409,26 @@ void TrainJob::validate(int64_t step, const TrainWatch& watch) {
   validated_.sent -= before.sent;
   v.best = scores_->add({v.step, v.metrics});
   validations_.push_back(v);
-  if (v.best && !options_.save_best.empty())
-    save_checkpoint(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), progress(), 1);
+  if (v.best && !options_.save_best.empty()) save_best(step, watch);
   if (metrics_log_) metrics_log_->add(v);
   if (watch.validated) watch.validated(v);
   ended_early_ = scores_->exhausted() && step < steps_;
+}
+
+void TrainJob::save_best(int64_t step, const TrainWatch& watch) {
+  const std::string text = progress();
+  CheckpointWriter writer(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1);
+  writer.hold(directories_->best());
+  unsaved_best_.reset();
+  TrainSave save{step, 0, "", true};
+  try {
+    writer.save(text);
+  } catch (const Error& e) {
+    if (!of_the_disk(e)) throw;
+    save.error = e.what();
+    unsaved_best_ = save;
+  }
+  if (watch.saved) watch.saved(save);
 }
 
 TrainJob::Spent TrainJob::spent() {

@@ -137,7 +137,8 @@ TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
   rest->train({});
   (void)rest->evaluate();
   EXPECT_EQ(rest->tested_step(), 1);
-  const auto other = job({.save_best = best, .max_steps = 0}, settings);
+  EXPECT_THROW(job({.save_best = best, .max_steps = 0}, settings), Error);
+  const auto other = job({.overwrite = true, .save_best = best, .max_steps = 0}, settings);
   other->train({});
   (void)other->evaluate();
   EXPECT_EQ(other->tested_step(), 0);

@@ -162,6 +162,8 @@ TrainOptions = _sized(
     ("new_data", _i32),
     ("watch", c.c_void_p),
     ("user", c.c_void_p),
+    ("overwrite", _i32),
+    ("reserved", _i32),
 )
 OpenOptions = _sized(("threads", _i32), ("plugin_path", _text), ("kernel", _text))
 ModelInfo = _sized(

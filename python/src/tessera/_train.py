@@ -82,6 +82,7 @@ def train(
     save_every: int = 0,
     save_best: Union[None, str, os.PathLike] = None,
     load: Union[None, str, os.PathLike] = None,
+    overwrite: bool = False,
     new_data: bool = False,
     keep: int = 2,
     max_steps: Optional[int] = None,
@@ -97,7 +98,7 @@ def train(
     data: in the place of ``[data]``'s reader and path: anything with ``__arrow_c_stream__`` (pyarrow, polars, DuckDB,
     pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` says what columns are. It is
     read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of what
-    ``data.test`` says. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, new_data, keep and
+    ``data.test`` says. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, overwrite, new_data, keep and
     max_steps: the options of ``tessera train``; max_steps None: to the end, 0: the model is evaluated as it is, which
     rows that arrive without end are refused for. watch: is told, on rank 0, of progress
     (``{"step", "epoch", "samples", "loss"}``, every ``report.log_every`` steps) and of validations, and ends training
@@ -133,7 +134,7 @@ def train(
     options = _l.TrainOptions(
         config=_config_text(config).encode(), num_overrides=len(overrides), overrides=texts, save=_directory(save),
         save_best=_directory(save_best), load=_directory(load), save_every=save_every, keep=keep,
-        max_steps=max_steps or 0, new_data=new_data, watch=c.cast(callback, c.c_void_p),
+        max_steps=max_steps or 0, new_data=new_data, overwrite=overwrite, watch=c.cast(callback, c.c_void_p),
         source=None if isinstance(config, Mapping) else os.fspath(config).encode(),
     )  # fmt: skip
     report = c.c_void_p()
