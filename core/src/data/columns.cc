@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "config/json.h"
 #include "data/column_check.h"
@@ -138,15 +140,14 @@ void Columns::check() const {
            "\", which is no [[column]] of ids of the files");
     }
   }
+  std::unordered_map<std::string_view, const Column*> sharers;  // the first of each table
   for (const Column* c : ids) {
-    const auto differs = [&](const Column* o) {
-      return o->table == c->table && o->config.ids == "vocabulary" && o->config.min_count != c->config.min_count;
-    };
-    const auto other = std::find_if(ids.begin(), ids.end(), differs);
-    if (c->config.ids == "vocabulary" && other != ids.end())
-      fail(Code::kInvalidArgument, "[[column]]s \"", c->name, "\" and \"", (*other)->name,
-           "\" share the vocabulary of table \"", c->table, "\", but min_count is ", c->config.min_count, " and ",
-           (*other)->config.min_count, ": give both the same");
+    if (c->config.ids != "vocabulary") continue;
+    const Column* const first = sharers.emplace(c->table, c).first->second;
+    if (first->config.min_count != c->config.min_count)
+      fail(Code::kInvalidArgument, "[[column]]s \"", first->name, "\" and \"", c->name,
+           "\" share the vocabulary of table \"", c->table, "\", but min_count is ", first->config.min_count, " and ",
+           c->config.min_count, ": give both the same");
   }
   if (ids.empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
 }
@@ -199,11 +200,13 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
   const std::vector<const Column*> labels = of("label"), weights = of("weight");
   labelled_ = needs_label || (std::all_of(labels.begin(), labels.end(), is_there) &&
                               std::all_of(weights.begin(), weights.end(), is_there));
-  for (Column& c : columns_) {
-    const auto listed = [&](const FileColumn& f) { return f.name == c.name && f.list; };
-    c.list = !c.config.separator.empty() || std::any_of(files.begin(), files.end(), listed);
+  std::unordered_set<std::string_view> listed;
+  for (const FileColumn& f : files) {
+    if (f.list) listed.insert(f.name);
   }
+  for (Column& c : columns_) c.list = !c.config.separator.empty() || listed.contains(c.name);
   for (Column& c : columns_) {
+    if (c.config.cross.empty()) continue;
     const auto lists = std::count_if(columns_.begin(), columns_.end(), [&](const Column& o) {
       const std::vector<std::string>& parts = c.config.cross;
       return o.list && std::find(parts.begin(), parts.end(), o.name) != parts.end();

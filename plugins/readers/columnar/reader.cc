@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "files.h"
-#include "tessera/sdk/nearest.h"
+#include "tessera/sdk/other_columns.h"
 
 namespace tessera_readers {
 namespace {
@@ -68,8 +68,7 @@ int ColumnarReader::find(const std::string& name, size_t file) const {
   for (const FileColumn& c : file_columns_[file]) names.push_back(c.name);
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
-    fail(TSR_NOT_FOUND, files_[file], " has no column \"", name, "\"; the nearest is \"",
-         tessera::sdk::nearest_name(name, names), "\"");
+    fail(TSR_NOT_FOUND, files_[file], " has no column \"", name, "\"", tessera::sdk::other_columns(name, names));
   if (std::find(found + 1, names.end(), name) != names.end())
     fail(TSR_INVALID_ARGUMENT, files_[file], " has two columns named \"", name, "\"");
   return static_cast<int>(found - names.begin());
