@@ -6,6 +6,7 @@
 
 #include "bench/report/html.h"
 #include "command.h"
+#include "config/reader_of_path.h"
 #include "data/describe.h"
 #include "options.h"
 #include "plugin_watch.h"
@@ -49,11 +50,13 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
 }
 
 // The reader part that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
-std::vector<std::string> readers_for(const Runtime& runtime, std::filesystem::path path) {
-  if (path.extension() == ".gz" || path.extension() == ".zst") path = path.stem();
-  const std::string ending = path.extension().string();
-  const bool known = ending.size() > 1 && runtime.has(TSR_READER_KIND, ending.substr(1));
-  const std::string first = known ? ending.substr(1) : "csv";
+std::vector<std::string> readers_for(const Runtime& runtime, const std::string& path) {
+  std::string first = "csv";
+  try {
+    const std::string named = config::reader_of_path(path);
+    if (runtime.has(TSR_READER_KIND, named.substr(0, named.find('?')))) first = named;
+  } catch (const Error&) {  // the name says nothing: rows do
+  }
   std::vector<std::string> texts = {"csv", "tsv", "csv?delimiter=;", "csv?delimiter=|"};
   const auto own = std::find(texts.begin(), texts.end(), first);
   if (own == texts.end()) return {first};

@@ -109,6 +109,30 @@ TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
               HasSubstr("\"models/films\" is one argument too many: see tessera predict --help"));
 }
 
+// Whatever is wrong with what was typed, of whichever command.
+TEST(Help, EveryWrongUseHasStatus2) {
+  for (const std::string& command : all_commands()) {
+    if (command.empty() || commands_in(output_of(kProgram + " help " + command)).size() > 1) continue;
+    const Finished unknown = run(kProgram + " " + command + " --no-such-option 2>&1 </dev/null");
+    EXPECT_EQ(unknown.status, 2) << command << unknown.output;
+    EXPECT_THAT(unknown.output, HasSubstr("there is no option --no-such-option")) << command;
+  }
+  const std::string none = "/nonexistent/file";
+  for (const std::string& words :
+       {"train --config " + none, "plan --config " + none, "plan --tables " + none, "stats --config " + none,
+        "predict --model " + none + " --data " + none, "quantize --load " + none + " --save " + none,
+        "serve --model " + none, "model inspect " + none, "model new nothing", "data describe " + none,
+        "report " + none + " " + none, "trace " + none + " " + none, "plugins --config " + none, "verify " + none,
+        std::string("plan --diff ") + none + " " + none, std::string("train --config x --nproc many"),
+        std::string("plan --config x --world-size -3x"), std::string("launch -n 0 -- true")}) {
+    const Finished done = run(kProgram + " " + words + " 2>&1 </dev/null");
+    EXPECT_EQ(done.status, 2) << words << done.output;
+    EXPECT_THAT(done.output, StartsWith("tessera ")) << words;
+  }
+  EXPECT_THAT(run(kProgram + " model inspect " + TESSERA_COMPLETION + " 2>&1").output,
+              HasSubstr("is a file: tessera model inspect takes the directory of a packed model"));
+}
+
 TEST(Help, ManualPagesNameEveryOption) {
   for (const std::string& command : all_commands()) {
     const std::string page = output_of(kProgram + " " + command + " --man");

@@ -49,7 +49,7 @@ struct ExitStatus {
 constexpr ExitStatus kExitStatuses[] = {
     {"0", "Done."},
     {"1", "It failed, or something that was checked is not so: a rank, a file, the network, a measured result."},
-    {"2", "It was used wrongly: arguments, the config, files that do not fit."},
+    {"2", "It was used wrongly: arguments, the config, files that do not fit, are not there, or would be replaced."},
     {"75", "train: ended by SIGTERM, SIGINT or SIGHUP between two steps, and saved where there is --save."},
     {"126, 127", "launch: the command cannot be run; there is no such command."},
     {"128 + N", "Signal N ended it, or the rank that failed first. launch gives other statuses of that rank, too."},
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
   } catch (const tessera::Error& e) {
     const tessera::Code code = e.code();
     const bool used_wrongly = code == tessera::Code::kInvalidArgument || code == tessera::Code::kNotFound ||
-                              code == tessera::Code::kUnimplemented;
+                              code == tessera::Code::kAlreadyExists || code == tessera::Code::kUnimplemented;
     // What there is no room for, a plan say, has no room on any rank.
     used_wrongly || code == tessera::Code::kResourceExhausted ? say_once(sentence(e)) : say(e);
     return used_wrongly ? 2 : 1;

@@ -1,10 +1,13 @@
 // tessera model inspect: what a packed model or a checkpoint is, and whether it is whole. tessera model new: jobs to
 // begin with.
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "inference/manifest.h"
 #include "inspect_checkpoint.h"
+#include "job_config.h"
 #include "model_presets.h"
 #include "modules/row_figures.h"
 #include "options.h"
@@ -28,12 +31,6 @@ std::string list(const std::vector<T>& items) {
   std::string out;
   for (const T& item : items) out += cat(out.empty() ? "" : ", ", item);
   return out;
-}
-
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const ModelPreset& p : model_presets()) names.emplace_back(p.name);
-  return names;
 }
 
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
@@ -141,6 +138,20 @@ json to_json(const InferenceModel& model) {
   return out;
 }
 
+// Neither of the two things that can be looked into.
+void refuse_other(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(fs::path(path) / inference::kManifestFile, ignored)) return;
+  const char* const is = !fs::exists(path, ignored)        ? "is not there"
+                         : fs::is_directory(path, ignored) ? "is a directory of something else"
+                                                           : "is a file";
+  throw UsageError(cat(path, ' ', is,
+                       ": tessera model inspect takes the directory of a packed model (of tessera quantize, "
+                       "with ",
+                       inference::kManifestFile, ") or of checkpoints (of tessera train --save)"));
+}
+
 int print_preset(const std::string& name) {
   const auto presets = model_presets();
   const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
@@ -162,6 +173,7 @@ int model_command(const std::vector<std::string>& args) {
     inspect_checkpoint(a.directory, a.verify, a.as_json);
     return 0;
   }
+  refuse_other(a.directory);
   const InferenceModel model = open_packed_model(a.directory);
   if (a.verify) verify_packed_model(a.directory);
   if (a.as_json) {

@@ -1,5 +1,8 @@
 #include "outputs.h"
 
+#include <fnmatch.h>
+#include <glob.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -12,15 +15,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Files that readers take out of a directory.
 bool is_data(const fs::path& file) {
-  constexpr std::array kEndings = {".tsv", ".gz", ".data", ".item", ".user"};
+  constexpr std::array kEndings = {".tsv",   ".csv",     ".txt",  ".gz",   ".zst", ".parquet",
+                                   ".arrow", ".feather", ".data", ".item", ".user"};
   return file.filename() == "meta.json" ||
          std::find(kEndings.begin(), kEndings.end(), file.extension().string()) != kEndings.end();
+}
+
+// Files that commands write beside others, again and again.
+bool is_report(const fs::path& file) {
+  constexpr std::array kEndings = {".json", ".jsonl", ".html", ".svg", ".md", ".log"};
+  return std::find(kEndings.begin(), kEndings.end(), file.extension().string()) != kEndings.end();
 }
 
 bool same(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   return fs::equivalent(a, b, ignored) || fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+bool lies_in(const fs::path& file, const std::string& folder) {
+  std::error_code ignored;
+  const fs::path inside = fs::weakly_canonical(file, ignored).lexically_relative(fs::weakly_canonical(folder, ignored));
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+// One of the files of an input, which is a file, a directory of files or a pattern of files, or one that it would have
+// from then on.
+bool is_of(const fs::path& file, const std::string& input) {
+  std::error_code ignored;
+  if (fs::is_directory(input, ignored))
+    return lies_in(file, input) && (is_data(file) || (!is_report(file) && fs::exists(file, ignored)));
+  if (same(file, input)) return true;
+  if (input.find_first_of("*?[") == std::string::npos) return false;
+  if (fnmatch(input.c_str(), file.c_str(), FNM_PATHNAME) == 0) return true;
+  glob_t found{};
+  bool one = false;
+  if (glob(input.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; ++i) one = one || same(file, found.gl_pathv[i]);
+  }
+  globfree(&found);
+  return one;
 }
 
 void refuse(const OutputFile& output, const std::string& input) {
@@ -36,10 +71,7 @@ void check_output(const OutputFile& output, const InputFiles& inputs) {
   if (fs::is_directory(path, ignored)) throw UsageError(cat(output.option, " ", output.path, " is a directory"));
   const fs::path real = fs::weakly_canonical(path, ignored);
   for (const std::string& input : inputs.files) {
-    if (input.empty()) continue;
-    const bool in_folder = fs::is_directory(input, ignored) && is_data(real) && fs::exists(real, ignored) &&
-                           same(real.parent_path(), input);
-    if (in_folder || same(path, input)) refuse(output, in_folder ? real.string() : input);
+    if (!input.empty() && is_of(real, input)) refuse(output, same(path, input) ? input : cat("a file of ", input));
   }
   for (const std::string& input : inputs.folders) {
     if (!input.empty() && same(real.parent_path(), input)) refuse(output, "a file of " + input);

@@ -13,7 +13,7 @@ struct OutputFile {
 
 // What a command reads. Empty paths count for nothing.
 struct InputFiles {
-  std::vector<std::string> files;    // or folders of data, whose data files these are
+  std::vector<std::string> files;    // or folders or patterns of data: nothing becomes one of their files, at any depth
   std::vector<std::string> folders;  // of which every file is one
 };
 

@@ -45,14 +45,26 @@ TEST_F(Outputs, AreNoInputs) {
   EXPECT_NE(refusal("data/../job.toml"), "");
   EXPECT_NE(refusal("data/train.tsv.gz"), "");
   EXPECT_NE(refusal("data"), "");
+  fs::create_directories(root_ / "data/day=1");
+  std::ofstream(root_ / "data/day=1/part.orc") << "x";
+  EXPECT_THAT(refusal("data/day=1/part.orc"), testing::HasSubstr("would replace a file of " + at("data")));
+  EXPECT_NE(refusal("data/day=1/new.parquet"), "") << "the directory would have it from then on";
   EXPECT_NE(refusal("data/new.csv", "", at("data")), "");  // every file of a folder like a model's
+}
+
+TEST_F(Outputs, AreNoFilesOfAPattern) {
+  std::ofstream(root_ / "data/a.csv") << "x";
+  const InputFiles pattern{{at("data/*.csv")}, {}};
+  EXPECT_THROW(check_outputs({{"--output", at("data/a.csv")}}, pattern), UsageError);
+  EXPECT_THROW(check_outputs({{"--output", at("data/new.csv")}}, pattern), UsageError);
+  check_outputs({{"--output", at("data/new.jsonl")}, {"--trace", at("new.csv")}}, pattern);
 }
 
 TEST_F(Outputs, MayBeNewOrReplaceAnOlderOne) {
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal("new.csv", "new.json"), "");
   EXPECT_EQ(refusal("data/report.json"), "");
-  EXPECT_EQ(refusal("data/new.tsv"), "");
+  EXPECT_EQ(refusal("data/new.html"), "");
 }
 
 TEST_F(Outputs, AreDifferentFilesInFoldersThatExist) {

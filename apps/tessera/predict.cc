@@ -251,6 +251,8 @@ class Scores {
         batch_(a.batch),
         fits_(session.model(), set.columns, static_cast<int64_t>(set.dense.size())),
         heads_(asked_heads(session.model(), session.asked, set)),
+        part_(a.part),
+        parted_(set.test_rows() > 0),
         writer_(a.output, a.format == "jsonl", heads_),
         // Scores on a terminal are their own progress.
         progress_({.steps = rows, .log_every = 0, .terminal = rows > 0 && stderr_is_terminal() && !a.output.empty()}),
@@ -274,15 +276,23 @@ class Scores {
     progress_.finish();
     flush();
     const MetricValues metrics = judge_.values();
-    if (!metrics.values.empty()) std::fprintf(stderr, "%s\n", metrics_text(metrics, 6).c_str());
+    if (!metrics.values.empty()) std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, ", " + rows_text()).c_str());
   }
 
  private:
+  // Of which rows metrics are.
+  std::string rows_text() const {
+    if (part_ != "all") return cat("the ", part_ == "test" ? "test" : "training", " rows of ", set_.name);
+    return cat("all rows of ", set_.name, parted_ ? ", training and test together" : "");
+  }
+
   Predictor& predictor_;
   const Dataset& set_;
   int64_t batch_;
   BatchInput fits_;
   const std::vector<AskedHead> heads_;
+  const std::string part_;
+  const bool parted_;  // a part of the rows is the test
   ScoreWriter writer_;
   Progress progress_;
   HeadJudge judge_;

@@ -15,6 +15,7 @@
 #include "train/job_data.h"
 #include "train/job_model.h"
 #include "train/saved_run.h"
+#include "train/vector_widths.h"
 
 namespace tessera::cli {
 namespace {
@@ -114,7 +115,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
 }
 
 // Layers and heads, for a checkpoint that does not say its own.
-ModelGraph graph_of(const Job& job) {
+ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<EmbeddingBagConfig> tables) {
   const auto takes_dense = [](const LayerConfig& l) {
     return std::find(l.inputs.begin(), l.inputs.end(), "dense") != l.inputs.end();
   };
@@ -125,6 +126,10 @@ ModelGraph graph_of(const Job& job) {
   ModelGraph graph;
   graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
   add_layers(job.config, graph);
+  for (EmbeddingBagConfig& t : tables) {
+    if (t.embedding_dim == 0) t.embedding_dim = job.config.model.embedding_dim;
+  }
+  set_vector_widths(runtime, tables, graph);
   return graph;
 }
 
@@ -201,7 +206,7 @@ int quantize_command(const std::vector<std::string>& args) {
   std::optional<Job> job;
   if (!a.config.empty()) job = read_job(&a, &runtime);
   const bool layers = job && job->config.model.type == kGraphType;
-  if (layers) a.model.graph = graph_of(*job);
+  if (layers) a.model.graph = graph_of(*runtime, *job, a.model.tables);
   const FloatModel trained = open_float_model(a.load, a.model);
   if (layers) check_parameters(*runtime, trained.model);
   if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)

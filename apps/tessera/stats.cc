@@ -184,8 +184,8 @@ void print_usage(const json& tables) {
 int stats_command(const std::vector<std::string>& args) {
   StatsArguments a;
   if (!parse_stats_arguments(args, &a)) return 0;
-  check_outputs({{"--hot", a.hot}}, {.files = {a.config}, .folders = {}});
   const Config config = load_config(a.config, a.set);
+  check_outputs({{"--hot", a.hot}}, {.files = {a.config, config.data.path, config.data.test_path}, .folders = {}});
   const Runtime runtime({config.plugins.path, config.plugins.require});
   const JobData job = read_job_data(runtime, config);
   const auto wanted = [&](const TableConfig& table) { return a.table.empty() || table.name == a.table; };

@@ -9,6 +9,8 @@
 #include "bench/report/html.h"
 #include "command.h"
 #include "data/test_part.h"
+#include "job_config.h"
+#include "kept_file.h"
 #include "layers.h"
 #include "options.h"
 #include "outputs.h"
@@ -22,6 +24,7 @@
 #include "train/live_metrics.h"
 #include "train/page.h"
 #include "train/progress.h"
+#include "train/reading_line.h"
 #include "train/report_text.h"
 
 namespace tessera::cli {
@@ -31,7 +34,7 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 struct TrainArguments {
-  std::string config;
+  std::string config, model;
   std::vector<std::string> overrides;
   int nproc = 0;
   int64_t max_steps = 0;
@@ -68,6 +71,9 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("config", po::value(&out->config)->value_name("FILE"), "the job: docs/config.md lists every key");
   add("nproc", po::value(&out->nproc)->value_name("N"),
       "start N ranks on this machine (otherwise: what the launcher says, or one)");
+  add("model", po::value(&out->model)->value_name("NAME"),
+      "the layers of this model (tessera model new has the names) over the job's columns and tables, instead of the "
+      "config's");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"),
       "change a key of the config, e.g. data.epochs=2; may be repeated");
   add("save", po::value(&out->job.save)->value_name("DIR"),
@@ -158,11 +164,8 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
-// A valid job (docs/config.md), but what a command has left that was to write one, too.
-bool is_blank(const std::string& path) {
-  std::ifstream in(path);
-  return in && (in >> std::ws).eof();
-}
+// Generated data is there to try things out: nobody shall take what it gives for a result of their own.
+bool is_generated(const Config& config) { return config.data.reader == "synthetic"; }
 
 // Where training was left: after a signal, and where no step was left to do.
 std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
@@ -320,7 +323,9 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
   if (const Dataset& data = job.data(); tested && !data.test_part.empty())
     std::printf("test rows: %s (%lld)\n", data.test_part.c_str(), static_cast<long long>(data.test_rows()));
-  std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
+  const char* const generated = is_generated(config) ? ", generated data, not yours" : "";
+  std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
+                             : "there are no test rows");
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
   if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, options.save_best).c_str());
@@ -346,7 +351,10 @@ int or_abort(const ProcessGroup& group, Body&& body) {
 int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
                const TrainJobOptions& options, const TrainArguments& a) {
   std::optional<LiveMetrics> live;
+  std::optional<ReadingLine> reading;
+  reading.emplace(config.data.path, group->rank() == 0 && stderr_is_terminal());
   TrainJob job(runtime, config, options, group);
+  reading.reset();
   return or_abort(*group, [&] {
     if (group->rank() == 0) {
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
@@ -383,7 +391,9 @@ int run_rank(const Config& config, const TrainArguments& a, const RankEnvironmen
   try {
     job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
   } catch (const Error& e) {
-    throw Error(e.code(), cat("job.device: ", e.what()));
+    throw Error(e.code(),
+                cat("job.device = \"", config.job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",
+                    "which every machine has; ", e.what()));
   }
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
@@ -395,7 +405,11 @@ int run_rank(const Config& config, const TrainArguments& a, const RankEnvironmen
 int train_command(const std::vector<std::string>& args) {
   TrainArguments a;
   if (!parse_train_arguments(args, &a)) return 0;
-  Config config = load_config(a.config, a.overrides);
+  const RankEnvironment where = RankEnvironment::from_environment();
+  const bool starts_ranks = a.nproc > 0 && where.source == "single";
+  const std::string named = a.config;
+  if (starts_ranks) a.config = keep_file(named);
+  Config config = job_config(a.config, a.overrides, a.model);
   if (!a.every.empty() && config.publish.directory.empty())
     throw UsageError("--every says when to publish, and nothing says where: give --publish DIR");
   check_outputs(
@@ -405,13 +419,15 @@ int train_command(const std::vector<std::string>& args) {
        {"--html", a.html}},
       {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_writable(a.html);
-  const RankEnvironment where = RankEnvironment::from_environment();
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                          where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
   }
-  if (a.nproc > 0 && where.source == "single") {
+  if (starts_ranks) {
     std::vector<std::string> again = args;
+    for (std::string& word : again) {
+      if (word == named || word == "--config=" + named) word.replace(word.size() - named.size(), word.npos, a.config);
+    }
     again.insert(again.begin(), "train");
     return run_ranks(a.nproc, again);
   }
@@ -419,8 +435,10 @@ int train_command(const std::vector<std::string>& args) {
     const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
     config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
-  if (where.rank == 0 && config.data.reader == "synthetic" && is_blank(a.config))
-    std::fprintf(stderr, "tessera: warning: %s is empty: this is a job on synthetic data\n", a.config.c_str());
+  if (where.rank == 0 && config.publish.directory.empty() && !(config.publish == PublishConfig()))
+    std::fputs("tessera: warning: [publish] names no directory, so nothing is published: give --publish DIR\n", stderr);
+  if (where.rank == 0 && is_generated(config))
+    std::fputs("data: generated, none of yours (data.path names files)\n", stderr);
   return run_rank(config, a, where);
 }
 

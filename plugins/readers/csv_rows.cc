@@ -1,9 +1,10 @@
 #include "csv_rows.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
-#include "tessera/sdk/nearest.h"
+#include "tessera/sdk/other_columns.h"
 
 namespace tessera_readers {
 namespace {
@@ -24,12 +25,13 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
   std::vector<std::string> names;
   std::string scratch;
   const char* at = record.data();
+  std::unordered_set<std::string> known;
   const char* const end = at + record.size();
   for (;; ++at) {
     std::string_view name;
     if (!next_field(at, end, format, scratch, name))
       fail(TSR_INVALID_ARGUMENT, file, ": a quote of the header is not closed, or has text behind it");
-    if (std::find(names.begin(), names.end(), name) != names.end())
+    if (!known.emplace(name).second)
       fail(TSR_INVALID_ARGUMENT, file, ": two columns of the header are named \"", name, "\"");
     names.emplace_back(name);
     if (at == end) return names;
@@ -39,22 +41,21 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
 }  // namespace
 
 CsvRows::CsvRows(std::string file, CsvFormat format, std::string_view header)
-    : file_(std::move(file)), format_(format), header_(names_of(header, file_, format)), targets_(header_.size()) {}
+    : file_(std::move(file)), format_(format), header_(names_of(header, file_, format)), targets_(header_.size()) {
+  for (size_t c = 0; c < header_.size(); ++c) places_.emplace(header_[c], c);
+}
 
 void CsvRows::require(const std::string& column) const {
-  if (std::find(header_.begin(), header_.end(), column) != header_.end()) return;
-  fail(TSR_NOT_FOUND, file_, " has no column \"", column, "\"; the nearest is \"",
-       tessera::sdk::nearest_name(column, header_), "\"", other_delimiter());
+  if (places_.contains(column)) return;
+  fail(TSR_NOT_FOUND, file_, " has no column \"", column, "\"", tessera::sdk::other_columns(column, header_),
+       other_delimiter());
 }
 
 const char* CsvRows::other_delimiter() const { return header_.size() == 1 ? "; is the delimiter another one?" : ""; }
 
 void CsvRows::direct(std::vector<CsvColumn>& columns) {
   targets_.assign(header_.size(), nullptr);
-  for (CsvColumn& column : columns) {
-    const auto field = std::find(header_.begin(), header_.end(), column.want().name) - header_.begin();
-    column.also = std::exchange(targets_[static_cast<size_t>(field)], &column);
-  }
+  for (CsvColumn& column : columns) column.also = std::exchange(targets_[places_.at(column.want().name)], &column);
 }
 
 void CsvRows::parse(int64_t row, std::string_view record, bool quoted) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "csv_column.h"
@@ -35,6 +36,7 @@ class CsvRows {
   std::string file_;
   CsvFormat format_;
   std::vector<std::string> header_;
+  std::unordered_map<std::string, size_t> places_;  // in the header, by name
   std::vector<CsvColumn*> targets_;  // by field; null: nobody wants it
   std::string scratch_;
 };

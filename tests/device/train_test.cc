@@ -160,7 +160,9 @@ TEST(JobDevice, ThatIsNotThereIsOneSentence) {
   const TestFolder folder;
   const Finished done = train(folder, 1, "fpga", "auto", "true");
   EXPECT_NE(done.status, 0);
-  EXPECT_THAT(done.output, HasSubstr("job.device: no plugin provides tessera.device/1 \"fpga\""));
+  EXPECT_THAT(done.output,
+              testing::AllOf(HasSubstr("job.device = \"fpga\" cannot be used here: take \"auto\", or \"cpu\""),
+                             HasSubstr("no plugin provides tessera.device/1 \"fpga\"")));
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tessera/config.h"
@@ -17,6 +19,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // A click follows from the person's and the film's names, and a number.
 std::string clicks(int rows) {
@@ -157,6 +160,83 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   EXPECT_THAT(wrong.output, HasSubstr("standard input, row 1, column \"price\": \"cheap\" is no number"));
   EXPECT_THAT(piped("person,price,film\nnobody,0,film 0\n", "--part test").output,
               HasSubstr("--part test: there are no such rows in standard input"));
+}
+
+// The job above, without its reader, on the file `data`.
+std::string without_reader(const std::string& data, const std::string& more = "") {
+  const std::string job = std::regex_replace(kJob, std::regex("reader = \"csv\"\n"), "path = \"" + data + "\"\n");
+  return job + more;
+}
+
+TEST(CsvJob, TheReaderFollowsFromTheName) {
+  const TestFolder folder;
+  std::string rows = clicks(600);
+  std::replace(rows.begin(), rows.end(), ',', ';');
+  const std::string data = folder.write("clicks.csv", rows);
+  const Finished done = run_tessera({"train", "--config", folder.write("job.toml", without_reader(data))});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("dlrm on clicks.csv: "), Not(HasSubstr("generated"))));
+  const std::string job = folder.file("job.toml");
+  const auto refusal = [&](const std::string& setting) {
+    const Finished refused = run_tessera({"train", "--config", job, "--set", setting});
+    EXPECT_EQ(refused.status, 2) << setting << refused.output;
+    return refused.output;
+  };
+  EXPECT_THAT(refusal("data.reader=synthetic"), HasSubstr("data.path has no effect: the reader \"synthetic\""));
+  EXPECT_THAT(refusal("data.samples=50"), HasSubstr("data.samples has no effect: the reader \"csv?delimiter=;\""));
+  EXPECT_THAT(refusal("data.reader=cvs"), HasSubstr("there is no reader \"cvs\": set data.reader to one of "));
+  const std::string other = folder.write("other.csv", "click,price,person,movie\n1,2,a,b\n");
+  EXPECT_THAT(refusal("data.path=" + other),
+              HasSubstr("other.csv has no column \"film\"; the nearest is \"movie\", and "
+                        "there are \"movie\", "));
+}
+
+// Columns may be called as the model's layers are.
+TEST(CsvJob, AnotherModelOverTheSameColumns) {
+  const TestFolder folder;
+  std::string rows = clicks(600);
+  rows.replace(0, rows.find('\n'), "click,price,first,deep");
+  const std::string data = folder.write("clicks.csv", rows);
+  std::string job = without_reader(data,
+                                   "[[head]]\nname = \"old\"\ninput = \"top\"\nlabel = \"click\"\n[[layer]]\n"
+                                   "name = \"top\"\ntype = \"mlp\"\ninputs = \"pooled\"\noptions = { widths = [1] }\n");
+  for (const auto& [before, after] :
+       std::map<std::string, std::string>{{"\\[\"person\", \"film\"\\]", "[\"first\", \"deep\"]"},
+                                          {"bottom_mlp = \\[8\\]\n", ""},
+                                          {"top_mlp = .*\n", ""}})
+    job = std::regex_replace(job, std::regex(before), after);
+  const std::string config = folder.write("job.toml", job);
+  const Finished done = run_tessera({"train", "--config", config, "--model", "deepfm", "--nproc", "2", "--set",
+                                     "layer.deep_layer.options.widths=[8,1]"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("fm"));
+  const Finished planned = run_tessera({"plan", "--config", config, "--model", "deepfm", "--nproc", "2"});
+  EXPECT_EQ(planned.status, 0) << planned.output;
+  const auto refusal = [&](const std::string& model) {
+    const Finished refused = run_tessera({"train", "--config", config, "--model", model});
+    EXPECT_EQ(refused.status, 2) << refused.output;
+    return refused.output;
+  };
+  EXPECT_THAT(refusal("deepfn"), HasSubstr("there is no model \"deepfn\"; the nearest is \"deepfm\""));
+  EXPECT_THAT(refusal("two_tower"),
+              AllOf(HasSubstr("takes \"c0\", which this job has not"), HasSubstr("your columns'")));
+  EXPECT_THAT(refusal("mmoe"), HasSubstr("has 2 heads, and the job has 1 column as = \"label\""));
+}
+
+TEST(CsvJob, AConfigFromAPipeIsForAllRanks) {
+  const TestFolder folder;
+  const std::string data = folder.write("clicks.csv", clicks(600));
+  const std::string job = folder.write("job.toml", without_reader(data));
+  const std::string train = "\"$0\" train --nproc 2 --config ";
+  for (const std::string& command : {"cat \"$1\" | " + train + "/dev/stdin", train + "<(cat \"$1\")",
+                                     "mkfifo \"$2\"; cat \"$1\" > \"$2\" & " + train + "\"$2\""}) {
+    const Finished done = run_program({"/bin/bash", "-c", command, tessera_path(), job, folder.file("fifo")}, 60);
+    EXPECT_EQ(done.status, 0) << command << done.output;
+    EXPECT_THAT(done.output, HasSubstr("dlrm on clicks.csv: ")) << command;
+  }
+  const Finished empty = run_program({"/bin/sh", "-c", ": | " + train + "/dev/stdin", tessera_path()}, 60);
+  EXPECT_EQ(empty.status, 2) << empty.output;
+  EXPECT_THAT(empty.output, HasSubstr("/dev/stdin is empty"));
 }
 
 // Every row has the same two ids: which weighs more is all that tells.

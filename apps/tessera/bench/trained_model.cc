@@ -59,7 +59,7 @@ TrainedModel trained_model(const Runtime& runtime, const std::string& name, cons
   const JobData job = read_job_data(runtime, config);
   TrainedModel out;
   out.tables = embedding_configs(job.tables);
-  out.graph = model_of(config, job.tables, std::ssize(job.data.dense));
+  out.graph = model_of(runtime, config, job.tables, std::ssize(job.data.dense));
   const int64_t global = bench.workload.batch * bench.nproc;
   if (job.data.train_rows() < global)
     fail(Code::kInvalidArgument, "the data of ", name, " has ", job.data.train_rows(), " rows, and a batch has ",

@@ -9,6 +9,7 @@
 #include "command.h"
 #include "config/json.h"
 #include "config/read_file.h"
+#include "job_config.h"
 #include "options.h"
 #include "outputs.h"
 #include "plan/picture.h"
@@ -42,9 +43,9 @@ constexpr char kAbout[] =
     "docs/plans.md describes FILE and PLAN.";
 
 struct Arguments {
-  std::string config, tables, compute_device, format, explain, cost_model, topology, picture;
+  std::string config, model, tables, compute_device, format, explain, cost_model, topology, picture;
   std::vector<std::string> set, diff;
-  int world_size = 0, local_world_size = 0;
+  int world_size = 0, local_world_size = 0, nproc = 0;
   int64_t batch_size = 0;
   bool torchrec_limits = false, no_data = false;
   std::string search;
@@ -58,11 +59,13 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Options options("plan", kForms, kAbout);
   auto add = options.add_options();
   add("config", po::value(&a.config), "plan this job, as tessera train does: what its data is like counts, too");
+  add("model", po::value(&a.model), "with the layers of this model instead, as tessera train --model does it");
   add("no-data", po::bool_switch(&a.no_data),
       "do not read the job's data: tables are as the config says, their ids a guess");
   add("set", po::value(&a.set)->composing(), "section.key=value: changes the config; may be repeated");
   add("tables", po::value(&a.tables), "plan these tables: a JSON file");
   add("world-size", po::value(&a.world_size)->default_value(1), "ranks");
+  add("nproc", po::value(&a.nproc), "the same, as tessera train calls it");
   add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
   add("compute-device", po::value(&a.compute_device),
       "cpu, cuda, hip, or the id of a device plugin's; otherwise as job.device says, or cpu");
@@ -80,7 +83,14 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("topology", po::value(&a.topology), "figures of the machine from tessera calibrate");
   add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
   add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
-  if (!parse_options(args, options)) return std::nullopt;
+  const auto given = parse_options(args, options);
+  if (!given) return std::nullopt;
+  if (given->contains("nproc")) {
+    if (!(*given)["world-size"].defaulted()) throw UsageError("--nproc and --world-size are one number: give one");
+    a.world_size = a.nproc;
+  }
+  if (!a.model.empty() && a.config.empty())
+    throw UsageError("--model gives a job other layers: it needs --config FILE");
   return a;
 }
 
@@ -151,7 +161,7 @@ JobData job_data(const Arguments& a, const Runtime& runtime, const Config& confi
 }
 
 Job job_from_config(const Arguments& a) {
-  const Config config = load_config(a.config, a.set);
+  const Config config = job_config(a.config, a.set, a.model);
   if (!config.planner.plan.empty())
     std::cerr << "planner.plan: tessera train takes " << config.planner.plan << " as it is; this is a new plan\n";
   Job job;

@@ -1,5 +1,6 @@
 #include "predict/score_writer.h"
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -50,6 +51,10 @@ ScoreWriter::ScoreWriter(const std::string& path, bool as_json, const std::vecto
 }
 
 void ScoreWriter::add_number(const char* format, float number) {
+  if (as_json_ && !std::isfinite(number)) {  // JSON has no word for it
+    line_ += "null";
+    return;
+  }
   char text[32];
   line_.append(text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, static_cast<double>(number))));
 }

@@ -1,8 +1,11 @@
 #include "train/live_metrics.h"
 
+#include <sys/resource.h>
+
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/directory.h"
@@ -19,10 +22,32 @@ void add(std::string& out, const char* name, const char* type, const char* help,
   prometheus::line(out, name, "", value);
 }
 
+// Descriptors that training opens beside those that are open when it begins: files of a checkpoint, a trace, data.
+constexpr size_t kOfTraining = 128;
+
+// Connections take descriptors, and shall leave enough for checkpoints. Raises the limit, or refuses the `options`.
+const serve::ServerOptions& with_descriptors(const serve::ServerOptions& options) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  size_t open = 0;
+  for (fs::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end; at.increment(failed)) ++open;
+  const rlim_t needed = open + options.max_connections + serve::ServerOptions::kTurnedAway + kOfTraining;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return options;
+  const rlim_t most = limit.rlim_max;
+  limit.rlim_cur = needed;
+  if (most < needed || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    fail(Code::kResourceExhausted, "--metrics needs ", needed, " open files, so that connections leave some for ",
+         "checkpoints, and this process may have ", most, " (ulimit -Hn): raise that limit, or leave --metrics out");
+  return options;
+}
+
 }  // namespace
 
 serve::ServerOptions metrics_address(const std::string& text) {
+  constexpr size_t kConnections = 16;  // one or two programs ask, every few seconds
   serve::ServerOptions out;
+  out.max_connections = kConnections;
   const size_t colon = text.rfind(':');
   const std::string port = text.substr(colon == std::string::npos ? 0 : colon + 1);
   if (colon != std::string::npos) out.host = text.substr(0, colon);
@@ -36,7 +61,7 @@ serve::ServerOptions metrics_address(const std::string& text) {
 LiveMetrics::LiveMetrics(const serve::ServerOptions& address, std::string checkpoints, int64_t steps)
     : checkpoints_(std::move(checkpoints)),
       steps_(steps),
-      server_(address, counts_, log_),
+      server_(with_descriptors(address), counts_, log_),
       thread_([this] { server_.run(*this); }) {}
 
 LiveMetrics::~LiveMetrics() {

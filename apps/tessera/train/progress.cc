@@ -12,6 +12,8 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kBarUpdates = 200;  // redraws per run at most
+constexpr int64_t kStepsToJudge = 10;
+constexpr double kSecondsToJudge = 1;
 constexpr int kWidestBar = 30, kNarrowestBar = 8;
 
 template <class... Values>
@@ -82,9 +84,10 @@ ProgressState Progress::state(int64_t step, int64_t samples) const {
   now.step = step;
   now.steps = options_.steps;
   if (seconds > 0) now.samples_per_s = static_cast<double>(samples) / seconds;
-  if (step > options_.first && options_.steps > 0) {
-    now.seconds_left =
-        seconds * static_cast<double>(options_.steps - step) / static_cast<double>(step - options_.first);
+  const int64_t done = step - options_.first;
+  const bool known = done >= kStepsToJudge && seconds >= kSecondsToJudge;  // the first steps are slower than others
+  if (options_.steps > 0 && done > 0 && (known || step == options_.steps)) {
+    now.seconds_left = seconds * static_cast<double>(options_.steps - step) / static_cast<double>(done);
   }
   return now;
 }

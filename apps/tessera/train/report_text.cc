@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tessera/error.h"
 
@@ -81,6 +85,47 @@ void print_traffic(const json& report) {
   }
 }
 
+constexpr size_t kHeadsOfALine = 2;  // more are a table, a line for each
+
+// Metrics "head.metric" as lines of heads and columns of metrics.
+class HeadTable {
+ public:
+  explicit HeadTable(const MetricValues& m) {
+    for (const auto& [name, value] : m.values) {
+      const size_t dot = name.substr(0, name.find('?')).find('.');
+      const std::string head = dot == std::string::npos ? "" : name.substr(0, dot);
+      const std::string metric = name.substr(dot == std::string::npos ? 0 : dot + 1);
+      if (std::find(heads_.begin(), heads_.end(), head) == heads_.end()) heads_.push_back(head);
+      if (std::find(metrics_.begin(), metrics_.end(), metric) == metrics_.end()) metrics_.push_back(metric);
+      values_[{head, metric}] = value;
+    }
+  }
+
+  size_t heads() const { return heads_.size(); }
+  std::string text(int digits) const {
+    size_t widest = 4;
+    for (const std::string& head : heads_) widest = std::max(widest, head.size());
+    const int first = static_cast<int>(widest);
+    std::string out = format("\n  %-*s", first, "head");
+    for (const std::string& metric : metrics_) out += format("  %*s", width(metric), metric.c_str());
+    for (const std::string& head : heads_) {
+      out += format("\n  %-*s", first, head.c_str());
+      for (const std::string& metric : metrics_) {
+        const auto value = values_.find({head, metric});
+        out += value == values_.end() ? format("  %*s", width(metric), "")
+                                      : format("  %*.*f", width(metric), digits, value->second);
+      }
+    }
+    return out;
+  }
+
+ private:
+  static int width(const std::string& metric) { return std::max(8, static_cast<int>(metric.size())); }
+
+  std::vector<std::string> heads_, metrics_;  // in the order in which they come
+  std::map<std::pair<std::string, std::string>, double> values_;
+};
+
 }  // namespace
 
 double number(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
@@ -131,7 +176,10 @@ void print_training(const json& report) {
   }
 }
 
-std::string metrics_text(const MetricValues& m, int digits) {
+std::string metrics_text(const MetricValues& m, int digits, const std::string& note) {
+  const std::string samples = format("(%lld samples)", static_cast<long long>(m.samples)) + note;
+  const HeadTable table(m);
+  if (table.heads() > kHeadsOfALine) return format("%zu heads ", table.heads()) + samples + table.text(digits);
   std::string out;
   for (const auto& [name, value] : m.values)
     out += format("%s %.*f  ",
@@ -139,7 +187,7 @@ std::string metrics_text(const MetricValues& m, int digits) {
                   : name == "normalized_entropy" ? "normalized entropy"
                                                  : name.c_str(),
                   digits, value);
-  return out + format("(%lld samples)", static_cast<long long>(m.samples));
+  return out + samples;
 }
 
 std::string monitor_text(const std::string& monitor, const MetricValues& metrics) {

@@ -13,8 +13,9 @@ double number(const nlohmann::ordered_json& value);
 
 // How many steps of what, how fast, and with which loss.
 void print_training(const nlohmann::ordered_json& report);
-// "AUC 0.7312  logloss 0.5521  (10000 samples)"
-std::string metrics_text(const MetricValues& metrics, int digits);
+// "AUC 0.7312  logloss 0.5521  (10000 samples)", with `note` behind it; of more than two heads a table, a line for
+// each.
+std::string metrics_text(const MetricValues& metrics, int digits, const std::string& note = "");
 // "auc 0.7312"
 std::string monitor_text(const std::string& monitor, const MetricValues& metrics);
 // "validation at step 500: AUC 0.7312  logloss 0.5521  (10000 samples)  best so far"

@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "config/decode.h"
+#include "config/effects.h"
 #include "config/json.h"
 #include "config/read_file.h"
+#include "config/reader_of_path.h"
 #include "tessera/sdk/nearest.h"
+#include "tessera/sdk/other_columns.h"
 
 namespace tessera {
 namespace {
@@ -198,18 +203,18 @@ void decode_sections(const toml::table& file, Config& config) {
   });
 }
 
-const DataColumn& column_of(const TableConfig& table, const std::string& feature,
-                            const std::vector<DataColumn>& columns) {
+using ColumnIndex = std::unordered_map<std::string_view, const DataColumn*>;
+
+const DataColumn& column_of(const TableConfig& table, const std::string& feature, const ColumnIndex& columns) {
+  if (const auto found = columns.find(feature); found != columns.end()) return *found->second;
   std::vector<std::string> known;
-  for (const DataColumn& column : columns) {
-    if (column.name == feature) return column;
-    known.push_back(column.name);
-  }
+  for (const auto& [name, column] : columns) known.emplace_back(name);
+  std::sort(known.begin(), known.end());
   fail(Code::kNotFound, "table \"", table.name, "\" reads the feature \"", feature,
-       "\", but the data has no such column; the nearest is \"", sdk::nearest_name(feature, known), "\"");
+       "\", but the data has no such column", sdk::other_columns(feature, known));
 }
 
-void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& columns) {
+void fill_from_columns(TableConfig& table, const ColumnIndex& columns) {
   if (!columns.empty()) {
     for (const std::string& feature : table.features) column_of(table, feature, columns);
     const DataColumn& first = column_of(table, table.features[0], columns);
@@ -280,6 +285,40 @@ void decode_graph(const toml::table& file, const std::vector<Override>& override
          "model.type is \"graph\", but there is no [[layer]]: write the layers, or let the type be \"dlrm\"");
 }
 
+// Where each key of a section, and of one table, was written.
+config::Given given_keys(const toml::table& file, const std::vector<Override>& overrides) {
+  config::Given given;
+  const auto add = [&](const std::string& section, const toml::table& keys) {
+    for (const auto& [key, node] : keys) given.insert_or_assign(cat(section, ".", key.str()), where(node));
+  };
+  for (const auto& [key, node] : file) {
+    const std::string section(key.str());
+    if (const toml::table* keys = node.as_table()) add(section, *keys);
+    if (section != "table" || !node.is_array()) continue;
+    for (const toml::node& item : *node.as_array()) {
+      const std::string name = item.as_table()->get("name")->value_or(std::string());
+      add("table." + name, *item.as_table());
+    }
+  }
+  for (const Override& o : overrides) {
+    std::string path;
+    for (const std::string& part : o.path) path += part + ".";
+    given.insert_or_assign(path + o.key, o.source);
+  }
+  return given;
+}
+
+// A job with a path and without a reader has that of the path's name.
+void choose_reader(const config::Given& given, Config& config) {
+  const auto path = given.find("data.path");
+  if (path == given.end() || config.data.path.empty() || given.contains("data.reader")) return;
+  try {
+    config.data.reader = config::reader_of_path(config.data.path);
+  } catch (const Error& e) {
+    throw Error(e.code(), cat(path->second, ": ", e.what()));
+  }
+}
+
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides) {
@@ -303,11 +342,22 @@ Config parse_config(const std::string& text, const std::string& source, const st
       apply_to_list(o, config.tables);
     }
   }
+  const config::Given given = given_keys(file, parsed);
+  choose_reader(given, config);
+  config::check_effects(config, given);
   return config;
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_config(config::read_file(path, "cannot read the config file "), path, overrides);
+  const std::string text = config::read_file(path, "cannot read the config file ");
+  const bool data =
+      std::any_of(overrides.begin(), overrides.end(), [](const std::string& o) { return o.starts_with("data."); });
+  if (!data && parse_toml(text, path).empty())
+    fail(
+        Code::kInvalidArgument, path,
+        " is empty (a pipe can be read once): a job on files names them with data.path, and one on generated data says "
+        "reader = \"synthetic\" in [data]");
+  return parse_config(text, path, overrides);
 }
 
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {
@@ -319,10 +369,12 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
     }
   }
   for (const TableOverride& o : config.table_overrides) apply_to_list(parse_override(o.text), tables);
+  ColumnIndex index;
+  for (const DataColumn& column : columns) index.emplace(column.name, &column);
   for (TableConfig& table : tables) {
     if (table.features.empty()) table.features = {table.name};
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
-    fill_from_columns(table, columns);
+    fill_from_columns(table, index);
     if (!table.trainable) config::set_option(table.optimizer, "learning_rate", toml::value<double>(0));
   }
   return tables;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -113,6 +115,117 @@ groups = "user"
   EXPECT_THAT(error_of("[[layer]]\ntype = \"mlp\"\n"), testing::HasSubstr("job.toml:1: this [[layer]] has no name"));
   EXPECT_THAT(error_of("[[head]]\nname = \"a\"\n"), testing::HasSubstr("there is no [[layer]]"));
   EXPECT_THAT(error_of("layer = 3\n"), testing::HasSubstr("each written [[layer]]"));
+}
+
+// The reader of a job that has this path and no data.reader.
+std::string reader_of(const std::string& path) {
+  return parse_config("[data]\npath = \"" + path + "\"\n", "j").data.reader;
+}
+
+TEST(Reader, FollowsFromThePath) {
+  EXPECT_EQ(reader_of("clicks.csv"), "csv");
+  EXPECT_EQ(reader_of("days/2024-*.TSV.gz"), "tsv");
+  EXPECT_EQ(reader_of("clicks.csv.zst"), "csv");
+  EXPECT_EQ(reader_of("clicks.txt"), "csv");
+  EXPECT_EQ(reader_of("clicks.parquet"), "parquet");
+  EXPECT_EQ(reader_of("clicks.feather"), "arrow");
+  EXPECT_EQ(reader_of("clicks.orc"), "orc") << "a reader part of that name";
+  EXPECT_EQ(parse_config("[data]\npath = \"a.csv\"\nreader = \"tsv\"\n", "j").data.reader, "tsv");
+  EXPECT_EQ(parse_config("", "j", {"data.path=a.parquet"}).data.reader, "parquet");
+  EXPECT_THAT(
+      error_of("[data]\npath = \"clicks\"\n"),
+      AllOf(StartsWith("job.toml:2: data.path is \"clicks\", whose name has no ending"), HasSubstr("data.reader")));
+  EXPECT_THAT(error_of("", {"data.path=-"}), StartsWith("--set data.path=-: data.path is \"-\""));
+}
+
+TEST(Reader, FollowsFromTheFilesAndTheirFirstLines) {
+  std::string folder = testing::TempDir() + "/reader_of_path_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder + "/" + name) << text;
+  };
+  write("tabs.txt", "label\tfilm, or series\tuser\n");
+  write("semicolons.csv", "label;film;user\n");
+  write("bars.txt", "label|film\n");
+  write("one.csv", "label\n");
+  EXPECT_EQ(reader_of(folder + "/tabs.txt"), "tsv");
+  EXPECT_EQ(reader_of(folder + "/semicolons.csv"), "csv?delimiter=;");
+  EXPECT_EQ(reader_of(folder + "/bars.txt"), "csv?delimiter=|");
+  EXPECT_EQ(reader_of(folder + "/one.csv"), "csv");
+  std::filesystem::create_directories(folder + "/days/day=1");
+  const std::string days = folder + "/days";
+  EXPECT_THAT(error_of("[data]\npath = \"" + days + "\"\n"), HasSubstr("whose files do not end in .csv, .parquet"));
+  write("days/day=1/a.parquet", "");
+  write("days/README.md", "");
+  EXPECT_EQ(reader_of(days), "parquet");
+  write("days/b.csv", "label;film\n");
+  EXPECT_THAT(error_of("[data]\npath = \"" + days + "\"\n"), HasSubstr("whose files end in .csv, .parquet: say which"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Effects, OfKeysOfAnotherReader) {
+  const auto data = [](const std::string& keys) { return error_of("[data]\n" + keys); };
+  EXPECT_THAT(data("reader = \"synthetic\"\npath = \"a.csv\"\n"),
+              AllOf(StartsWith("job.toml:3: data.path has no effect: the reader \"synthetic\" makes its data itself"),
+                    HasSubstr("leave it out, or set data.reader")));
+  for (const char* key : {"samples = 100000", "test_samples = 1", "columns = 3", "dense = 2", "rows = 5", "pooling = 2",
+                          "labels = 2", "index_dist = \"uniform\"", "split = \"time\""})
+    EXPECT_THAT(data(std::string("path = \"a.csv\"\n") + key + "\n"),
+                AllOf(StartsWith("job.toml:3: data."), HasSubstr("has no effect: the reader \"csv\" does not take it")))
+        << key;
+  for (const char* key : {"test_path = \"b\"", "order_by = \"t\"", "buffer_mib = 3", "limit = 4", "split = \"user\"",
+                          "test = \"last\"", "test_fraction = 0.2"})
+    EXPECT_THAT(data(key), AllOf(StartsWith("job.toml:2: data."), HasSubstr("has no effect"))) << key;
+  EXPECT_THAT(data("reader = \"prepared\"\npath = \"a\"\ntest_path = \"b\"\n"),
+              HasSubstr("data.test_path has no effect"));
+  EXPECT_THAT(data("path = \"a.csv\"\ntest_path = \"b.csv\"\ntest_fraction = 0.2\n"),
+              HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"));
+  EXPECT_EQ(data("path = \"a.csv\"\ntest_path = \"b.csv\"\nlimit = 5\nbuffer_mib = 3\norder_by = \"t\"\n"), "no error");
+  EXPECT_EQ(data("path = \"a.csv\"\nsplit = \"\"\ndense = 0\nrows = []\n"), "no error") << "they are off";
+  EXPECT_EQ(data("reader = \"movielens-100k\"\npath = \"a\"\nsplit = \"time\"\nlimit = 3\n"), "no error");
+  EXPECT_EQ(data("reader = \"criteo-tsv\"\npath = \"a\"\nrows = 5\ntest_fraction = 0.3\n"), "no error");
+  EXPECT_THAT(error_of("[data]\npath = \"a.csv\"\n", {"data.samples=5"}),
+              StartsWith("--set data.samples=5: data.samples"));
+}
+
+TEST(Effects, OfKeysThatNeedAnother) {
+  const std::string layer = "[[layer]]\nname = \"a\"\ntype = \"mlp\"\n";
+  EXPECT_THAT(error_of("[model]\ntop_mlp = [8, 1]\n" + layer), HasSubstr("job.toml:2: model.top_mlp has no effect"));
+  EXPECT_THAT(error_of("[model]\ninputs = \"pooled\"\n"), HasSubstr("model.inputs has no effect: a DLRM"));
+  EXPECT_THAT(error_of(layer + "[table_defaults]\nembedding_dim = 8\n", {"model.embedding_dim=4"}),
+              HasSubstr("--set model.embedding_dim=4: model.embedding_dim has no effect: every table has its own"));
+  EXPECT_THAT(error_of("[validation]\nsplit = \"last\"\n"),
+              HasSubstr("validation.split has no effect: no rows are kept"));
+  EXPECT_EQ(error_of("[validation]\nsplit = \"last\"\n", {"validation.fraction=0"}), "no error") << "switched off";
+  EXPECT_THAT(error_of("[metrics]\nwindow = 50\n"), HasSubstr("metrics.window has no effect"));
+  EXPECT_EQ(error_of("[metrics]\nwindow = 50\ntraining = \"ne\"\n"), "no error");
+}
+
+TEST(Effects, OfWhatEveryTableSaysItself) {
+  const std::string tables = "[[table]]\nname = \"a\"\nembedding_dim = 4\n[[table]]\nname = \"b\"\nembedding_dim = 8\n";
+  EXPECT_THAT(error_of("[table_defaults]\nembedding_dim = 2\n" + tables),
+              HasSubstr("table_defaults.embedding_dim has no effect: every [[table]] has its own"));
+  EXPECT_THAT(error_of(tables, {"table_defaults.embedding_dim=2"}),
+              StartsWith("--set table_defaults.embedding_dim=2: "));
+  EXPECT_EQ(error_of(tables + "[[table]]\nname = \"c\"\n", {"table_defaults.embedding_dim=2"}), "no error");
+  EXPECT_THAT(error_of("[[table]]\nname = \"a\"\nkernel = \"dense\"\nkernels = \"fused\"\n"),
+              HasSubstr("job.toml:3: table.a.kernel has no effect: the planner chooses from its kernels"));
+  const Config c = parse_config("[table_defaults]\nkernel = \"dense\"\n" + tables, "j", {"table.a.kernels=fused"});
+  EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
+}
+
+TEST(Config, AnEmptyFileOfAJobIsRefused) {
+  const std::string path = testing::TempDir() + "/empty_job.toml";
+  std::ofstream(path) << "# nothing\n";
+  try {
+    load_config(path);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr(path + " is empty"), HasSubstr("reader = \"synthetic\"")));
+  }
+  EXPECT_EQ(load_config(path, {"data.samples=5"}).data.samples, 5);
+  std::filesystem::remove(path);
 }
 
 TEST(Config, AnEmptyFileIsTheDefaults) { EXPECT_EQ(parse_config("", "job.toml"), Config()); }

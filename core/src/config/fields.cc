@@ -230,7 +230,8 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
   using S = DataConfig;
   static const std::vector<Field<S>> table = {
       {"reader", &S::reader, "",
-       "a reader part (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`: docs/data.md"},
+       "a reader part (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`; unset with a `path`: "
+       "by its ending; docs/data.md"},
       {"path", &S::path, "directory or file",
        "where the reader finds its files; relative to the working directory; of reader parts also a pattern of files"},
       {"test_path", &S::test_path, "file", "criteo-tsv, reader parts: the test rows; empty: as `test` says"},

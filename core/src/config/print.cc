@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "config/effects.h"
 #include "config/fields.h"
 
 namespace tessera {
@@ -84,15 +85,17 @@ std::string value_text(const S& section, const config::Field<S>& field) {
   return std::visit([&](auto member) { return text_of(section.*member); }, field.member);
 }
 
-// Lines `key = value`; a key without a value is left out.
-template <class S>
-void print_section(const S& section, bool one_table, std::string& out) {
+bool any_key(const char*) { return true; }
+
+// Lines `key = value`; a key without a value is left out, and one that is not wanted.
+template <class S, class Wanted>
+void print_section(const S& section, bool one_table, std::string& out, const Wanted& wanted) {
   for (const auto& field : config::fields<S>()) {
     if constexpr (std::is_same_v<S, TableConfig>) {
       if (!one_table && config::only_of_one_table(field.name)) continue;
     }
     const std::string value = value_text(section, field);
-    if (!value.empty()) out += cat(field.name, " = ", value, "\n");
+    if (!value.empty() && wanted(field.name)) out += cat(field.name, " = ", value, "\n");
   }
 }
 
@@ -118,17 +121,17 @@ std::string to_toml(const Config& config) {
   std::string out;
   config::for_each_section(config, [&](const char* name, const auto& section) {
     out += cat(out.empty() ? "" : "\n", "[", name, "]\n");
-    print_section(section, false, out);
+    print_section(section, false, out, [&](const char* key) { return config::takes_effect(config, name, key); });
   });
-  for (const LayerConfig& layer : config.layers) print_section(layer, true, out += "\n[[layer]]\n");
-  for (const HeadConfig& head : config.heads) print_section(head, true, out += "\n[[head]]\n");
+  for (const LayerConfig& layer : config.layers) print_section(layer, true, out += "\n[[layer]]\n", any_key);
+  for (const HeadConfig& head : config.heads) print_section(head, true, out += "\n[[head]]\n", any_key);
   for (const TableConfig& table : config.tables) {
     out += "\n[[table]]\n";
-    print_section(table, true, out);
+    print_section(table, true, out, [&](std::string_view key) { return key != "kernel" || table.kernels.empty(); });
   }
   for (const ColumnConfig& column : config.columns) {
     out += "\n[[column]]\n";
-    print_section(column, true, out);
+    print_section(column, true, out, any_key);
   }
   return out;
 }

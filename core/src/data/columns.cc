@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "config/json.h"
 #include "data/column_check.h"
@@ -140,15 +142,14 @@ void Columns::check() const {
            "\", which is no [[column]] of ids of the files");
     }
   }
+  std::unordered_map<std::string_view, const Column*> sharers;  // the first of each table
   for (const Column* c : ids) {
-    const auto differs = [&](const Column* o) {
-      return o->table == c->table && o->config.ids == "vocabulary" && o->config.min_count != c->config.min_count;
-    };
-    const auto other = std::find_if(ids.begin(), ids.end(), differs);
-    if (c->config.ids == "vocabulary" && other != ids.end())
-      fail(Code::kInvalidArgument, "[[column]]s \"", c->name, "\" and \"", (*other)->name,
-           "\" share the vocabulary of table \"", c->table, "\", but min_count is ", c->config.min_count, " and ",
-           (*other)->config.min_count, ": give both the same");
+    if (c->config.ids != "vocabulary") continue;
+    const Column* const first = sharers.emplace(c->table, c).first->second;
+    if (first->config.min_count != c->config.min_count)
+      fail(Code::kInvalidArgument, "[[column]]s \"", first->name, "\" and \"", c->name,
+           "\" share the vocabulary of table \"", c->table, "\", but min_count is ", first->config.min_count, " and ",
+           c->config.min_count, ": give both the same");
   }
   if (ids.empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
 }
@@ -195,22 +196,26 @@ std::vector<DataColumn> Columns::ids() const {
 }
 
 void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
-  const auto of_files = [&](const Column& c) {
-    return std::find_if(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == c.field(); });
+  std::unordered_map<std::string_view, const FileColumn*> by_name;
+  for (const FileColumn& f : files) by_name.emplace(f.name, &f);
+  const auto of_files = [&](const Column& c) -> const FileColumn* {
+    const auto found = by_name.find(c.field());
+    return found == by_name.end() ? nullptr : found->second;
   };
-  const auto is_there = [&](const Column* c) { return of_files(*c) != files.end(); };
+  const auto is_there = [&](const Column* c) { return of_files(*c) != nullptr; };
   const std::vector<const Column*> labels = of("label"), weights = of("weight");
   labelled_ = needs_label || (std::all_of(labels.begin(), labels.end(), is_there) &&
                               std::all_of(weights.begin(), weights.end(), is_there));
   for (Column& c : columns_) {
-    const auto file = of_files(c);
-    if (file != files.end() && c.config.cross.empty()) require_readable(c, *file);
-    c.list = !c.config.separator.empty() || (file != files.end() && file->list && c.config.as == "ids");
+    const FileColumn* const file = of_files(c);
+    if (file != nullptr && c.config.cross.empty()) require_readable(c, *file);
+    c.list = !c.config.separator.empty() || (file != nullptr && file->list && c.config.as == "ids");
     // A text is read as one, so that the sentence about one that is no number can say what a label may be.
-    const bool typed = file != files.end() && file->type != TSR_READER_TEXT;
+    const bool typed = file != nullptr && file->type != TSR_READER_TEXT;
     if (c.config.as == "label" && !typed) c.type = TSR_READER_TEXT;
   }
   for (Column& c : columns_) {
+    if (c.config.cross.empty()) continue;
     const auto lists = std::count_if(columns_.begin(), columns_.end(), [&](const Column& o) {
       const std::vector<std::string>& parts = c.config.cross;
       return o.list && std::find(parts.begin(), parts.end(), o.name) != parts.end();

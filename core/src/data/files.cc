@@ -30,8 +30,10 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
   if (!runtime.has(TSR_READER_KIND, id)) {
     std::vector<std::string> known = reader_names();
     for (const std::string& part : runtime.ids(TSR_READER_KIND)) known.push_back(part);
-    fail(Code::kInvalidArgument, "there is no reader \"", reader, "\"; the nearest is \"", sdk::nearest_name(id, known),
-         "\"");
+    std::string all;
+    for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
+    fail(Code::kInvalidArgument, "there is no reader \"", reader, "\": set data.reader to one of ", all,
+         "; the nearest is \"", sdk::nearest_name(id, known), "\"");
   }
 }
 

@@ -169,7 +169,10 @@ void Runtime::Impl::require(const std::string& id) {
   if (found) return;
   const std::string lines = lines_of("", id);
   if (!lines.empty()) fail(Code::kFailedPrecondition, "the required plugin \"", id, "\" is ", lines);
-  fail(Code::kNotFound, "the required plugin \"", id, "\" was not found in ", joined(searched));
+  fail(Code::kNotFound, "the required plugin \"", id,
+       "\" is not found: name its folder in [plugins] path, or leave it out of "
+       "plugins.require; searched ",
+       joined(searched));
 }
 
 // Opens the candidate's library and probes the component, so that its state is final. Under the lock.
@@ -243,7 +246,9 @@ Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) 
     fail(Code::kNotFound, kind, " \"", id, "\" is ", lines);
   }
   const std::vector<std::string> known = ids(kind);
-  if (known.empty()) fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": searched ", joined(searched));
+  if (known.empty())
+    fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": name its folder in [plugins] path; searched ",
+         joined(searched));
   fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\"; the nearest is \"", sdk::nearest_name(id, known),
        "\", and there are ", joined(known, "\""), "; others are in plugins whose folder [plugins] path has to name");
 }
@@ -260,7 +265,8 @@ Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool
   }
   if (best != nullptr || suits) return best;
   const std::string lines = lines_of(kind, "");
-  fail(Code::kNotFound, "no plugin provides a usable ", kind, lines.empty() ? ": searched " : ": ",
+  fail(Code::kNotFound, "no plugin provides a usable ", kind,
+       lines.empty() ? ": name a plugin's folder in [plugins] path; searched " : ": ",
        lines.empty() ? joined(searched) : lines);
 }
 

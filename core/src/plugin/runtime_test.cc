@@ -37,7 +37,8 @@ TEST(Runtime, WithoutPluginsEveryNameIsUnknown) {
   EXPECT_TRUE(runtime.ids("tessera.sharder/1").empty());
   EXPECT_FALSE(runtime.has("tessera.sharder/1", "row_wise"));
   EXPECT_EQ(message_of([&] { runtime.create("tessera.sharder/1", "row_wise"); }),
-            "no plugin provides tessera.sharder/1 \"row_wise\": searched /nonexistent (does not exist)");
+            "no plugin provides tessera.sharder/1 \"row_wise\": name its folder in [plugins] path; searched "
+            "/nonexistent (does not exist)");
   EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "auto"); }),
               HasSubstr("no plugin provides a usable"));
   EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "no such name"); }),

@@ -1,6 +1,8 @@
 #include "train/job_data.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "modules/kernel_config.h"
 #include "planner/compute_kernels.h"
@@ -31,11 +33,14 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
 
 // A table that is smaller than what the data was made to name would be found wanting by some sample, if not the first.
 void check_sizes(const std::vector<TableConfig>& tables, const std::vector<DataColumn>& columns) {
+  std::unordered_map<std::string_view, const DataColumn*> index;
+  for (const DataColumn& column : columns) index.emplace(column.name, &column);
   for (const TableConfig& table : tables) {
-    for (const DataColumn& column : columns) {
-      const std::vector<std::string>& f = table.features;
+    for (const std::string& feature : table.features) {
+      const auto found = index.find(feature);
+      if (found == index.end()) continue;
+      const DataColumn& column = *found->second;
       if (!column.all_ids || table.any_id || column.rows <= table.rows) continue;
-      if (std::find(f.begin(), f.end(), column.name) == f.end()) continue;
       fail(Code::kInvalidArgument, "table \"", table.name, "\" has ", table.rows, " rows, but column \"", column.name,
            "\" has ", column.rows, " ids: let the table's rows be ", column.rows,
            " or more, leave them out, or hash the column to fewer (ids = \"hash\", rows = ", table.rows, ")");

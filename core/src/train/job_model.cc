@@ -17,6 +17,7 @@
 #include "train/head_losses.h"
 #include "train/job_data.h"
 #include "train/start_rows.h"
+#include "train/vector_widths.h"
 
 namespace tessera {
 namespace {
@@ -178,7 +179,7 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
   (void)bounds_check_of(tables);
   check_init(tables);
   check_parts(runtime, config, tables, compute_device);
-  const ModelGraph graph = model_of(config, tables, std::ssize(data.dense));
+  const ModelGraph graph = model_of(runtime, config, tables, std::ssize(data.dense));
   if (graph.pooled_width == 0)
     fail(Code::kInvalidArgument,
          "all tables have pooling none, but a model needs one that is pooled: pool one of them");
@@ -189,7 +190,8 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
   return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
 }
 
-ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {
+ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                    int64_t dense_inputs) {
   const std::vector<EmbeddingBagConfig> configs = embedding_configs(tables);
   if (config.model.type != kGraphType) {
     return dlrm_graph({.dense_inputs = dense_inputs,
@@ -201,6 +203,7 @@ ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables
   ModelGraph graph = graph_over(dense_inputs, configs);
   keep_inputs(config, graph);
   add_layers(config, graph);
+  set_vector_widths(runtime, configs, graph);
   add_id_inputs(configs, graph);
   return graph;
 }
@@ -214,7 +217,7 @@ DenseWork dense_work(const Runtime& runtime, const Config& config, const std::ve
     out = dlrm_dense_work(dense_inputs, outputs, config.model.embedding_dim, config.model.bottom_mlp,
                           config.model.top_mlp);
   } else {  // matrices are what takes time
-    const LayerGraph layers(runtime, model_of(config, tables, dense_inputs), {.describes = true});
+    const LayerGraph layers(runtime, model_of(runtime, config, tables, dense_inputs), {.describes = true});
     for (const ParameterPtr& p : layers.parameters()) {
       if (p->value.dim() == 2) out.layers.emplace_back(p->value.size(1), p->value.size(0));
     }

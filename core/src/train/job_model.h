@@ -28,7 +28,8 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
 void add_layers(const Config& config, ModelGraph& graph);
 
 // kInvalidArgument: tables or inputs that do not fit the model.
-ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);
+ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                    int64_t dense_inputs);
 
 // Of that model; makes its layers where it is no preset.
 DenseWork dense_work(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,

@@ -197,7 +197,7 @@ void TrainJob::build_model() {
   o.tables = embedding_configs(tables_);
   o.is_weighted = is_weighted(data_.columns);
   const auto dense_inputs = static_cast<int64_t>(data_.dense.size());
-  o.graph = model_of(config_, tables_, dense_inputs);
+  o.graph = model_of(runtime_, config_, tables_, dense_inputs);
   o.labels = data_.labels;
   o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);

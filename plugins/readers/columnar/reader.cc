@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "files.h"
-#include "tessera/sdk/nearest.h"
+#include "tessera/sdk/other_columns.h"
 
 namespace tessera_readers {
 namespace {
@@ -105,8 +105,7 @@ const ColumnarReader::FileColumn& ColumnarReader::find(const std::string& name, 
   for (const FileColumn& c : file_columns_[file]) names.push_back(c.name);
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
-    fail(TSR_NOT_FOUND, files_[file], " has no column \"", name, "\"; the nearest is \"",
-         tessera::sdk::nearest_name(name, names), "\"");
+    fail(TSR_NOT_FOUND, files_[file], " has no column \"", name, "\"", tessera::sdk::other_columns(name, names));
   if (std::find(found + 1, names.end(), name) != names.end())
     fail(TSR_INVALID_ARGUMENT, files_[file], " has two columns named \"", name, "\"");
   return file_columns_[file][static_cast<size_t>(found - names.begin())];

@@ -1,0 +1,171 @@
+#include "config/effects.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "config/fields.h"
+
+namespace tessera::config {
+namespace {
+
+// What each reader inside takes of [data] beside what all take.
+struct ReaderKeys {
+  std::string_view reader;
+  std::vector<std::string_view> keys;
+};
+
+const std::vector<ReaderKeys>& inside() {
+  static const std::vector<ReaderKeys> all = {
+      {"criteo-tsv", {"path", "test_path", "rows", "test", "test_fraction", "limit"}},
+      {"movielens-100k", {"path", "split", "limit"}},
+      {"prepared", {"path", "limit"}},
+      {"synthetic", {"rows", "samples", "test_samples", "columns", "dense", "pooling", "labels", "index_dist"}},
+  };
+  return all;
+}
+
+template <class List>
+bool has(const List& list, std::string_view key) {
+  return std::find(list.begin(), list.end(), key) != list.end();
+}
+
+// The readers that take the key, and whether parts are among them.
+std::string takers(std::string_view key, bool parts) {
+  std::string out;
+  for (const ReaderKeys& r : inside()) {
+    if (has(r.keys, key)) out += cat(out.empty() ? "\"" : ", \"", r.reader, '"');
+  }
+  return cat(out, parts ? cat(out.empty() ? "" : " and ", "reader parts such as \"csv\"") : "");
+}
+
+std::string of_data(const Config& config, std::string_view key) {
+  constexpr std::array<std::string_view, 4> kAny = {"reader", "batch", "epochs", "shuffle"};
+  constexpr std::array<std::string_view, 7> kParts = {"path",  "test_path",  "test",    "test_fraction",
+                                                      "limit", "buffer_mib", "order_by"};
+  const DataConfig& data = config.data;
+  const bool for_parts = has(kParts, key);
+  const auto own =
+      std::find_if(inside().begin(), inside().end(), [&](const ReaderKeys& r) { return data.reader == r.reader; });
+  const bool taken = own == inside().end() ? for_parts : has(own->keys, key);
+  if (!taken && !has(kAny, key))
+    return cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "makes its data itself and " : "",
+               "does not take it, as ", takers(key, for_parts), " would: leave it out, or set data.reader");
+  const bool file = !data.test_path.empty() || data.test.starts_with("file:");
+  if (key == "test_fraction" && file && data.test_fraction != 0)
+    return cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
+               ": leave it out");
+  return {};
+}
+
+std::string of_model(const Config& config, std::string_view key) {
+  const bool graph = config.model.type == "graph";
+  if (graph && (key == "bottom_mlp" || key == "top_mlp"))
+    return "this model is made of [[layer]]s, and only a DLRM has it: leave it out";
+  if (!graph && key == "inputs") return "a DLRM takes all inputs: leave it out, or write [[layer]]s";
+  const auto own = [](const TableConfig& t) { return t.embedding_dim != 0; };
+  const bool all_own = config.tables.empty() ? config.table_defaults.embedding_dim != 0
+                                             : std::all_of(config.tables.begin(), config.tables.end(), own);
+  if (graph && key == "embedding_dim" && all_own)
+    return "every table has its own: leave it out, or change table_defaults.embedding_dim or those of the [[table]]s";
+  return {};
+}
+
+std::string of_validation(const Config& config, std::string_view key) {
+  if (key != "fraction" && config.validation.fraction == 0)
+    return "no rows are kept for validation: set validation.fraction, or leave it out";
+  return {};
+}
+
+std::string of_metrics(const Config& config, std::string_view key) {
+  if (key == "window" && config.metrics.training.empty())
+    return "metrics.training, whose window it is, names no metric: leave it out, or name one";
+  return {};
+}
+
+// Each [[table]] says something else.
+std::string of_table_defaults(const Config& config, std::string_view key) {
+  key = key.substr(0, key.find('.'));  // one option of the optimizer
+  const auto& all = fields<TableConfig>();
+  const auto field = std::find_if(all.begin(), all.end(), [&](const auto& f) { return key == f.name; });
+  if (field == all.end() || config.tables.empty()) return {};
+  const auto differs = [&](const TableConfig& t) {
+    return std::visit([&](auto member) { return !(t.*member == config.table_defaults.*member); }, field->member);
+  };
+  if (!std::all_of(config.tables.begin(), config.tables.end(), differs)) return {};
+  return "every [[table]] has its own: leave it out, or change those";
+}
+
+struct Rule {
+  std::string_view section;
+  std::string (*missing)(const Config& config, std::string_view key);
+  std::string_view switched;  // the key that switches the section off; empty: none does
+};
+constexpr std::array<Rule, 5> kRules = {{
+    {"data", of_data, ""},
+    {"model", of_model, ""},
+    {"validation", of_validation, "validation.fraction"},
+    {"metrics", of_metrics, "metrics.training"},
+    {"table_defaults", of_table_defaults, ""},
+}};
+
+bool is_off(bool value) { return !value; }
+bool is_off(int64_t value) { return value == 0; }
+bool is_off(double value) { return value == 0; }
+bool is_off(const PartSpec&) { return false; }
+bool is_off(const PartOptions&) { return false; }
+template <class T>
+bool is_off(const std::optional<T>& value) {
+  return !value;
+}
+template <class List>
+bool is_off(const List& list) {
+  return list.empty();
+}
+
+// The key's value is 0 or empty: what it would change is off.
+bool is_off(const Config& config, std::string_view section, std::string_view key) {
+  bool off = false;
+  for_each_section(config, [&](std::string_view name, const auto& values) {
+    if (name != section) return;
+    for (const auto& field : fields<std::decay_t<decltype(values)>>()) {
+      if (key == field.name) off = std::visit([&](auto member) { return is_off(values.*member); }, field.member);
+    }
+  });
+  return off;
+}
+
+void check_kernel(const Config& config, const Given& given) {
+  for (const TableConfig& t : config.tables) {
+    const auto own = given.find(cat("table.", t.name, ".kernel"));
+    if (own != given.end() && given.contains(cat("table.", t.name, ".kernels")) && !t.kernels.empty())
+      fail(Code::kInvalidArgument, own->second, ": table.", t.name,
+           ".kernel has no effect: the planner chooses from its kernels; leave one of them out");
+  }
+}
+
+}  // namespace
+
+bool takes_effect(const Config& config, std::string_view section, std::string_view key) {
+  return std::none_of(kRules.begin(), kRules.end(), [&](const Rule& rule) {
+    return rule.section == section && rule.switched.empty() && !rule.missing(config, key).empty();
+  });
+}
+
+void check_effects(const Config& config, const Given& given) {
+  for (const auto& [path, at] : given) {
+    const size_t dot = path.find('.');
+    for (const Rule& rule : kRules) {
+      if (path.compare(0, dot, rule.section) != 0) continue;
+      const std::string_view key = std::string_view(path).substr(dot + 1);
+      const std::string why = rule.missing(config, key);
+      if (!why.empty() && !given.contains(rule.switched) && !is_off(config, rule.section, key))
+        fail(Code::kInvalidArgument, at, ": ", path, " has no effect: ", why);
+    }
+  }
+  check_kernel(config, given);
+}
+
+}  // namespace tessera::config
