@@ -55,7 +55,7 @@ void remove_rows(const std::string& path) {
       continue;
     return;  // somebody else's: it all stays
   }
-  fs::remove_all(path, ignored);
+  if (!ignored) fs::remove_all(path, ignored);  // else what it holds is not known
 }
 
 }  // namespace
@@ -77,9 +77,11 @@ PublishDirectory::PublishDirectory(const std::string& path) : path_(path) {
       fail(Code::kAlreadyExists, path_, " holds \"", name,
            "\", which is no publication: publish to a directory of its own");
     }
-    const std::string stem = name.substr(0, name.find('.'));
-    if (!fs::exists(at(stem + ".json"), error) || name.ends_with(".publishing") || name.ends_with(".rows"))
-      left.push_back(name);
+    const std::string json = at(name.substr(0, name.find('.')) + ".json");
+    std::error_code unknown;  // what cannot be told is no reason to remove it
+    const bool whole = fs::exists(json, unknown);
+    if (unknown) checkpoint::fail_with(unknown.value(), "look at", json);
+    if (!whole || name.ends_with(".publishing") || name.ends_with(".rows")) left.push_back(name);
   }
   if (error) checkpoint::fail_with(error.value(), "list", path_);
   for (const std::string& name : left) clear(name);
@@ -106,16 +108,17 @@ void PublishDirectory::prune(int keep_bases) const {
   for (int64_t i = 0; i < too_many; ++i) {
     const std::string base = at(Publication::name_of(Publication::kBase, bases[static_cast<size_t>(i)]));
     const checkpoint::Descriptor held(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held.get() < 0 && errno != ENOENT) continue;  // somebody may follow it
     if (held.get() >= 0 && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
     fs::remove(base + ".json", ignored);  // first: what lacks it is no base
-    remove_model(base);
+    if (!ignored) remove_model(base);
   }
   const int64_t oldest = bases.empty() ? 0 : bases[static_cast<size_t>(std::max<int64_t>(0, too_many))];
   for (const int64_t number : publications_in(path_, Publication::kDelta)) {
     if (number > oldest) break;
     const std::string delta = at(Publication::name_of(Publication::kDelta, number));
     fs::remove(delta + ".json", ignored);
-    fs::remove(delta + ".safetensors", ignored);
+    if (!ignored) fs::remove(delta + ".safetensors", ignored);
   }
 }
 
