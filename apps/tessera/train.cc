@@ -249,6 +249,9 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   };
   watch.validated = [&](const TrainValidation& v) {
     progress.note(validation_text(v));
+    for (const UnknownIds& ids : v.unknown_ids) {
+      if (job.validations().size() == 1 && ids.are_many()) progress.note(unknown_ids_text("validation rows", ids));
+    }
     progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
   };
@@ -312,6 +315,9 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
   const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
+  for (const UnknownIds& ids : job.unknown_ids()) {
+    if (tested && ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text("test rows", ids).c_str());
+  }
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
   if (tested && no_auc) std::printf("AUC is not defined: the test rows that have a weight are all of one label\n");

@@ -25,6 +25,7 @@
 #include "tessera/schedule.h"
 #include "tessera/step_model.h"
 #include "tessera/train_loop.h"
+#include "tessera/unknown_ids.h"
 
 namespace tessera {
 
@@ -84,8 +85,9 @@ struct TrainPublish {
 struct TrainValidation {
   int64_t step = 0;  // steps done in all
   MetricValues metrics;
-  bool best = false;   // so far, by validation.monitor
-  double seconds = 0;  // that it took
+  bool best = false;                         // so far, by validation.monitor
+  double seconds = 0;                        // that it took
+  std::vector<UnknownIds> unknown_ids = {};  // of columns with a vocabulary
 };
 
 // What a program does while its job trains. All may be left out.
@@ -138,6 +140,8 @@ class TrainJob {
   // from then on; else of the one that training ended with.
   MetricValues evaluate();
   int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
+  // Of the rows that were evaluated last, on all ranks, by columns with a vocabulary.
+  const std::vector<UnknownIds>& unknown_ids() const { return unknown_ids_; }
   // The one of them that validation.monitor means; empty without a validation.
   const std::string& monitor() const { return monitor_; }
   // Without a value, as for report() of a job that was stopped.
@@ -219,6 +223,8 @@ class TrainJob {
   Spent warm_, trained_, validated_;
   double first_step_seconds_ = 0;  // from the start of this process to the end of its first step
   double evaluate_seconds_ = 0;
+  std::optional<UnknownIdCounter> vocabularies_;  // of the data, without ids
+  std::vector<UnknownIds> unknown_ids_;
 };
 
 }  // namespace tessera
