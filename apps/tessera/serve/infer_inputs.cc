@@ -33,8 +33,8 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
   std::vector<InputForm> out;
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   for (const std::string& column : dense) {
-    const bool texts = data::Columns::type_of(*columns->column(column)) == TSR_READER_TEXT;
-    out.push_back({column, texts ? "BYTES" : "FP32", {-1}});
+    const int32_t type = data::Columns::type_of(*columns->column(column));
+    out.push_back({column, type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_FLOAT64 ? "FP64" : "FP32", {-1}});
   }
   if (model.dense_inputs > 0 && dense.empty()) out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
   for (const ModelFeature& feature : model.features) {

@@ -23,6 +23,7 @@ struct JsonTensor {
   bool large = false;                  // these are uint64 (bit patterns), and one of them is 2^63 or more
   bool negative = false;               // an integer below 0 is among them
   bool rounded = false;                // an integer among them has lost digits, because others are doubles
+  bool taken = false;                  // these are numbers after `take` of their column
   size_t nulls = 0;                    // so many of the first are null
 };
 

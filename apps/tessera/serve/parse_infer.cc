@@ -74,10 +74,15 @@ class DenseColumns {
     for (const std::string& name : names_) {
       std::vector<double>& values = values_.emplace_back();
       const ColumnConfig& column = *columns_->column(name);
-      const bool required = !column.missing;
+      const bool required = !column.missing && column.take != "missing";
       const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
       if (!at) continue;
-      tensors.append_numbers(*at, values);
+      // Other columns of texts hold numbers that are written as such: a request may send them as numbers, too.
+      const bool texts = column.take != "value" || tensors[*at].datatype == "BYTES";
+      if (data::Columns::type_of(column) == TSR_READER_TEXT && texts && !tensors[*at].taken)
+        read_texts(name, *at, tensors, values);
+      else
+        tensors.append_numbers(*at, values);
       take_batch(std::ssize(values), limits, name, out);
       for (size_t i = 0; i < values.size(); ++i) {
         if (std::isinf(values[i]) || (required && std::isnan(values[i])))
@@ -89,8 +94,8 @@ class DenseColumns {
     out.dense.resize(static_cast<size_t>(out.batch) * values_.size());
     for (size_t k = 0; k < values_.size(); ++k) {
       for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
-        const double value = values_[k].empty() ? std::numeric_limits<double>::quiet_NaN() : values_[k][i];
-        const float input = columns_->dense_value(names_[k], static_cast<float>(value));
+        const double value = values_[k].empty() ? none_of(names_[k]) : values_[k][i];
+        const float input = columns_->dense_value(names_[k], value);
         if (!std::isfinite(input)) refuse("input ", names_[k], " of sample ", i, " is too large: ", value);
         out.dense[i * values_.size() + k] = input;
       }
@@ -98,6 +103,25 @@ class DenseColumns {
   }
 
  private:
+  // What stands for a value that is not there.
+  double none_of(const std::string& name) const {
+    return columns_->column(name)->take == "missing" ? 1 : std::numeric_limits<double>::quiet_NaN();
+  }
+  void read_texts(const std::string& name, size_t at, const Tensors& tensors, std::vector<double>& values) const {
+    Words words;
+    tensors.append_words(at, words);
+    for (size_t i = 0; i < words.present.size(); ++i) {
+      const auto begin = static_cast<size_t>(words.ends[i]), end = static_cast<size_t>(words.ends[i + 1]);
+      try {
+        values.push_back(words.present[i]
+                             ? columns_->dense_number(name, std::string_view(words.bytes).substr(begin, end - begin))
+                             : none_of(name));
+      } catch (const Error& e) {
+        refuse("input ", name, " of sample ", i, ": ", e.what());
+      }
+    }
+  }
+
   const data::Columns* columns_;  // or null
   std::vector<std::string> names_;
   std::vector<std::vector<double>> values_;  // by name; empty: not there
@@ -152,6 +176,7 @@ class FeatureReader {
     std::vector<double> numbers;
     if (type == TSR_READER_TEXT) {
       tensors_.append_words(at, words);
+      spell(words, *limits_.columns->column(name), tensors_[at].datatype);
     } else {
       if (tensors_[at].datatype == "BYTES")
         refuse("input ", name, ".values holds texts, but model ", served_name(model_, limits_),
@@ -166,7 +191,8 @@ class FeatureReader {
     std::vector<float> weights;
     read_lengths(name, words.present.size(), lengths);
     const bool weighted = read_weights(name, words.present.size(), weights);
-    leave_out_missing(words, numbers, lengths, weights);
+    const ColumnConfig& column = *limits_.columns->column(name);
+    if (column.take != "missing") leave_out_missing(words, numbers, lengths, weights);
     std::vector<int64_t> lists = {0};
     for (const int32_t length : lengths) lists.push_back(lists.back() + length);
     const std::vector<float> floats(numbers.begin(), numbers.end());
@@ -178,13 +204,22 @@ class FeatureReader {
     values.lists = lists.data();
     values.weights = weighted ? weights.data() : nullptr;
     data::Columns::Ids ids;
-    limits_.columns->encode(name, std::ssize(lengths), values, ids);
+    try {
+      limits_.columns->encode(name, std::ssize(lengths), values, ids);
+    } catch (const Error& e) {
+      refuse("input ", name, ".values", e.what());
+    }
     Place place;
     place_ids(ids, out_, place);
     place.weighted = weighted;
     return place;
   }
 
+  // Numbers as the column's texts are written.
+  static void spell(Words& words, const ColumnConfig& column, std::string_view datatype) {
+    if (datatype != "BYTES" && !column.decimal.empty())
+      std::replace(words.bytes.begin(), words.bytes.end(), '.', column.decimal[0]);
+  }
   // A value that is missing is no id of its sample.
   static void leave_out_missing(Words& words, std::vector<double>& numbers, std::vector<int32_t>& lengths,
                                 std::vector<float>& weights) {

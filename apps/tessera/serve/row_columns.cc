@@ -88,16 +88,28 @@ void RowColumn::take_word(const RowValue& value) {
           sdk::append_word(texts_, v);
       },
       value);
+  const bool number = std::holds_alternative<double>(value);
+  if (number && form_.decimal != 0) std::replace(texts_.begin() + ends_.back(), texts_.end(), '.', form_.decimal);
   ends_.push_back(std::ssize(texts_));
 }
 
 double RowColumn::number_of(const RowValue& value) const {
-  if (is_missing(value)) return kNone;
+  if (is_missing(value)) return form_.kind == Kind::kDense && form_.counts_missing ? 1 : kNone;
   if (const auto* text = std::get_if<std::string_view>(&value)) {
+    if (form_.columns != nullptr) return taken_of(*text);
     double number = 0;
     if (parse(*text, number) && std::isfinite(number)) return number;
     if (sdk::is_missing_word(trimmed(*text))) return kNone;
     refuse('"', shown(*text), "\" is no number");
+  }
+  if (form_.takes_all) {
+    std::string word;
+    std::visit(
+        [&](const auto& v) {
+          if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) sdk::append_word(word, v);
+        },
+        value);
+    return taken_of(word);
   }
   return std::visit(
       [](const auto& v) -> double {
@@ -105,6 +117,14 @@ double RowColumn::number_of(const RowValue& value) const {
         return kNone;
       },
       value);
+}
+
+double RowColumn::taken_of(std::string_view text) const {
+  try {
+    return form_.columns->dense_number(form_.name, text);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
 }
 
 int64_t RowColumn::id_of(const RowValue& value) const {
@@ -154,9 +174,10 @@ void RowColumn::end_row(int64_t row) {
     if (values == 0 && form_.needed)
       refuse("the value is missing, and the model has none instead (missing = X in its [[column]] says one)");
     any_ = any_ || values > 0;
-    if (values == 0) numbers_.push_back(std::bit_cast<int64_t>(kNone));
+    if (values == 0) numbers_.push_back(std::bit_cast<int64_t>(number_of(std::monostate())));
   } else {
-    lengths_.push_back(static_cast<int32_t>(values));
+    if (values == 0 && form_.counts_missing) ends_.push_back(std::ssize(texts_));
+    lengths_.push_back(static_cast<int32_t>(count() - before_));
   }
   before_ = count();
   seen_ = false;
@@ -179,6 +200,7 @@ void RowColumn::give(InferJson& out) const {
     for (size_t i = 1; i < ends_.size(); ++i) out.ends.push_back(begin + ends_[i]);
   } else {
     t.real = form_.kind != Kind::kIds;
+    t.taken = form_.kind == Kind::kDense;
     out.numbers.insert(out.numbers.end(), numbers_.begin(), numbers_.end());
   }
   if (form_.kind == Kind::kArray)
@@ -201,7 +223,14 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   for (const std::string& name : dense) {
     const ColumnConfig* const column = columns->column(name);
-    add({.name = name, .kind = Kind::kDense, .needed = !column->missing, .columns = columns}, column);
+    const bool texts = data::Columns::type_of(*column) == TSR_READER_TEXT, counts = column->take == "missing";
+    add({.name = name,
+         .kind = Kind::kDense,
+         .needed = !column->missing && !counts,
+         .columns = texts ? columns : nullptr,
+         .takes_all = texts && column->take != "value",
+         .counts_missing = counts},
+        column);
   }
   if (dense.empty() && model.dense_inputs > 0)
     add({.name = "dense", .kind = Kind::kArray, .width = static_cast<size_t>(model.dense_inputs)}, nullptr);
@@ -215,7 +244,9 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
                  : type == TSR_READER_INT64 ? Kind::kIds
                                             : Kind::kNumbers,
          .weighted = model.is_weighted && (column == nullptr || column->weighted),
-         .separator = column != nullptr && !column->separator.empty() ? column->separator[0] : '\0'},
+         .separator = column != nullptr && !column->separator.empty() ? column->separator[0] : '\0',
+         .counts_missing = column != nullptr && column->take == "missing",
+         .decimal = column != nullptr && !column->decimal.empty() ? column->decimal[0] : '\0'},
         column);
   }
   return out;

@@ -32,7 +32,10 @@ class RowColumn {
     char separator = 0;                      // of a list in one text; 0: a text is one value
     bool needed = false;                     // dense, and there is nothing instead of a missing value
     size_t width = 1;                        // of kArray
-    const data::Columns* columns = nullptr;  // that read a dense column's texts; null: they are plain numbers
+    const data::Columns* columns = nullptr;  // which read a dense column's texts; null: they are plain numbers
+    bool takes_all = false;                  // dense: numbers, too, are taken as their texts are
+    bool counts_missing = false;             // a value that is missing is a value
+    char decimal = 0;                        // of numbers in its texts; 0: the point
   };
   explicit RowColumn(Form form) : form_(std::move(form)) {}
 
@@ -57,6 +60,7 @@ class RowColumn {
  private:
   void take_word(const RowValue& value);
   double number_of(const RowValue& value) const;  // NaN: it is missing
+  double taken_of(std::string_view text) const;
   int64_t id_of(const RowValue& value) const;
   void split(std::string_view text);
   size_t count() const { return form_.kind == Kind::kTexts ? ends_.size() - 1 : numbers_.size(); }
