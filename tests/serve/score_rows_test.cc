@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Users are lists of texts with weights, items numbers in buckets; a cross of the two; ages may be missing.
-constexpr const char* kColumns = R"({"reader": "csv", "hash": "xxh64", "columns": [
+constexpr const char* kShopColumns = R"({"reader": "csv", "hash": "xxh64", "columns": [
   {"name": "click", "as": "label", "table": "click"},
   {"name": "price", "as": "dense", "table": "price", "transform": ["log1p"]},
   {"name": "age", "as": "dense", "table": "age", "missing": 30},
@@ -51,7 +51,7 @@ class ScoreRows : public ::testing::Test {
     return refusal(cat(R"({"rows": [{"price": 1}, )", row, "]}"));
   }
 
-  data::Columns columns_{kColumns, "the test"};
+  data::Columns columns_{kShopColumns, "the test"};
   ModelDescription model_ = FakePredictor().model();
 };
 
@@ -132,6 +132,37 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
               HasSubstr("says model \"other\", and was sent to \"shop\""));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["like"]})"), HasSubstr("output \"like\" is unknown"));
   EXPECT_THAT(refused_row(R"({"price": 1e300})"), HasSubstr("price of sample 1 is too large"));
+}
+
+// A column of the files that two of the model's read, and numbers with a comma.
+TEST_F(ScoreRows, TimesAndNumbersInTexts) {
+  const data::Columns columns(R"({"reader": "csv", "columns": [
+    {"name": "click", "as": "label", "table": "click"},
+    {"name": "hour", "column": "at", "as": "dense", "table": "hour", "take": "hour"},
+    {"name": "cost", "as": "dense", "table": "cost", "decimal": ","},
+    {"name": "day", "column": "at", "as": "ids", "table": "day", "ids": "row", "rows": 7, "take": "weekday",
+     "pooling": "sum"}], "vocabularies": {}})",
+                              "the test");
+  ModelDescription model;
+  model.name = "shop";
+  model.dense_inputs = 2;
+  model.features = {{"day", 7, {"day_table"}}};
+  model.outputs = {{"score"}};
+  const auto ask = [&](const std::string& row) {
+    return parse_scores(model, cat("{\"rows\": [", row, "]}"), {4, &columns});
+  };
+  for (const char* row : {R"({"at": "2024-01-31 13:00", "cost": "65,5"})", R"({"at": 1706706000, "cost": 65.5})",
+                          R"({"at": "2024-01-31T14:00:00+01:00", "cost": 65.5})"}) {
+    const InferRequest request = ask(row);
+    EXPECT_THAT(request.dense, ElementsAre(13, 65.5f)) << row;
+    EXPECT_THAT(ids_of(request, 0), ElementsAre(2)) << row;
+  }
+  try {
+    ask(R"({"at": "soon", "cost": 1})");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("row 1, column \"at\": \"soon\" is no time"));
+  }
 }
 
 TEST_F(ScoreRows, OfAModelWithoutColumns) {

@@ -5,9 +5,11 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "data/columns.h"
+#include "tessera/sdk/number_text.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::serve {
@@ -15,24 +17,9 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-template <class T>
-bool parse(std::string_view text, T& value) {
-  text = trimmed(text);
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && !text.empty();
-}
-
 bool is_missing(const RowValue& value) {
   const auto* text = std::get_if<std::string_view>(&value);
-  return std::holds_alternative<std::monostate>(value) || (text != nullptr && trimmed(*text).empty());
+  return std::holds_alternative<std::monostate>(value) || (text != nullptr && sdk::trimmed(*text).empty());
 }
 
 JsonTensor& add_tensor(InferJson& out, const std::string& name, const char* datatype, size_t count) {
@@ -56,6 +43,7 @@ void RowColumn::begin(int64_t row) {
 
 void RowColumn::take(const RowValue& value, bool in_list) {
   const auto* text = std::get_if<std::string_view>(&value);
+  const size_t before = count();
   if (form_.kind == Kind::kArray) {
     const double number = number_of(value);
     if (!in_list || std::isnan(number)) refuse("it is a list of ", form_.width, " numbers");
@@ -65,6 +53,7 @@ void RowColumn::take(const RowValue& value, bool in_list) {
     if (std::isnan(number)) return;  // end_row() says whether that may be
     numbers_.push_back(std::bit_cast<int64_t>(number));
   } else if (is_missing(value)) {
+    took_ = false;
     return;
   } else if (text != nullptr && !in_list && form_.separator != 0) {
     split(*text);
@@ -75,6 +64,7 @@ void RowColumn::take(const RowValue& value, bool in_list) {
   } else if (const double number = number_of(value); !std::isnan(number)) {
     numbers_.push_back(std::bit_cast<int64_t>(number));
   }
+  took_ = count() > before;
   if (form_.weighted) weights_.resize(count(), 1.0f);
 }
 
@@ -97,9 +87,8 @@ double RowColumn::number_of(const RowValue& value) const {
   if (is_missing(value)) return form_.kind == Kind::kDense && form_.counts_missing ? 1 : kNone;
   if (const auto* text = std::get_if<std::string_view>(&value)) {
     if (form_.columns != nullptr) return taken_of(*text);
-    double number = 0;
-    if (parse(*text, number) && std::isfinite(number)) return number;
-    if (sdk::is_missing_word(trimmed(*text))) return kNone;
+    if (const std::optional<double> number = sdk::number_of(*text)) return *number;
+    if (sdk::is_missing_word(sdk::trimmed(*text))) return kNone;
     refuse('"', shown(*text), "\" is no number");
   }
   if (form_.takes_all) {
@@ -129,9 +118,12 @@ double RowColumn::taken_of(std::string_view text) const {
 
 int64_t RowColumn::id_of(const RowValue& value) const {
   if (const auto* id = std::get_if<int64_t>(&value)) return *id;
-  int64_t id = 0;
   if (const auto* text = std::get_if<std::string_view>(&value)) {
-    if (parse(*text, id)) return id;
+    const std::string_view digits = sdk::trimmed(*text);
+    const char* const end = digits.data() + digits.size();
+    int64_t id = 0;
+    if (const auto [stop, error] = std::from_chars(digits.data(), end, id); error == std::errc() && stop == end)
+      return id;
     refuse('"', shown(*text), "\" is no whole number, and its ids are rows of a table");
   }
   constexpr double kBeyond = 0x1p63;
@@ -162,7 +154,7 @@ void RowColumn::weigh(const RowValue& weight) {
   const double number = number_of(weight);
   if (!std::isfinite(number) || std::fabs(number) > std::numeric_limits<float>::max())
     refuse("a weight is a finite number");
-  if (!weights_.empty() && weights_.size() == count()) weights_.back() = static_cast<float>(number);
+  if (took_) weights_.back() = static_cast<float>(number);
 }
 
 void RowColumn::end_row(int64_t row) {

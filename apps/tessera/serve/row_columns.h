@@ -69,6 +69,7 @@ class RowColumn {
   int64_t row_ = 0;    // that is being read
   size_t before_ = 0;  // values of the rows before
   bool seen_ = false;  // of this row
+  bool took_ = false;  // the value before was one
   bool any_ = false;   // some row has a value
   std::string texts_;
   std::vector<int64_t> ends_ = {0}, numbers_;  // unless these are ids the bits of doubles
