@@ -27,6 +27,7 @@
 #include "retrieval/retriever.h"
 #include "tessera/config.h"
 #include "tessera/packed_model.h"
+#include "tessera/unknown_ids.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 
@@ -237,7 +238,13 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
     return read_dataset(session.runtime, config, model.encoding);
   const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
-  return data::read_files(session.runtime, config, encoding, false);
+  try {
+    return data::read_files(session.runtime, config, encoding, false);
+  } catch (const Error& e) {
+    const std::string needed = needed_columns(model);
+    if (e.code() != Code::kNotFound || needed.empty()) throw;  // else the files have other columns
+    fail(e.code(), e.what(), "; the model needs ", needed);
+  }
 }
 
 // Scores of samples, written as they come, and how good they are.
@@ -251,17 +258,17 @@ class Scores {
         batch_(a.batch),
         fits_(session.model(), set.columns, static_cast<int64_t>(set.dense.size())),
         heads_(asked_heads(session.model(), session.asked, set)),
-        part_(a.part),
-        parted_(set.test_rows() > 0),
         writer_(a.output, a.format == "jsonl", heads_),
         // Scores on a terminal are their own progress.
         progress_({.steps = rows, .log_every = 0, .terminal = rows > 0 && stderr_is_terminal() && !a.output.empty()}),
-        judge_(session.model(), heads_, streamed) {}
+        judge_(session.model(), heads_, streamed),
+        unknown_(session.model().encoding) {}
 
   void add(const Samples& samples) {
     const auto sink = [&](const std::vector<std::vector<float>>& values, const Batch& batch) {
       writer_.add(values, batch);
       judge_.add(values, batch);
+      unknown_.add(batch.sparse);
       done_ += batch.labels.numel();
       progress_.report(done_, done_);
     };
@@ -272,30 +279,28 @@ class Scores {
     }
   }
   void flush() { writer_.flush(); }
-  void finish() {
+  // `which`: of the data's rows these are, "" if there is nothing to tell apart.
+  void finish(const std::string& which = "") {
     progress_.finish();
     flush();
+    for (const UnknownIds& ids : unknown_.counts()) {
+      if (ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text(set_.name, ids).c_str());
+    }
     const MetricValues metrics = judge_.values();
-    if (!metrics.values.empty()) std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, ", " + rows_text()).c_str());
+    if (!metrics.values.empty())
+      std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, cat(" of ", set_.name, which)).c_str());
   }
 
  private:
-  // Of which rows metrics are.
-  std::string rows_text() const {
-    if (part_ != "all") return cat("the ", part_ == "test" ? "test" : "training", " rows of ", set_.name);
-    return cat("all rows of ", set_.name, parted_ ? ", training and test together" : "");
-  }
-
   Predictor& predictor_;
   const Dataset& set_;
   int64_t batch_;
   BatchInput fits_;
   const std::vector<AskedHead> heads_;
-  const std::string part_;
-  const bool parted_;  // a part of the rows is the test
   ScoreWriter writer_;
   Progress progress_;
   HeadJudge judge_;
+  UnknownIdCounter unknown_;
   int64_t done_ = 0;
 };
 
@@ -364,7 +369,13 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   if (wants_items(a)) return write_items(a, session, data, parts);
   Scores scores(a, session, data, data.train.streamed || data.test.streamed, rows);
   for (const Samples& part : parts) scores.add(part);
-  scores.finish();
+  const bool two_parts = data.train_rows() > 0 && data.test_rows() > 0;
+  scores.finish(!two_parts          ? ""
+                : a.part == "train" ? ", without its test part"
+                : a.part == "test"
+                    ? ", its test part"
+                    : cat(", all rows: ", data.train_rows(), " that a job of this config trains on, and ",
+                          data.test_rows(), " of its test part (--part test)"));
 }
 
 }  // namespace

@@ -41,8 +41,10 @@ struct ServeArguments {
 };
 
 Options options_of(ServeArguments& a) {
-  Options options("serve", "--model [NAME=]DIR [--model ...] [--follow [NAME=]DIR] [OPTIONS]",
-                  "docs/serving.md has more.");
+  Options options(
+      "serve", "--model [NAME=]DIR [--model ...] [--follow [NAME=]DIR] [OPTIONS]",
+      "Ask it by rows, POST /v1/score with {\"rows\": [{\"user\": \"u3\", \"age\": 31}]}, or by the Open Inference "
+      "Protocol. docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
   add("model", po::value(&a.models)->value_name("[NAME=]DIR"),

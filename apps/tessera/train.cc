@@ -256,6 +256,9 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   };
   watch.validated = [&](const TrainValidation& v) {
     progress.note(validation_text(v));
+    for (const UnknownIds& ids : v.unknown_ids) {
+      if (job.validations().size() == 1 && ids.are_many()) progress.note(unknown_ids_text("validation rows", ids));
+    }
     progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
   };
@@ -326,6 +329,9 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const char* const generated = is_generated(config) ? ", generated data, not yours" : "";
   std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
                              : "there are no test rows");
+  for (const UnknownIds& ids : job.unknown_ids()) {
+    if (tested && ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text("test rows", ids).c_str());
+  }
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
   if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, options.save_best).c_str());

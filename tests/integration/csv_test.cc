@@ -128,11 +128,24 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(scored.status, 0) << scored.output;
   EXPECT_THAT(scored.output, HasSubstr("row,label,score\n0,1,0.9"));
   EXPECT_THAT(scored.output, HasSubstr("\n1,0,0.0"));
+  EXPECT_THAT(scored.output, HasSubstr("(2 samples) of ask.csv\n"));
+  EXPECT_THAT(scored.output, testing::Not(HasSubstr("vocabulary"))) << "one of two ids is ordinary";
+  const std::string strangers = folder.write("strangers.csv", "film,click,person,price\nfilm 3,1,x,9\nfilm 0,0,y,0\n");
+  const Finished strange = run_tessera({"predict", "--model", model, "--data", strangers});
+  EXPECT_EQ(strange.status, 0);
+  EXPECT_THAT(strange.output,
+              HasSubstr("warning: strangers.csv: person: 100 % of the 2 ids were not in the vocabulary"));
+  const std::string others = folder.write("others.csv", "film,click,people,price\nfilm 3,1,x,9\n");
+  const Finished lacks = run_tessera({"predict", "--model", model, "--data", others});
+  EXPECT_EQ(lacks.status, 2);
+  EXPECT_THAT(lacks.output, HasSubstr("; the model needs "));
+  EXPECT_THAT(lacks.output, HasSubstr("\"person\""));
   // More than the buffer holds is judged without being kept.
   const Finished streamed = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
                                          "data.buffer_mib=0.05", "--output", folder.file("scores.csv")});
   ASSERT_EQ(streamed.status, 0) << streamed.output;
   EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
+  EXPECT_THAT(streamed.output, HasSubstr("of clicks.csv, all rows: "));
   // Random test rows leave all rows in the order of the file.
   const Finished in_order = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
                                          "data.test=random", "--output", folder.file("scores.csv")});

@@ -64,6 +64,7 @@ TEST(ServeGrpc, AnswersAreTheModelsAndSentencesTheServers) {
   ServedModel model;
   const std::string token = "0123456789abcdef";
   std::ofstream(model.file("token")) << token << "\n";
+  std::filesystem::permissions(model.file("token"), std::filesystem::perms(0600));
   test::Program program({test::tessera_path(), "serve", "--model", model.link(), "--port", "0", "--endpoint",
                          "grpc?port=0", "--token-file", model.file("token")});
   const std::string address = grpc_address_of(program);

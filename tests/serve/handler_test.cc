@@ -167,6 +167,53 @@ TEST_F(HandlerTest, AnswersAreTheModels) {
   EXPECT_EQ(scores, message.scores());
 }
 
+TEST_F(HandlerTest, RowsAreScoredByName) {
+  start();
+  const std::string rows = R"("rows": [{"dense": [0.5, -1.25], "user": [3, 999], "item": 7},
+                                       {"dense": [0.1, 2], "item": [0, 1, 99]}])";
+  const Message message(kSamples);
+  for (const char* target : {"/v1/score", "/v1/models/fake/score", "/v1/models/fake/versions/version-1/score"}) {
+    const HttpResponse r = post(target, cat("{", rows, "}"));
+    ASSERT_EQ(r.status, 200) << target << r.body;
+    const json answer = json::parse(r.body);
+    EXPECT_EQ(answer["model"], "fake");
+    EXPECT_EQ(answer["version"], "version-1");
+    ASSERT_EQ(answer["scores"].size(), 2u);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(answer["scores"][i]["score"].get<float>(), message.scores()[i]);
+  }
+  EXPECT_EQ(response(ask({.method = "GET", .target = "/v1/score"})).status, 405);
+  EXPECT_EQ(post("/v1/models/other/score", "{}").status, 404);
+  EXPECT_EQ(post("/v1/models/fake/eat", "{}").status, 404);
+  const HttpResponse bad = post("/v1/score", R"({"rows": [{"dense": [1, 2], "item": 100}]})");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(error_of(bad), "feature item has id 100; ids are below 100");
+  EXPECT_EQ(response(ask({.method = "POST", .target = "/v1/score", .body = "{}", .content_encoding = "gzip"})).status,
+            415);
+}
+
+TEST_F(HandlerTest, ARequestForScoresSaysWhichOfSeveralModels) {
+  start({}, {}, {"a", "b"});
+  const std::string rows = R"("rows": [{"dense": [0.5, 1]}])";
+  EXPECT_EQ(json::parse(post("/v1/score", cat("{", rows, R"(, "model": "b"})")).body)["model"], "b");
+  EXPECT_EQ(json::parse(post("/v1/models/a/score", cat("{", rows, "}")).body)["model"], "a");
+  const HttpResponse which = post("/v1/score", cat("{", rows, "}"));
+  EXPECT_EQ(which.status, 400);
+  EXPECT_THAT(error_of(which),
+              HasSubstr("several models are served here: say which, {\"model\": \"a\", \"rows\": [...]}"));
+  EXPECT_EQ(post("/v1/score", cat("{", rows, R"(, "model": "c"})")).status, 404);
+  EXPECT_EQ(post("/v1/score", "{").status, 400);
+}
+
+// A large request that has waited for another thread longer than it may.
+TEST_F(HandlerTest, ARequestThatWaitedTooLongIsNotTakenApart) {
+  start({.deadline = 1s});
+  HttpRequest request{.method = "POST", .target = kInfer, .body = Message(kSamples).json()};
+  request.arrived = Clock::now() - 2s;
+  const HttpResponse late = response(ask(std::move(request)));
+  EXPECT_EQ(late.status, 503);
+  EXPECT_EQ(model()->calls(), 0);
+}
+
 TEST_F(HandlerTest, EveryHeadAnswersOrThoseThatAreAsked) {
   next_.outputs = {{"click"}, {"like"}};
   start();

@@ -136,6 +136,10 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
   const std::string here = model.link();
   const std::string no_pem = model.file("no.pem");
   std::ofstream(no_pem) << "x\n";
+  std::filesystem::permissions(no_pem, std::filesystem::perms(0600));
+  const std::string seen = model.file("seen");
+  std::ofstream(seen) << "0123456789abcdef\n";
+  std::filesystem::permissions(seen, std::filesystem::perms(0644));
   const std::string plan = model.file("plan.json");
   std::ofstream(plan) << R"({"tessera_plan": 1, "world_size": 2, "local_world_size": 2, "compute_device": "cpu",
                              "modules": []})";
@@ -164,11 +168,12 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
        "two models have the name \"a\" and the version"},
       {{"--model", here, "--token-file", model.file("absent")}, "--token-file: cannot read a line of"},
       {{"--model", here, "--token-file", no_pem}, "has to be a token of 16 to 4096 letters"},
+      {{"--model", here, "--token-file", seen}, "everybody on this host can read or change"},
   };
   for (auto [args, sentence] : cases) {
     args.insert(args.begin(), "serve");
     const test::Finished f = test::run_tessera(args, 60);
-    EXPECT_NE(f.status, 0) << sentence;
+    EXPECT_EQ(f.status, sentence.starts_with("Address") ? 1 : 2) << sentence;
     EXPECT_THAT(f.output, HasSubstr(sentence));
     EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
   }
@@ -181,6 +186,7 @@ TEST(ServeProgram, SeveralModelsBehindAToken) {
   ServedModel model;
   const std::string token = "0123456789abcdef~0123456789";
   std::ofstream(model.file("token")) << token << "\n";
+  std::filesystem::permissions(model.file("token"), std::filesystem::perms(0600));
   Program program({test::tessera_path(), "serve", "--model", "small=" + model.file("first"), "--model",
                    "small=" + model.file("second"), "--model", "other=" + model.file("first"), "--port", "0",
                    "--token-file", model.file("token"), "--log-level", "debug"});

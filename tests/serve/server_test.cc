@@ -87,6 +87,52 @@ TEST(Server, HttpDetails) {
             200);
 }
 
+// Where a coding is not understood, nobody knows where the request ends.
+TEST(Server, OtherTransferEncodingsEndTheConnection) {
+  RunningServer server;
+  for (const char* coding : {"gzip", "gzip, chunked", "identity", "chunked, chunked", "xchunked", "chunked;q=1"}) {
+    Client client(server.port());
+    const Reply reply = client.ask(cat("POST ", kInfer, " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding,
+                                       "\r\n\r\n0\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n"));
+    EXPECT_TRUE(reply.status == 501 || reply.status == 400) << coding << " " << reply.status;
+    EXPECT_TRUE(client.is_closed()) << coding << ": what follows is no request";
+  }
+  Client twice(server.port());
+  EXPECT_EQ(
+      twice.ask(cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n"))
+                  .status /
+              100 >=
+          4,
+      true);
+  Client shouts(server.port());
+  EXPECT_EQ(
+      shouts.ask(cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")).status,
+      400)
+      << "it was read, and is no request of the model";
+}
+
+// What another thread takes apart has the same answer.
+TEST(Server, LargeRequestsAreAnsweredBesideSmallOnes) {
+  RunningServer server;
+  Client large(server.port()), small(server.port());
+  std::string body = Message(kSamples).json();
+  const std::string little = body;
+  body.resize(size_t{1} << 20, ' ');
+  const std::string bad = std::string(size_t{1} << 20, ' ') + "x";
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(large.send(Client::post(kInfer, body) + Client::post(kInfer, bad) + Client::post(kInfer, body)));
+    EXPECT_EQ(scores_of(small.ask(Client::post(kInfer, little))), Message(kSamples).scores());
+    EXPECT_EQ(scores_of(large.read()), Message(kSamples).scores());
+    EXPECT_EQ(large.read().status, 400);
+    EXPECT_EQ(scores_of(large.read()), Message(kSamples).scores());
+  }
+  server.model().hold();
+  ASSERT_TRUE(large.send(Client::post(kInfer, body)));
+  ASSERT_TRUE(server.model().wait_for_calls(10));
+  server.model().let_go();
+  EXPECT_EQ(scores_of(large.read()), Message(kSamples).scores());
+}
+
 TEST(Server, PipelinedRequestsAreAnsweredInOrder) {
   RunningServer server;
   Client client(server.port());
@@ -223,8 +269,13 @@ TEST(Server, AdminCallsComeFromThisHostAlone) {
   RunningServer server;
   Client client(server.port());
   EXPECT_EQ(client.ask(Client::post("/admin/reload", "")).status, 200);
-  EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "X-Forwarded-For: 10.0.0.1\r\n")).status, 403);
-  EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "Origin: http://evil.example\r\n")).status, 403);
+  for (const char* header :
+       {"X-Forwarded-For: 10.0.0.1", "Origin: http://evil.example", "X-Real-IP: 10.0.0.1", "x-real-ip: 10.0.0.1",
+        "Via: 1.1 proxy", "Forwarded: for=10.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.example",
+        "X-Forwarded: 10.0.0.1", "CF-Connecting-IP: 10.0.0.1", "True-Client-IP: 10.0.0.1",
+        "X-Envoy-External-Address: 10.0.0.1", "X-Original-Forwarded-For: 10.0.0.1"})
+    EXPECT_EQ(client.ask(Client::post("/admin/reload", "", cat(header, "\r\n"))).status, 403) << header;
+  EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "X-Request-Id: 7\r\nUser-Agent: curl\r\n")).status, 200);
 }
 
 TEST(Server, Tls) {

@@ -40,6 +40,22 @@ std::string looked_up_columns(const ModelDescription& model) {
   return encoding.dump();
 }
 
+std::string needed_columns(const ModelDescription& model) {
+  const std::string looked_up = looked_up_columns(model);
+  if (looked_up.empty()) return "";
+  const auto encoding = config::parse_json<nlohmann::ordered_json>(looked_up, {"the model's encoding of columns"});
+  std::vector<std::string> names;
+  for (const auto& column : encoding["columns"]) {
+    if ((column["as"] != "dense" && column["as"] != "ids") || column.contains("cross")) continue;
+    const auto field = column.contains("column") ? column["column"] : column["name"];
+    const std::string name = cat('"', field.get<std::string>(), '"');
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  std::string out;
+  for (size_t i = 0; i < names.size(); ++i) out += cat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
+  return out;
+}
+
 BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs) {
   if (dense_inputs != model.dense_inputs) {
     fail(Code::kInvalidArgument, "the data has ", dense_inputs, " dense values a sample, and the model takes ",

@@ -13,6 +13,8 @@ namespace tessera::cli {
 // The model's encoding of columns without those of ids that it looks up nowhere (a loss's groups): files need not have
 // them.
 std::string looked_up_columns(const ModelDescription& model);
+// The columns of files that the model cannot do without: "price", "user" and "item"; empty: it does not say.
+std::string needed_columns(const ModelDescription& model);
 
 // A batch of a reader as a predictor takes it: the model's features, in its order.
 class BatchInput {

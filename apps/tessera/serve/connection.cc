@@ -1,5 +1,6 @@
 #include "serve/connection.h"
 
+#include <algorithm>
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -11,7 +12,9 @@
 #include <boost/asio/ssl.hpp>
 #endif
 
+#include "serve/infer_json.h"
 #include "tessera/error.h"
+#include "tessera/sdk/draft/endpoint.h"
 
 namespace tessera::serve {
 namespace {
@@ -27,6 +30,7 @@ constexpr auto kGrace = std::chrono::milliseconds(250);  // of an idle connectio
 constexpr auto kAgain = std::chrono::milliseconds(50);
 constexpr auto kLinger = std::chrono::milliseconds(2000);  // for a client to read why it was refused
 constexpr size_t kRead = 16384;                            // bytes at once, beyond the longest header
+constexpr size_t kLarge = size_t{64} << 10;                // a body beyond it is taken apart by another thread
 
 bool is_loopback(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -214,6 +218,13 @@ class StreamConnection final : public Connection {
           431, Failure::kTooLarge,
           cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
     }
+    // What is not understood does not say where the request ends.
+    const size_t codings = fields.count(http::field::transfer_encoding);
+    if (codings > 1 || (codings == 1 && !beast::iequals(fields[http::field::transfer_encoding], "chunked"))) {
+      return HttpResponse::failed(501, Failure::kBadHttp,
+                                  cat("Transfer-Encoding ", shown(fields[http::field::transfer_encoding]),
+                                      codings > 1 ? " and others" : "", " is not understood: use chunked, or none"));
+    }
     return std::nullopt;
   }
 
@@ -225,11 +236,12 @@ class StreamConnection final : public Connection {
     out.json_bytes = std::string(message["Inference-Header-Content-Length"]);
     out.authorization = std::string(message[http::field::authorization]);
     out.content_encoding = std::string(message[http::field::content_encoding]);
-    const bool direct =
-        message.count(http::field::forwarded) + message.count("X-Forwarded-For") + message.count(http::field::origin) ==
-        0;
+    const auto& fields = message.base();
+    const bool direct = std::none_of(fields.begin(), fields.end(),
+                                     [](const auto& field) { return sdk::tells_of_a_proxy(field.name_string()); });
     out.local = loopback_ && direct;
     out.body = message.body().take_text();
+    out.arrived = Clock::now();
     return out;
   }
 
@@ -237,6 +249,7 @@ class StreamConnection final : public Connection {
   asio::awaitable<void> answer() {
     const uint64_t turn = ++turn_;
     response_.reset();
+    due_.reset();
     const auto respond = [self = self(), turn](HttpResponse response) {
       asio::dispatch(self->stream_.get_executor(), [self, turn, response = std::move(response)]() mutable {
         if (turn != self->turn_) return;  // too late
@@ -244,18 +257,42 @@ class StreamConnection final : public Connection {
         self->arrived_.cancel();
       });
     };
-    Clock::time_point due{};
     try {
-      due = shared_.handler->handle(taken_request(), respond);
+      HttpRequest request = taken_request();
+      if (request.body.size() > kLarge)
+        hand_over(std::move(request), respond, turn);
+      else
+        due_ = shared_.handler->handle(std::move(request), respond);
     } catch (const std::bad_alloc&) {
       response_ = out_of_memory();
     }
+    while (!response_ && !due_) {
+      arrived_.expires_at(Clock::time_point::max());
+      co_await arrived_.async_wait(token());
+    }
     if (!response_) {
-      arrived_.expires_at(due);
+      arrived_.expires_at(*due_);
       co_await arrived_.async_wait(token());
     }
     ++turn_;
     if (!response_) response_ = shared_.handler->overdue();
+  }
+
+  // Has another thread ask the handler, and then tell this one when the response is due.
+  void hand_over(HttpRequest&& request, const RequestHandler::Respond& respond, uint64_t turn) {
+    const auto given = std::make_shared<HttpRequest>(std::move(request));
+    asio::post(*shared_.parsers, [self = self(), respond, turn, given] {
+      try {
+        const Clock::time_point due = self->shared_.handler->handle(std::move(*given), respond);
+        asio::dispatch(self->stream_.get_executor(), [self, turn, due] {
+          if (turn != self->turn_) return;
+          self->due_ = due;
+          self->arrived_.cancel();
+        });
+      } catch (const std::bad_alloc&) {
+        respond(out_of_memory());
+      }
+    });
   }
 
   // The response, if there is one, to a request that was not read to its end: the last of this connection.
@@ -331,6 +368,7 @@ class StreamConnection final : public Connection {
   error_code error_;              // of the operation before
   std::optional<Parser> parser_;  // of this turn's request
   std::optional<HttpResponse> response_;
+  std::optional<Clock::time_point> due_;  // set when the handler has the request
   uint64_t turn_ = 0, armed_ = 0;
   bool idle_ = false, timed_out_ = false, lingers_ = false;
 };

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -27,7 +28,8 @@ struct Shared {
   Metrics& metrics;
   Log& log;
   RequestHandler* handler = nullptr;
-  boost::asio::ssl::context* tls = nullptr;  // nullptr: plain
+  boost::asio::thread_pool* parsers = nullptr;  // for large requests, which would keep small ones waiting
+  boost::asio::ssl::context* tls = nullptr;     // nullptr: plain
   std::atomic<bool> ending{false};
   BodyPool bodies;  // of requests under way
   std::mutex mutex;

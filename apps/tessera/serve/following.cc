@@ -1,10 +1,16 @@
 #include "serve/following.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
 
 namespace tessera::serve {
+namespace {
+
+constexpr auto kLongestPause = std::chrono::milliseconds(10000);  // while what is published cannot be looked at
+
+}  // namespace
 
 Following::Following(std::shared_ptr<ModelFollower> follower, ModelHolder& holder, Log& log,
                      std::chrono::milliseconds pause)
@@ -20,19 +26,29 @@ Following::~Following() {
 }
 
 std::shared_ptr<Predictor> Following::open(ModelFollower& follower) {
-  if (!follower.current()->usable()) return follower.reopen();
-  follower.update();
-  return follower.current();
+  return follower.current()->usable() ? follower.reload() : follower.reopen();
 }
 
 void Following::work() {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, pause_, [this] { return stopping_; })) {
+  std::chrono::milliseconds pause = pause_;
+  while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
     lock.unlock();
+    failed_ = false;
     while (look()) {
     }
+    pause = failed_ ? std::min(2 * pause, kLongestPause) : pause_;
     lock.lock();
   }
+}
+
+// Once, and again each minute as long as it lasts.
+void Following::say(const std::string& error) {
+  const auto now = std::chrono::steady_clock::now();
+  if (error == said_ && now < said_at_ + std::chrono::minutes(1)) return;
+  said_ = error;
+  said_at_ = now;
+  log_.write(Level::kError, "publication_not_taken", {{"model", holder_.name()}, {"error", error}});
 }
 
 bool Following::look() {
@@ -41,7 +57,8 @@ bool Following::look() {
     // Where a rank is lost the next group begins at a base, which is for ModelHolder to ask for.
     if (follower_->current()->usable()) changed = follower_->update();
   } catch (const std::exception& e) {  // the next look may do better
-    log_.write(Level::kError, "publication_not_taken", {{"model", holder_.name()}, {"error", e.what()}});
+    failed_ = true;
+    say(e.what());
   }
   for (const std::string& why : follower_->refusals()) {
     log_.write(Level::kError, "publication_refused",
@@ -52,6 +69,11 @@ bool Following::look() {
   if (holder_.replace(follower_->current()))
     log_.write(Level::kInfo, "publication_served",
                {{"model", holder_.name()}, {"number", std::to_string(now.number)}, {"version", now.version}});
+  if (now.number < number_)
+    log_.write(
+        Level::kWarning, "publications_begin_anew",
+        {{"model", holder_.name()}, {"number", std::to_string(now.number)}, {"before", std::to_string(number_)}});
+  number_ = now.number;
   return changed;
 }
 

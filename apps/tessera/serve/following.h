@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "serve/log.h"
@@ -28,11 +30,16 @@ class Following {
  private:
   void work();
   bool look();  // something new was taken: there may be more
+  void say(const std::string& error);
 
   const std::shared_ptr<ModelFollower> follower_;
   ModelHolder& holder_;
   Log& log_;
   const std::chrono::milliseconds pause_;
+  bool failed_ = false;  // the last look
+  std::string said_;     // the last error, and when it was logged
+  std::chrono::steady_clock::time_point said_at_;
+  int64_t number_ = 0;  // of the publication that was seen last
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -8,6 +8,8 @@
 #include "config/json.h"
 #include "data/columns.h"
 #include "serve/infer_json.h"
+#include "serve/json_text.h"
+#include "serve/score_rows.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -58,13 +60,15 @@ ModelPath model_path(std::string_view rest) {
 }
 
 constexpr std::string_view kModels = "/v2/models/", kRepository = "/v2/repository/models/",
-                           kIndex = "/v2/repository/index", kReload = "/admin/reload";
+                           kIndex = "/v2/repository/index", kReload = "/admin/reload", kScoreModels = "/v1/models/",
+                           kScorePath = "/v1/score";
 bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 
-bool is_infer(std::string_view path) {
-  if (!starts_with(path, kModels)) return false;
-  const ModelPath parts = model_path(path.substr(kModels.size()));
-  return parts.good && parts.action == "infer";
+// "NAME[/versions/V]/ACTION" behind `begin`.
+bool is_asked(std::string_view path, std::string_view begin, std::string_view action) {
+  if (!starts_with(path, begin)) return false;
+  const ModelPath parts = model_path(path.substr(begin.size()));
+  return parts.good && parts.action == action;
 }
 
 // "NAME/load" and "NAME/unload", behind kRepository.
@@ -82,12 +86,17 @@ Handler::Handler(const HandlerOptions& options, ModelRepository& models, Batcher
 
 Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string path(path_of(request.target));
-  const bool infers = is_infer(path), changes = is_change(path), posts = infers || changes || path == kIndex;
+  const bool infers = is_asked(path, kModels, "infer"), scores = is_asked(path, kScoreModels, "score"),
+             changes = is_change(path), posts = infers || scores || changes || path == kIndex || path == kScorePath;
   if (posts && request.method != "POST") {
     respond(HttpResponse::not_allowed(request.method, "POST"));
     return kNever;
   }
-  if (infers) return infer(path, std::move(request), respond);
+  if (path == kScorePath) return score(std::move(request), respond);
+  if (infers || scores) {
+    const ModelPath parts = model_path(std::string_view(path).substr((infers ? kModels : kScoreModels).size()));
+    return infer(models_.find(parts.name, parts.version), std::move(request), scores, respond);
+  }
   if (changes) {
     change(path, request, respond);
     return kNever;
@@ -112,7 +121,8 @@ HttpResponse Handler::get(std::string_view path) {
   if (path == "/v2/health/ready") return ready();
   if (path == "/metrics") return metrics_text();
   if (starts_with(path, kModels)) return model_get(path.substr(kModels.size()));
-  return HttpResponse::not_found(cat("there is nothing at ", shown(path), ": the service begins at /v2"));
+  return HttpResponse::not_found(
+      cat("there is nothing at ", shown(path), ": the service begins at /v2, and POST /v1/score takes rows"));
 }
 
 HttpResponse Handler::ready() const {
@@ -146,7 +156,8 @@ HttpResponse Handler::metrics_text() const {
   for (const auto& served : models_.all()) {
     const std::shared_ptr<Predictor> model = served->holder().current();
     if (!model) continue;
-    gauges.models.push_back({served->name(), model->model().version, served->bad_ids().of(model)});
+    gauges.models.push_back(
+        {served->name(), model->model().version, served->bad_ids().of(model), served->unknown_ids().counts()});
     if (const ModelFollower* followed = served->followed()) {
       const FollowStatus s = followed->status();
       const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -171,9 +182,30 @@ HttpResponse Handler::index(const std::string& body) const {
   return HttpResponse::json(models_.index(ready));
 }
 
-Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, const Respond& respond) {
-  const ModelPath parts = model_path(path.substr(kModels.size()));
-  Found found = models_.find(parts.name, parts.version);
+// {"model": NAME, "rows": [...]}; NAME may be left out if one model is served.
+Clock::time_point Handler::score(HttpRequest&& request, const Respond& respond) {
+  ScoreTarget target;
+  std::string why;
+  if (models_.all().size() == 1) {
+    target.model = models_.all().front()->name();
+  } else {
+    try {
+      target = score_target(request.body);
+      if (target.model.empty())
+        why = cat("several models are served here: say which, {\"model\": ", json_string(models_.all().front()->name()),
+                  ", \"rows\": [...]}, or POST ", kScoreModels, "NAME/score");
+    } catch (const Error& e) {
+      why = e.what();
+    }
+  }
+  if (why.empty()) return infer(models_.find(target.model, target.version), std::move(request), true, respond);
+  HttpResponse refusal = HttpResponse::failed(400, Failure::kBadRequest, why);
+  refusal.inference = true;
+  respond(std::move(refusal));
+  return kNever;
+}
+
+Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, const Respond& respond) {
   const auto answer = [&](HttpResponse response) {
     response.inference = true;
     if (found.served != nullptr) response.model = found.served->name();
@@ -181,6 +213,8 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
     return kNever;
   };
   if (!found.model) return answer(std::move(found.refusal));
+  // It waited too long for a thread to take it apart.
+  if (http.arrived != Clock::time_point() && Clock::now() > http.arrived + options_.deadline) return answer(overdue());
   Predictor& model = *found.model;
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {
     return answer(HttpResponse::failed(
@@ -201,8 +235,10 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
   InferRequest request;
   try {
     const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
-    request =
-        parse_infer(model.model(), http.body, json_bytes, {options_.max_samples, columns.get(), found.served->name()});
+    const InferLimits limits{options_.max_samples, columns.get(), found.served->name()};
+    request = rows ? parse_scores(model.model(), http.body, limits)
+                   : parse_infer(model.model(), http.body, json_bytes, limits);
+    found.served->unknown_ids().add(found.served->name(), model.model(), columns.get(), request);
   } catch (const Error& e) {
     return refuse(e.what());
   }
@@ -243,6 +279,11 @@ HttpResponse Handler::answered(Served& served, const std::shared_ptr<Predictor>&
   HttpResponse out;
   switch (answer.code) {
     case Code::kOk: {
+      if (request.rows) {
+        out.body =
+            render_scores(model->model(), served.name(), served.columns_of(model).get(), request, answer.outputs);
+        break;
+      }
       InferResponse infer = render_infer(model->model(), served.name(), request, answer.outputs);
       out.body = std::move(infer.body);
       out.json_bytes = infer.json_bytes;

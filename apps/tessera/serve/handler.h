@@ -36,7 +36,8 @@ class Handler : public RequestHandler {
   HttpResponse model_get(std::string_view rest);
   HttpResponse ready() const;
   HttpResponse metrics_text() const;
-  Clock::time_point infer(std::string_view path, HttpRequest&& request, const Respond& respond);
+  Clock::time_point infer(Found&& found, HttpRequest&& request, bool rows, const Respond& respond);
+  Clock::time_point score(HttpRequest&& request, const Respond& respond);
   Clock::time_point submit(const Found& found, InferRequest&& request, const Respond& respond);
   HttpResponse answered(Served& served, const std::shared_ptr<Predictor>& model, const InferRequest& request,
                         const Answer& answer);

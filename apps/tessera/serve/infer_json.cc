@@ -61,11 +61,19 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return leave(); }
   bool key(string_t& name) override {
     key_ = std::move(name);
+    if (top() == Where::kRequest && out_.unknown.empty() && !known_member()) out_.unknown = shown(key_);
     return true;
   }
 
   bool null() override {
-    if (top() == Where::kData && !tensor().text) return real(std::numeric_limits<double>::quiet_NaN());
+    if (top() == Where::kData && tensor().text) {
+      no_text();
+      return true;
+    }
+    if (top() == Where::kData) {
+      if (tensor().nulls == out_.numbers.size() - tensor().first) ++tensor().nulls;
+      return real(std::numeric_limits<double>::quiet_NaN());
+    }
     return top() == Where::kPassedOver || !known_member() || wrong("null");
   }
   bool binary(binary_t&) override { return wrong("bytes"); }
@@ -74,6 +82,9 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       out_.binary_output = value;
     } else if (top() == Where::kOutputParameters && key_ == "binary_data") {
       out_.outputs.back().binary = value;
+    } else if (top() == Where::kData && !tensor().text && (tensor().truth || out_.numbers.size() == tensor().first)) {
+      tensor().truth = true;
+      out_.numbers.push_back(value ? 1 : 0);
     } else if (known_member()) {
       return wrong("true or false");
     }
@@ -88,9 +99,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       tensor().datatype = std::move(value);
     } else if (top() == Where::kOutput && key_ == "name") {
       out_.outputs.back().name = std::move(value);
-    } else if (top() == Where::kData && (tensor().text || out_.numbers.size() == tensor().first)) {
-      if (!tensor().text) tensor().first = out_.ends.size() - 1;
-      tensor().text = true;
+    } else if (top() == Where::kData && (tensor().text || out_.numbers.size() == tensor().first + tensor().nulls)) {
+      if (!tensor().text) begin_texts();
       out_.texts += value;
       out_.ends.push_back(static_cast<int64_t>(out_.texts.size()));
     } else if (known_member()) {
@@ -102,7 +112,14 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
       return integer(static_cast<int64_t>(value));
-    return real(static_cast<double>(value));
+    if (top() != Where::kData || tensor().text || tensor().truth) return real(static_cast<double>(value));
+    if (tensor().real || tensor().negative) {
+      tensor().rounded = true;
+      return real(static_cast<double>(value));
+    }
+    tensor().large = true;
+    out_.numbers.push_back(static_cast<int64_t>(value));
+    return true;
   }
   bool number_float(number_float_t value, const string_t&) override { return real(value); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
@@ -214,10 +231,49 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     tensor().first = out_.numbers.size();
   }
 
+  void refuse_mixed() const {
+    if (out_.inputs.back().text) wrong("a number beside texts");
+    if (out_.inputs.back().truth) wrong("a number beside true or false");
+  }
+  int64_t real_bits(int64_t value) {
+    const auto number = static_cast<double>(value);
+    constexpr double kBeyond = 0x1p63;  // what int64 cannot be
+    tensor().rounded = tensor().rounded || number >= kBeyond || static_cast<int64_t>(number) != value;
+    return std::bit_cast<int64_t>(number);
+  }
+  // Its integers so far become doubles.
+  void become_real() {
+    if (tensor().real) return;
+    for (size_t i = tensor().first; i < out_.numbers.size(); ++i) {
+      const int64_t bits = out_.numbers[i];
+      const bool beyond = tensor().large && bits < 0;
+      tensor().rounded = tensor().rounded || beyond;
+      out_.numbers[i] =
+          beyond ? std::bit_cast<int64_t>(static_cast<double>(static_cast<uint64_t>(bits))) : real_bits(bits);
+    }
+    tensor().real = true;
+    tensor().large = false;
+  }
+  // Nulls so far become texts that are missing.
+  void begin_texts() {
+    const size_t nulls = tensor().nulls;
+    out_.numbers.resize(tensor().first);
+    tensor().first = out_.ends.size() - 1;
+    tensor().text = true;
+    tensor().real = false;
+    for (size_t i = 0; i < nulls; ++i) no_text();
+  }
+  void no_text() {
+    out_.no_texts.push_back(out_.ends.size() - 1);
+    out_.ends.push_back(static_cast<int64_t>(out_.texts.size()));
+  }
+
   bool integer(int64_t value) {
     if (top() == Where::kData) {
-      if (tensor().text) wrong("a number beside texts");
-      out_.numbers.push_back(tensor().real ? std::bit_cast<int64_t>(static_cast<double>(value)) : value);
+      refuse_mixed();
+      if (value < 0 && tensor().large) become_real();
+      tensor().negative = tensor().negative || value < 0;
+      out_.numbers.push_back(tensor().real ? real_bits(value) : value);
     } else if (top() == Where::kShape) {
       if (tensor().shape.size() == kMaxDims) {
         fail(Code::kInvalidArgument, shown(place()), " has more than ", kMaxDims, " dimensions");
@@ -234,13 +290,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool real(double value) {
     if (top() != Where::kData) return !known_member() || wrong("a number with a fraction");
-    if (tensor().text) wrong("a number beside texts");
-    if (!tensor().real) {  // its integers so far become doubles too
-      for (size_t i = tensor().first; i < out_.numbers.size(); ++i) {
-        out_.numbers[i] = std::bit_cast<int64_t>(static_cast<double>(out_.numbers[i]));
-      }
-      tensor().real = true;
-    }
+    refuse_mixed();
+    become_real();
     out_.numbers.push_back(std::bit_cast<int64_t>(value));
     return true;
   }

@@ -19,6 +19,12 @@ struct JsonTensor {
   size_t first = 0, count = 0;         // its numbers in InferJson::numbers, or its texts in InferJson::texts
   bool real = false;                   // these are doubles (bit patterns), not int64
   bool text = false;                   // these are texts
+  bool truth = false;                  // these are true (1) and false (0)
+  bool large = false;                  // these are uint64 (bit patterns), and one of them is 2^63 or more
+  bool negative = false;               // an integer below 0 is among them
+  bool rounded = false;                // an integer among them has lost digits, because others are doubles
+  bool taken = false;                  // these are numbers after `take` of their column
+  size_t nulls = 0;                    // so many of the first are null
 };
 
 struct InferJson {
@@ -31,14 +37,17 @@ struct InferJson {
     std::optional<bool> binary;  // "binary_data"
   };
   std::vector<Output> outputs;
+  std::string unknown;           // the first member of the request that the protocol does not have
   std::vector<int64_t> numbers;  // of all tensors, row by row; null is NaN
   // Bytes of texts, one behind the other; text i is [ends[i], ends[i + 1]).
   std::string texts;
   std::vector<int64_t> ends = {0};
+  std::vector<size_t> no_texts;  // which of the texts are null, ascending
 
   double real(const JsonTensor& t, size_t i) const {
     const int64_t bits = numbers[t.first + i];
-    return t.real ? std::bit_cast<double>(bits) : static_cast<double>(bits);
+    if (t.real) return std::bit_cast<double>(bits);
+    return t.large ? static_cast<double>(static_cast<uint64_t>(bits)) : static_cast<double>(bits);
   }
 };
 

@@ -23,6 +23,18 @@ template <class... Parts>
   fail(Code::kInvalidArgument, parts...);
 }
 
+// A tensor that a request lacks, to be told with what the model takes.
+struct MissingInput {
+  std::string name;
+};
+
+// Values as words (tessera/sdk/values.h).
+struct Words {
+  std::string bytes;                // one behind the other
+  std::vector<int64_t> ends = {0};  // word i is [ends[i], ends[i + 1])
+  std::vector<bool> present;        // false: there is no value
+};
+
 // What a tensor of the model is called: a feature's name and which of its arrays, or "dense".
 struct TensorName {
   std::string_view stem, suffix;
@@ -40,9 +52,9 @@ class Tensors {
 
   // Its index, if it is there. Clients mostly keep the model's order, so the search goes on from the last find.
   std::optional<size_t> find(const TensorName& name);
-  size_t require(const TensorName& name);
-  // Whether it is there with values of the type.
-  bool has(const TensorName& name, std::string_view datatype) const;
+  size_t require(const TensorName& name);  // throws MissingInput
+  // Whether it is there, with values of the type if one is given.
+  bool has(const TensorName& name, std::string_view datatype = "") const;
   const JsonTensor* unused() const;  // the first one that nobody asked for; null: there is none
 
   const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
@@ -70,23 +82,31 @@ class Tensors {
       return;
     }
     if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
-    if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype has to be BYTES then");
+    check_kind(t);
     if (count != t.count) refuse("input ", t.name, " has ", t.count, " numbers in \"data\"; its shape needs ", count);
     for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
   }
 
-  // The same of a tensor of texts: bytes, one text behind the other, and where each ends.
-  void append_texts(size_t at, std::string& bytes, std::vector<int64_t>& ends) const;
+  // The same of a tensor of one dimension and any datatype but BYTES; NaN where there is no value.
+  void append_numbers(size_t at, std::vector<double>& out) const;
+  // Of any datatype: the word of a number or a truth value, a text as it is.
+  void append_words(size_t at, Words& out) const;
 
  private:
   static size_t elements(const JsonTensor& t);
+  static void check_kind(const JsonTensor& t);  // of its JSON values, which its datatype has to fit
+  size_t elements_of_list(const JsonTensor& t) const;
+  template <class F>
+  void visit(size_t at, const F& take) const;
+  void append_texts(size_t at, Words& out) const;
   template <class T>
   T number(const JsonTensor& t, size_t i) const {
     if constexpr (std::is_floating_point_v<T>) {
       return static_cast<T>(json_.real(t, i));
     } else {
       const int64_t value = json_.numbers[t.first + i];
-      if (t.real || value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
+      if (t.real || (t.large && value < 0) || value < std::numeric_limits<T>::min() ||
+          value > std::numeric_limits<T>::max()) {
         refuse("input ", t.name, " holds a number that is no integer of ", 8 * sizeof(T), " bits");
       }
       return static_cast<T>(value);

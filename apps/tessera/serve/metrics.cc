@@ -20,6 +20,26 @@ std::string labels(const Gauges::Model& model) {
   return "{model=" + label(model.name) + ",version=" + label(model.version);
 }
 
+// Nothing where no model has a vocabulary.
+void unknown_ids_text(std::string& out, const Gauges& gauges) {
+  const auto each = [&](const char* name, const char* help, const auto& value) {
+    bool any = false;
+    for (const Gauges::Model& model : gauges.models) {
+      for (const UnknownIds& ids : model.unknown_ids) {
+        if (!any) head(out, name, "counter", help);
+        any = true;
+        line(out, name,
+             (model.followed ? "{model=" + label(model.name) : labels(model)) + ",column=" + label(ids.column) + "}",
+             static_cast<uint64_t>(value(ids)));
+      }
+    }
+  };
+  each("tessera_looked_up_ids_total", "Ids of columns with a vocabulary.",
+       [](const UnknownIds& ids) { return ids.ids; });
+  each("tessera_unknown_ids_total", "Those among them that the vocabulary does not have.",
+       [](const UnknownIds& ids) { return ids.unknown; });
+}
+
 // Nothing where no model is followed. Without versions in the labels: these are lines over time.
 void followed_text(std::string& out, const Gauges& gauges) {
   using Followed = Gauges::Model::Followed;
@@ -111,6 +131,7 @@ std::string Metrics::text(const Gauges& gauges) const {
     for (const auto& [table, n] : model.bad_ids)
       line(out, "tessera_bad_ids_total", whose + ",table=" + label(table) + "}", n);
   }
+  unknown_ids_text(out, gauges);
   head(out, "tessera_model_info", "gauge", "1 for each model that is served.");
   for (const Gauges::Model& model : gauges.models) line(out, "tessera_model_info", labels(model) + "}", uint64_t{1});
   followed_text(out, gauges);

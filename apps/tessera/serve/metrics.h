@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/unknown_ids.h"
+
 namespace tessera::serve {
 
 // Why a request got no answer.
@@ -51,6 +53,7 @@ struct Gauges {
   struct Model {
     std::string name, version;
     std::vector<std::pair<std::string, uint64_t>> bad_ids;  // by table
+    std::vector<UnknownIds> unknown_ids = {};               // by column with a vocabulary
     struct Followed {
       int64_t number = 0;  // of the publication
       double age_s = 0;    // since it was published

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "data/columns.h"
+#include "serve/infer_inputs.h"
 #include "serve/infer_json.h"
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
@@ -12,13 +13,7 @@
 namespace tessera::serve {
 namespace {
 
-// What the client calls the model.
-std::string_view name_of(const ModelDescription& model, const InferLimits& limits) {
-  return limits.name.empty() ? std::string_view(model.name) : limits.name;
-}
-
-template <class T>
-void check_finite(std::string_view name, const T* data, size_t count, size_t per_sample) {
+void check_finite(std::string_view name, const float* data, size_t count, size_t per_sample) {
   for (size_t i = 0; i < count; ++i) {
     if (std::isfinite(data[i])) continue;
     refuse("input ", name, per_sample > 0 ? " of sample " : ", value ", per_sample > 0 ? i / per_sample : i,
@@ -42,14 +37,6 @@ void check_batch(int64_t batch, int64_t most) {
   if (batch > most) refuse("a request of ", batch, " samples is too large: at most ", most);
 }
 
-// Numbers that keep their digits where a request sends them so.
-void append_numbers(const Tensors& tensors, size_t at, size_t dims, std::vector<double>& out) {
-  if (tensors[at].datatype == "FP64") return tensors.append(at, "FP64", dims, out);
-  std::vector<float> narrow;
-  tensors.append(at, "FP32", dims, narrow);
-  out.insert(out.end(), narrow.begin(), narrow.end());
-}
-
 // The first tensor that tells how many samples there are.
 void take_batch(int64_t samples, const InferLimits& limits, std::string_view input, InferRequest& out) {
   if (out.batch == 0) {
@@ -64,7 +51,7 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
   tensors.append(at, "FP32", 2, out.dense);
   const std::vector<int64_t>& shape = tensors[at].shape;
   if (shape[1] != model.dense_inputs) {
-    refuse("input dense has ", shape[1], " values for each sample; model ", name_of(model, limits), " takes ",
+    refuse("input dense has ", shape[1], " values for each sample; model ", served_name(model, limits), " takes ",
            model.dense_inputs);
   }
   take_batch(shape[0], limits, "dense", out);
@@ -90,11 +77,13 @@ class DenseColumns {
       const bool required = !column.missing && column.take != "missing";
       const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
       if (!at) continue;
-      if (data::Columns::type_of(column) == TSR_READER_TEXT && (takes_text(column) || tensors[*at].datatype == "BYTES"))
+      // Other columns of texts hold numbers that are written as such: a request may send them as numbers, too.
+      const bool texts = column.take != "value" || tensors[*at].datatype == "BYTES";
+      if (data::Columns::type_of(column) == TSR_READER_TEXT && texts && !tensors[*at].taken)
         read_texts(name, *at, tensors, values);
       else
-        append_numbers(tensors, *at, 1, values);
-      take_batch(static_cast<int64_t>(values.size()), limits, name, out);
+        tensors.append_numbers(*at, values);
+      take_batch(std::ssize(values), limits, name, out);
       for (size_t i = 0; i < values.size(); ++i) {
         if (std::isinf(values[i]) || (required && std::isnan(values[i])))
           refuse("input ", name, " of sample ", i, " is not a finite number");
@@ -105,27 +94,28 @@ class DenseColumns {
     out.dense.resize(static_cast<size_t>(out.batch) * values_.size());
     for (size_t k = 0; k < values_.size(); ++k) {
       for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
-        const double none =
-            columns_->column(names_[k])->take == "missing" ? 1 : std::numeric_limits<double>::quiet_NaN();
-        float& input = out.dense[i * values_.size() + k];
-        input = columns_->dense_value(names_[k], values_[k].empty() ? none : values_[k][i]);
-        if (!std::isfinite(input)) refuse("input ", names_[k], " of sample ", i, " is too large");
+        const double value = values_[k].empty() ? none_of(names_[k]) : values_[k][i];
+        const float input = columns_->dense_value(names_[k], value);
+        if (!std::isfinite(input)) refuse("input ", names_[k], " of sample ", i, " is too large: ", value);
+        out.dense[i * values_.size() + k] = input;
       }
     }
   }
-  size_t size() const { return names_.size(); }
 
  private:
-  // Other columns of texts hold numbers that are written as such: a request may send them as numbers, too.
-  static bool takes_text(const ColumnConfig& column) { return column.take != "value"; }
+  // What stands for a value that is not there.
+  double none_of(const std::string& name) const {
+    return columns_->column(name)->take == "missing" ? 1 : std::numeric_limits<double>::quiet_NaN();
+  }
   void read_texts(const std::string& name, size_t at, const Tensors& tensors, std::vector<double>& values) const {
-    std::string bytes;
-    std::vector<int64_t> ends = {0};
-    tensors.append_texts(at, bytes, ends);
-    for (size_t i = 0; i + 1 < ends.size(); ++i) {
-      const auto begin = static_cast<size_t>(ends[i]), end = static_cast<size_t>(ends[i + 1]);
+    Words words;
+    tensors.append_words(at, words);
+    for (size_t i = 0; i < words.present.size(); ++i) {
+      const auto begin = static_cast<size_t>(words.ends[i]), end = static_cast<size_t>(words.ends[i + 1]);
       try {
-        values.push_back(columns_->dense_number(name, std::string_view(bytes).substr(begin, end - begin)));
+        values.push_back(words.present[i]
+                             ? columns_->dense_number(name, std::string_view(words.bytes).substr(begin, end - begin))
+                             : none_of(name));
       } catch (const Error& e) {
         refuse("input ", name, " of sample ", i, ": ", e.what());
       }
@@ -160,19 +150,13 @@ class FeatureReader {
   Place read(const std::string& name) {
     const ColumnConfig* column = limits_.columns != nullptr ? limits_.columns->column(name) : nullptr;
     const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
-    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : "FP32";
-    const size_t at = tensors_.require({name, ".values"});
-    const bool wide = type == TSR_READER_FLOAT64 && tensors_[at].datatype == "FP64";
-    if (type == TSR_READER_INT64 || (tensors_[at].datatype != datatype && !wide)) {
-      if (tensors_[at].datatype == "BYTES")
-        refuse("input ", name, ".values holds texts, but model ", name_of(model_, limits_), " knows ",
-               column == nullptr ? "no column of that name: send ids, INT64" : "numbers there, and no texts");
-      if (type != TSR_READER_INT64 && tensors_[at].datatype != "INT64")
-        refuse("input ", name, ".values has datatype \"", shown(tensors_[at].datatype), "\"; it has to be ", datatype,
-               ", what stood in the data, or INT64, numbers of rows");
-      return read_ids(name, at);
-    }
-    return read_values(name, at, type);
+    if (type != TSR_READER_INT64 && !tensors_.has({name, ".rows"})) return read_values(name, type);
+    const size_t at = tensors_.require({name, type == TSR_READER_INT64 ? ".values" : ".rows"});
+    if (tensors_[at].datatype == "BYTES")
+      refuse(
+          "input ", tensors_[at].name, " holds texts, but model ", served_name(model_, limits_), " knows ",
+          column == nullptr ? "no column of that name: send ids, INT64" : "numbers of rows there: send them as INT64");
+    return read_ids(name, at);
   }
 
  private:
@@ -186,36 +170,76 @@ class FeatureReader {
   }
 
   // As they stand in files.
-  Place read_values(const std::string& name, size_t at, int32_t type) {
-    std::string bytes;
-    std::vector<int64_t> ends = {0}, lists = {0};
+  Place read_values(const std::string& name, int32_t type) {
+    const size_t at = tensors_.require({name, ".values"});
+    Words words;
     std::vector<double> numbers;
-    std::vector<float> weights;
-    if (type == TSR_READER_TEXT)
-      tensors_.append_texts(at, bytes, ends);
-    else
-      append_numbers(tensors_, at, 1, numbers);
-    check_finite(cat(name, ".values"), numbers.data(), numbers.size(), 0);
-    const size_t count = type == TSR_READER_TEXT ? ends.size() - 1 : numbers.size();
+    if (type == TSR_READER_TEXT) {
+      tensors_.append_words(at, words);
+      spell(words, *limits_.columns->column(name), tensors_[at].datatype);
+    } else {
+      if (tensors_[at].datatype == "BYTES")
+        refuse("input ", name, ".values holds texts, but model ", served_name(model_, limits_),
+               " knows numbers there, and no texts");
+      tensors_.append_numbers(at, numbers);
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        if (std::isinf(numbers[i])) refuse("input ", name, ".values, value ", i, " is not a finite number");
+        words.present.push_back(!std::isnan(numbers[i]));
+      }
+    }
     std::vector<int32_t> lengths;
-    read_lengths(name, count, lengths);
+    std::vector<float> weights;
+    read_lengths(name, words.present.size(), lengths);
+    const bool weighted = read_weights(name, words.present.size(), weights);
+    const ColumnConfig& column = *limits_.columns->column(name);
+    if (column.take != "missing") leave_out_missing(words, numbers, lengths, weights);
+    std::vector<int64_t> lists = {0};
     for (const int32_t length : lengths) lists.push_back(lists.back() + length);
-    const bool weighted = read_weights(name, count, weights);
+    const std::vector<float> floats(numbers.begin(), numbers.end());
     tsr_reader_values values{};
-    values.values = type == TSR_READER_TEXT ? static_cast<const void*>(bytes.data()) : numbers.data();
-    values.texts = ends.data();
+    values.values = type == TSR_READER_TEXT      ? static_cast<const void*>(words.bytes.data())
+                    : type == TSR_READER_FLOAT64 ? static_cast<const void*>(numbers.data())
+                                                 : floats.data();
+    values.texts = words.ends.data();
     values.lists = lists.data();
     values.weights = weighted ? weights.data() : nullptr;
     data::Columns::Ids ids;
     try {
       limits_.columns->encode(name, std::ssize(lengths), values, ids);
     } catch (const Error& e) {
-      refuse("input ", name, ".values: ", e.what());
+      refuse("input ", name, ".values", e.what());
     }
     Place place;
     place_ids(ids, out_, place);
     place.weighted = weighted;
     return place;
+  }
+
+  // Numbers as the column's texts are written.
+  static void spell(Words& words, const ColumnConfig& column, std::string_view datatype) {
+    if (datatype != "BYTES" && !column.decimal.empty())
+      std::replace(words.bytes.begin(), words.bytes.end(), '.', column.decimal[0]);
+  }
+  // A value that is missing is no id of its sample.
+  static void leave_out_missing(Words& words, std::vector<double>& numbers, std::vector<int32_t>& lengths,
+                                std::vector<float>& weights) {
+    if (std::find(words.present.begin(), words.present.end(), false) == words.present.end()) return;
+    size_t from = 0, to = 0;
+    std::vector<int64_t> ends = {0};
+    for (int32_t& length : lengths) {
+      const size_t last = from + static_cast<size_t>(length), first = to;
+      for (; from < last; ++from) {
+        if (!words.present[from]) continue;
+        if (!numbers.empty()) numbers[to] = numbers[from];
+        if (!weights.empty()) weights[to] = weights[from];
+        if (words.ends.size() > 1) ends.push_back(words.ends[from + 1]);  // what is missing has no bytes
+        ++to;
+      }
+      length = static_cast<int32_t>(to - first);
+    }
+    numbers.resize(std::min(to, numbers.size()));
+    weights.resize(std::min(to, weights.size()));
+    words.ends = std::move(ends);
   }
 
   void read_lengths(const std::string& name, size_t values, std::vector<int32_t>& lengths) {
@@ -286,7 +310,8 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   for (size_t f = 0; f < places.size(); ++f) {
     const std::string& name = model.features[f].name;
     const ColumnConfig* column = limits.columns != nullptr ? limits.columns->column(name) : nullptr;
-    if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64"))
+    if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64") &&
+        !tensors.has({name, ".rows"}))
       crosses.push_back(f);
     else
       places[f] = reader.read(name);
@@ -313,7 +338,7 @@ std::string counted(const std::vector<std::string>& names, const char* what) {
     takes = counted(dense, "dense column") + ", and ";
   else if (model.dense_inputs > 0)
     takes = "dense and ";
-  refuse("input \"", shown(tensor.name), "\" is there twice or unknown; model ", name_of(model, limits), " takes ",
+  refuse("input \"", shown(tensor.name), "\" is there twice or unknown; model ", served_name(model, limits), " takes ",
          takes, "NAME.values", model.is_weighted ? ", " : " and ", "NAME.lengths",
          model.is_weighted ? " and NAME.weights" : "", " of its ", counted(features, "feature"));
 }
@@ -352,10 +377,20 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
     refuse("Inference-Header-Content-Length is ", *json_bytes, ", but the request has ", body.size(), " bytes");
   }
   const size_t split = json_bytes.value_or(body.size());
-  DenseColumns dense(limits.columns);
+  const size_t dense = limits.columns != nullptr ? limits.columns->dense().size() : 0;
   InferJson json =
-      read_infer_json(body.substr(0, split), {3 * model.features.size() + 1 + dense.size(), model.outputs.size()});
-  Tensors tensors(json, body.substr(split));
+      read_infer_json(body.substr(0, split), {3 * model.features.size() + 1 + dense, model.outputs.size()});
+  try {
+    return take_tensors(model, json, body.substr(split), limits);
+  } catch (const MissingInput& missing) {
+    refuse(missing_text(model, missing.name, json, limits));
+  }
+}
+
+InferRequest take_tensors(const ModelDescription& model, InferJson& json, std::string_view bytes,
+                          const InferLimits& limits) {
+  Tensors tensors(json, bytes);
+  DenseColumns dense(limits.columns);
   InferRequest out;
   const bool columns = dense.are_in(tensors);
   if (columns)
@@ -365,7 +400,7 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
   const std::vector<Place> places = read_features(model, limits, tensors, out);
   if (columns) dense.lay_out(out);
   if (const JsonTensor* tensor = tensors.unused()) refuse_unused(*tensor, model, limits);
-  if (out.batch == 0) refuse("model ", name_of(model, limits), " has no inputs");
+  if (out.batch == 0) refuse("model ", served_name(model, limits), " has no inputs");
   take_outputs(model, json, out);
   const auto batch = static_cast<size_t>(out.batch);
   for (const Place& p : places) {

@@ -5,9 +5,10 @@
 // `NAME.lengths` INT32 [B], and `NAME.weights` FP32 [N] where the model is weighted and the client wants other weights
 // than 1. Outputs: FP32 [B], or of a head with several values a sample [B, values]: `score` of a model with one head,
 // of others one for each head, by its name, and `score` is the first one. Of a model that answers with items `score`
-// FP32 [B, K] and `item` INT64 [B, K]. Of a model that knows its columns (docs/data.md) values may be what stood in its
-// files: `NAME.values` BYTES [N] of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for
-// each dense column, by its name; and no values of crosses.
+// FP32 [B, K] and `item` INT64 [B, K]. A model that knows its columns (docs/data.md) takes what stood in its files:
+// `NAME.values` [N] of any datatype of a column of texts, where a number is its word (tessera/sdk/values.h), numbers of
+// any datatype of one of buckets; `NAME.rows` INT64 [N] instead has numbers of rows. Instead of `dense` there are
+// numbers [B] for each dense column, by its name; and no values of crosses.
 #pragma once
 
 #include <chrono>
@@ -51,6 +52,7 @@ struct InferRequest {
   std::string id;                                    // echoed in the response
   std::vector<WantedOutput> outputs;                 // in the order of the answer; empty: all that there are
   bool binary_output = false;                        // all of them as bytes after the JSON
+  bool rows = false;                                 // it came as rows (score_rows.h), and so goes its answer
   std::optional<std::chrono::microseconds> timeout;  // what the client wants at most (parameter "timeout")
 
   int64_t batch = 0;

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
-#include "data/columns.h"
+#include "serve/infer_inputs.h"
 #include "serve/json_text.h"
 #include "serve/protocol.h"
 
@@ -110,24 +110,9 @@ std::string render_server() {
 
 std::string render_model(const ModelDescription& model, std::string_view name, const std::vector<std::string>& versions,
                          const data::Columns* columns) {
-  const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   json inputs = json::array();
-  for (const std::string& column : dense) {
-    const int32_t type = data::Columns::type_of(*columns->column(column));
-    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_FLOAT64 ? "FP64" : "FP32";
-    inputs.push_back(tensor(column, datatype, json::array({-1})));
-  }
-  if (model.dense_inputs > 0 && dense.empty())
-    inputs.push_back(tensor("dense", "FP32", json::array({-1, model.dense_inputs})));
-  for (const ModelFeature& feature : model.features) {
-    const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
-    if (column != nullptr && !column->cross.empty()) continue;  // made of others
-    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
-    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_INT64 ? "INT64" : "FP32";
-    inputs.push_back(tensor(feature.name + ".values", datatype, json::array({-1})));
-    inputs.push_back(tensor(feature.name + ".lengths", "INT32", json::array({-1})));
-    if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
-  }
+  for (const InputForm& input : inputs_of(model, columns))
+    inputs.push_back(tensor(input.name, input.datatype.c_str(), input.shape));
   json outputs = json::array();
   for (size_t o = 0; o < model.outputs.size(); ++o) {
     const json shape = has_columns(model, o) ? json::array({-1, model.outputs[o].width}) : json::array({-1});

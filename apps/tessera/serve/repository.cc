@@ -73,7 +73,10 @@ class Loads {
 }  // namespace
 
 Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
-    : holder_(source.name, source.open, metrics, log), followed_(source.followed), bad_ids_(followed_ != nullptr) {}
+    : holder_(source.name, source.open, metrics, log),
+      followed_(source.followed),
+      bad_ids_(followed_ != nullptr),
+      unknown_ids_(log) {}
 
 std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
   const std::string& encoding = model->model().encoding;

@@ -13,6 +13,7 @@
 #include "serve/bad_ids.h"
 #include "serve/model_holder.h"
 #include "serve/request_handler.h"
+#include "serve/unknown_id_counts.h"
 #include "tessera/online.h"
 
 namespace tessera::data {
@@ -38,6 +39,7 @@ class Served {
   ModelHolder& holder() { return holder_; }
   const ModelHolder& holder() const { return holder_; }
   BadIds& bad_ids() { return bad_ids_; }
+  UnknownIdCounts& unknown_ids() { return unknown_ids_; }
   const ModelFollower* followed() const { return followed_.get(); }  // nullptr: it stays as it was packed
 
   // How the model's data were encoded; null: it does not say. Read from its description once.
@@ -47,6 +49,7 @@ class Served {
   ModelHolder holder_;
   const std::shared_ptr<const ModelFollower> followed_;
   BadIds bad_ids_;
+  UnknownIdCounts unknown_ids_;
   std::mutex columns_mutex_;
   std::weak_ptr<Predictor> columns_model_;  // whose columns_ are
   std::shared_ptr<const data::Columns> columns_;

@@ -20,6 +20,7 @@ struct HttpRequest {
   std::string content_encoding;  // empty: absent
   std::string authorization;     // empty: absent
   bool local = false;            // from this host, and not handed on by a proxy or a web page
+  Clock::time_point arrived{};   // its last byte; unset: just now
 };
 
 struct HttpResponse {

@@ -66,11 +66,13 @@ struct Server::Impl {
       : options(o),
         tls(tls_of(options)),
         shared(options, metrics, log),
+        parsers(static_cast<size_t>(options.threads)),
         acceptor(asio::make_strand(io)),
         signals(acceptor.get_executor()) {
 #ifdef TESSERA_TLS
     shared.tls = tls.get();
 #endif
+    shared.parsers = &parsers;
     listen();
   }
 
@@ -168,6 +170,7 @@ struct Server::Impl {
   const ServerOptions options;
   std::unique_ptr<TlsContext> tls;
   Shared shared;
+  asio::thread_pool parsers;
   asio::io_context io;  // may hold the last connections, which use what is above
   tcp::acceptor acceptor;
   asio::signal_set signals;  // in the acceptor's strand
@@ -199,6 +202,7 @@ void Server::run(RequestHandler& handler) {
   for (int i = 1; i < impl_->options.threads; ++i) threads.emplace_back([this] { impl_->work(); });
   impl_->work();
   for (std::thread& thread : threads) thread.join();
+  impl_->parsers.join();
 }
 
 void Server::end() {

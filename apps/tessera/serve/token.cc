@@ -1,5 +1,7 @@
 #include "serve/token.h"
 
+#include <sys/stat.h>
+
 #include <boost/beast/core/string.hpp>
 #include <cctype>
 #include <fstream>
@@ -24,6 +26,11 @@ bool is_token(std::string_view text) {
 }  // namespace
 
 std::string read_token(const std::string& path) {
+  struct stat info {};
+  // A pipe or a terminal has its own rights.
+  if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IROTH | S_IWOTH)) != 0)
+    fail(Code::kInvalidArgument, "--token-file: everybody on this host can read or change ", path,
+         ": take that right away, as `chmod 600 ", path, "` does");
   std::ifstream in(path);
   std::string token;
   if (!in || !std::getline(in, token)) fail(Code::kNotFound, "--token-file: cannot read a line of ", path);

@@ -9,7 +9,8 @@
 namespace tessera::serve {
 
 // The first line of a file. kNotFound: it cannot be read; kInvalidArgument: what is there is no token (RFC 6750:
-// letters, digits and -._~+/, then = signs), or shorter than 16 characters, which one could guess.
+// letters, digits and -._~+/, then = signs), or shorter than 16 characters, which one could guess; everybody on the
+// host may read or write the file.
 std::string read_token(const std::string& path);
 
 // Hands requests on that have "Authorization: Bearer TOKEN", and those for /v2/health, which says nothing about models

@@ -130,6 +130,12 @@ class HeadTable {
 
 double number(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
+std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids) {
+  return cat("tessera: warning: ", rows, ": ", ids.warning(),
+             ", which is made of the training rows: such ids all count as one. Are these other data, or written in "
+             "another way?");
+}
+
 void print_tables(const json& report) {
   if (report["device"] != "cpu")
     std::printf("stages are the host's times: what they enqueue on %s is not waited for\n",

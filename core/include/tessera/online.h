@@ -133,8 +133,13 @@ class ModelFollower {
   // Readers never wait: rows are written where no predictor reads; a delta waits until the last holder of the version
   // before the current one has let go, and a later call takes it then. What cannot be taken (damaged, of another chain,
   // with one missing before it) is left out, and the next base behind it taken when there is one: never half of a
-  // delta.
+  // delta. A publication that cannot be read is tried again, after 0.2 s at first and each minute at last. Where a
+  // directory was emptied and a new run publishes there, its newest base is taken, whatever its number.
   bool update();
+  // [any-thread] As update(), and tries again what was refused. If the directory no longer has the version that is
+  // shown (it was emptied, or restored from a backup), the newest that it has is taken instead. kNotFound: it has no
+  // base; other errors as the constructor.
+  std::shared_ptr<Predictor> reload();
   // [any-thread] Begins anew with the newest base: for a model that is usable() no more.
   std::shared_ptr<Predictor> reopen();
   // [any-thread] Why publications were not taken since the last call, one sentence each.

@@ -25,6 +25,7 @@
 #include "tessera/schedule.h"
 #include "tessera/step_model.h"
 #include "tessera/train_loop.h"
+#include "tessera/unknown_ids.h"
 
 namespace tessera {
 
@@ -87,8 +88,9 @@ struct TrainPublish {
 struct TrainValidation {
   int64_t step = 0;  // steps done in all
   MetricValues metrics;
-  bool best = false;   // so far, by validation.monitor
-  double seconds = 0;  // that it took
+  bool best = false;                         // so far, by validation.monitor
+  double seconds = 0;                        // that it took
+  std::vector<UnknownIds> unknown_ids = {};  // of columns with a vocabulary
 };
 
 // Calls into the program while its job trains. All may be left out.
@@ -144,8 +146,10 @@ class TrainJob {
   // best, which is the trainer's from then on; else those of the model that training ended with.
   MetricValues evaluate();
   int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
-  // The model that validated best, where the disk did not take it: options.save_best has an older one, or none.
+  // The model that validated best, if the disk did not take it: options.save_best has an older one, or none.
   const std::optional<TrainSave>& unsaved_best() const { return unsaved_best_; }
+  // Unknown ids of the rows that were evaluated last, on all ranks, by columns with a vocabulary.
+  const std::vector<UnknownIds>& unknown_ids() const { return unknown_ids_; }
   // The one of them that validation.monitor means; empty without a validation.
   const std::string& monitor() const { return monitor_; }
   // Without a value, as for report() of a job that was stopped.
@@ -229,6 +233,8 @@ class TrainJob {
   Spent warm_, trained_, validated_;
   double first_step_seconds_ = 0;  // from the start of this process to the end of its first step
   double evaluate_seconds_ = 0;
+  std::optional<UnknownIdCounter> vocabularies_;  // of the data, without ids
+  std::vector<UnknownIds> unknown_ids_;
 };
 
 }  // namespace tessera

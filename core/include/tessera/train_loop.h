@@ -85,8 +85,9 @@ class TrainLoop {
 };
 
 // How good the model is on the samples that `reader` still has. All ranks have readers of one shape; the result is the
-// same on all. `metrics`: of trainer.predictions(), without samples yet. Collective.
-MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics);
+// same on all. `metrics`: of trainer.predictions(), without samples yet. `seen`: told of each batch. Collective.
+MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics,
+                      const std::function<void(const Batch&)>& seen = nullptr);
 MetricValues evaluate(Trainer& trainer, BatchReader reader);  // the usual ones
 
 }  // namespace tessera

@@ -1,5 +1,9 @@
 // ModelFollower: looks for what was published, and shows what belongs behind what it has.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -25,6 +29,26 @@ bool is_of_ranks(Code code) {
          code == Code::kCancelled || code == Code::kResourceExhausted;
 }
 
+// The publication itself is wrong, and stays so until its files are others. Every other error is one of looking at it,
+// and says nothing about it.
+bool is_damage(Code code) {
+  return code == Code::kDataLoss || code == Code::kUnimplemented || code == Code::kInvalidArgument ||
+         code == Code::kFailedPrecondition || code == Code::kOutOfRange;
+}
+
+constexpr std::array kKinds = {Publication::kBase, Publication::kDelta};
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kFirstPause = std::chrono::milliseconds(200), kLongestPause = std::chrono::milliseconds(60000);
+
+// A publication that was not taken.
+struct Refused {
+  std::string stamp, why;
+  bool damage = true;  // until its files are others; else until `again`
+  Clock::time_point again;
+  std::chrono::milliseconds pause{0};  // before `again`
+};
+
 bool has_keys(const InferenceModel& model) {
   return std::any_of(model.tables.begin(), model.tables.end(), [](const QuantizedTable& t) {
     return t.config.remapping && t.config.remapping->keys().defined();
@@ -45,19 +69,23 @@ struct ModelFollower::Impl {
     return std::filesystem::exists(path_of(kind, number) + ".json", ignored);
   }
   std::string stamp(const std::string& name) const;
-  bool was_refused(const std::string& name) const { return known.contains(name) && known.at(name) == stamp(name); }
-  void refuse(const std::string& name, const std::string& why);
+  bool was_refused(const std::string& name) const;
+  void refuse(const std::string& name, Code code, const std::string& why);
   std::vector<TakenDelta> next_deltas();
   enum class Took { kYes, kNotYet, kRefused };
   Took take(std::span<const TakenDelta> deltas);
   void apply(std::span<const TakenDelta> deltas);
   void take_base(int64_t number);
   bool take_newer_base();
+  bool take_base_if_good(int64_t number);
+  bool take_another_chain();
+  bool is_still_there() const;
   // Over ranks: meets them, and says to which publication they are to come, on the base of `from`.
   std::shared_ptr<ProcessGroup> meet(const FollowedTables& from, const Publication& what);
   std::shared_ptr<Predictor> made(InferenceModel model, const std::shared_ptr<ProcessGroup>& group);
   void show(std::shared_ptr<Predictor> next, const Publication& what);
   void look_for_gap();
+  void look_for_loss();
   bool update();
   void begin();
 
@@ -70,7 +98,9 @@ struct ModelFollower::Impl {
   std::optional<EmbeddingModuleShardingPlan> plan;     // of the ranks, as long as the base is the same
   std::shared_ptr<inference::PredictorCounts> counts;  // of all versions
   int64_t gap = 0;                                     // the number that was last found missing
-  std::map<std::string, std::string> known;            // refused, and when they were written
+  std::map<std::string, Refused> known;                // by name
+  std::string same_chain;                              // the newest base and its stamp, of the chain that is followed
+  int64_t lost = 0;                                    // the number that was last found to be gone
 
   mutable std::mutex mutex;  // of these:
   std::shared_ptr<Predictor> current;
@@ -78,23 +108,37 @@ struct ModelFollower::Impl {
   std::vector<std::string> refusals;
 };
 
-// When a publication's files were written.
+// Which files a publication has, and when they were written.
 std::string ModelFollower::Impl::stamp(const std::string& name) const {
   std::string out;
-  for (const char* suffix : {".json", ".safetensors"}) {
-    std::error_code error;
-    const auto time = std::filesystem::last_write_time(cat(directory, '/', name, suffix), error);
-    out += cat(error ? 0 : time.time_since_epoch().count(), ' ');
+  for (const char* suffix : {"", ".json", ".safetensors"}) {  // the first is a base's directory
+    struct stat file {};
+    if (::stat(cat(directory, '/', name, suffix).c_str(), &file) != 0) file = {};
+    out += cat(file.st_ino, ' ', file.st_size, ' ', file.st_mtim.tv_sec, '.', file.st_mtim.tv_nsec, ' ');
   }
   return out;
 }
 
-// Once each; and again when its files are others.
-void ModelFollower::Impl::refuse(const std::string& name, const std::string& why) {
-  known[name] = stamp(name);
+bool ModelFollower::Impl::was_refused(const std::string& name) const {
+  const auto found = known.find(name);
+  if (found == known.end() || found->second.stamp != stamp(name)) return false;
+  return found->second.damage || Clock::now() < found->second.again;
+}
+
+// Says it once, and again when the files or the reason are others.
+void ModelFollower::Impl::refuse(const std::string& name, Code code, const std::string& why) {
+  Refused& refused = known[name];
+  std::string written = stamp(name);
+  const bool said = refused.why == why && refused.stamp == written;
+  refused.stamp = std::move(written);
+  refused.why = why;
+  refused.damage = is_damage(code);
+  refused.pause = said ? std::min(2 * refused.pause, kLongestPause) : kFirstPause;
+  refused.again = Clock::now() + refused.pause;
+  if (said) return;
   const std::lock_guard lock(mutex);
   ++status.refused;
-  refusals.push_back(why);
+  refusals.push_back(refused.damage ? why : why + ": it is tried again");
 }
 
 std::vector<TakenDelta> ModelFollower::Impl::next_deltas() {
@@ -106,8 +150,8 @@ std::vector<TakenDelta> ModelFollower::Impl::next_deltas() {
     try {
       out.push_back(tables.read(before.number + 1, before));
     } catch (const Error& e) {
-      if (e.code() != Code::kDataLoss && e.code() != Code::kUnimplemented) break;  // it may do better the next time
-      refuse(name, e.what());
+      // Else it has made way for a base meanwhile.
+      if (is_there(Publication::kDelta, before.number + 1)) refuse(name, e.code(), e.what());
       break;
     }
   }
@@ -122,7 +166,7 @@ ModelFollower::Impl::Took ModelFollower::Impl::take(std::span<const TakenDelta> 
   } catch (const Error& e) {
     if (!options.ranks || is_of_ranks(e.code())) throw;
     if (deltas.size() > 1) return take(deltas.first(1));  // which of them is it?
-    refuse(deltas.front()->publication.name(), e.what());
+    refuse(deltas.front()->publication.name(), e.code(), e.what());
     return Took::kRefused;
   }
 }
@@ -193,22 +237,51 @@ void ModelFollower::Impl::take_base(int64_t number) {
   tables = std::move(fresh);
   show(std::move(next), tables.taken());
   known.clear();
+  same_chain.clear();
+  gap = lost = 0;
+}
+
+// Says why where it cannot be taken.
+bool ModelFollower::Impl::take_base_if_good(int64_t number) {
+  const std::string name = Publication::name_of(Publication::kBase, number);
+  if (was_refused(name)) return false;
+  try {
+    take_base(number);
+    return true;
+  } catch (const Error& e) {
+    if (options.ranks && is_of_ranks(e.code())) throw;
+    if (is_there(Publication::kBase, number)) refuse(name, e.code(), e.what());  // else it made way for a newer one
+    return false;
+  }
 }
 
 bool ModelFollower::Impl::take_newer_base() {
-  std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
+  const std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
   for (auto number = bases.rbegin(); number != bases.rend() && *number > tables.taken().number; ++number) {
-    const std::string name = Publication::name_of(Publication::kBase, *number);
-    if (was_refused(name)) continue;
-    try {
-      take_base(*number);
-      return true;
-    } catch (const Error& e) {
-      if (options.ranks && is_of_ranks(e.code())) throw;
-      if (is_there(Publication::kBase, *number)) refuse(name, e.what());  // else it made way for a newer one
-    }
+    if (take_base_if_good(*number)) return true;
   }
   return false;
+}
+
+// A directory that began anew gives numbers once more. In others the newest base is of the chain that is followed, or
+// has a greater number.
+bool ModelFollower::Impl::take_another_chain() {
+  const std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
+  if (bases.empty() || bases.back() > tables.taken().number) return false;
+  const std::string name = Publication::name_of(Publication::kBase, bases.back());
+  if (was_refused(name)) return false;
+  const std::string seen = name + ' ' + stamp(name);
+  if (seen == same_chain) return false;
+  try {
+    if (read_publication(directory, Publication::kBase, bases.back()).chain == tables.taken().chain) {
+      same_chain = seen;
+      return false;
+    }
+  } catch (const Error& e) {
+    if (is_there(Publication::kBase, bases.back())) refuse(name, e.code(), e.what());
+    return false;
+  }
+  return take_base_if_good(bases.back());
 }
 
 void ModelFollower::Impl::look_for_gap() {
@@ -219,8 +292,33 @@ void ModelFollower::Impl::look_for_gap() {
   if (!bases.empty() && bases.back() >= next && !was_refused(Publication::name_of(Publication::kBase, bases.back())))
     return;  // it came just now
   gap = next;
-  refuse(cat("gap-", next), cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
-                                " is there: the model stays as it is until the next base"));
+  refuse(cat("gap-", next), Code::kDataLoss,
+         cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
+             " is there: the model stays as it is until the next base"));
+}
+
+bool ModelFollower::Impl::is_still_there() const {
+  return std::any_of(kKinds.begin(), kKinds.end(), [&](Publication::Kind kind) {
+    const int64_t number = tables.taken().number;
+    return is_there(kind, number) && read_publication(directory, kind, number).hash == tables.taken().hash;
+  });
+}
+
+// A directory that was emptied, or restored from a backup, has none as new as what is shown.
+void ModelFollower::Impl::look_for_loss() {
+  const int64_t number = tables.taken().number;
+  if (lost == number || is_there(Publication::kDelta, number) || is_there(Publication::kBase, number)) return;
+  int64_t newest = 0;
+  for (const Publication::Kind kind : kKinds) {
+    const std::vector<int64_t> numbers = publications_in(directory, kind);
+    if (!numbers.empty()) newest = std::max(newest, numbers.back());
+  }
+  if (newest > number) return;  // it made way for that
+  lost = number;
+  refuse(cat("lost-", number), Code::kDataLoss,
+         cat("publication ", number, ", which is followed, is no longer in ", directory, ", which has ",
+             newest == 0 ? "none" : cat(newest, " as its newest"),
+             ": the model stays as it is until the base of another run, or until it is opened again"));
 }
 
 bool ModelFollower::Impl::update() {
@@ -232,13 +330,14 @@ bool ModelFollower::Impl::update() {
       const Took took = take(deltas);
       if (took == Took::kNotYet) break;
       changed |= took == Took::kYes;
-    } else if (take_newer_base()) {
+    } else if (take_newer_base() || take_another_chain()) {
       changed = true;
     } else {
       break;
     }
   }
   look_for_gap();
+  look_for_loss();
   return changed;
 }
 
@@ -253,7 +352,7 @@ void ModelFollower::Impl::begin() {
       return;
     } catch (const Error& e) {
       if (options.ranks && is_of_ranks(e.code())) throw;
-      refuse(Publication::name_of(Publication::kBase, *number), e.what());
+      refuse(Publication::name_of(Publication::kBase, *number), e.code(), e.what());
       if (!first) first = e;
     }
   }
@@ -288,6 +387,17 @@ std::shared_ptr<Predictor> ModelFollower::reopen() {
   impl_->known.clear();
   impl_->begin();
   impl_->update();
+  return current();
+}
+
+std::shared_ptr<Predictor> ModelFollower::reload() {
+  const std::lock_guard lock(impl_->updating);
+  impl_->known.clear();
+  impl_->update();
+  if (!impl_->is_still_there()) {
+    impl_->begin();
+    impl_->update();
+  }
   return current();
 }
 

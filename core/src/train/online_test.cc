@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "inference/test_model.h"
 #include "publishing/test_publications.h"
@@ -253,6 +255,21 @@ TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
   EXPECT_TRUE(fs::exists(file("other/notes.txt")));
 }
 
+// Whether a publication is whole cannot be told: so it stays.
+TEST_F(Online, WhatCannotBeLookedAtIsNotRemoved) {
+  const std::string to = file("published");
+  fs::create_directories(to);
+  std::ofstream(to + "/delta-9.safetensors") << "rows";
+  fs::create_symlink("delta-9.json", to + "/delta-9.json");  // leads to itself
+  try {
+    train(to);
+    FAIL() << "it was published";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("cannot look at " + to + "/delta-9.json"));
+  }
+  EXPECT_TRUE(fs::exists(to + "/delta-9.safetensors"));
+}
+
 // A directory into which publications of a whole run come one by one.
 class Followed : public Online {
  protected:
@@ -384,6 +401,68 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   third.previous = publishing::hash_of("another");
   publishing::write_publication(to_, third);
   stays(2, "it belongs behind another one");
+}
+
+// An error while looking, as of a disk, says nothing about what is there.
+TEST_F(Followed, WhatCannotBeReadIsTriedAgain) {
+  copy(Publication::kBase, 5);
+  const std::string manifest = to_ + "/base-5/model.json", aside = file("aside");
+  ASSERT_TRUE(fs::exists(manifest));
+  fs::rename(manifest, aside);
+  fs::create_directory(manifest);  // which opens, and cannot be read
+  stays(1, ": it is tried again");
+  EXPECT_EQ(follower_->status().refused, 1);
+  fs::remove(manifest);
+  fs::rename(aside, manifest);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!follower_->update() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(follower_->status().number, 5);
+  EXPECT_EQ(scores(*follower_->current()), expected(5));
+}
+
+TEST_F(Followed, ADirectoryThatBeginsAnewIsFollowed) {
+  copy(Publication::kBase, 5);
+  copy(Publication::kDelta, 6);
+  goes_on_to(6);
+  const std::string before = follower_->status().version;
+  fs::remove_all(to_);
+  fs::create_directories(to_);
+  stays(6, "publication 6, which is followed, is no longer in");
+  try {
+    follower_->reload();
+    FAIL() << "there is nothing to open";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("there is no base at"));
+  }
+  const std::string other = file("other");
+  train(other, {"job.seed=4", "publish.base_every=4"});
+  copy_publication(other, to_, Publication::kBase, 1);
+  EXPECT_TRUE(follower_->update());
+  EXPECT_EQ(follower_->status().number, 1);
+  copy_publication(other, to_, Publication::kDelta, 2);
+  EXPECT_TRUE(follower_->update());
+  EXPECT_EQ(follower_->status().number, 2);
+  EXPECT_EQ(scores(*follower_->current()), scores(*make_predictor(runtime(), model_at(other, 2).model())));
+  EXPECT_THAT(follower_->refusals(), IsEmpty());
+  EXPECT_NE(follower_->status().version, before);
+}
+
+// A backup of the same chain is behind what is followed: whoever asks gets what is there.
+TEST_F(Followed, AReloadTakesWhatABackupHas) {
+  for (int64_t n = 2; n <= 4; ++n) copy(Publication::kDelta, n);
+  goes_on_to(4);
+  EXPECT_EQ(follower_->reload(), follower_->current());
+  EXPECT_EQ(follower_->status().updates, 1);
+  for (const char* name : {"/delta-3", "/delta-4"}) {
+    fs::remove(to_ + name + ".json");
+    fs::remove(to_ + name + ".safetensors");
+  }
+  stays(4, "which has 2 as its newest");
+  EXPECT_EQ(scores(*follower_->reload()), expected(2));
+  EXPECT_EQ(follower_->status().number, 2);
+  copy(Publication::kDelta, 3);
+  goes_on_to(3);
 }
 
 TEST_F(Followed, ABaseThatIsDamagedIsRefusedToo) {

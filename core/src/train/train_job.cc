@@ -124,6 +124,23 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
          ", but what is saved later must not replace the best: name another directory");
 }
 
+// What all ranks have counted, of the same columns.
+std::vector<UnknownIds> added_up(std::vector<UnknownIds> counts, const ProcessGroup& group) {
+  if (counts.empty() || group.world_size() == 1) return counts;
+  std::vector<double> sums;
+  for (const UnknownIds& c : counts) {
+    sums.push_back(static_cast<double>(c.ids));
+    sums.push_back(static_cast<double>(c.unknown));
+  }
+  const Tensor part = Tensor::from(sums);
+  group.all_reduce(part, ReduceOp::kSum, "unknown ids").wait();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    counts[i].ids = static_cast<int64_t>(part.data<double>()[2 * i]);
+    counts[i].unknown = static_cast<int64_t>(part.data<double>()[2 * i + 1]);
+  }
+  return counts;
+}
+
 }  // namespace
 
 TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
@@ -400,6 +417,7 @@ void TrainJob::validate(int64_t step, const TrainWatch& watch) {
   loop_->check_losses();  // what has come apart is not the best
   const Spent before = spent();
   TrainValidation v{step, evaluate_on(validation_)};
+  v.unknown_ids = unknown_ids_;
   stopwatch.lap(v.seconds, "validate");
   const Spent after = spent();
   validated_.stages.resize(after.stages.size());
@@ -471,7 +489,13 @@ MetricValues TrainJob::evaluate() {
 MetricValues TrainJob::evaluate_on(const Samples& samples) {
   const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
   const bool spread = samples.streamed && group_->world_size() > 1;  // in order, one rank would have all of a batch
-  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}}, metrics_);
+  if (!vocabularies_) vocabularies_.emplace(data_.encoding);
+  UnknownIdCounter unknown = *vocabularies_;
+  MetricValues metrics =
+      tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}}, metrics_,
+                        [&](const Batch& b) { unknown.add(b.sparse); });
+  unknown_ids_ = added_up(unknown.counts(), *group_);
+  return metrics;
 }
 
 std::string TrainJob::report(const MetricValues& metrics) { return TrainReport(*this).text(metrics); }

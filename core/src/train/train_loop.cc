@@ -83,8 +83,10 @@ void TrainLoop::check_losses() {
   }
 }
 
-MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics) {
+MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics,
+                      const std::function<void(const Batch&)>& seen) {
   for (Batch batch; reader.next(batch);) {
+    if (seen) seen(batch);
     const std::vector<Tensor> scores = trainer.predict(batch);
     if (batch.labels.numel()) metrics.add(scores, batch);
   }

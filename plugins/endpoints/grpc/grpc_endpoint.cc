@@ -31,7 +31,9 @@ bool is_local(const CallbackServerContext& context) {
   const auto begins = [&](std::string_view with) { return std::string_view(peer).substr(0, with.size()) == with; };
   const auto& metadata = context.client_metadata();
   return (begins("ipv4:127.") || begins("ipv6:%5B::1%5D:") || begins("ipv6:[::1]:")) &&
-         metadata.count("forwarded") + metadata.count("x-forwarded-for") + metadata.count("origin") == 0;
+         std::none_of(metadata.begin(), metadata.end(), [](const auto& entry) {
+           return sdk::tells_of_a_proxy({entry.first.data(), entry.first.size()});
+         });
 }
 
 std::optional<std::chrono::microseconds> patience(const CallbackServerContext& context) {

@@ -9,6 +9,8 @@
 //   };
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +24,18 @@
 #include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
+
+// True for the name of a header, or a key of metadata, that only a proxy or a web page adds: a request with one is not
+// `local`. In any case: Forwarded, Via, Origin, X-Real-IP, all with "forwarded" in them, and others that name the
+// client.
+inline bool tells_of_a_proxy(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  constexpr std::array<std::string_view, 6> kEnds = {"real-ip", "client-ip",     "clientip",
+                                                     "user-ip", "connecting-ip", "external-address"};
+  return lower == "via" || lower == "origin" || lower.find("forwarded") != std::string::npos ||
+         std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return lower.ends_with(end); });
+}
 
 struct EndpointRequest {
   std::string method, target, authorization;  // authorization: "Bearer TOKEN", or nothing

@@ -1,0 +1,247 @@
+#include "serve/row_columns.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "data/columns.h"
+#include "tessera/sdk/number_text.h"
+#include "tessera/sdk/values.h"
+
+namespace tessera::serve {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+bool is_missing(const RowValue& value) {
+  const auto* text = std::get_if<std::string_view>(&value);
+  return std::holds_alternative<std::monostate>(value) || (text != nullptr && sdk::trimmed(*text).empty());
+}
+
+JsonTensor& add_tensor(InferJson& out, const std::string& name, const char* datatype, size_t count) {
+  JsonTensor& t = out.inputs.emplace_back();
+  t.name = name;
+  t.datatype = datatype;
+  t.shape = {static_cast<int64_t>(count)};
+  t.has_data = true;
+  t.first = out.numbers.size();
+  t.count = count;
+  return t;
+}
+
+}  // namespace
+
+void RowColumn::begin(int64_t row) {
+  if (seen_ && row_ == row) refuse("it is there twice");
+  row_ = row;
+  seen_ = true;
+}
+
+void RowColumn::take(const RowValue& value, bool in_list) {
+  const auto* text = std::get_if<std::string_view>(&value);
+  const size_t before = count();
+  if (form_.kind == Kind::kArray) {
+    const double number = number_of(value);
+    if (!in_list || std::isnan(number)) refuse("it is a list of ", form_.width, " numbers");
+    numbers_.push_back(std::bit_cast<int64_t>(number));
+  } else if (form_.kind == Kind::kDense) {
+    const double number = number_of(value);
+    if (std::isnan(number)) return;  // end_row() says whether that may be
+    numbers_.push_back(std::bit_cast<int64_t>(number));
+  } else if (is_missing(value)) {
+    took_ = false;
+    return;
+  } else if (text != nullptr && !in_list && form_.separator != 0) {
+    split(*text);
+  } else if (form_.kind == Kind::kTexts) {
+    take_word(value);
+  } else if (form_.kind == Kind::kIds) {
+    numbers_.push_back(id_of(value));
+  } else if (const double number = number_of(value); !std::isnan(number)) {
+    numbers_.push_back(std::bit_cast<int64_t>(number));
+  }
+  took_ = count() > before;
+  if (form_.weighted) weights_.resize(count(), 1.0f);
+}
+
+void RowColumn::take_word(const RowValue& value) {
+  std::visit(
+      [&](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string_view>)
+          texts_ += v;  // as it is: the model has the rule
+        else if constexpr (!std::is_same_v<T, std::monostate>)
+          sdk::append_word(texts_, v);
+      },
+      value);
+  const bool number = std::holds_alternative<double>(value);
+  if (number && form_.decimal != 0) std::replace(texts_.begin() + ends_.back(), texts_.end(), '.', form_.decimal);
+  ends_.push_back(std::ssize(texts_));
+}
+
+double RowColumn::number_of(const RowValue& value) const {
+  if (is_missing(value)) return form_.kind == Kind::kDense && form_.counts_missing ? 1 : kNone;
+  if (const auto* text = std::get_if<std::string_view>(&value)) {
+    if (form_.columns != nullptr) return taken_of(*text);
+    if (const std::optional<double> number = sdk::number_of(*text)) return *number;
+    if (sdk::is_missing_word(sdk::trimmed(*text))) return kNone;
+    refuse('"', shown(*text), "\" is no number");
+  }
+  if (form_.takes_all) {
+    std::string word;
+    std::visit(
+        [&](const auto& v) {
+          if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) sdk::append_word(word, v);
+        },
+        value);
+    return taken_of(word);
+  }
+  return std::visit(
+      [](const auto& v) -> double {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) return static_cast<double>(v);
+        return kNone;
+      },
+      value);
+}
+
+double RowColumn::taken_of(std::string_view text) const {
+  try {
+    return form_.columns->dense_number(form_.name, text);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+}
+
+int64_t RowColumn::id_of(const RowValue& value) const {
+  if (const auto* id = std::get_if<int64_t>(&value)) return *id;
+  if (const auto* text = std::get_if<std::string_view>(&value)) {
+    const std::string_view digits = sdk::trimmed(*text);
+    const char* const end = digits.data() + digits.size();
+    int64_t id = 0;
+    if (const auto [stop, error] = std::from_chars(digits.data(), end, id); error == std::errc() && stop == end)
+      return id;
+    refuse('"', shown(*text), "\" is no whole number, and its ids are rows of a table");
+  }
+  constexpr double kBeyond = 0x1p63;
+  if (const auto* number = std::get_if<double>(&value);
+      number != nullptr && *number == std::trunc(*number) && std::fabs(*number) < kBeyond)
+    return static_cast<int64_t>(*number);
+  refuse("its ids are rows of a table: whole numbers from 0 on");
+}
+
+// As the field of a file: items, with their weights behind a colon.
+void RowColumn::split(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(form_.separator), text.size());
+    std::string_view item = text.substr(0, end), weight;
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (const size_t colon = item.rfind(':'); form_.weighted && colon != std::string_view::npos) {
+      weight = item.substr(colon + 1);
+      item = item.substr(0, colon);
+    }
+    if (item.empty()) continue;
+    take(item, true);
+    if (!weight.empty()) weigh(weight);
+  }
+}
+
+void RowColumn::weigh(const RowValue& weight) {
+  if (!form_.weighted) refuse("the model takes no weights there: send a list of values");
+  const double number = number_of(weight);
+  if (!std::isfinite(number) || std::fabs(number) > std::numeric_limits<float>::max())
+    refuse("a weight is a finite number");
+  if (took_) weights_.back() = static_cast<float>(number);
+}
+
+void RowColumn::end_row(int64_t row) {
+  row_ = row;
+  const size_t values = count() - before_;
+  if (form_.kind == Kind::kArray) {
+    if (values != form_.width) refuse("the model takes ", form_.width, " numbers, and this row has ", values);
+  } else if (form_.kind == Kind::kDense) {
+    if (values == 0 && form_.needed)
+      refuse("the value is missing, and the model has none instead (missing = X in its [[column]] says one)");
+    any_ = any_ || values > 0;
+    if (values == 0) numbers_.push_back(std::bit_cast<int64_t>(number_of(std::monostate())));
+  } else {
+    if (values == 0 && form_.counts_missing) ends_.push_back(std::ssize(texts_));
+    lengths_.push_back(static_cast<int32_t>(count() - before_));
+  }
+  before_ = count();
+  seen_ = false;
+}
+
+void RowColumn::give(InferJson& out) const {
+  const bool dense = form_.kind == Kind::kDense || form_.kind == Kind::kArray;
+  if (form_.kind == Kind::kDense && !any_ && !form_.needed) return;
+  const std::string name = dense ? form_.name : form_.name + ".values";
+  const char* const datatype = form_.kind == Kind::kTexts   ? "BYTES"
+                               : form_.kind == Kind::kIds   ? "INT64"
+                               : form_.kind == Kind::kArray ? "FP32"
+                                                            : "FP64";
+  JsonTensor& t = add_tensor(out, name, datatype, count());
+  if (form_.kind == Kind::kTexts) {
+    t.text = true;
+    t.first = out.ends.size() - 1;
+    const int64_t begin = std::ssize(out.texts);
+    out.texts += texts_;
+    for (size_t i = 1; i < ends_.size(); ++i) out.ends.push_back(begin + ends_[i]);
+  } else {
+    t.real = form_.kind != Kind::kIds;
+    t.taken = form_.kind == Kind::kDense;
+    out.numbers.insert(out.numbers.end(), numbers_.begin(), numbers_.end());
+  }
+  if (form_.kind == Kind::kArray)
+    t.shape = {static_cast<int64_t>(numbers_.size() / form_.width), static_cast<int64_t>(form_.width)};
+  if (dense) return;
+  add_tensor(out, form_.name + ".lengths", "INT32", lengths_.size());
+  out.numbers.insert(out.numbers.end(), lengths_.begin(), lengths_.end());
+  if (!form_.weighted || std::all_of(weights_.begin(), weights_.end(), [](float w) { return w == 1.0f; })) return;
+  add_tensor(out, form_.name + ".weights", "FP32", weights_.size()).real = true;
+  for (const float weight : weights_) out.numbers.push_back(std::bit_cast<int64_t>(static_cast<double>(weight)));
+}
+
+std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Columns* columns) {
+  using Kind = RowColumn::Kind;
+  std::vector<RowColumn> out;
+  const auto add = [&](RowColumn::Form form, const ColumnConfig* column) {
+    form.field = column == nullptr || column->column.empty() ? form.name : column->column;
+    out.emplace_back(std::move(form));
+  };
+  const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
+  for (const std::string& name : dense) {
+    const ColumnConfig* const column = columns->column(name);
+    const bool texts = data::Columns::type_of(*column) == TSR_READER_TEXT, counts = column->take == "missing";
+    add({.name = name,
+         .kind = Kind::kDense,
+         .needed = !column->missing && !counts,
+         .columns = texts ? columns : nullptr,
+         .takes_all = texts && column->take != "value",
+         .counts_missing = counts},
+        column);
+  }
+  if (dense.empty() && model.dense_inputs > 0)
+    add({.name = "dense", .kind = Kind::kArray, .width = static_cast<size_t>(model.dense_inputs)}, nullptr);
+  std::vector<std::string> wanted;
+  for (const ModelFeature& feature : model.features) {
+    const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
+    if (column != nullptr && !column->cross.empty()) continue;  // made of others
+    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    add({.name = feature.name,
+         .kind = type == TSR_READER_TEXT    ? Kind::kTexts
+                 : type == TSR_READER_INT64 ? Kind::kIds
+                                            : Kind::kNumbers,
+         .weighted = model.is_weighted && (column == nullptr || column->weighted),
+         .separator = column != nullptr && !column->separator.empty() ? column->separator[0] : '\0',
+         .counts_missing = column != nullptr && column->take == "missing",
+         .decimal = column != nullptr && !column->decimal.empty() ? column->decimal[0] : '\0'},
+        column);
+  }
+  return out;
+}
+
+}  // namespace tessera::serve

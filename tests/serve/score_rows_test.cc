@@ -1,0 +1,219 @@
+// Rows by the names of their columns: what is read, what is refused with which sentence, what is answered.
+#include "serve/score_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/columns.h"
+#include "fake_predictor.h"
+
+namespace tessera::serve {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Users are lists of texts with weights, items numbers in buckets; a cross of the two; ages may be missing.
+constexpr const char* kShopColumns = R"({"reader": "csv", "hash": "xxh64", "columns": [
+  {"name": "click", "as": "label", "table": "click"},
+  {"name": "price", "as": "dense", "table": "price", "transform": ["log1p"]},
+  {"name": "age", "as": "dense", "table": "age", "missing": 30},
+  {"name": "user", "as": "ids", "table": "user", "ids": "vocabulary", "rows": 0, "separator": "|", "weighted": true,
+   "pooling": "sum"},
+  {"name": "item", "as": "ids", "table": "item", "ids": "bucket", "rows": 0, "bounds": [6, 12], "pooling": "sum"},
+  {"name": "both", "as": "ids", "table": "both", "cross": ["user", "item"], "rows": 50, "pooling": "sum"}],
+  "vocabularies": {"user": ["ann", "bob", "4", "true"]}})";
+
+class ScoreRows : public ::testing::Test {
+ protected:
+  ScoreRows() {
+    model_.is_weighted = true;
+    model_.features.push_back({"both", 50, {"both_table"}});
+  }
+  InferRequest parse(const std::string& rows) const {
+    return parse_scores(model_, cat("{\"rows\": ", rows, "}"), {4, &columns_, "shop"});
+  }
+  std::string refusal(const std::string& body) const {
+    try {
+      parse_scores(model_, body, {4, &columns_, "shop"});
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      return e.what();
+    }
+    return "accepted";
+  }
+  std::string refused_row(const std::string& row) const {
+    return refusal(cat(R"({"rows": [{"price": 1}, )", row, "]}"));
+  }
+
+  data::Columns columns_{kShopColumns, "the test"};
+  ModelDescription model_ = FakePredictor().model();
+};
+
+std::vector<int64_t> ids_of(const InferRequest& request, size_t f) {
+  return {request.features[f].values.begin(), request.features[f].values.end()};
+}
+std::vector<int32_t> lengths_of(const InferRequest& request, size_t f) {
+  return {request.features[f].lengths.begin(), request.features[f].lengths.end()};
+}
+std::vector<float> weights_of(const InferRequest& request, size_t f) {
+  return {request.features[f].weights.begin(), request.features[f].weights.end()};
+}
+
+TEST_F(ScoreRows, AreWhatTheFilesHad) {
+  const InferRequest request = parse(R"([{"user": "bob", "price": 0, "age": 31, "item": 7.5, "click": 1},
+                                        {"price": "1.718281828", "user": ["ann", 4, true], "item": null},
+                                        {"price": 2, "age": "", "user": {"bob": 0.5, "nobody": 2}, "item": "13"}])");
+  EXPECT_TRUE(request.rows);
+  EXPECT_EQ(request.batch, 3);
+  EXPECT_THAT(request.dense, ElementsAre(0, 31, FloatEq(1), 30, FloatEq(std::log1p(2.0f)), 30));
+  EXPECT_THAT(ids_of(request, 0), ElementsAre(2, 1, 3, 4, 2, 0));
+  EXPECT_THAT(lengths_of(request, 0), ElementsAre(1, 3, 2));
+  EXPECT_THAT(weights_of(request, 0), ElementsAre(1, 1, 1, 1, 0.5f, 2));
+  EXPECT_THAT(ids_of(request, 1), ElementsAre(1, 2));
+  EXPECT_THAT(lengths_of(request, 1), ElementsAre(1, 0, 1));
+  EXPECT_THAT(lengths_of(request, 2), ElementsAre(1, 0, 2)) << "every user with every item";
+}
+
+TEST_F(ScoreRows, ListsOfEachSpelling) {
+  const InferRequest request =
+      parse(R"([{"price": 1, "user": "bob|ann:0.5"}, {"price": 1, "user": [["bob", 1], ["ann", "0.5"]]},
+                {"price": 1, "user": {"bob": 1, "ann": 0.5}}, {"price": 1, "user": []}])");
+  EXPECT_THAT(ids_of(request, 0), ElementsAre(2, 1, 2, 1, 2, 1));
+  EXPECT_THAT(lengths_of(request, 0), ElementsAre(2, 2, 2, 0));
+  EXPECT_THAT(weights_of(request, 0), ElementsAre(1, 0.5f, 1, 0.5f, 1, 0.5f));
+}
+
+// 4, 4.0, "4": one word; "4.0" is that of the model's own rule.
+TEST_F(ScoreRows, NumbersAndTextsAreTheSameWords) {
+  const InferRequest request = parse(R"([{"price": 1, "user": 4}, {"price": 1, "user": 4.0}, {"price": 1, "user": "4"},
+                                         {"price": 1, "user": true}])");
+  EXPECT_THAT(ids_of(request, 0), ElementsAre(3, 3, 3, 4));
+}
+
+TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
+  EXPECT_EQ(refused_row(R"({"age": 31})"),
+            "row 2, column \"price\": the value is missing, and the model has none instead (missing = X in its "
+            "[[column]] says one)");
+  EXPECT_EQ(refused_row(R"({"price": "dear"})"), "row 2, column \"price\": \"dear\" is no number");
+  EXPECT_EQ(refused_row(R"({"price": 1, "usr": "ann"})"),
+            "row 2: the model has no column \"usr\"; the nearest is \"user\", of \"price\", \"age\", \"user\" and "
+            "\"item\"");
+  EXPECT_THAT(refused_row(R"({"price": 1, "both": "x"})"), HasSubstr("the model has no column \"both\""));
+  EXPECT_EQ(refused_row(R"({"price": [1]})"), "row 2, column \"price\": it takes one value, not a list");
+  EXPECT_EQ(refused_row(R"({"price": {"a": 1}})"), "row 2, column \"price\": it takes one value");
+  EXPECT_EQ(refused_row(R"({"price": 1, "price": 2})"), "row 2, column \"price\": it is there twice");
+  EXPECT_EQ(refused_row(R"({"price": 1, "item": {"7": 1}})"),
+            "row 2, column \"item\": the model takes no weights there: send a list of values");
+  EXPECT_EQ(refused_row(R"({"price": 1, "item": [[7, 1]]})"),
+            "row 2, column \"item\": it takes a list of values, not of lists");
+  EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann"]]})"), "row 2, column \"user\": a pair is [value, weight]");
+  EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann", 1, 2]]})"),
+            "row 2, column \"user\": a pair is [value, weight]");
+  EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": "much"}})"), "row 2, column \"user\": \"much\" is no number");
+  EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": null}})"),
+            "row 2, column \"user\": a weight is a finite number");
+  EXPECT_THAT(refused_row("7"), HasSubstr("row 2 cannot be a single value, it is an object"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("the request has no \"rows\": send {\"rows\": [{\"price\": 1, \"age\": 1, "));
+  EXPECT_THAT(refusal(R"({"rows": []})"), HasSubstr("at least one row"));
+  EXPECT_THAT(refusal(R"({"user": "ann"})"), HasSubstr("\"user\" is no member of a request: send {\"rows\""));
+  EXPECT_THAT(refusal(R"({"rows": {"user": "ann"}})"), HasSubstr("\"rows\" cannot be"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("the request cannot be an array"));
+  EXPECT_THAT(refusal(R"({"rows": [{}, )"), HasSubstr("column \"price\""));
+  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}, )"), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(R"({"rows": [{"price":1},{"price":1},{"price":1},{"price":1},{"price":1}]})"),
+              HasSubstr("more than 4 rows"));
+  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "model": "other"})"),
+              HasSubstr("says model \"other\", and was sent to \"shop\""));
+  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["like"]})"), HasSubstr("output \"like\" is unknown"));
+  EXPECT_THAT(refused_row(R"({"price": 1e300})"), HasSubstr("price of sample 1 is too large"));
+}
+
+// A column of the files that two of the model's read, and numbers with a comma.
+TEST_F(ScoreRows, TimesAndNumbersInTexts) {
+  const data::Columns columns(R"({"reader": "csv", "columns": [
+    {"name": "click", "as": "label", "table": "click"},
+    {"name": "hour", "column": "at", "as": "dense", "table": "hour", "take": "hour"},
+    {"name": "cost", "as": "dense", "table": "cost", "decimal": ","},
+    {"name": "day", "column": "at", "as": "ids", "table": "day", "ids": "row", "rows": 7, "take": "weekday",
+     "pooling": "sum"}], "vocabularies": {}})",
+                              "the test");
+  ModelDescription model;
+  model.name = "shop";
+  model.dense_inputs = 2;
+  model.features = {{"day", 7, {"day_table"}}};
+  model.outputs = {{"score"}};
+  const auto ask = [&](const std::string& row) {
+    return parse_scores(model, cat("{\"rows\": [", row, "]}"), {4, &columns});
+  };
+  for (const char* row : {R"({"at": "2024-01-31 13:00", "cost": "65,5"})", R"({"at": 1706706000, "cost": 65.5})",
+                          R"({"at": "2024-01-31T14:00:00+01:00", "cost": 65.5})"}) {
+    const InferRequest request = ask(row);
+    EXPECT_THAT(request.dense, ElementsAre(13, 65.5f)) << row;
+    EXPECT_THAT(ids_of(request, 0), ElementsAre(2)) << row;
+  }
+  try {
+    ask(R"({"at": "soon", "cost": 1})");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("row 1, column \"at\": \"soon\" is no time"));
+  }
+}
+
+TEST_F(ScoreRows, OfAModelWithoutColumns) {
+  const ModelDescription model = FakePredictor().model();
+  const auto ask = [&](const std::string& row) { return parse_scores(model, cat("{\"rows\": [", row, "]}"), {}); };
+  const InferRequest request = ask(R"({"dense": [0.5, "2"], "user": 3, "item": ["7", 9.0]})");
+  EXPECT_THAT(request.dense, ElementsAre(0.5f, 2));
+  EXPECT_THAT(ids_of(request, 0), ElementsAre(3));
+  EXPECT_THAT(ids_of(request, 1), ElementsAre(7, 9));
+  const auto refused = [&](const std::string& row) -> std::string {
+    try {
+      ask(row);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused(R"({"dense": [1], "user": 3})"),
+            "row 1, column \"dense\": the model takes 2 numbers, and this row has 1");
+  EXPECT_EQ(refused(R"({"user": 3})"), "row 1, column \"dense\": the model takes 2 numbers, and this row has 0");
+  EXPECT_EQ(refused(R"({"dense": [1, 2], "user": "ann"})"),
+            "row 1, column \"user\": \"ann\" is no whole number, and its ids are rows of a table");
+  EXPECT_EQ(refused(R"({"dense": [1, 2], "user": 0.5})"),
+            "row 1, column \"user\": its ids are rows of a table: whole numbers from 0 on");
+}
+
+TEST_F(ScoreRows, ScoresComeByName) {
+  InferRequest request = parse(R"([{"price": 1}, {"price": 2}])");
+  request.id = "q";
+  const std::vector<float> first = {0.25f, 0.5f}, second = {1, 2, 3, 4};
+  const std::vector<std::span<const float>> one = {first}, two = {first, second};
+  const auto render = [&](const std::vector<std::span<const float>>& values) {
+    return json::parse(render_scores(model_, "shop", &columns_, request, values));
+  };
+  EXPECT_EQ(render(one), json::parse(cat(R"({"model": "shop", "id": "q", "version": ")", model_.version,
+                                         R"(", "scores": [{"click": 0.25}, {"click": 0.5}]})")));
+  model_.outputs = {{"like"}, {"kinds", 2}};
+  EXPECT_EQ(render(two)["scores"], json::parse(R"([{"like": 0.25, "kinds": [1, 2]}, {"like": 0.5, "kinds": [3, 4]}])"));
+  request.outputs = {{1, "kinds", false}};
+  EXPECT_EQ(render(two)["scores"], json::parse(R"([{"kinds": [1, 2]}, {"kinds": [3, 4]}])"));
+}
+
+TEST_F(ScoreRows, ItemsComeWithTheirScores) {
+  model_.type = "top_k";
+  model_.outputs = {{"score", 2}, {"item", 2}};
+  const InferRequest request = parse(R"([{"price": 1}])");
+  const std::vector<float> scores = {0.5f, 0.25f}, items = {7, 3};
+  const std::vector<std::span<const float>> values = {scores, items};
+  EXPECT_EQ(json::parse(render_scores(model_, "shop", &columns_, request, values))["items"],
+            json::parse(R"([[{"item": 7, "score": 0.5}, {"item": 3, "score": 0.25}]])"));
+}
+
+}  // namespace
+}  // namespace tessera::serve
