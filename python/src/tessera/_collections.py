@@ -78,10 +78,11 @@ class Collection:
     ``DistributedModelParallel`` has several.
 
     kind: "bags" or "sequences". tables: name -> (rows, dim). features: whose ids a batch has. outputs: name -> dim, one
-    for each feature of each table, in order. keys: of the tables in a state dict.
+    for each feature of each table, in order. keys: of the tables in a state dict. is_weighted: ids come with weights.
     """
 
-    def __init__(self, model: DistributedModelParallel, path: str) -> None:
+    def __init__(self, model: DistributedModelParallel, path: str, is_weighted: bool = False) -> None:
+        self.is_weighted = is_weighted
         self._handle = _l.Handle("collection")
         self._group = model.group
         self._model = model
@@ -90,7 +91,7 @@ class Collection:
         self.kind: str = ("bags", "sequences")[info.kind]
         self.width: int = info.width
         self._describe(info)
-        self._batch = Batch(self.features)
+        self._batch = Batch(self.features, is_weighted)
         self._grad, self._out = Tensor(), Tensor()
         self._grad_pointer = c.c_void_p()
         self._grad_address = c.addressof(self._grad_pointer)
@@ -250,7 +251,7 @@ class Collection:
         self._group._call(
             _lib.tsr_collection_quantize, self._handle.value, json.dumps(options).encode(), c.addressof(handle.value)
         )
-        return QuantCollection(handle, self.kind, self.features, self.outputs)
+        return QuantCollection(handle, self.kind, self.features, self.outputs, self.is_weighted)
 
     def stats(self, restart: bool = False) -> StepReport:
         """What this rank has done for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
@@ -402,7 +403,9 @@ class DistributedModelParallel:
             c.addressof(options),
             c.addressof(self._handle.value),
         )
-        self.collections: Dict[str, Collection] = {path: Collection(self, path) for path in modules}
+        self.collections: Dict[str, Collection] = {
+            path: Collection(self, path, bool(module.is_weighted)) for path, module in modules.items()
+        }
 
     def __getitem__(self, path: str) -> Collection:
         if path not in self.collections:
@@ -447,7 +450,7 @@ class _Alone(Collection):
 
     def __init__(self, tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False, **options: Any) -> None:
         module = Module(tables, self._kind, is_weighted)
-        super().__init__(DistributedModelParallel({"": module}, **options), "")
+        super().__init__(DistributedModelParallel({"": module}, **options), "", bool(is_weighted))
 
     @property
     def plan(self) -> Plan:

@@ -92,6 +92,8 @@ class Block(NamedTuple):
 class _Kept:
     """A reader that gives all batches at once, which are kept."""
 
+    first_row = 0
+
     def __init__(self, batches: Callable[[str], Any]) -> None:
         self._batches = batches
         self._blocks: List[Dict[str, Column]] = []
@@ -209,28 +211,34 @@ class ReaderPart(Part):
                 name = raw.name.decode()
                 if at.blocks and name not in at.first:
                     near = difflib.get_close_matches(name, at.first, 1, 0)
-                    raise LookupError(f'there is no column "{name}"; the nearest is "{near[0] if near else ""}"')
+                    raise LookupError(
+                        f'there is no column "{name}"; the nearest is "{near[0] if near else ""}" of these: '
+                        + ", ".join(list(at.first)[:30]) + ", ..." * (len(at.first) > 30)
+                    )  # fmt: skip
                 weight = raw.weight_separator.decode() if raw.flags & _WEIGHTED else ""
                 at.wants.append(_Wanted(name, raw.type, bool(raw.flags & _LIST), raw.separator.decode(), weight))
                 if at.blocks:
-                    self._given(at.first, at.wants[-1])
+                    self._given(at, 0, at.first, at.wants[-1])
 
         return guarded(self._called, "select", err, body)
 
-    def _given(self, block: Dict[str, Column], want: _Wanted) -> Column:
+    def _given(self, at: _Opened, i: int, block: Dict[str, Column], want: _Wanted) -> Column:
         if want.name not in block:
             raise LookupError(f'a block has no column "{want.name}", which others have')
         try:
             return wanted_as(block[want.name], *want[1:])
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{_words(want.name)}: {error}") from None
+            row = getattr(error, "row", None)
+            where = "" if row is None else f"row {at.first_rows[i] + row + 1}, "
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{where}{_words(want.name)}: {error}") from None
 
     def _read(self, handle: int, i: int, stride: int, out: int, err: Any) -> int:
         at = self.objects[handle]
 
         def body() -> None:
             block = at.read(i)
-            at.given = [self._given(block, want) for want in at.wants]
+            at.given = [self._given(at, i, block, want) for want in at.wants]
             for k, column in enumerate(at.given):
                 to = _Values.from_address(out + k * stride)
                 to.values = column.values.ctypes.data

@@ -1,0 +1,478 @@
+"""Values of a program's own data, as the library is handed them: floats, int64 or text, one a row or a list of them;
+made from NumPy arrays and lists. The word of a value, which vocabularies and hashes know it by, is the library's
+(tsr_words)."""
+
+from __future__ import annotations
+
+import ctypes as c
+import datetime
+import decimal
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _library as _l
+from ._arrays import Tensor
+
+TEXT, FLOAT32, INT64, FLOAT64 = 0, 1, 2, 3
+_NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers", FLOAT64: "floats"}
+_NOTHING_INSIDE = "a list has nothing, or NaN, for one of its values, which is not taken: leave it out"
+_LARGEST = float(np.finfo(np.float32).max)
+# is_missing_word() of tessera/sdk/values.h.
+_MISSING = frozenset(
+    r"na n/a n.a. nan -nan null null. none nil nat <na> #n/a #na ? - -- \n inf +inf -inf infinity +infinity -infinity "
+    "1.#inf -1.#inf 1.#qnan -1.#qnan 1.#ind -1.#ind #null!".split()
+)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+class RefusedValue(ValueError):
+    """A value that is not taken. row: of the column, from 0; None: it is not about one."""
+
+    def __init__(self, sentence: str, row: Optional[int] = None) -> None:
+        super().__init__(sentence)
+        self.row = row
+
+
+@dataclass
+class Column:
+    """Values of some rows, of the types that they came in (float32, float64, int64, uint64) until ``wanted_as``.
+
+    unit: of int64 that are no plain numbers, "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on of a day's
+    times. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin. present: 0 where
+    a row has no value. weights: of lists, float32, one beside each value. refused: why it is no column, which is an
+    error if it is wanted."""
+
+    type: int
+    values: np.ndarray
+    texts: Optional[np.ndarray] = None
+    lists: Optional[np.ndarray] = None
+    present: Optional[np.ndarray] = None
+    weights: Optional[np.ndarray] = None
+    refused: Optional[Exception] = None
+    unit: Optional[str] = None
+
+    def count(self) -> int:
+        return len(self.values) if self.texts is None else len(self.texts) - 1
+
+    def rows(self) -> int:
+        return self.count() if self.lists is None else len(self.lists) - 1
+
+    def row_of(self, value: int) -> int:
+        return value if self.lists is None else int(np.searchsorted(self.lists, value, "right")) - 1
+
+    def bytes(self) -> int:
+        return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present, self.weights) if a is not None)
+
+    def words(self) -> List[bytes]:
+        raw, at = self.values.tobytes(), self.texts.tolist()
+        return [raw[begin:end] for begin, end in zip(at, at[1:])]
+
+
+def offsets(lengths: Sequence[int]) -> np.ndarray:
+    out = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=out[1:])
+    return out
+
+
+def text_column(words: Sequence[bytes], **more: Any) -> Column:
+    return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), offsets([len(w) for w in words]), **more)
+
+
+def refused_column(error: Exception, rows: int) -> Column:
+    return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), refused=error)
+
+
+def none_column(rows: int) -> Column:
+    """No row has a value."""
+    return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), present=np.zeros(rows, np.uint8))
+
+
+def taken(column: Column, index: np.ndarray) -> Column:
+    """The values at these positions of a column without lists."""
+    present = None if column.present is None else column.present[index]
+    if column.texts is None:
+        return replace(column, values=column.values[index], present=present)
+    begins, lengths = column.texts[:-1][index], np.diff(column.texts)[index]
+    at = offsets(lengths)
+    places = np.arange(at[-1]) - np.repeat(at[:-1], lengths) + np.repeat(begins, lengths)
+    return replace(column, values=column.values[places], texts=at, present=present)
+
+
+# ---- columns of arrays and lists
+
+
+def column_of(value: Any) -> Column:
+    """Of an array, or a list: of numbers, truth values, decimals, dates and times, texts, lists of these, mappings from
+    these to weights or lists of such pairs; None where a row has nothing. Where a row has a value of another type than
+    others, each has its own word."""
+    if not isinstance(value, (np.ndarray, list, tuple)):
+        kind = getattr(value, "dtype", None)
+        if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times of a zone, in UTC
+            value = np.asarray(value, f"datetime64[{kind.unit}]")
+        else:  # whole numbers with pandas' NA, too, without a way over floats
+            value = np.asarray(value, object if hasattr(kind, "na_value") else None)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "fiubmMOUS" or value.ndim not in (1, 2):
+            raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
+        if value.ndim == 2:
+            return _of_rows(value)
+        if value.dtype.kind in "fiub":
+            return of_numbers(value)
+        if value.dtype.kind in "mM":
+            return _of_times(value)
+        value = value.tolist()
+    if any(isinstance(row, (list, tuple, np.ndarray, Mapping)) for row in value):
+        rows = [() if is_nothing(row) else list(row.items()) if isinstance(row, Mapping) else row for row in value]
+        for i, row in enumerate(rows):
+            if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
+                raise RefusedValue(f"it has lists, and here a value of type {type(row).__name__} that is none", i)
+        if any(isinstance(one, tuple) for row in rows for one in row[:1]):
+            return _of_weighted(rows)
+        return _of_lists(rows)
+    absent = np.fromiter((is_nothing(one) for one in value), bool, len(value))
+    if not absent.any():
+        return _of_objects(list(value))
+    column = _of_objects([one for one in value if not is_nothing(one)])
+    where = np.zeros(len(value), np.int64)
+    where[~absent] = np.arange(column.count())
+    if column.count() == 0:
+        return none_column(len(value))
+    present = ~absent
+    if column.texts is not None:  # nothing has an empty text
+        lengths = np.zeros(len(value), np.int64)
+        lengths[present] = np.diff(column.texts)
+        out = replace(column, texts=offsets(lengths))
+    else:
+        out = taken(replace(column, present=None), where)
+    given = np.ones(column.count(), np.uint8) if column.present is None else column.present
+    return replace(out, present=np.where(present, given[where], 0).astype(np.uint8))
+
+
+def is_nothing(value: Any) -> bool:
+    """None, NaN, and what pandas and NumPy have for them."""
+    if isinstance(value, (float, np.floating)):
+        return bool(value != value)
+    if isinstance(value, decimal.Decimal):
+        return not value.is_finite()
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _of_rows(array: np.ndarray) -> Column:
+    """Each row of a matrix is a list."""
+    column = column_of(np.ascontiguousarray(array).reshape(-1))
+    width = array.shape[1]
+    lists = np.arange(len(array) + 1, dtype=np.int64) * width
+    return as_lists(column, lists)
+
+
+def as_lists(column: Column, lists: np.ndarray) -> Column:
+    if column.present is not None and not column.present.all():
+        first = int(np.argmin(column.present))
+        raise RefusedValue(_NOTHING_INSIDE, int(np.searchsorted(lists, first, "right")) - 1)
+    return replace(column, lists=lists, present=None)
+
+
+def _of_lists(rows: Sequence[Any]) -> Column:
+    flat = [value for row in rows for value in row]
+    try:
+        column = column_of(flat)
+    except RefusedValue as error:
+        raise TypeError(f"it has lists of lists, which are not taken ({error})") from None
+    if column.lists is not None:
+        raise TypeError("it has lists of lists, which are not taken")
+    return as_lists(column, offsets([len(row) for row in rows]))
+
+
+def _of_weighted(rows: Sequence[Any]) -> Column:
+    """Of lists of pairs: a value and its weight."""
+    pairs = [pair for row in rows for pair in row]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise TypeError("a list with weights has pairs alone: a value and its weight")
+    return with_weights(_of_lists([[value for value, _ in row] for row in rows]), [weight for _, weight in pairs])
+
+
+def with_weights(column: Column, weights: Any) -> Column:
+    try:
+        column.weights = np.ascontiguousarray(weights, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError("a weight is no number") from None
+    wrong = ~(np.abs(column.weights) <= _LARGEST)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise RefusedValue(f"a weight is {column.weights[first]}, and is no finite number of 32 bits",
+                           column.row_of(first))  # fmt: skip
+    column.weights = column.weights.astype(np.float32)
+    return column
+
+
+def of_numbers(array: np.ndarray) -> Column:
+    """Of a flat array; what is not finite is missing."""
+    if array.dtype.kind == "b":
+        return Column(INT64, array.astype(np.int64), unit="bool")
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8:
+        return Column(INT64, np.ascontiguousarray(array, np.uint64))
+    if array.dtype.kind != "f":
+        return Column(INT64, np.ascontiguousarray(array, np.int64))
+    narrow = array.dtype.itemsize < 8
+    values = np.ascontiguousarray(array, np.float32 if narrow else np.float64)
+    there = np.isfinite(values)
+    present = None if there.all() else there.astype(np.uint8)
+    return Column(FLOAT32 if narrow else FLOAT64, values, present=present)
+
+
+def _of_times(array: np.ndarray) -> Column:
+    kind, (unit, count) = array.dtype.kind, np.datetime_data(array.dtype)
+    if kind == "M" and (unit not in ("D", "s", "ms", "us", "ns") or count != 1):
+        unit = "D" if unit in ("Y", "M", "W") else "s" if unit in ("h", "m", "s") else "ns"
+        array = array.astype(f"M8[{unit}]")
+    none = np.isnat(array)
+    numbers = np.where(none, 0, array.astype(np.int64))
+    unit = None if kind == "m" else "day" if unit == "D" else unit
+    return Column(INT64, numbers, present=(~none).astype(np.uint8) if none.any() else None, unit=unit)
+
+
+_EPOCH, _US = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
+_UTC = datetime.timezone.utc
+
+
+def _kind_of(value: Any) -> str:
+    for kind, name in (
+        ((str, bytes, bytearray), "text"), ((bool, np.bool_), "bool"), ((int, np.integer), "int"),
+        ((np.datetime64, np.timedelta64), "numpy"), ((float, np.floating), "float"),
+        (decimal.Decimal, "decimal"), (datetime.datetime, "datetime"), (datetime.date, "date"),
+        (datetime.time, "time"), (datetime.timedelta, "timedelta"),
+    ):  # fmt: skip
+        if isinstance(value, kind):
+            return f"{type(value).__name__} of {value.dtype}" if name == "numpy" else name
+    raise TypeError(
+        f"a value of type {type(value).__name__} is none of a column: numbers, texts, dates and times are, and lists "
+        "of them"
+    )
+
+
+def _of_objects(values: List[Any]) -> Column:
+    """Of values that are there."""
+    kinds = {kind: _kind_of(next(v for v in values if type(v) is kind)) for kind in dict.fromkeys(map(type, values))}
+    if any(kind.startswith(("datetime64", "timedelta64")) for kind in kinds.values()):
+        groups = [_kind_of(value) for value in values]  # they differ in their units, too
+    elif len(set(kinds.values())) == 1:
+        return _of_kind(next(iter(kinds.values())), values)
+    elif set(kinds.values()) == {"int", "float"} and all(abs(v) <= 2**53 for v in values if kinds[type(v)] == "int"):
+        return of_numbers(np.array([float(v) for v in values]))
+    else:
+        groups = [kinds[type(value)] for value in values]
+    if len(set(groups)) == 1:
+        return _of_kind(groups[0], values)
+    words, there = [b""] * len(values), np.ones(len(values), np.uint8)
+    for group in dict.fromkeys(groups):
+        where = [i for i, one in enumerate(groups) if one == group]
+        column = wanted_as(_of_kind(group, [values[i] for i in where]), TEXT, False, "")
+        for k, (i, word) in enumerate(zip(where, column.words())):
+            words[i] = word
+            there[i] = 1 if column.present is None else column.present[k]
+    return text_column(words, present=None if there.all() else there)
+
+
+def _of_kind(kind: str, values: List[Any]) -> Column:
+    if kind == "text":
+        return text_column([v.encode() if isinstance(v, str) else bytes(v) for v in values])
+    if kind == "bool":
+        return of_numbers(np.array(values, bool))
+    if kind == "int":
+        least, most = min(values), max(values)
+        if least < -(2**63) or most >= 2**64 or (least < 0 and most >= 2**63):
+            return text_column([str(int(v)).encode() for v in values])
+        return of_numbers(np.array(values, np.uint64 if most >= 2**63 else np.int64))
+    if kind == "float":
+        return of_numbers(np.array([float(v) for v in values]))
+    if kind == "decimal":
+        return text_column([format(v, "f").encode() for v in values])
+    if kind == "date":
+        return Column(INT64, np.array([v.toordinal() - _EPOCH.toordinal() for v in values], np.int64), unit="day")
+    if kind == "time":
+        us = [((v.hour * 60 + v.minute) * 60 + v.second) * 10**6 + v.microsecond for v in values]
+        return Column(INT64, np.array(us, np.int64), unit="time:us")
+    if kind not in ("datetime", "timedelta"):  # NumPy's
+        return _of_times(np.array(values))
+    spans = values if kind == "timedelta" else [
+        (v.astimezone(_UTC).replace(tzinfo=None) if v.tzinfo else v) - _EPOCH for v in values
+    ]  # fmt: skip
+    ns = [getattr(v, "nanosecond" if kind == "datetime" else "nanoseconds", 0) for v in values]  # pandas has them
+    us = [datetime.timedelta(s.days, s.seconds, s.microseconds) // _US for s in spans]
+    if any(ns):
+        return Column(INT64, np.array([1000 * u + n for u, n in zip(us, ns)], np.int64),
+                      unit="ns" if kind == "datetime" else None)  # fmt: skip
+    return Column(INT64, np.array(us, np.int64), unit="us" if kind == "datetime" else None)
+
+
+# ---- as the library wants them
+
+
+def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_separator: str = "") -> Column:
+    """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
+    texts. ValueError: it cannot be that."""
+    if column.refused is not None:
+        raise column.refused
+    if column.lists is not None and not is_list:
+        raise ValueError("it has lists, and one value a row is wanted")
+    if is_list and column.lists is None:
+        column = _split(column, separator) if column.type == TEXT else _alone(column)
+    if weight_separator and column.weights is None:
+        if column.type != TEXT:
+            raise ValueError("it has no weights, and weighted lists are wanted: give pairs of a value and its weight")
+        column = _weighed(column, weight_separator)
+    if type == TEXT:
+        return _with_words(column)
+    if column.type == TEXT:
+        column = _parsed(column, type)
+    if column.present is not None:  # whatever a null hides
+        column = replace(column, values=np.where(column.present, column.values, column.values.dtype.type(0)))
+    return _whole(column) if type == INT64 else _floats(column, type)
+
+
+def _with_words(column: Column) -> Column:
+    """As texts; an empty one is missing."""
+    if column.type == TEXT:
+        if column.lists is not None:
+            return column
+        there = column.texts[1:] > column.texts[:-1]
+        if column.present is not None:
+            hidden = there & (column.present == 0)
+            there &= column.present != 0
+            if hidden.any():
+                lengths = np.where(there, np.diff(column.texts), 0)
+                texts = taken(replace(column, present=None), np.flatnonzero(there))
+                column = replace(column, values=texts.values, texts=offsets(lengths))
+        return column if there.all() else replace(column, present=there.astype(np.uint8))
+    seen = _seen(column)
+    values, unit = column.values[seen], column.unit
+    if unit is not None and unit.startswith("time:"):
+        values, unit = values * {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit[5:]], "time"
+    raw, ends = _words(np.ascontiguousarray(values), unit)
+    lengths = np.zeros(column.count(), np.int64)
+    lengths[seen] = np.diff(ends, prepend=-1) - 1
+    return replace(column, type=TEXT, values=raw[raw != 10], texts=offsets(lengths), unit=None)
+
+
+def _words(values: np.ndarray, unit: Optional[str]) -> Tuple[np.ndarray, np.ndarray]:
+    """Lines of words, and where each ends."""
+    text, tensor = c.c_void_p(), Tensor(values)
+    _l.call("words", tensor.address, unit and unit.encode(), c.byref(text))
+    raw = np.frombuffer(_l.text_bytes(text), np.uint8)
+    return raw, np.flatnonzero(raw == 10)
+
+
+def _floats(column: Column, type: int) -> Column:
+    if type == FLOAT64:
+        return replace(column, type=type, values=column.values.astype(np.float64, copy=False), unit=None)
+    if column.values.dtype == np.float32:
+        return replace(column, type=type)
+    values = column.values
+    if values.dtype == np.float64:
+        large = np.abs(values) > _LARGEST
+        if large.any():
+            first = int(np.argmax(large))
+            raise RefusedValue(f"{float(values[first])!r} is too large for a float of 32 bits, which has up to 3.4e38",
+                               column.row_of(first))  # fmt: skip
+    return replace(column, type=type, values=values.astype(np.float32), unit=None)
+
+
+def _whole(column: Column) -> Column:
+    values = column.values
+    if values.dtype == np.uint64:
+        wrong = values > np.uint64(2**63 - 1)
+    elif values.dtype.kind == "f":
+        if (values != np.trunc(values)).any():
+            first = int(np.argmax(values != np.trunc(values)))
+            raise RefusedValue("it has floats that are no whole numbers, and whole numbers are wanted: "
+                               f"{float(values[first])!r}", column.row_of(first))  # fmt: skip
+        wrong = ~((values < 2.0**63) & (values >= -(2.0**63)))
+    else:
+        wrong = np.zeros(0, bool)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise RefusedValue(f"{values[first].item()} does not fit into 64 bits with a sign", column.row_of(first))
+    return replace(column, type=INT64, values=values.astype(np.int64, copy=False), unit=None)
+
+
+def _parsed(column: Column, type: int) -> Column:
+    """Numbers out of texts. What programs write where there is nothing is missing."""
+    words, present = column.words(), np.ones(column.count(), np.uint8)
+    if column.present is not None:
+        present = column.present.copy()
+    numbers: List[Any] = []
+    for i, raw in enumerate(words):
+        word = raw.decode("utf-8", "replace").strip()
+        missing = not present[i] or not word or word.lower() in _MISSING
+        if missing and column.lists is not None:
+            raise RefusedValue(_NOTHING_INSIDE, column.row_of(i))
+        present[i] = not missing
+        if not missing and not _NUMBER.fullmatch(word):
+            raise RefusedValue(f'it has text, and {_NAMES[type]} are wanted: "{word[:60]}" is no number',
+                               column.row_of(i))  # fmt: skip
+        numbers.append(0 if missing else int(word) if type == INT64 and _WHOLE.fullmatch(word) else float(word))
+        if type == INT64 and not -(2**63) <= numbers[-1] < 2**63:
+            raise RefusedValue(f"{word[:60]} does not fit into 64 bits with a sign", column.row_of(i))
+        if numbers[-1] in (float("inf"), float("-inf")):
+            raise RefusedValue(f"{word[:60]} is too large for a float", column.row_of(i))
+    more: Dict[str, Any] = dict(lists=column.lists, weights=column.weights)
+    if column.lists is None and not present.all():
+        more["present"] = present
+    whole = type == INT64 and all(isinstance(number, int) for number in numbers)
+    return Column(INT64 if whole else FLOAT64, np.array(numbers, np.int64 if whole else np.float64), **more)
+
+
+def _seen(column: Column) -> Any:
+    return slice(None) if column.present is None else column.present.astype(bool)
+
+
+def _alone(column: Column) -> Column:
+    """Lists of one value, or of none."""
+    has = np.ones(column.count(), np.int64) if column.present is None else column.present.astype(np.int64)
+    return replace(column, values=column.values[_seen(column)], lists=offsets(has), present=None)
+
+
+_BLANKS_AND_QUOTES = re.compile(rb"""\s*(?:"([^"]*)"|'([^']*)'|([^,]*?))\s*(?:,|$)""")
+
+
+def _split(column: Column, separator: str) -> Column:
+    """Lists out of texts: by the separator, or as Python and JSON write them."""
+    at = separator.encode()
+    rows = [_items(word.strip(), at) if word else [] for word in column.words()]
+    out = text_column([part for row in rows for part in row])
+    out.lists = offsets([len(row) for row in rows])
+    return out
+
+
+def _items(word: bytes, separator: bytes) -> List[bytes]:
+    if not (word.startswith(b"[") and word.endswith(b"]")):
+        return word.split(separator)
+    inside = word[1:-1].strip()
+    if not inside:
+        return []
+    return [b"".join(parts) for parts in _BLANKS_AND_QUOTES.findall(inside)][: _commas(inside) + 1]
+
+
+def _commas(inside: bytes) -> int:
+    """Outside of quotes."""
+    return re.sub(rb"""("[^"]*")|('[^']*')""", b"", inside).count(b",")
+
+
+def _weighed(column: Column, separator: str) -> Column:
+    """Lists of texts "17:0.5", as lists of "17" that have weights."""
+    parts = [word.decode().rpartition(separator) for word in column.words()]
+    lacking = next((i for i, (_, found, _) in enumerate(parts) if not found), None)
+    if lacking is not None:
+        raise RefusedValue(f'a value has no weight behind "{separator}"', column.row_of(lacking))
+    out = text_column([value.encode() for value, _, _ in parts], lists=column.lists)
+    try:
+        weights = [float(weight) for _, _, weight in parts]
+    except ValueError as error:
+        raise ValueError(f'what stands behind "{separator}" is no weight ({error})') from None
+    return with_weights(out, weights)
