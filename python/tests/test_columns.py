@@ -191,7 +191,7 @@ def test_arrow_types_have_the_same_words():
     column = wanted_as(blocks(pa.table({"x": out_of_order}))["x"], TEXT, True, "")
     assert column.words() == [b"7", b"5", b"6"]
     struct = blocks(pa.table({"x": pa.array([{"a": 1}])}))["x"]
-    with pytest.raises(TypeError, match='Arrow\'s type "\\+s"'):
+    with pytest.raises(ValueError, match='Arrow\'s type "\\+s"'):
         wanted_as(struct, TEXT, False, "")
 
 

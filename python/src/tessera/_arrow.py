@@ -12,6 +12,7 @@ from ._values import (
     INT64,
     TEXT,
     Column,
+    RefusedValue,
     as_lists,
     none_column,
     of_numbers,
@@ -222,9 +223,12 @@ def _of_lists(schema: ArrowSchema, array: ArrowArray, first: int, count: int, pr
 
     if not pairs:
         return values(inner_schema, inner, low)
-    value, weights = (
-        values(inner_schema.children[i].contents, inner.children[i].contents, low + inner.offset) for i in (0, 1)
-    )
+    try:
+        value, weights = (
+            values(inner_schema.children[i].contents, inner.children[i].contents, low + inner.offset) for i in (0, 1)
+        )
+    except RefusedValue as error:
+        raise RefusedValue("it has lists, or nothing, inside of pairs, which is not taken", error.row) from None
     if weights.type == TEXT:
         raise TypeError("it has pairs whose second is a text, where a weight is a number")
     return with_weights(value, weights.values)

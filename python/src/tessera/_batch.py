@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array, output_array
 
 _pack = struct.Struct("II7QiiQ").pack_into  # tsr_batch
@@ -51,12 +51,18 @@ class Batch:
             raise _l.InvalidArgument("a batch has lengths or offsets, not both")
         if weights is not None and not self._weighted:
             raise _l.InvalidArgument("this collection is not weighted: is_weighted=True")
+        if type(finished) is not bool:
+            _check.truth(finished, "finished")
+        if keys is not None:
+            keys = _check.texts(keys, "keys")
         num_keys = self._features if keys is None else len(keys)
         at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
         values = as_array(values, "values")
         if values.size == 0 and values.dtype == np.float64:  # an empty list
             values = values.astype(np.int64)
         _check_whole("ids", values)
+        if values.ndim != 1:
+            raise _l.InvalidArgument(f"ids have to be [n], all samples one after the other, not {list(values.shape)}")
         if lengths is not None:
             lengths = as_array(lengths, "lengths")
             _check_whole("lengths", lengths)

@@ -53,6 +53,8 @@ def joined(blocks: List[Dict[str, Column]]) -> Dict[str, Column]:
 
 def _given_column(name: str, value: Any) -> Column:
     """What is no column is refused where it is wanted: a job need not use all that it is given."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f'column "{name}": a single text is no column, which has one value for each row: give a list')
     try:
         return column_of(value)
     except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array
 from ._columns import INT64, TEXT, column_of, wanted_as
 from ._rows import Rows, as_mapping, columns_taken, predict_rows
@@ -61,6 +61,8 @@ class PackedModel:
     def __init__(
         self, directory: Union[str, os.PathLike], *, threads: int = 1, kernel: str = "auto", plugin_path: str = ""
     ) -> None:
+        directory, threads = _check.path(directory, "directory"), _check.whole(threads, "threads", 0, 1024)
+        kernel, plugin_path = _check.text(kernel, "kernel"), os.fspath(plugin_path)
         options = _l.OpenOptions(threads=threads, kernel=kernel.encode(), plugin_path=plugin_path.encode() or None)
         self._handle = _l.Handle("model")
         _l.call("model_open", os.fspath(directory).encode(), c.byref(options), self._handle.out)

@@ -318,7 +318,7 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
     """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
     texts. ValueError: it cannot be that."""
     if column.refused is not None:
-        raise column.refused
+        raise column.refused if isinstance(column.refused, ValueError) else ValueError(str(column.refused))
     if column.lists is not None and not is_list:
         raise ValueError("it has lists, and one value a row is wanted")
     if is_list and column.lists is None:
