@@ -231,6 +231,34 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="test is for data"):
         tessera.train(CONFIG, test=columns())
 
+    for sentence, arguments in [
+        ("save_every has no effect without save", {"save_every": 3}),
+        ("keep has no effect without save", {"keep": 3}),
+        ("new_data has no effect without load", {"new_data": True}),
+        ("max_steps is a whole number, 0 or more", {"max_steps": -1}),
+        ("save_every is a whole number", {"save": "x", "save_every": 1.5}),
+        ("overrides is a list of texts", {"overrides": "data.epochs=2"}),
+        ("watch is a function", {"watch": 3}),
+        ("group is a tessera.ProcessGroup", {"group": 3}),
+        ("save is the path of a directory", {"save": ""}),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            tessera.train(CONFIG, columns(), **arguments)
+    for config, data, sentence in [
+        (CONFIG, "clicks.csv", "of a file say .*reader"),
+        (columns, CONFIG, "config is the path of a TOML file"),
+        ({**CONFIG, "data": {"batch": object()}}, columns(), "data.batch of the config is of type object"),
+        ({**CONFIG, "data": {"batch": 8, "test_path": "x.csv"}}, columns(), "data.test_path of the job"),
+        ({**CONFIG, "model": {**CONFIG["model"], "top_mpl": [1]}}, columns(), "top_mpl"),
+        ({**CONFIG, "column": [{**CONFIG["column"][0], "tresh": 1}]}, columns(), "tresh"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            tessera.train(config, data)
+    with pytest.raises(LookupError, match="there is no config nowhere.toml"):
+        tessera.train("nowhere.toml", columns())
+    with pytest.warns(UserWarning, match=r"\[comm\] of the config has no effect"):
+        tessera.train({**CONFIG, "comm": {"timeout_s": 3}}, columns(), max_steps=0)
+
     def broken():
         yield columns()
         raise RuntimeError("the connection is gone")
