@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "command.h"
+#include "inference/model_data.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
-#include "predict/model_data.h"
 #include "tessera/config.h"
 #include "tessera/packed_model.h"
 #include "train/job_data.h"

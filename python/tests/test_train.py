@@ -97,6 +97,39 @@ def test_ids_that_are_floats_where_one_is_missing():
         assert tessera.train(job, {**data, "user": given})["losses"] == expected
 
 
+def test_numbers_keep_their_digits_until_they_are_transformed():
+    data = columns()
+    times = 1_700_000_000_000 + 1000 * np.arange(ROWS)[::-1]  # in milliseconds, which 32 bits do not tell apart
+    kept = times[: ROWS * 3 // 4].astype(float)
+    scaled = ((times - kept.mean()) / kept.std()).astype(np.float32)
+    job = {**CONFIG, "column": [*CONFIG["column"][:1], {**CONFIG["column"][1], "transform": ["standardise"]},
+                                *CONFIG["column"][2:]]}  # fmt: skip
+    expected = tessera.train(CONFIG, {**data, "age": scaled})["losses"]
+    for given in (times, times.astype(float), times.astype("datetime64[ms]"), [str(time) for time in times]):
+        np.testing.assert_allclose(tessera.train(job, {**data, "age": given})["losses"], expected, rtol=1e-4)
+
+
+def test_what_is_missing_or_too_large_has_a_place():
+    def with_age(value, row, **more):
+        age = np.arange(ROWS, dtype=float)
+        age[row] = value
+        column = {**CONFIG["column"][1], **more}
+        data = {**columns(), "age": age}
+        return {**CONFIG, "column": [CONFIG["column"][0], column, *CONFIG["column"][2:]]}, data
+
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match='row 8, column "age": the value is missing'):
+            tessera.train(*with_age(value, 7))
+        assert tessera.train(*with_age(value, 7, missing=0.0), max_steps=1)["steps"] == 1
+    with pytest.raises(ValueError, match=r'row 8, column "age": 1e\+300 is too large'):
+        tessera.train(*with_age(1e300, 7))
+    assert tessera.train(*with_age(1e300, 7, transform=["log1p"]), max_steps=1)["steps"] == 1
+    job, data = with_age(1e300, 7)
+    halves = [{name: values[part] for name, values in data.items()} for part in (slice(5), slice(5, None))]
+    with pytest.raises(ValueError, match='row 8, column "age"'):
+        tessera.train(job, halves)
+
+
 def test_tables_of_other_libraries():
     pa, data = pytest.importorskip("pyarrow"), columns()
     expected = tessera.train(CONFIG, data)
@@ -230,6 +263,37 @@ def test_what_cannot_be_is_said():
         tessera.train(CONFIG, columns(), watch=lambda event: 1 / 0)
     with pytest.raises(ValueError, match="test is for data"):
         tessera.train(CONFIG, test=columns())
+
+    for sentence, arguments in [
+        ("save_every has no effect without save", {"save_every": 3}),
+        ("keep has no effect without save", {"keep": 3}),
+        ("new_data has no effect without load", {"new_data": True}),
+        ("max_steps is a whole number, 0 or more", {"max_steps": -1}),
+        ("save_every is a whole number", {"save": "x", "save_every": 1.5}),
+        ("overrides is a list of texts", {"overrides": "data.epochs=2"}),
+        ("overrides is a list of texts", {"overrides": None}),
+        ("data.path=.* has no effect beside data", {"overrides": ['data.path="x"']}),
+        ("watch is a function", {"watch": 3}),
+        ("group is a tessera.ProcessGroup", {"group": 3}),
+        ("save is the path of a directory", {"save": ""}),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            tessera.train(CONFIG, columns(), **arguments)
+    for config, data, sentence in [
+        (CONFIG, "clicks.csv", "of a file say .*reader"),
+        (columns, CONFIG, "config is the path of a TOML file"),
+        ({"model": {}}, columns(), r"no \[\[column\]\]s, .* tessera.describe"),
+        ({**CONFIG, "data": {"batch": object()}}, columns(), "data.batch of the config is of type object"),
+        ({**CONFIG, "data": {"batch": 8, "test_path": "x.csv"}}, columns(), "data.test_path of the job"),
+        ({**CONFIG, "model": {**CONFIG["model"], "top_mpl": [1]}}, columns(), "top_mpl"),
+        ({**CONFIG, "column": [{**CONFIG["column"][0], "tresh": 1}]}, columns(), "tresh"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            tessera.train(config, data)
+    with pytest.raises(LookupError, match="there is no config nowhere.toml"):
+        tessera.train("nowhere.toml", columns())
+    with pytest.warns(UserWarning, match=r"\[comm\] of the config has no effect"):
+        tessera.train({**CONFIG, "comm": {"timeout_s": 3}}, columns(), max_steps=0)
 
     def broken():
         yield columns()

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -302,6 +303,34 @@ TEST_F(CApi, PlansAndReportsAreJson) {
   EXPECT_EQ(json::parse(tsr_text_data(plan))["world_size"], 1);
   tsr_text_free(plan);
   tsr_text_free(nullptr);
+}
+
+TEST(CWords, TypedValuesHaveTheWordsOfTexts) {
+  Error err;
+  const auto words = [&](auto values, const char* unit) {
+    using T = typename decltype(values)::value_type;
+    const DLDataTypeCode code = std::is_floating_point_v<T> ? kDLFloat : std::is_signed_v<T> ? kDLInt : kDLUInt;
+    int64_t count = std::ssize(values);
+    const DLTensor tensor{values.data(), {kDLCPU, 0}, 1, {static_cast<uint8_t>(code), 8 * sizeof(T), 1},
+                          &count,        nullptr,     0};
+    tsr_text* text = nullptr;
+    if (tsr_words(&tensor, unit, &text, &err) != TSR_OK) return std::string(err.message);
+    std::string out = tsr_text_data(text);
+    tsr_text_free(text);
+    return out;
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(words(std::vector<uint64_t>{9223372036854775813u, 3}, nullptr), "9223372036854775813\n3\n");
+  EXPECT_EQ(words(std::vector<double>{0.1, 4, 1e-4, kNan, -0.0}, nullptr), "0.1\n4\n1e-04\n\n0\n");
+  EXPECT_EQ(words(std::vector<float>{0.1f}, nullptr), "0.10000000149011612\n");
+  EXPECT_EQ(words(std::vector<int64_t>{1, 0}, "bool"), "true\nfalse\n");
+  EXPECT_EQ(words(std::vector<int64_t>{-1}, "day"), "1969-12-31\n");
+  EXPECT_EQ(words(std::vector<int64_t>{86400000, 86400500}, "ms"), "1970-01-02\n1970-01-02 00:00:00.5\n");
+  EXPECT_EQ(words(std::vector<int64_t>{3600000000000}, "time"), "01:00:00\n");
+  EXPECT_EQ(words(std::vector<int64_t>{}, nullptr), "");
+  EXPECT_THAT(words(std::vector<int64_t>{-1}, "time"), HasSubstr("no time of a day"));
+  EXPECT_THAT(words(std::vector<int64_t>{1}, "week"), HasSubstr("unit is \"week\""));
+  EXPECT_THAT(words(std::vector<double>{1}, "day"), HasSubstr("have to be int64"));
 }
 
 TEST_F(CApi, LearningRatesAreByTable) {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "predict/model_data.h"
+#include "inference/model_data.h"
 #include "retrieval/item_vectors.h"
 
 namespace tessera::cli {

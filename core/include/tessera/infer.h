@@ -49,6 +49,7 @@ typedef struct tsr_model_info {
   uint32_t num_tables;
   uint32_t num_outputs; /* at least 1 */
   uint32_t reserved;
+  const char* encoding; /* JSON: the columns that it was trained on, as checkpoints have them; "": on none */
 } tsr_model_info;
 tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_error* err);
 

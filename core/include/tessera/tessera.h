@@ -32,6 +32,7 @@
 
 #include "tessera/abi/plugin.h"
 #include "tessera/abi/tensor.h"
+#include "tessera/infer.h"
 
 /* DLPack 1.0's tensor with an owner, where the header that is installed is older. */
 #if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION < 1
@@ -427,6 +428,23 @@ typedef struct tsr_train_options {
  * on every rank. TSR_INVALID_ARGUMENT, ...: what in config or data cannot be. An error on one rank aborts the group. */
 tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const tsr_train_options* options,
                    tsr_text** report, tsr_error* err);
+
+/* ---- Values and rows of a program's own data -----------------------------------------------------------------------
+ */
+
+/* The word of each value (tessera/sdk/values.h), which vocabularies, hashes and crosses know it by: a line each, empty
+ * for NaN and infinity. `values`: [n], int64, uint64, float32 or float64. `unit`: NULL for numbers; of int64, "bool",
+ * "day" (dates since 1970), "s", "ms", "us", "ns" (times since 1970), "time" (nanoseconds of a day). */
+tsr_code tsr_words(const DLTensor* values, const char* unit, tsr_text** words, tsr_error* err);
+
+/* What a model says of rows, in their order, as `tessera predict` reads them: by the vocabularies, hashes and
+ * transforms of the columns that it was trained on. The part `reader` of the runtime reads them from `path`; columns
+ * that the model does not use, and labels, may be missing. outputs[i]: float32 [rows, width of output i], or [rows];
+ * NULL: not wanted. `warnings`, which may be NULL: a sentence for each column of whose ids many are in no vocabulary,
+ * a line each. TSR_FAILED_PRECONDITION: the model was not trained on columns. TSR_NOT_FOUND: a column is missing. */
+tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, const char* reader, const char* path,
+                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_text** warnings,
+                                tsr_error* err);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -2,6 +2,7 @@
 #include "tessera/infer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -9,8 +10,14 @@
 #include <vector>
 
 #include "c/call.h"
+#include "c/handles.h"
+#include "checkpoint/directory.h"
+#include "data/readers.h"
+#include "inference/model_data.h"
 #include "inference/pool.h"
+#include "tessera/packed_model.h"
 #include "tessera/predictor.h"
+#include "tessera/unknown_ids.h"
 
 using namespace tessera::c;
 using tessera::Code;
@@ -33,7 +40,7 @@ struct tsr_model {
 
   tsr_model(const char* directory, const tsr_model_options& options)
       : runtime(runtime_options(options)),
-        predictor(tessera::open_predictor(runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
+        predictor(open(runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
         features([this] { return std::make_unique<Features>(predictor->model().features.size()); }),
         gathered([] { return std::make_unique<Gathered>(); }) {}
 
@@ -42,6 +49,16 @@ struct tsr_model {
     if (options.plugin_path != nullptr) out.plugin_path.emplace_back(options.plugin_path);
     out.threads = std::max(1, options.threads);
     return out;
+  }
+
+  // A packed model, or a checkpoint of the trainer as it is.
+  static std::unique_ptr<tessera::Predictor> open(const tessera::Runtime& runtime, const std::string& directory,
+                                                  const tessera::PredictorOptions& options) {
+    std::error_code ignored;
+    const bool packed = std::filesystem::exists(directory + "/model.json", ignored);
+    if (packed || !tessera::checkpoint::has_checkpoint(directory))
+      return tessera::open_predictor(runtime, directory, options);
+    return tessera::make_predictor(runtime, tessera::open_float_model(directory).model, options);
   }
 
   const tessera::Runtime runtime;
@@ -215,6 +232,53 @@ void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<co
   }
 }
 
+// The model's own columns out of what a reader part has.
+tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDescription& model, const char* reader,
+                         const char* path) {
+  if (model.encoding.empty()) {
+    fail(Code::kFailedPrecondition, "model \"", model.name,
+         "\" was not trained on columns: it takes ids that are row numbers, and dense values, not rows of data");
+  }
+  tessera::Config config;
+  config.data.reader = reader;
+  config.data.path = path;
+  config.data.test_fraction = 0;
+  tessera::Dataset data = tessera::data::read_files(runtime, config, tessera::looked_up_columns(model), false);
+  if (model.bounds_check == tessera::BoundsCheckMode::kFatal) data.require_known_ids();
+  return data;
+}
+
+// Gives sentences about ids that no vocabulary has, a line each.
+std::string predict_rows(tessera::Predictor& predictor, const tessera::Dataset& data,
+                         std::span<const DLTensor* const> outputs) {
+  constexpr int64_t kBatch = 4096;
+  const tessera::ModelDescription& model = predictor.model();
+  std::vector<size_t> widths(model.outputs.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == nullptr) continue;
+    check_output(*outputs[o], model.outputs[o], data.train_rows());
+    widths[o] = static_cast<size_t>(model.outputs[o].width);
+    if (!is_compact(*outputs[o], model.outputs[o].width))
+      fail(Code::kInvalidArgument, "output \"", model.outputs[o].name, "\" has to be compact");
+  }
+  int64_t done = 0;
+  tessera::UnknownIdCounter unknown(model.encoding);
+  tessera::predict_all(
+      predictor, data, data.train, kBatch, widths, [&](const auto& values, const tessera::Batch& batch) {
+        for (size_t o = 0; o < values.size(); ++o) {
+          if (widths[o] == 0) continue;
+          std::copy(values[o].begin(), values[o].end(), data_of(*outputs[o]) + done * static_cast<int64_t>(widths[o]));
+        }
+        unknown.add(batch.sparse);
+        done += batch.labels.numel();
+      });
+  std::string sentences;
+  for (const tessera::UnknownIds& ids : unknown.counts()) {
+    if (ids.are_many()) sentences += ids.warning() + '\n';
+  }
+  return sentences;
+}
+
 }  // namespace
 
 tsr_code tsr_model_open(const char* directory, const tsr_model_options* options, tsr_model** model, tsr_error* err) {
@@ -230,10 +294,11 @@ tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_er
   return guarded(err, [&] {
     need(model, "model");
     const tessera::ModelDescription& m = model->predictor->model();
-    copy_out<tsr_model_info>({0, m.is_weighted ? 1 : 0, m.name.c_str(), m.version.c_str(), m.type.c_str(),
-                              m.dense_inputs, static_cast<uint32_t>(m.features.size()),
-                              static_cast<uint32_t>(m.tables.size()), static_cast<uint32_t>(m.outputs.size()), 0},
-                             info, "info");
+    copy_out<tsr_model_info>(
+        {0, m.is_weighted ? 1 : 0, m.name.c_str(), m.version.c_str(), m.type.c_str(), m.dense_inputs,
+         static_cast<uint32_t>(m.features.size()), static_cast<uint32_t>(m.tables.size()),
+         static_cast<uint32_t>(m.outputs.size()), 0, m.encoding.c_str()},
+        info, "info");
   });
 }
 
@@ -316,5 +381,23 @@ tsr_code tsr_model_get_stats(const tsr_model* model, tsr_model_stats* stats, tsr
     uint64_t bad = 0;
     for (const uint64_t n : s.bad_ids) bad += n;
     copy_out<tsr_model_stats>({0, 0, s.predictions, s.samples, bad}, stats, "stats");
+  });
+}
+
+tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, const char* reader, const char* path,
+                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_text** warnings,
+                                tsr_error* err) {
+  return guarded(err, [&] {
+    if (warnings != nullptr) *warnings = nullptr;
+    need(runtime, "runtime");
+    need(model, "model");
+    need(reader, "reader");
+    need(path, "path");
+    if (num_outputs > 0) need(outputs, "outputs");
+    if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the model has ", most);
+    const tessera::Dataset rows = rows_of(runtime->opened().runtime, model->predictor->model(), reader, path);
+    std::string sentences = predict_rows(*model->predictor, rows, {outputs, num_outputs});
+    if (warnings != nullptr) *warnings = new tsr_text{std::move(sentences)};
   });
 }

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
         Shard,
         Step,
     )
+    from ._describe import Description, describe
     from ._launch import launch
-    from ._model import PackedModel
+    from ._model import PackedModel, load_model
     from ._pack import pack
     from ._pictures import Report, StepReport
     from ._readers import Block, reader
@@ -78,8 +79,9 @@ __version__ = _lib.tsr_version().decode()
 _LATER = {
     "_batch": "QuantCollection",
     "_collections": "Collection DistributedModelParallel EmbeddingBagCollection EmbeddingCollection Shard Step",
+    "_describe": "Description describe",
     "_launch": "launch",
-    "_model": "PackedModel",
+    "_model": "PackedModel load_model",
     "_pack": "pack",
     "_pictures": "Report StepReport",
     "_readers": "Block reader",

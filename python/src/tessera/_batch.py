@@ -9,18 +9,24 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array, output_array
 
 _pack = struct.Struct("II7QiiQ").pack_into  # tsr_batch
 
 
+def _check_whole(name: str, array: np.ndarray) -> None:
+    if array.dtype not in (np.int64, np.int32):
+        raise _l.InvalidArgument(f"{name} must be int32 or int64, not {array.dtype}")
+
+
 class Batch:
     """A tsr_batch that is filled anew for each call. ``address``: for the library."""
 
-    __slots__ = ("address", "_raw", "_features", "_values", "_lengths", "_offsets", "_weights", "_inverse")
+    __slots__ = ("address", "_raw", "_features", "_values", "_lengths", "_offsets", "_weights", "_inverse", "_weighted")
 
-    def __init__(self, features: Sequence[str]) -> None:
+    def __init__(self, features: Sequence[str], is_weighted: bool) -> None:
+        self._weighted = is_weighted
         self._raw = bytearray(c.sizeof(_l.Batch))
         self.address = c.addressof(c.c_char.from_buffer(self._raw))
         self._features = len(features)
@@ -41,18 +47,31 @@ class Batch:
         result."""
         if lengths is None and offsets is None:
             raise _l.InvalidArgument("a batch needs lengths or offsets")
+        if lengths is not None and offsets is not None:
+            raise _l.InvalidArgument("a batch has lengths or offsets, not both")
+        if weights is not None and not self._weighted:
+            raise _l.InvalidArgument("this collection is not weighted: is_weighted=True")
+        if type(finished) is not bool:
+            _check.truth(finished, "finished")
+        if keys is not None:
+            keys = _check.texts(keys, "keys")
         num_keys = self._features if keys is None else len(keys)
         at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
         values = as_array(values, "values")
         if values.size == 0 and values.dtype == np.float64:  # an empty list
             values = values.astype(np.int64)
+        _check_whole("ids", values)
+        if values.ndim != 1:
+            raise _l.InvalidArgument(f"ids have to be [n], all samples one after the other, not {list(values.shape)}")
         if lengths is not None:
             lengths = as_array(lengths, "lengths")
+            _check_whole("lengths", lengths)
             if lengths.ndim > 1:  # [keys, samples]
                 lengths = lengths.reshape(-1)
             at_lengths = self._lengths.set(lengths)
         if offsets is not None:
             offsets = as_array(offsets, "offsets")
+            _check_whole("offsets", offsets)
             at_offsets = self._offsets.set(offsets)
         if weights is not None:
             weights = as_array(weights, "weights")
@@ -97,7 +116,9 @@ class QuantCollection:
     bytes: of all rows.
     """
 
-    def __init__(self, handle: _l.Handle, kind: str, features: List[str], outputs: Mapping[str, int]) -> None:
+    def __init__(
+        self, handle: _l.Handle, kind: str, features: List[str], outputs: Mapping[str, int], is_weighted: bool
+    ) -> None:
         self._handle, self.kind = handle, kind
         self.features = list(features)
         self.outputs: Dict[str, int] = dict(outputs)
@@ -105,7 +126,7 @@ class QuantCollection:
         size = c.c_int64()
         _l.call("quant_collection_bytes", handle.value, c.byref(size))
         self.bytes: int = size.value
-        self._batch, self._out = Batch(self.features), Tensor()
+        self._batch, self._out = Batch(self.features, is_weighted), Tensor()
         self._used = threading.Lock()
 
     def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:

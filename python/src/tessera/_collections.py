@@ -6,71 +6,19 @@ import contextlib
 import ctypes as c
 import json
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array, output_array, view_of
 from ._batch import Batch, QuantCollection
 from ._pictures import StepReport
 from ._runtime import ProcessGroup, Runtime
-from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, describe
+from ._step import Shard, Step
+from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, check_modules, check_planner, describe
 
 _lib = _l.lib
-
-
-class Shard(NamedTuple):
-    """A rectangle of a table that this rank holds."""
-
-    index: int  # for Collection.read_shard
-    table: str
-    rows: int
-    cols: int
-    row: int  # the first one; of routed rows see Collection.shard_ids
-    col: int
-    states: Tuple[str, ...]  # of the optimizer: "momentum1", ...
-
-
-class Step:
-    """What a forward gave, and what its backward needs. Its memory is freed with it and its outputs.
-
-    output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. A view of the
-    step's own memory: it may be written to. None of sequences.
-    outputs: of sequences, by name: float32 ``[ids of the feature, dim]``, in the order of the ids.
-    all_finished: every rank said ``finished``.
-    """
-
-    __slots__ = ("output", "outputs", "all_finished", "any_finished", "_collection", "_handle", "_inputs")
-
-    def __init__(self, collection: Collection, handle: _l.Handle, inputs: Tuple[Any, ...], finished: bool) -> None:
-        self._collection = collection
-        self._handle = handle
-        self._inputs = inputs  # their memory is read again by backward
-        self.output: Optional[np.ndarray] = None
-        self.outputs: Dict[str, np.ndarray] = {}
-        view = _l.DLTensor()
-        if collection.kind == "bags":
-            if _lib.tsr_step_output(handle.value, 0, c.addressof(view), None):
-                _l.call("step_output", handle.value, 0, c.byref(view))  # says what is wrong
-            self.output = view_of(view, handle)
-        else:
-            for i, name in enumerate(collection.outputs):
-                _l.call("step_output", handle.value, i, c.byref(view))
-                self.outputs[name] = view_of(view, handle)
-        self.all_finished = self.any_finished = False
-        if finished:
-            info = _l.StepInfo()
-            _l.call("step_describe", handle.value, c.byref(info))
-            self.all_finished, self.any_finished = bool(info.all_finished), bool(info.any_finished)
-
-    def backward(self, grad: Any) -> None:
-        """Updates the tables by their optimizer; once for each step. Collective.
-
-        grad: of this rank's loss, float32, shaped like ``output``; of sequences a dict by output name, where a name
-        left out has gradient 0. Ranks are averaged. ``InvalidArgument``: another shape or dtype."""
-        self._collection._backward(self, grad)
-        self._inputs = ()
 
 
 class Collection:
@@ -78,10 +26,11 @@ class Collection:
     ``DistributedModelParallel`` has several.
 
     kind: "bags" or "sequences". tables: name -> (rows, dim). features: whose ids a batch has. outputs: name -> dim, one
-    for each feature of each table, in order. keys: of the tables in a state dict.
+    for each feature of each table, in order. keys: of the tables in a state dict. is_weighted: ids come with weights.
     """
 
-    def __init__(self, model: DistributedModelParallel, path: str) -> None:
+    def __init__(self, model: DistributedModelParallel, path: str, is_weighted: bool = False) -> None:
+        self.is_weighted = is_weighted
         self._handle = _l.Handle("collection")
         self._group = model.group
         self._model = model
@@ -90,7 +39,7 @@ class Collection:
         self.kind: str = ("bags", "sequences")[info.kind]
         self.width: int = info.width
         self._describe(info)
-        self._batch = Batch(self.features)
+        self._batch = Batch(self.features, is_weighted)
         self._grad, self._out = Tensor(), Tensor()
         self._grad_pointer = c.c_void_p()
         self._grad_address = c.addressof(self._grad_pointer)
@@ -229,6 +178,7 @@ class Collection:
             finally:
                 group._used.release()
             return
+        _check.of_type(grad, Mapping, "grad", f"a mapping from the outputs {', '.join(self.outputs)} to arrays")
         unknown = set(grad) - set(self.outputs)
         if unknown:
             raise _l.NotFound(f'there is no output "{unknown.pop()}"; the collection has {", ".join(self.outputs)}')
@@ -245,18 +195,20 @@ class Collection:
         """A copy with quantized rows, whole on every rank, which only infers. format: "int8", "int4", "int2", "fp16",
         "fp8"; formats: of tables that differ. Collective. ``InvalidArgument``: a row with NaN or infinity, or
         a dim that the format cannot have."""
+        _check.of_type(formats or {}, Mapping, "formats", "a mapping from tables to formats")
         options = {"format": format, "formats": dict(formats or {}), "bounds_check": bounds_check}
         handle = _l.Handle("quant_collection")
         self._group._call(
             _lib.tsr_collection_quantize, self._handle.value, json.dumps(options).encode(), c.addressof(handle.value)
         )
-        return QuantCollection(handle, self.kind, self.features, self.outputs)
+        return QuantCollection(handle, self.kind, self.features, self.outputs, self.is_weighted)
 
     def stats(self, restart: bool = False) -> StepReport:
         """What this rank has done for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
         seconds in ``["steps"]`` steps, ``["bytes_sent"]``, ``["tables"]``, ``["updates"]``, ``["dropped_ids"]``
         (``tsr_collection_stats``). restart: the stages count from here on. Not collective."""
         out = c.c_void_p()
+        restart = _check.truth(restart, "restart")
         self._group._call(_lib.tsr_collection_stats, self._handle.value, int(restart), c.addressof(out))
         return StepReport(json.loads(_l.text(out)))
 
@@ -265,6 +217,9 @@ class Collection:
     def weight(self, table: str, first: int = 0, count: Optional[int] = None) -> np.ndarray:
         """Rows [first, first + count) of a table, on every rank: float32 ``[count, dim]``. Collective."""
         rows, dim = self._table(table)
+        _check.whole(first, "first", 0)
+        if count is not None:
+            _check.whole(count, "count", 0)
         out = np.empty((rows - first if count is None else count, dim), np.float32)
         tensor = Tensor(out)
         self._group._call(_lib.tsr_collection_read_rows, self._handle.value, table.encode(), first, tensor.address)
@@ -273,7 +228,12 @@ class Collection:
     def set_weight(self, table: str, rows: Any, first: int = 0) -> None:
         """Rows from ``first`` on become these, float32 ``[any, dim]``: each rank writes what it holds of them. The
         optimizer's state stays."""
-        array = np.ascontiguousarray(as_array(rows, "rows"), np.float32)
+        array = as_array(rows, "rows")
+        if array.dtype.kind not in "fiub":
+            raise _l.InvalidArgument(f"rows are floats, not {array.dtype}")
+        array = np.ascontiguousarray(array, np.float32)
+        _check.text(table, "table")
+        _check.whole(first, "first", 0)
         tensor = Tensor(array)
         self._group._call(_lib.tsr_collection_write_rows, self._handle.value, table.encode(), first, tensor.address)
 
@@ -307,6 +267,7 @@ class Collection:
     ) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
         """Rows of a shard of this rank, float32 ``[count, cols]``, and the states of its optimizer, ``[count]`` or
         ``[count, cols]``. Not collective."""
+        _check.of_type(shard, Shard, "shard", "one of shards()")
         weights, states = self._shard_arrays(shard, shard.rows - first if count is None else count)
         self._shard_call(_lib.tsr_shard_read, shard, first, weights, list(states.values()))
         return weights, states
@@ -315,6 +276,7 @@ class Collection:
         self, shard: Shard, weights: Any, states: Optional[Mapping[str, Any]] = None, first: int = 0
     ) -> None:
         """The other way. All states, or None: they stay."""
+        _check.of_type(shard, Shard, "shard", "one of shards()")
         rows = np.ascontiguousarray(as_array(weights, "weights"), np.float32)
         values = None
         if states is not None:
@@ -336,6 +298,7 @@ class Collection:
 
     def shard_ids(self, shard: Shard, first: int = 0, count: Optional[int] = None) -> np.ndarray:
         """The table's row ids behind rows of a shard: int64 ``[count]``."""
+        _check.of_type(shard, Shard, "shard", "one of shards()")
         out = np.empty(shard.rows - first if count is None else count, np.int64)
         tensor = Tensor(out)
         _l.call("shard_ids", self._handle.value, shard.index, first, tensor.address)
@@ -345,6 +308,9 @@ class Collection:
 
     def set_learning_rate(self, value: float, table: Optional[str] = None) -> None:
         """Of all tables, or of one and those that have the same optimizer."""
+        value = _check.number(value, "the learning rate", least=0)
+        if table is not None:
+            _check.text(table, "table")
         _l.call("collection_set_learning_rate", self._handle.value, table and table.encode(), value)
 
     def learning_rate(self, table: str) -> float:
@@ -355,7 +321,7 @@ class Collection:
 
     def set_steps(self, steps: int) -> None:
         """Updates done so far: Adam's t."""
-        _l.call("collection_set_steps", self._handle.value, steps)
+        _l.call("collection_set_steps", self._handle.value, _check.whole(steps, "steps", 0))
 
 
 class DistributedModelParallel:
@@ -384,14 +350,34 @@ class DistributedModelParallel:
         dense: Optional[Mapping[str, Sequence[int]]] = None,
         runtime: Optional[Runtime] = None,
     ) -> None:
+        check_modules(modules)
+        planner = Planner() if planner is None else planner
+        check_planner(planner, modules)
+        for value, kind, name in (
+            (group, ProcessGroup, "group"), (runtime, Runtime, "runtime"), (optimizer, Optimizer, "optimizer"),
+        ):  # fmt: skip
+            if value is not None:
+                _check.of_type(value, kind, name, f"a tessera.{kind.__name__}")
+        if group is not None and runtime is not None and runtime is not group._runtime:
+            raise _l.InvalidArgument("runtime has no effect beside group, which has its own: leave one of them out")
+        if plan is not None:
+            _check.of_type(plan, (Plan, str), "plan", "a tessera.Plan or the path of a file")
+            if planner.shardings:
+                raise _l.InvalidArgument("shardings of the planner have no effect beside plan: leave one of them out")
+        _check.text(kernel, "kernel")
+        for name, shape in (dense or {}).items():
+            if isinstance(shape, str) or not hasattr(shape, "__iter__"):
+                raise _l.InvalidArgument(f'the shape of dense["{name}"] is a list of numbers, not {shape!r}')
         self.group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
-        planner = (planner or Planner()).where_untrained(modules, optimizer)
+        planner = planner.where_untrained(modules, optimizer)
         model = describe(
             modules, planner.constraints, optimizer, kernel=kernel, bounds_check=bounds_check, seed=seed,
             gradient_scale=gradient_scale, data_parallel_gradient_scale=data_parallel_gradient_scale,
             dense={name: list(shape) for name, shape in dense.items()} if dense else None,
         )  # fmt: skip
-        options = _l.ModelOptions(model=model.encode(), planner=json.dumps(planner._json()).encode())
+        options = _l.ModelOptions(
+            model=model.encode(), planner=json.dumps(planner._json(), default=_check.plain).encode()
+        )
         if plan is not None:
             options.plan = (plan.json if isinstance(plan, Plan) else plan).encode()
         self._handle = _l.Handle("model_parallel")
@@ -402,7 +388,9 @@ class DistributedModelParallel:
             c.addressof(options),
             c.addressof(self._handle.value),
         )
-        self.collections: Dict[str, Collection] = {path: Collection(self, path) for path in modules}
+        self.collections: Dict[str, Collection] = {
+            path: Collection(self, path, bool(module.is_weighted)) for path, module in modules.items()
+        }
 
     def __getitem__(self, path: str) -> Collection:
         if path not in self.collections:
@@ -426,17 +414,15 @@ class DistributedModelParallel:
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
         """A checkpoint of all tables with their optimizers' state, which loads under every plan and number of ranks
         (docs/checkpoints.md). progress: a text that ``load`` gives back. keep: how many stay. Collective."""
-        self.group._call(
-            _lib.tsr_model_parallel_save, self._handle.value, os.fspath(directory).encode(), progress.encode(), keep
-        )
+        directory, progress = _check.path(directory, "directory"), _check.text(progress, "progress")
+        keep = _check.whole(keep, "keep", 1, 2**31 - 1)
+        self.group._call(_lib.tsr_model_parallel_save, self._handle.value, directory.encode(), progress.encode(), keep)
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
         """The newest checkpoint there; its ``progress``. ``NotFound``, ``DataLoss``, or ``InvalidArgument`` where
         it is of another model: nothing changes then. Collective."""
-        out = c.c_void_p()
-        self.group._call(
-            _lib.tsr_model_parallel_load, self._handle.value, os.fspath(directory).encode(), c.addressof(out)
-        )
+        out, directory = c.c_void_p(), _check.path(directory, "directory")
+        self.group._call(_lib.tsr_model_parallel_load, self._handle.value, directory.encode(), c.addressof(out))
         return _l.text(out)
 
 
@@ -447,7 +433,7 @@ class _Alone(Collection):
 
     def __init__(self, tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False, **options: Any) -> None:
         module = Module(tables, self._kind, is_weighted)
-        super().__init__(DistributedModelParallel({"": module}, **options), "")
+        super().__init__(DistributedModelParallel({"": module}, **options), "", bool(is_weighted))
 
     @property
     def plan(self) -> Plan:

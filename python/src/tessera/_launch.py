@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _library as _l
+from . import _check, _library as _l
 
 _GRACE_S = 5.0  # for the other ranks, once one has failed, to say what they saw
 
@@ -31,8 +31,14 @@ def launch(
     cloudpickle; one of a module needs nothing. env: further variables. ``RuntimeError``: a rank failed, with its
     traceback, or its signal; the others are ended then, as they are after Ctrl-C and ``timeout_s`` seconds
     (``TimeoutError``)."""
-    if n < 1:
+    if not callable(fn):
+        raise _l.InvalidArgument(f"fn is a function, not an object of type {type(fn).__name__}")
+    if _check.whole(n, "n", -(2**31), 2**20) < 1:
         raise _l.InvalidArgument(f"n is {n}, and has to be at least 1")
+    if env is not None:
+        _check.of_type(env, dict, "env", "a dict of variables")
+    if timeout_s is not None:
+        timeout_s = _check.number(timeout_s, "timeout_s", above=0)
     work = _pickler(fn)((fn, args))
     with tempfile.TemporaryDirectory(prefix="tessera-launch-") as folder:
         Path(folder, "work").write_bytes(work)

@@ -176,6 +176,7 @@ ModelInfo = _sized(
     ("num_tables", _u32),
     ("num_outputs", _u32),
     ("reserved", _u32),
+    ("encoding", _text),
 )
 ModelFeature = _sized(("reserved", _u32), ("name", _text), ("ids", _i64))
 ModelOutput = _sized(("probability", _i32), ("name", _text), ("width", _i64))
@@ -243,7 +244,7 @@ _FUNCTIONS = {
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
     "pack": "spp", "train": "pppp", "collection_weight_gradients": "pppp",
     "model_open": "spp", "model_describe": "pp", "model_get_feature": "pup", "model_get_output": "pup",
-    "model_predict_outputs": "pppu",
+    "model_predict_outputs": "pppu", "words": "psp", "model_predict_rows": "ppsspup",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
     "quant_collection_sequences": "pppu",
 }  # fmt: skip
@@ -284,12 +285,16 @@ def call(function: str, *arguments: object) -> None:
         raise_error(code, error)
 
 
-def text(handle: c.c_void_p) -> str:
+def text_bytes(handle: c.c_void_p) -> bytes:
     """The contents of a tsr_text, which is freed."""
     try:
-        return lib.tsr_text_data(handle).decode()
+        return lib.tsr_text_data(handle)
     finally:
         lib.tsr_text_free(handle)
+
+
+def text(handle: c.c_void_p) -> str:
+    return text_bytes(handle).decode()
 
 
 class Handle:

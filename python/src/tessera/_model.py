@@ -1,4 +1,4 @@
-"""Predictions of packed models, without PyTorch (infer.h)."""
+"""Predictions of models, without PyTorch (infer.h)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import ctypes as c
 import json
 import os
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array
 from ._columns import INT64, TEXT, column_of, wanted_as
+from ._rows import Rows, as_mapping, columns_taken, predict_rows
 
-_WHO_ENCODES = "a model's vocabularies and transforms are applied by `tessera predict` and `tessera serve`"
+_WHO_ENCODES = (
+    "a model's vocabularies and transforms are applied by `tessera predict` and `tessera serve`, and by predict(data) "
+    "without dense"
+)
 _ROWS, _NUMBERS = "row numbers", "numbers as the model's layers see them"
 
 
@@ -22,10 +26,13 @@ def _refuse_text(name: str, taken: str) -> None:
     raise _l.InvalidArgument(f"{name}: it has text, but predict() takes {taken}; {_WHO_ENCODES}")
 
 
-def _encoded(directory: Union[str, os.PathLike], features: Mapping[str, int]) -> Dict[str, str]:
-    """Of a model that was trained on columns: what stands between them and what its layers see."""
-    with open(os.path.join(directory, "model.json"), encoding="utf-8") as file:
-        columns = json.load(file)["content"].get("encoding", {}).get("columns", [])
+def _has_tuples(data: Any) -> bool:
+    """Of arrays: (values, lengths)."""
+    return isinstance(data, Mapping) and any(isinstance(value, tuple) for value in data.values())
+
+
+def _encoded(columns: Sequence[Mapping[str, Any]], features: Mapping[str, int]) -> Dict[str, str]:
+    """What stands between the columns that a model was trained on and what its layers see."""
     out = {}
     for column in columns:
         if column["as"] == "dense" and column.get("transform"):
@@ -35,19 +42,30 @@ def _encoded(directory: Union[str, os.PathLike], features: Mapping[str, int]) ->
     return out
 
 
+def load_model(
+    directory: Union[str, os.PathLike], *, threads: int = 1, kernel: str = "auto", plugin_path: str = ""
+) -> PackedModel:
+    """A model that answers, of a directory that ``tessera.train(save=...)``, ``tessera.pack`` or ``tessera quantize``
+    has written; of a checkpoint the newest in it, with its rows as they are. See ``PackedModel``."""
+    return PackedModel(directory, threads=threads, kernel=kernel, plugin_path=plugin_path)
+
+
 class PackedModel:
-    """A packed model (docs/models.md) that answers: ``PackedModel("model").predict({"film": [[3, 7]]})["click"]``.
+    """A packed model (docs/models.md), or a checkpoint of ``tessera train``, that answers:
+    ``PackedModel("model").predict(frame)["click"]``.
 
     name, version, type: what it says of itself. dense_inputs: dense values of a sample. features: name -> how many ids
-    there are. outputs: name -> values of a sample. is_weighted: ids may have weights. encoded: of a model that was
-    trained on columns, name -> what `tessera predict` and `tessera serve` make row numbers and inputs of layers by, and
-    ``predict`` does not: "vocabulary", "hash", "bucket", "cross", "log1p and standardise". Processes on a host share
-    its tables. Any number of threads may predict at a time; threads: that one prediction may use. kernel: a kernel
-    plugin."""
+    there are. outputs: name -> values of a sample. is_weighted: ids may have weights. columns: of a model that was
+    trained on columns, their names in the data that it takes; empty: of others. encoded: of these, name -> what makes
+    row numbers and inputs of layers of them: "vocabulary", "hash", "bucket", "cross", "log1p and standardise".
+    Processes on a host share its tables. Any number of threads may predict at a time; threads: that one prediction may
+    use. kernel: a kernel plugin."""
 
     def __init__(
         self, directory: Union[str, os.PathLike], *, threads: int = 1, kernel: str = "auto", plugin_path: str = ""
     ) -> None:
+        directory, threads = _check.path(directory, "directory"), _check.whole(threads, "threads", 0, 1024)
+        kernel, plugin_path = _check.text(kernel, "kernel"), os.fspath(plugin_path)
         options = _l.OpenOptions(threads=threads, kernel=kernel.encode(), plugin_path=plugin_path.encode() or None)
         self._handle = _l.Handle("model")
         _l.call("model_open", os.fspath(directory).encode(), c.byref(options), self._handle.out)
@@ -66,20 +84,53 @@ class PackedModel:
             output = _l.ModelOutput()
             _l.call("model_get_output", self._handle.value, i, c.byref(output))
             self.outputs[output.name.decode()] = output.width
-        self.encoded: Dict[str, str] = _encoded(directory, self.features)
+        told = json.loads(info.encoding)["columns"] if info.encoding else []
+        self.columns: List[str] = columns_taken(told, self.features)
+        self.encoded: Dict[str, str] = _encoded(told, self.features)
         self._told = not self.encoded
 
-    def predict(self, features: Mapping[str, Any], dense: Any = None) -> Dict[str, np.ndarray]:
+    def predict(self, data: Any, dense: Any = None) -> Dict[str, np.ndarray]:
         """By output: float32 ``[samples]``, or ``[samples, values]`` of one with several; probabilities in (0, 1) where
         that is what its head learnt.
 
-        features: for each of the model's, an id for each sample, a list of ids, a list of pairs of an id and its weight
-        or a mapping from ids to weights; or a tuple of arrays, all samples one after the other: (values, lengths) or
-        (values, lengths, weights). Ids are row numbers of the tables. dense: ``[samples, dense_inputs]``, numbers as
-        the model's layers see them. Vocabularies, hashes and transforms of the columns that a model was trained on are
-        not applied here: text is refused, and the first prediction of a model that has such (``encoded``) warns.
-        Further features are ignored. ``NotFound``, ``InvalidArgument``, ``OutOfRange``: the sentence names feature,
-        sample and bound."""
+        Of a model that was trained on columns (``columns``), data is what ``tessera.train`` takes, a pandas frame or a
+        mapping from columns to values, as they are: vocabularies, hashes and transforms are the model's. Columns may
+        come in any order; labels and others are ignored.
+
+        Of other models, and of all where ``dense`` or tuples are given, ids are row numbers of the tables: for each of
+        the model's features, an id for each sample, a list of ids, a list of pairs of an id and its weight or a mapping
+        from ids to weights; or a tuple of arrays, all samples one after the other: (values, lengths) or (values,
+        lengths, weights). dense: ``[samples, dense_inputs]``, numbers as the model's layers see them. Text is refused
+        then, and the first such prediction of a model with ``encoded`` columns warns. Further features are ignored.
+        ``NotFound``, ``InvalidArgument``, ``OutOfRange``: the sentence names the feature or column, the row and the
+        bound."""
+        if isinstance(data, (str, bytes, os.PathLike)):
+            raise _l.InvalidArgument(
+                f"predict() takes data, not the path of a file ({os.fspath(data)!r}): `tessera predict` reads files"
+            )
+        if self.columns and dense is None and not _has_tuples(data):
+            return self._predict_rows(data)
+        return self._predict_ids(as_mapping(data, set(self.features)), dense)
+
+    def _outputs(self, samples: int) -> Dict[str, np.ndarray]:
+        return {n: np.empty((samples, w) if w > 1 else samples, np.float32) for n, w in self.outputs.items()}
+
+    def _predict_rows(self, data: Any) -> Dict[str, np.ndarray]:
+        try:
+            rows = Rows(data, self.columns)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, _l.TesseraError):
+                raise
+            raise _l.InvalidArgument(f"the data given to predict(): {error}") from error
+        out = self._outputs(rows.count)
+        if rows.count:
+            tensors = [Tensor(array) for array in out.values()]
+            addresses = (c.c_void_p * len(tensors))(*[tensor.address for tensor in tensors])
+            for sentence in predict_rows(self._handle.value, rows, c.addressof(addresses), len(tensors)):
+                warnings.warn(f"the data given to predict(): {sentence}", stacklevel=3)
+        return out
+
+    def _predict_ids(self, features: Mapping[str, Any], dense: Any) -> Dict[str, np.ndarray]:
         columns = [self._column(features, name) for name in self.features]
         given = [] if dense is None else [as_array(dense, "dense")]
         if given and given[0].dtype.kind in "US":
@@ -91,12 +142,12 @@ class PackedModel:
             warnings.warn(
                 f"predict() takes {_ROWS} and {_NUMBERS}, which are not what the data has in columns that the model "
                 f"encodes ({how}); {_WHO_ENCODES}",
-                stacklevel=2,
+                stacklevel=3,
             )
         samples = len(columns[0][1]) if columns else len(given[0]) if given else 0
         if given and given[0].ndim == 1 and self.dense_inputs == 1:
             given[0] = given[0].reshape(-1, 1)
-        out = {n: np.empty((samples, w) if w > 1 else samples, np.float32) for n, w in self.outputs.items()}
+        out = self._outputs(samples)
         kept: List[Tensor] = []
 
         def address(array: Optional[np.ndarray]) -> Optional[int]:

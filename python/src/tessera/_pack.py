@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array
 from ._collections import Collection
 
@@ -31,6 +31,18 @@ def pack(
     parameters: float32 arrays by name: ``"top.0.weight"``. format: of rows: "int8", "int4", "int2", "fp16", "fp8" or
     "fp32"; formats: of tables that differ. ``AlreadyExists``: the directory is there. ``InvalidArgument``: a layer, an
     input or a parameter that does not fit, by its name."""
+    _check.of_type(graph, Mapping, "graph", "a mapping with layers and heads")
+    _check.of_type(parameters, Mapping, "parameters", "a mapping from names to arrays")
+    _check.of_type(formats or {}, Mapping, "formats", "a mapping from tables to formats")
+    _only(graph, ("dense_inputs", "layers", "heads"), "the graph")
+    for layer in graph.get("layers", []):
+        _only(layer, ("name", "type", "inputs", "options"), "a layer of the graph")
+    for head in graph.get("heads", []):
+        _only(head, ("name", "input", "loss", "label", "weight"), "a head of the graph")
+    if not isinstance(collections, Collection):
+        _check.of_type(collections, (list, tuple), "collections", "a collection or a list of them")
+        for collection in collections:
+            _check.of_type(collection, Collection, "one of collections", "a collection")
     held = [collections] if isinstance(collections, Collection) else list(collections)
     handles = (c.c_void_p * max(1, len(held)))(*[collection._handle.value for collection in held])
     layers = [{"options": {}, **layer} for layer in graph.get("layers", [])]
@@ -47,5 +59,13 @@ def pack(
     report = c.c_void_p()
     if not held:
         raise _l.InvalidArgument("there is no collection to pack")
-    held[0]._group._call(_l.lib.tsr_pack, os.fspath(directory).encode(), c.addressof(options), c.addressof(report))
+    directory = _check.path(directory, "directory")
+    held[0]._group._call(_l.lib.tsr_pack, directory.encode(), c.addressof(options), c.addressof(report))
     return json.loads(_l.text(report))
+
+
+def _only(given: Any, known: Sequence[str], what: str) -> None:
+    _check.of_type(given, Mapping, what, "a mapping")
+    for key in given:
+        if key not in known:
+            raise _l.InvalidArgument(f'{what} has no key "{key}": {", ".join(known)} are known')

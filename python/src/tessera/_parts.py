@@ -58,15 +58,16 @@ def _code_of(error: BaseException) -> int:
 
 
 def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]]) -> int:
-    """What a callback returns: no exception leaves it. ``err`` gets one sentence that names the part; the exception is
-    the cause of what the caller of the library gets."""
+    """What a callback returns: no exception leaves it. ``err`` gets one sentence with the part, and the function if
+    it is one; the exception is the cause of what the caller of the library gets."""
     try:
         return body() or 0
     except BaseException as error:
         words = " ".join(str(error).split())
         what = words if isinstance(error, _l.TesseraError) else f"{type(error).__name__}: {words}"
         err.contents.code = code = _code_of(error)
-        err.contents.message = f"{part} (in Python), {function}: {what}".encode()[:499]
+        where = f"{part} (in Python), {function}" if function else part
+        err.contents.message = f"{where}: {what}".encode()[:499]
         _l.causes.append(error)
         return code
 

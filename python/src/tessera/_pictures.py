@@ -181,7 +181,29 @@ def training_picture(report: Mapping[str, Any]) -> str:
 
 
 class Report(Dict[str, Any]):
-    """What ``tessera.train`` reports, a dict; in a notebook a picture of it."""
+    """What ``tessera.train`` reports, a dict; in a notebook a picture of it.
+
+    model: the model that was trained and saved, which answers: ``report.model.predict(frame)``. The one that validated
+    best, with ``save_best``."""
+
+    _directory: Optional[str] = None  # of a checkpoint
+    _model: Any = None
+
+    @property
+    def model(self) -> Any:
+        from ._library import FailedPrecondition
+        from ._model import load_model
+
+        if self._model is None:
+            if self._directory is None:
+                raise FailedPrecondition(
+                    'the model was not saved: tessera.train(..., save="DIRECTORY") keeps it, and report.model answers'
+                )
+            self._model = load_model(self._directory)
+        return self._model
+
+    def __getstate__(self) -> Dict[str, Any]:  # another process opens the model itself
+        return {"_directory": self._directory}
 
     def _repr_html_(self) -> str:
         return training_picture(self)

@@ -92,6 +92,8 @@ class Block(NamedTuple):
 class _Kept:
     """A reader that gives all batches at once, which are kept."""
 
+    first_row = 0
+
     def __init__(self, batches: Callable[[str], Any]) -> None:
         self._batches = batches
         self._blocks: List[Dict[str, Column]] = []
@@ -162,7 +164,7 @@ class ReaderPart(Part):
         reads = hasattr(of, "open") and hasattr(of, "read")
         if not reads and not callable(of):
             raise TypeError(f"the reader {id} is a function of a path, or has open(path) and read(block)")
-        self._called = called or f'reader "{id}"'
+        self._called, self._is_data = called or f'reader "{id}"', called is not None
         table = _Reader(
             c.sizeof(_Reader), 0, _Open(self._open), _File(self._file), _GetColumn(self._column),
             _GetBlock(self._block), _Select(self._select), _Read(self._read),
@@ -170,9 +172,13 @@ class ReaderPart(Part):
         doc = getattr(of, "__doc__", None) or ""
         super().__init__(KIND, id, doc, table, lambda: _Opened(instance(of) if reads else _Kept(of)))
 
+    def _named(self, function: str) -> str:
+        """Of somebody's reader; a program's own data has no functions."""
+        return "" if self._is_data else function
+
     def _open(self, handle: int, source: Any, err: Any) -> int:
         at = self.objects[handle]
-        return guarded(self._called, "open", err, lambda: at.open(source.contents.path.decode()))
+        return guarded(self._called, self._named("open"), err, lambda: at.open(source.contents.path.decode()))
 
     def _file(self, handle: int, i: int, out: Any, err: Any) -> int:
         files = self.objects[handle].files
@@ -209,28 +215,33 @@ class ReaderPart(Part):
                 name = raw.name.decode()
                 if at.blocks and name not in at.first:
                     near = difflib.get_close_matches(name, at.first, 1, 0)
-                    raise LookupError(f'there is no column "{name}"; the nearest is "{near[0] if near else ""}"')
+                    raise _l.NotFound(
+                        f'there is no column "{name}"; the nearest is "{near[0] if near else ""}" of these: '
+                        + ", ".join(list(at.first)[:30]) + ", ..." * (len(at.first) > 30)
+                    )  # fmt: skip
                 weight = raw.weight_separator.decode() if raw.flags & _WEIGHTED else ""
                 at.wants.append(_Wanted(name, raw.type, bool(raw.flags & _LIST), raw.separator.decode(), weight))
                 if at.blocks:
-                    self._given(at.first, at.wants[-1])
+                    self._given(at, 0, at.first, at.wants[-1])
 
-        return guarded(self._called, "select", err, body)
+        return guarded(self._called, self._named("select"), err, body)
 
-    def _given(self, block: Dict[str, Column], want: _Wanted) -> Column:
+    def _given(self, at: _Opened, i: int, block: Dict[str, Column], want: _Wanted) -> Column:
         if want.name not in block:
             raise LookupError(f'a block has no column "{want.name}", which others have')
         try:
             return wanted_as(block[want.name], *want[1:])
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{_words(want.name)}: {error}") from None
+            row = getattr(error, "row", None)
+            where = "" if row is None else f"row {at.first_rows[i] + row + 1}, "
+            raise _l.InvalidArgument(f"{where}{_words(want.name)}: {error}") from None
 
     def _read(self, handle: int, i: int, stride: int, out: int, err: Any) -> int:
         at = self.objects[handle]
 
         def body() -> None:
             block = at.read(i)
-            at.given = [self._given(block, want) for want in at.wants]
+            at.given = [self._given(at, i, block, want) for want in at.wants]
             for k, column in enumerate(at.given):
                 to = _Values.from_address(out + k * stride)
                 to.values = column.values.ctypes.data
@@ -241,7 +252,7 @@ class ReaderPart(Part):
                 no_list = column.lists is None and column.present is not None
                 to.present = column.present.ctypes.data if no_list else None
 
-        return guarded(self._called, "read", err, body)
+        return guarded(self._called, self._named("read"), err, body)
 
 
 def reader(id: str) -> Callable[[Any], Any]:

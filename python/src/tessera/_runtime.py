@@ -13,7 +13,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._arrays import Tensor, as_array
 from ._parts import Part, plugins, registered
 
@@ -39,6 +39,11 @@ class Runtime:
         *,
         _parts: Sequence[Part] = (),
     ) -> None:
+        threads = _check.whole(threads, "threads", -1, 1024)
+        if isinstance(plugin_path, (str, os.PathLike)):
+            raise _l.InvalidArgument(f"plugin_path is a list of directories, not {plugin_path!r}")
+        plugin_path = [_check.path(path, "one of plugin_path") for path in plugin_path]
+        require = _check.texts(require, "require")
         parts = [*registered.values(), *_parts]
         held = plugins(parts)
         options = _l.RuntimeOptions(threads=threads, num_plugin_paths=len(plugin_path), num_required=len(require))
@@ -134,25 +139,44 @@ class ProcessGroup:
         world_size: Optional[int] = None,
         local_rank: Optional[int] = None,
         local_world_size: int = 0,
-        master_addr: str = "127.0.0.1",
-        master_port: int = 29500,
+        master_addr: Optional[str] = None,
+        master_port: Optional[int] = None,
         token: Optional[str] = None,
         backend: str = "auto",
         timeout_s: float = 30,
         runtime: Optional[Runtime] = None,
     ) -> None:
-        options = _l.GroupOptions(backend=backend.encode(), timeout_s=timeout_s)
+        timeout_s = _check.number(timeout_s, "timeout_s", above=0)
+        options = _l.GroupOptions(backend=_check.text(backend, "backend").encode(), timeout_s=timeout_s)
         if (rank is None) != (world_size is None):
             raise _l.InvalidArgument("rank and world_size are given both, or neither")
         if world_size is not None:
-            if world_size < 1:
+            if _check.whole(world_size, "world_size", -(2**31)) < 1:
                 raise _l.InvalidArgument(f"world_size is {world_size}, and has to be at least 1")
+            rank = _check.whole(rank, "rank", 0, 2**31 - 1)
+            local_world_size = _check.whole(local_world_size, "local_world_size", 0, 2**31 - 1)
             options.rank, options.world_size, options.local_world_size = rank, world_size, local_world_size
             options.local_rank = rank % local_world_size if local_rank is None and local_world_size else local_rank or 0
-            options.master_addr, options.master_port = master_addr.encode(), master_port
+            options.master_addr = _check.text(
+                "127.0.0.1" if master_addr is None else master_addr, "master_addr"
+            ).encode()
+            port = 29500 if master_port is None else master_port
+            options.master_port = _check.whole(port, "master_port", 1, 65535)
+        else:
+            where = {
+                "local_rank": local_rank, "local_world_size": local_world_size or None, "master_addr": master_addr,
+                "master_port": master_port,
+            }  # fmt: skip
+            for name in [name for name, value in where.items() if value is not None][:1]:
+                raise _l.InvalidArgument(
+                    f"{name} has no effect without rank and world_size: the environment says who this process is"
+                )
         if token is not None:
-            options.token = token.encode()
+            options.token = _check.text(token, "token").encode()
+        if runtime is not None:
+            _check.of_type(runtime, Runtime, "runtime", "a tessera.Runtime")
         self._runtime = runtime or Runtime.default()
+        self._check_backend(backend)
         self._handle = _l.Handle("process_group")
         self._used = threading.Lock()
         self._calls = 0  # odd: a call is waiting
@@ -168,6 +192,14 @@ class ProcessGroup:
         self.backend: str = info.backend.decode()
         if self.world_size > 1:
             _interrupts.watch(self)
+
+    def _check_backend(self, backend: str) -> None:
+        """One rank needs none, so that a wrong name would have no effect."""
+        if backend in ("auto", "local"):
+            return
+        known = [part["id"] for part in self._runtime.plugins() if part["kind"].startswith("tessera.collective/")]
+        if backend.split("?")[0] not in known:
+            raise _l.NotFound(f'there is no backend "{backend}": {", ".join(sorted(known))} and auto are known')
 
     def _enter(self) -> None:
         """This thread is in the group until it releases ``_used``: buffers for calls are there once."""
@@ -199,6 +231,7 @@ class ProcessGroup:
 
     def broadcast(self, array: Any, root: int = 0) -> None:
         """Rank ``root``'s values to all ranks, in place: a writable, contiguous array."""
+        root = _check.whole(root, "root", 0, 2**31 - 1)
         tensor = Tensor(_in_place(array))
         self._call(_l.lib.tsr_process_group_broadcast, self._handle.value, tensor.address, root)
 
@@ -246,7 +279,7 @@ class ProcessGroup:
     def abort(self, reason: str) -> None:
         """Ends what waits in this group, on all ranks, which get ``reason``; the group is of no use afterwards.
         From any thread."""
-        _l.call("process_group_abort", self._handle.value, reason.encode())
+        _l.call("process_group_abort", self._handle.value, _check.text(reason, "reason").encode())
 
     def close(self) -> None:
         """Leaves. Collections over the group keep it until they are gone."""

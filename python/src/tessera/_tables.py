@@ -6,10 +6,11 @@ import ctypes as c
 import enum
 import json
 import os
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from . import _library as _l
+from . import _check, _library as _l
 from ._runtime import Runtime
 
 
@@ -122,7 +123,7 @@ class Sharding:
 
 def table_wise(rank: int = 0) -> Sharding:
     """The whole table on one rank."""
-    return Sharding("table_wise", [rank])
+    return Sharding("table_wise", [_check.whole(rank, "rank", 0)])
 
 
 def row_wise() -> Sharding:
@@ -132,7 +133,7 @@ def row_wise() -> Sharding:
 
 def column_wise(ranks: Sequence[int]) -> Sharding:
     """Columns, one piece for each entry."""
-    return Sharding("column_wise", ranks, pieces=len(ranks))
+    return Sharding("column_wise", _ranks(ranks), pieces=len(ranks))
 
 
 def data_parallel() -> Sharding:
@@ -147,16 +148,24 @@ def table_row_wise(host_index: int = 0, *, local_world_size: Optional[int] = Non
 
 def table_column_wise(ranks: Sequence[int]) -> Sharding:
     """Columns over ranks of one host, one piece for each entry."""
-    return Sharding("table_column_wise", ranks, pieces=len(ranks))
+    return Sharding("table_column_wise", _ranks(ranks), pieces=len(ranks))
 
 
 def grid_shard(host_indexes: Sequence[int], *, local_world_size: Optional[int] = None) -> Sharding:
     """Columns over hosts, one piece for each, and each piece's rows over the ranks of its host."""
-    return Sharding("grid_shard", [_first_rank(h, local_world_size) for h in host_indexes], pieces=len(host_indexes))
+    hosts = _ranks(host_indexes, "host_indexes")
+    return Sharding("grid_shard", [_first_rank(h, local_world_size) for h in hosts], pieces=len(hosts))
+
+
+def _ranks(ranks: Any, name: str = "ranks") -> List[int]:
+    if isinstance(ranks, (str, bytes)) or not hasattr(ranks, "__len__") or not len(ranks):
+        raise _l.InvalidArgument(f"{name} is a list of one or more numbers, not {ranks!r}")
+    return [_check.whole(rank, f"one of {name}", 0) for rank in ranks]
 
 
 def _first_rank(host_index: int, local_world_size: Optional[int]) -> int:
     """It stands for its whole host."""
+    _check.whole(host_index, "host_index", 0)
     if host_index == 0:
         return 0
     told = local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE", 0))
@@ -216,11 +225,11 @@ class Plan:
 
     @classmethod
     def load(cls, path: Union[str, os.PathLike]) -> Plan:
-        with open(path, encoding="utf-8") as file:
+        with open(_check.path(path, "path"), encoding="utf-8") as file:
             return cls(file.read())
 
     def save(self, path: Union[str, os.PathLike]) -> None:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(_check.path(path, "path"), "w", encoding="utf-8") as file:
             file.write(self.json)
 
     def to_dict(self) -> dict:
@@ -247,6 +256,59 @@ class Module:
 
 def _name(value: Union[enum.Enum, str]) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value)
+
+
+def _check_table(table: Any, kind: str) -> None:
+    _check.of_type(table, EmbeddingConfig, "a table", "a tessera.EmbeddingBagConfig or EmbeddingConfig")
+    _check.texts(table.feature_names, f'feature_names of table "{table.name}"')
+    if table.optimizer is not None:
+        _check.of_type(table.optimizer, Optimizer, f'the optimizer of table "{table.name}"', "a tessera.Optimizer")
+    pooling = _name(getattr(table, "pooling", PoolingType.NONE)).upper()
+    if kind == "sequences" and pooling == "MEAN":
+        warnings.warn(
+            f'pooling of table "{table.name}" has no effect: a collection of sequences gives each row', stacklevel=5
+        )
+
+
+def check_modules(modules: Any) -> None:
+    """Collections by path."""
+    _check.of_type(modules, Mapping, "modules", "a mapping from paths to tessera.Module")
+    for path, module in modules.items():
+        _check.of_type(module, Module, f'module "{path}"', "a tessera.Module")
+        if isinstance(module.tables, (str, EmbeddingConfig)) or not hasattr(module.tables, "__iter__"):
+            raise _l.InvalidArgument(f"tables is a list of tables, not {module.tables!r}")
+        for table in module.tables:
+            _check_table(table, module.kind)
+        if module.is_weighted and module.kind == "sequences":
+            raise _l.InvalidArgument(
+                "is_weighted has no effect on a collection of sequences, which gives rows as they are: leave it out"
+            )
+
+
+def check_planner(planner: Any, modules: Mapping[str, Module]) -> None:
+    _check.of_type(planner, Planner, "planner", "a tessera.Planner")
+    names = [table.name for module in modules.values() for table in module.tables]
+    for what, given, kind in (
+        ("constraints", planner.constraints, ParameterConstraints), ("shardings", planner.shardings, Sharding),
+    ):  # fmt: skip
+        _check.of_type(given, Mapping, f"{what} of the planner", "a mapping from tables")
+        for name, value in given.items():
+            _check.of_type(value, kind, f'{what}["{name}"] of the planner', f"a tessera.{kind.__name__}")
+            if name not in names and what == "constraints":
+                known = ", ".join(names)
+                warnings.warn(
+                    f'the planner has constraints for "{name}", which is none of the tables {known}', stacklevel=4
+                )
+    for name, sharding in planner.shardings.items():
+        allowed = planner.constraints[name].sharding_types if name in planner.constraints else None
+        if allowed and sharding.sharding_type not in allowed:
+            raise _l.InvalidArgument(
+                f'shardings of the planner cut table "{name}" by {sharding.sharding_type}, which its constraints do '
+                "not have: leave one of them out"
+            )
+    if planner.shardings and (planner.search is not None or planner.time_limit_s is not None):
+        what = "search" if planner.search is not None else "time_limit_s"
+        raise _l.InvalidArgument(f"{what} of the planner has no effect beside shardings, which leave nothing to search")
 
 
 def _table_json(table: EmbeddingConfig, kind: str, constraints: Mapping[str, ParameterConstraints]) -> dict:
@@ -288,7 +350,7 @@ def describe(
     if optimizer is not None:
         out["optimizer"] = optimizer._json()
     out.update({key: value for key, value in settings.items() if value is not None})
-    return json.dumps(out)
+    return json.dumps(out, default=_check.plain)
 
 
 def plan(
@@ -302,15 +364,22 @@ def plan(
 
     ``InvalidArgument``, ``ResourceExhausted`` or ``FailedPrecondition``: there is none, and what would help.
     """
-    planner = planner or Planner()
+    planner = Planner() if planner is None else planner
     if not isinstance(modules, Mapping):
         modules = {"": Module(modules)}
+    check_modules(modules)
+    check_planner(planner, modules)
+    if not any(module.tables for module in modules.values()):
+        raise _l.InvalidArgument("there are no tables to plan for")
+    _check.text(kernel, "kernel")
+    if runtime is not None:
+        _check.of_type(runtime, Runtime, "runtime", "a tessera.Runtime")
     text, report = c.c_void_p(), c.c_void_p()
     _l.call(
         "plan",
         (runtime or Runtime.default())._handle.value,
         describe(modules, planner.constraints, kernel=kernel).encode(),
-        json.dumps(planner._json()).encode(),
+        json.dumps(planner._json(), default=_check.plain).encode(),
         c.byref(text),
         c.byref(report),
     )

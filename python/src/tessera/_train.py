@@ -5,9 +5,14 @@ from __future__ import annotations
 import ctypes as c
 import json
 import os
+import re
+import warnings
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
-from . import _library as _l
+import numpy as np
+
+from . import _check, _library as _l
+from ._describe import Description
 from ._pictures import Report
 from ._readers import ReaderPart
 from ._runtime import ProcessGroup, Runtime
@@ -20,11 +25,15 @@ def to_toml(config: Mapping[str, Any]) -> str:
     """A job as TOML: sections are mappings, [[tables]] lists of them, and what is None is left out."""
     lines: List[str] = []
     nested = {key: value for key, value in config.items() if isinstance(value, Mapping) or _is_sections(value)}
-    lines += [f"{key} = {_toml(value)}" for key, value in config.items() if key not in nested and value is not None]
+    lines += [f"{_key(k)} = {_toml(value, k)}" for k, value in config.items() if k not in nested and value is not None]
     for key, value in nested.items():
         for section in [value] if isinstance(value, Mapping) else value:
-            lines.append(f"[{key}]" if isinstance(value, Mapping) else f"[[{key}]]")
-            lines += [f"{name} = {_toml(inner)}" for name, inner in section.items() if inner is not None]
+            lines.append(f"[{_key(key)}]" if isinstance(value, Mapping) else f"[[{_key(key)}]]")
+            lines += [
+                f"{_key(name)} = {_toml(inner, f'{key}.{name}')}"
+                for name, inner in section.items()
+                if inner is not None
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -32,16 +41,34 @@ def _is_sections(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Mapping) for v in value)
 
 
-def _toml(value: Any) -> str:
+def _key(name: Any) -> str:
+    if not isinstance(name, str):
+        raise _l.InvalidArgument(f"a key of the config is {name!r}, and has to be a text")
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml(value: Any, name: str) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items() if inner is not None) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(inner) for inner in value) + "]"
-    if isinstance(value, bool):
+        inner = [f"{_key(key)} = {_toml(one, f'{name}.{key}')}" for key, one in value.items() if one is not None]
+        return "{" + ", ".join(inner) + "}"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return "[" + ", ".join(_toml(one, name) for one in value) + "]"
+    if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return json.dumps(os.fspath(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value))
+    if isinstance(value, (str, os.PathLike)):
+        return _quoted(os.fspath(value))
+    raise _l.InvalidArgument(
+        f"{name} of the config is of type {type(value).__name__}: texts, numbers, truth values, lists and mappings are "
+        "taken"
+    )
 
 
 class _Source:
@@ -55,25 +82,82 @@ class _Source:
         self._data.clear()
 
     def __call__(self, path: str) -> Any:
+        if path not in self._data:
+            raise ValueError(f'data.test_path of the job is "{path}", beside data that is given: give test, too')
         data = self._data[path]
         if hasattr(data, "__next__"):
             data = self._data[path] = list(data)
         return data
 
 
-def _config_text(config: Union[str, os.PathLike, Mapping[str, Any]]) -> str:
+def _config_text(config: Any) -> str:
+    if isinstance(config, Description):
+        return str(config)
     if isinstance(config, Mapping):
         return to_toml(config)
-    with open(config, encoding="utf-8") as file:
-        return file.read()
+    if not isinstance(config, (str, os.PathLike)):
+        raise _l.InvalidArgument(
+            "config is the path of a TOML file, a mapping with its keys or what tessera.describe gives, not an object "
+            f"of type {type(config).__name__}"
+        )
+    try:
+        with open(config, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise _l.NotFound(f"there is no config {os.fspath(config)}") from None
+    except IsADirectoryError:
+        raise _l.InvalidArgument(f"config is the path of a TOML file, and {os.fspath(config)} is a directory") from None
 
 
-def _directory(path: Union[None, str, os.PathLike]) -> Optional[bytes]:
-    return None if path is None else os.fspath(path).encode()
+def _directory(path: Any, name: str) -> Optional[bytes]:
+    if path is None:
+        return None
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise _l.InvalidArgument(f"{name} is the path of a directory, not {path!r}")
+    return os.fspath(path).encode()
+
+
+def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -> None:
+    """What has no effect, or cannot be, before anything is read."""
+    for given, name in ((data, "data"), (test, "test")):
+        if isinstance(given, (str, bytes, os.PathLike)):
+            raise _l.InvalidArgument(
+                f"an object of type {type(given).__name__} is no data: {name} takes rows, such as a frame or a mapping "
+                'of columns; of a file say {"data": {"reader": "csv", "path": ...}} in the config'
+            )
+    if test is not None and data is None:
+        raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
+    listed = hasattr(overrides, "__iter__") and not isinstance(overrides, (str, bytes, Mapping))
+    if not listed or not all(isinstance(one, str) for one in overrides):
+        raise _l.InvalidArgument('overrides is a list of texts, such as ["data.epochs=2"]')
+    for one in overrides if data is not None else ():
+        if re.match(r"\s*data\.(reader|path)\s*=", one):
+            raise _l.InvalidArgument(f"the override {one} has no effect beside data: leave one of them out")
+    if watch is not None and not callable(watch):
+        raise _l.InvalidArgument(f"watch is a function of an event, not an object of type {type(watch).__name__}")
+    if group is not None:
+        _check.of_type(group, ProcessGroup, "group", "a tessera.ProcessGroup")
+
+
+def _check_saving(save: Any, save_every: int, keep: Optional[int], load: Any, new_data: bool) -> None:
+    if save is None and save_every:
+        raise _l.InvalidArgument("save_every has no effect without save: say in which directory")
+    if save is None and keep is not None:
+        raise _l.InvalidArgument("keep has no effect without save: say in which directory")
+    if load is None and new_data:
+        raise _l.InvalidArgument("new_data has no effect without load: say which checkpoint to go on from")
+
+
+def _warn_of_sections(text: str) -> None:
+    for section, whose in (("plugins", "runtime"), ("comm", "process group")):
+        if re.search(rf"^\s*\[{section}\]", text, re.MULTILINE):
+            warnings.warn(
+                f"[{section}] of the config has no effect in train(): the {whose} is the program's", stacklevel=3
+            )
 
 
 def train(
-    config: Union[str, os.PathLike, Mapping[str, Any]],
+    config: Union[str, os.PathLike, Mapping[str, Any], Description],
     data: Any = None,
     *,
     test: Any = None,
@@ -84,17 +168,18 @@ def train(
     load: Union[None, str, os.PathLike] = None,
     overwrite: bool = False,
     new_data: bool = False,
-    keep: int = 2,
+    keep: Optional[int] = None,
     max_steps: Optional[int] = None,
     watch: Optional[Callable[[Dict[str, Any]], Any]] = None,
     group: Optional[ProcessGroup] = None,
 ) -> Report:
-    """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part,
-    with ``save_best`` the best one; its report, a dict that a
-    notebook shows as a picture: ``["test"]["auc"]``, ``["losses"]``, ... Collective; ``group`` None:
-    this rank alone.
+    """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part, with
+    ``save_best`` the best one; its report, a dict that a notebook shows as a picture: ``["test"]["auc"]``,
+    ``["losses"]``, ..., and with ``save`` the model, ``report.model.predict(frame)``. Collective; ``group`` None: this
+    rank alone.
 
-    config: a file of TOML, or a mapping with the same keys: ``{"table": [{"name": "film", "rows": 1682}], ...}``.
+    config: a file of TOML, a mapping with the same keys, ``{"table": [{"name": "film", "rows": 1682}], ...}``, or what
+    ``tessera.describe`` gives.
     data: in the place of ``[data]``'s reader and path: anything with ``__arrow_c_stream__`` (pyarrow, polars, DuckDB,
     pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` says what columns are. It is
     read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of what
@@ -106,14 +191,22 @@ def train(
     Ctrl-C ends it behind a step, with a checkpoint where one was asked for.
 
     ``ValueError`` and the like: what in the config or the data cannot be. On several ranks it ends the group."""
-    overrides, parts, source = list(overrides), [], _Source(data, test)
+    overrides = list(overrides) if hasattr(overrides, "__next__") else overrides
+    _check_given(data, test, overrides, watch, group)
+    _check_saving(save, _check.whole(save_every, "save_every", 0), keep, load, new_data)
+    max_steps = None if max_steps is None else _check.whole(max_steps, "max_steps", 0)
+    text, parts, source = _config_text(config), [], _Source(data, test)
+    _warn_of_sections(text)
+    overrides = list(overrides)
     if data is not None:
+        if "column" not in text:
+            raise _l.InvalidArgument(
+                "the config has no [[column]]s, which say what the columns are: tessera.describe(data) writes them"
+            )
         parts.append(ReaderPart("python.data", source, called="the data given to train()"))
         overrides += ['data.reader="python.data"', f'data.path="{_DATA}"']
         if test is not None:
             overrides += [f'data.test_path="{_TEST}"', 'data.test=""', "data.test_fraction=0.1"]
-    elif test is not None:
-        raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
     if max_steps == 0:  # which says "to the end" in C
         overrides.append("data.epochs=0")
     runtime = Runtime(_parts=parts)
@@ -132,10 +225,12 @@ def train(
 
     callback, texts = _Watch(asked), _l.texts(overrides)
     options = _l.TrainOptions(
-        config=_config_text(config).encode(), num_overrides=len(overrides), overrides=texts, save=_directory(save),
-        save_best=_directory(save_best), load=_directory(load), save_every=save_every, keep=keep,
-        max_steps=max_steps or 0, new_data=new_data, overwrite=overwrite, watch=c.cast(callback, c.c_void_p),
-        source=None if isinstance(config, Mapping) else os.fspath(config).encode(),
+        config=text.encode(), num_overrides=len(overrides), overrides=texts, save=_directory(save, "save"),
+        save_best=_directory(save_best, "save_best"), load=_directory(load, "load"), save_every=save_every,
+        keep=0 if keep is None else _check.whole(keep, "keep", 1, 2**31 - 1),
+        max_steps=max_steps or 0, new_data=_check.truth(new_data, "new_data"),
+        overwrite=_check.truth(overwrite, "overwrite"), watch=c.cast(callback, c.c_void_p),
+        source=os.fspath(config).encode() if isinstance(config, (str, os.PathLike)) else None,
     )  # fmt: skip
     report = c.c_void_p()
     try:
@@ -146,4 +241,7 @@ def train(
         source.forget()  # the part stays for as long as the process
         if raised:
             raise raised[0]
-    return Report(json.loads(_l.text(report)))
+    out = Report(json.loads(_l.text(report)))
+    of = save_best or save or (load if max_steps == 0 else None)
+    out._directory = None if of is None else os.fspath(of)
+    return out

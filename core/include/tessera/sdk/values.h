@@ -194,7 +194,8 @@ inline void append_time_word(std::string& out, int64_t ticks, int64_t per_second
 }
 
 // A text: itself, unless it is a number, a boolean or a time in a spelling that is not its word.
-// * `-?digits.digits` without leading zeros loses the zeros at its end, and the point with them.
+// * `-?digits.digits` without leading zeros loses the zeros at its end, and the point with them; below 0.001 it is the
+//   number, 1e-04 of 0.0001, if a double has all its digits.
 // * `d.ddde+XX` with the sign of its exponent, as programs print large and small numbers, is the number.
 // * True and TRUE are true; False and FALSE are false.
 // * A date and time loses its T, its zone (it becomes UTC) and the zeros at the end of its fraction.
@@ -228,6 +229,11 @@ inline void append_word(std::string& out, std::string_view text) {
   if (at == text.size()) {
     while (text.back() == '0') text.remove_suffix(1);
     if (text.back() == '.') text.remove_suffix(1);
+    double small = 0;               // its shortest text may have an exponent
+    constexpr size_t kDigits = 15;  // that a double tells apart
+    if (text.substr(begin, 5) == "0.000" && text.size() <= text.find_first_not_of("0.", begin) + kDigits &&
+        std::from_chars(text.data(), text.data() + text.size(), small).ec == std::errc())
+      return append_word(out, small);
     return text == "-0" ? append_word(out, 0) : as_it_is();
   }
   const bool exponent = whole == 1 && (text[at] == 'e' || text[at] == 'E') && at + 2 < text.size() &&

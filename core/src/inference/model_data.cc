@@ -1,4 +1,4 @@
-#include "predict/model_data.h"
+#include "inference/model_data.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 #include "config/json.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 template <class T>
@@ -109,4 +109,4 @@ void predict_all(Predictor& predictor, const Dataset& data, const Samples& sampl
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

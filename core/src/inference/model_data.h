@@ -8,7 +8,7 @@
 #include "tessera/data.h"
 #include "tessera/predictor.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // The model's encoding of columns without those of ids that it looks up nowhere (a loss's groups): files need not have
 // them.
@@ -38,4 +38,4 @@ using ValuesSink = std::function<void(const std::vector<std::vector<float>>& val
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const std::vector<size_t>& widths, const ValuesSink& sink);
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,0 +1,69 @@
+"""What a forward of a collection gives, and what a rank holds of a table."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from . import _library as _l
+from ._arrays import view_of
+
+if TYPE_CHECKING:
+    from ._collections import Collection
+
+_lib = _l.lib
+
+
+class Shard(NamedTuple):
+    """A rectangle of a table that this rank holds."""
+
+    index: int  # for Collection.read_shard
+    table: str
+    rows: int
+    cols: int
+    row: int  # the first one; of routed rows see Collection.shard_ids
+    col: int
+    states: Tuple[str, ...]  # of the optimizer: "momentum1", ...
+
+
+class Step:
+    """What a forward gave, and what its backward needs. Its memory is freed with it and its outputs.
+
+    output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. A view of the
+    step's own memory: it may be written to. None of sequences.
+    outputs: of sequences, by name: float32 ``[ids of the feature, dim]``, in the order of the ids.
+    all_finished: every rank said ``finished``.
+    """
+
+    __slots__ = ("output", "outputs", "all_finished", "any_finished", "_collection", "_handle", "_inputs")
+
+    def __init__(self, collection: Collection, handle: _l.Handle, inputs: Tuple[Any, ...], finished: bool) -> None:
+        self._collection = collection
+        self._handle = handle
+        self._inputs = inputs  # their memory is read again by backward
+        self.output: Optional[np.ndarray] = None
+        self.outputs: Dict[str, np.ndarray] = {}
+        view = _l.DLTensor()
+        if collection.kind == "bags":
+            if _lib.tsr_step_output(handle.value, 0, c.addressof(view), None):
+                _l.call("step_output", handle.value, 0, c.byref(view))  # says what is wrong
+            self.output = view_of(view, handle)
+        else:
+            for i, name in enumerate(collection.outputs):
+                _l.call("step_output", handle.value, i, c.byref(view))
+                self.outputs[name] = view_of(view, handle)
+        self.all_finished = self.any_finished = False
+        if finished:
+            info = _l.StepInfo()
+            _l.call("step_describe", handle.value, c.byref(info))
+            self.all_finished, self.any_finished = bool(info.all_finished), bool(info.any_finished)
+
+    def backward(self, grad: Any) -> None:
+        """Updates the tables by their optimizer; once for each step. Collective.
+
+        grad: of this rank's loss, float32, shaped like ``output``; of sequences a dict by output name, where a name
+        left out has gradient 0. Ranks are averaged. ``InvalidArgument``: another shape or dtype."""
+        self._collection._backward(self, grad)
+        self._inputs = ()
