@@ -98,12 +98,12 @@ std::string of_table_defaults(const Config& config, std::string_view key) {
   return "every [[table]] has its own: leave it out, or change those";
 }
 
-struct Rule {
+struct EffectRule {
   std::string_view section;
   std::string (*missing)(const Config& config, std::string_view key);
   std::string_view switched;  // the key that switches the section off; empty: none does
 };
-constexpr std::array<Rule, 5> kRules = {{
+constexpr std::array<EffectRule, 5> kRules = {{
     {"data", of_data, ""},
     {"model", of_model, ""},
     {"validation", of_validation, "validation.fraction"},
@@ -149,7 +149,7 @@ void check_kernel(const Config& config, const Given& given) {
 }  // namespace
 
 bool takes_effect(const Config& config, std::string_view section, std::string_view key) {
-  return std::none_of(kRules.begin(), kRules.end(), [&](const Rule& rule) {
+  return std::none_of(kRules.begin(), kRules.end(), [&](const EffectRule& rule) {
     return rule.section == section && rule.switched.empty() && !rule.missing(config, key).empty();
   });
 }
@@ -157,7 +157,7 @@ bool takes_effect(const Config& config, std::string_view section, std::string_vi
 void check_effects(const Config& config, const Given& given) {
   for (const auto& [path, at] : given) {
     const size_t dot = path.find('.');
-    for (const Rule& rule : kRules) {
+    for (const EffectRule& rule : kRules) {
       if (path.compare(0, dot, rule.section) != 0) continue;
       const std::string_view key = std::string_view(path).substr(dot + 1);
       const std::string why = rule.missing(config, key);
