@@ -171,7 +171,7 @@ bool wait_for(const Program& job, const std::string& text) {
 TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
   for (const char* pipeline : {"job.pipeline=false", "job.pipeline=true"}) {
     SCOPED_TRACE(pipeline);
-    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--set", pipeline});
+    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--overwrite", "--set", pipeline});
     args.insert(args.begin(), tessera_path());
     Program job(args);
     ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
