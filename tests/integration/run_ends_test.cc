@@ -428,7 +428,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
   EXPECT_THAT(names(), testing::ElementsAre("save-3", "save-4"));
 }
 
-// Where none can be read, --resume leaves all as it is, whatever the reason.
+// If none can be read, --resume leaves all as it is, whatever the reason.
 TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   const Arguments on = {"--save", saved(), "--resume", "--keep", "1", "--max-steps", "6"};
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);

@@ -190,7 +190,7 @@ StagedCheckpoint::StagedCheckpoint(const std::string& directory, const Directory
   checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
 }
 
-// What interrupted saves and removals have left. `last`: the highest number in use then.
+// Clears up after interrupted saves and removals. `last`: the highest number in use then.
 void StagedCheckpoint::tidy(int64_t* last) const {
   Contents contents = contents_of(directory_);
   if (contents.last == 0 && !contents.flat && !contents.stranger.empty()) {
