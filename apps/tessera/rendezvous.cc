@@ -198,7 +198,7 @@ struct Rendezvous::Impl {
     return std::find(said.nodes.begin(), said.nodes.end(), options.node) != said.nodes.end();
   }
 
-  // Who knows the job's token can take part in it.
+  // A reader of the job's token can take part in the job.
   void check_secret(const std::string& file) const {
     struct stat info {};
     if (stat(file.c_str(), &info) != 0 || (info.st_mode & (S_IRGRP | S_IROTH)) == 0) return;

@@ -15,7 +15,7 @@ namespace {
 
 // oneDNN writes the code of its products in the first one, and crashes where there is no memory for that.
 bool write_code() {
-  constexpr size_t kMost = size_t{64} << 20;
+  constexpr size_t kMost = size_t{16} << 20;
   void* const there = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (there == MAP_FAILED) fail_without_memory();
   munmap(there, kMost);

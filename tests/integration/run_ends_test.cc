@@ -177,7 +177,7 @@ bool wait_for(const Program& job, const std::string& text) {
 TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
   for (const char* pipeline : {"job.pipeline=false", "job.pipeline=true"}) {
     SCOPED_TRACE(pipeline);
-    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--set", pipeline});
+    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--overwrite", "--set", pipeline});
     args.insert(args.begin(), tessera_path());
     Program job(args);
     ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
@@ -439,7 +439,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
   EXPECT_THAT(names(), testing::ElementsAre("save-3", "save-4"));
 }
 
-// Where none can be read, --resume leaves all as it is, whatever the reason.
+// If none can be read, --resume leaves all as it is, whatever the reason.
 TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   const Arguments on = {"--save", saved(), "--resume", "--keep", "1", "--max-steps", "6"};
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);

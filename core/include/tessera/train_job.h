@@ -128,7 +128,7 @@ class TrainJob {
   const std::string& loaded() const { return loaded_; }
   // Checkpoints that options.resume has passed over, and why.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
-  // What whoever started it should know, one sentence each.
+  // Warnings for the person who started it, one sentence each.
   std::vector<std::string> warnings() const;
   // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
   // the job before it is saved. Between steps, checkpoints are written beside training where there is memory for a copy

@@ -190,7 +190,7 @@ StagedCheckpoint::StagedCheckpoint(const std::string& directory, const Directory
   checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
 }
 
-// What interrupted saves and removals have left. `last`: the highest number in use then.
+// Clears up after interrupted saves and removals. `last`: the highest number in use then.
 void StagedCheckpoint::tidy(int64_t* last) const {
   Contents contents = contents_of(directory_);
   if (contents.last == 0 && !contents.flat && !contents.stranger.empty()) {
@@ -261,7 +261,8 @@ void StagedCheckpoint::remove_old(int keep) const {
   const auto unreadable =
       std::find_if(all.begin(), all.end(), [](const Seen& seen) { return seen.state == Seen::kUnreadable; });
   auto kept = all.begin();
-  for (int whole = 0; kept != unreadable && whole < std::max(1, keep); ++kept) whole += kept->state == Seen::kWhole;
+  for (int whole = 0; kept != unreadable && whole < std::max(1, keep); ++kept)
+    whole += kept->state == Seen::kWhole ? 1 : 0;
   // The oldest first: who lists the directory meanwhile may miss the newest, and has to find no older one for it.
   const std::vector<Seen> old(std::make_reverse_iterator(unreadable), std::make_reverse_iterator(kept));
   // Those with a base first: one that is being read stays, and its base with it.

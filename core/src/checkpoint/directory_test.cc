@@ -107,7 +107,7 @@ TEST(DirectoryLock, IsNotForTwoJobs) {
                                    HasSubstr(cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
 }
 
-// Whoever can read the directory can lock it, and what is in it, but not the lock's file.
+// A reader of the directory can lock it, and what is in it, but not the lock's file.
 TEST(DirectoryLock, IsTheOwnersAlone) {
   const TestDirectory dir;
   save(dir.file("c"), "old");
@@ -147,7 +147,7 @@ void make_unreadable(const std::string& folder) {
 }
 void make_readable(const std::string& folder) { fs::rename(folder + "/aside", folder + "/" + kManifestFile); }
 
-// What cannot be read counts for nothing, and stays with all that is older, which it may need.
+// A checkpoint that cannot be read counts for nothing, and stays with all older ones, which it may need.
 TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   const TestDirectory dir;
   const std::string target = dir.file("c");
