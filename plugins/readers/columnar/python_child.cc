@@ -187,7 +187,7 @@ void PythonChild::read(void* to, int64_t bytes) {
 }
 
 void PythonChild::skip_to_greeting() {
-  constexpr size_t kMost = 1 << 20;
+  constexpr size_t kMost = 1 << 16;
   std::string seen;
   while (!seen.ends_with(kPythonGreeting)) {
     if (seen.size() > kMost) lose("prints something else than it should");

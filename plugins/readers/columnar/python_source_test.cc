@@ -197,7 +197,7 @@ TEST_F(PythonFiles, WhatAPythonLacksIsSaid) {
   EXPECT_EQ(refused(silent), " cannot be read by pyarrow: " + silent + " has ended");
   EXPECT_EQ(refused(program("echo one >&2; echo the last line >&2; exit 3")),
             " cannot be read by pyarrow: " + silent + " has ended: the last line");
-  EXPECT_EQ(refused(program("yes | head -c 3000000; read line")),
+  EXPECT_EQ(refused(program("yes | head -c 300000; read line")),
             " cannot be read by pyarrow: " + silent + " prints something else than it should");
   // A Python that says by itself that it has no pyarrow, behind what a start-up file prints.
   const std::string none = program(

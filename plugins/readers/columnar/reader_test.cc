@@ -570,7 +570,7 @@ std::vector<Typed> typed_texts() {
 
 TEST_F(Columnar, ValuesOfEachTypeHaveTheWordsAndNumbersOfTheTable) {
   std::vector<Typed> all = typed_numbers();
-  for (auto more : {typed_times(), typed_texts()}) all.insert(all.end(), more.begin(), more.end());
+  for (const auto& more : {typed_times(), typed_texts()}) all.insert(all.end(), more.begin(), more.end());
   for (const Typed& typed : all) {
     const std::string about = typed.column.format;
     const size_t n = typed.words.size();
