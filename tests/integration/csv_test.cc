@@ -126,7 +126,6 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(rest.size(), 70u);
   for (size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], whole[100 + i], 1e-4 * (1 + whole[100 + i])) << i;
   expect_the_same_data(config, data, saved);
-
   const Finished packed = run_tessera({"quantize", "--load", folder.file("end"), "--save", model, "--weights", "fp32",
                                        "--config", config, "--set", "data.path=" + data});
   ASSERT_EQ(packed.status, 0) << packed.output;
