@@ -125,7 +125,8 @@ COLUMNS = [
     {"name": "clicked", "as": "label"},
     {"name": "user", "as": "ids", "rows": 4},
 ]
-JOB = {"model": {"type": "graph", "embedding_dim": 2}, "data": {"batch": 2, "test": "last", "test_fraction": 0.4}, "column": COLUMNS,
+JOB = {"model": {"type": "graph", "embedding_dim": 2}, "column": COLUMNS,
+       "data": {"batch": 2, "test": "last", "test_fraction": 0.4},
        "layer": [{"name": "top", "type": "linear", "inputs": ["user"]}],
        "head": [{"name": "click", "input": "top"}]}  # fmt: skip
 

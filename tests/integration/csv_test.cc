@@ -72,6 +72,33 @@ void expect_answers_as_rows_come(const TestFolder& folder, const std::string& mo
   EXPECT_THAT(contents(answers), AllOf(HasSubstr("row,score\n0,0.9"), HasSubstr("\n1,0.0")));
 }
 
+// Another buffer shuffles the samples otherwise, and another test part may have been trained on.
+void expect_the_same_data(const std::string& config, const std::string& data, const std::string& saved) {
+  for (const auto& [set, sentence] : {std::pair("data.buffer_mib=0.1", "buffer_mib = 0.05 instead of 0.1"),
+                                      std::pair("data.buffer_mib=256", "buffer_mib = 0.05 instead of \"larger than"),
+                                      std::pair("data.test=random", "test = \"the last 10 % of the rows\" instead")}) {
+    const Finished other = run_tessera({"train", "--config", config, "--set", "data.path=" + data, "--set",
+                                        "data.buffer_mib=0.05", "--set", set, "--load", saved});
+    EXPECT_EQ(other.status, 2) << other.output;
+    EXPECT_THAT(other.output, HasSubstr(sentence));
+  }
+}
+
+// Random test rows leave all rows in the order of the file.
+void expect_rows_in_order(const TestFolder& folder, const std::string& model, const std::string& config,
+                          const std::string& data) {
+  const Finished done = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
+                                     "data.test=random", "--output", folder.file("ordered.csv")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  std::istringstream rows(contents(data)), scores(contents(folder.file("ordered.csv")));
+  std::string row, score;
+  std::getline(rows, row), std::getline(scores, score);
+  for (int i = 0; std::getline(rows, row); ++i) {
+    ASSERT_TRUE(std::getline(scores, score));
+    ASSERT_EQ(score.substr(0, score.rfind(',')), cat(i, ",", row.substr(0, 1)));
+  }
+}
+
 TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const TestFolder folder;
   const std::string data = folder.write("clicks.csv", clicks(6000)), config = folder.write("job.toml", kJob);
@@ -101,16 +128,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const std::vector<double> rest = losses(resumed);
   ASSERT_EQ(rest.size(), 70u);
   for (size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], whole[100 + i], 1e-4 * (1 + whole[100 + i])) << i;
-  // Another buffer shuffles the samples otherwise, and another test part may have been trained on.
-  for (const auto& [set, sentence] : {std::pair("data.buffer_mib=0.1", "buffer_mib = 0.05 instead of 0.1"),
-                                      std::pair("data.buffer_mib=256", "buffer_mib = 0.05 instead of \"larger than"),
-                                      std::pair("data.test=random", "test = \"the last 10 % of the rows\" instead")}) {
-    const Finished other = run_tessera({"train", "--config", config, "--set", "data.path=" + data, "--set",
-                                        "data.buffer_mib=0.05", "--set", set, "--load", saved});
-    EXPECT_EQ(other.status, 2) << other.output;
-    EXPECT_THAT(other.output, HasSubstr(sentence));
-  }
-
+  expect_the_same_data(config, data, saved);
   const Finished packed = run_tessera({"quantize", "--load", folder.file("end"), "--save", model, "--weights", "fp32",
                                        "--config", config, "--set", "data.path=" + data});
   ASSERT_EQ(packed.status, 0) << packed.output;
@@ -146,17 +164,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(streamed.status, 0) << streamed.output;
   EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
   EXPECT_THAT(streamed.output, HasSubstr("of clicks.csv, all rows: "));
-  // Random test rows leave all rows in the order of the file.
-  const Finished in_order = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
-                                         "data.test=random", "--output", folder.file("scores.csv")});
-  ASSERT_EQ(in_order.status, 0) << in_order.output;
-  std::istringstream rows(contents(data)), scores(contents(folder.file("scores.csv")));
-  std::string row, score;
-  std::getline(rows, row), std::getline(scores, score);
-  for (int i = 0; std::getline(rows, row); ++i) {
-    ASSERT_TRUE(std::getline(scores, score));
-    ASSERT_EQ(score.substr(0, score.rfind(',')), cat(i, ",", row.substr(0, 1)));
-  }
+  expect_rows_in_order(folder, model, config, data);
   // Without labels, from standard input; and what is wrong there.
   const auto piped = [&](const std::string& text, const std::string& more = "") {
     const std::string file = folder.write("piped.csv", text), ask = "\"$0\" predict --model \"$1\" --data - ";

@@ -99,7 +99,7 @@ class Keys {
     if (form != *form_)
       fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is no ",
            *form_ == KeyForm::kNumber ? "number" : "time", " to order by, but the first value is one");
-    return number ? *number : *time;
+    return number ? *number : time.value_or(Key());
   }
 
   ReaderPart& part_;

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// kFailedPrecondition, on every rank alike, names the first rank whose data are not rank 0's, and what differs: a number
-// of rows, what a column has learned, or the samples or their order. `arriving`: rank 0 alone reads the rows.
+// kFailedPrecondition, on every rank alike, names the first rank whose data are not rank 0's, and what differs: a
+// number of rows, what a column has learned, or the samples or their order. `arriving`: rank 0 alone reads the rows.
 // Collective.
 void check_same_data(const ProcessGroup& group, const Dataset& data, bool arriving);
 
