@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tessera/data.h"
+#include "train/job_model.h"
 #include "train/same_job.h"
 #include "train/test_trainer.h"
 
@@ -119,6 +121,29 @@ TEST_F(Job, StepsAreAsManyAsIsSaid) {
     one->train({});
     EXPECT_EQ(one->steps_done(), std::min<int64_t>(most, 12));
     EXPECT_EQ(one->evaluate().samples, 40);
+  }
+}
+
+// The widths of a factorization machine's vectors.
+TEST_F(Job, LayersTakeTheTablesDim) {
+  const std::string data = "[data]\ncolumns = 3\nrows = [20]\nsamples = 64\ntest_samples = 32\nbatch = 16\n";
+  const auto graph = [&](const std::string& options, const std::vector<std::string>& set = {}) {
+    const std::string layer = "[[layer]]\nname = \"fm\"\ntype = \"fm\"\ninputs = [\"pooled\"]\n" + options +
+                              "[[head]]\nname = \"click\"\ninput = \"fm\"\n";
+    const Config config = parse_config("[job]\nkernel = \"reference\"\n" + layer + data, "job.toml", set);
+    const Dataset read = read_dataset(runtime(), config);
+    return model_of(runtime(), config, tables_of(config, read.columns), std::ssize(read.dense)).layers.at(0).options;
+  };
+  EXPECT_EQ(graph("", {"model.embedding_dim=8"}), R"({"dim":8})");
+  EXPECT_EQ(graph("options = { dim = 16 }\n"), R"({"dim":16})");
+  EXPECT_EQ(graph("options = { dim = 1 }\n"), R"({"dim":1})") << "TorchRec's";
+  try {
+    graph("options = { dim = 16 }\n", {"model.embedding_dim=8"});
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("the layer \"fm\" has dim = 16, but table \"c2\""),
+                                         HasSubstr("has embedding_dim 8: leave dim out of its options")));
   }
 }
 
