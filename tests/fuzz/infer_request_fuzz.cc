@@ -1,5 +1,6 @@
 // The server's request parser on arbitrary bytes: it refuses with one sentence, or gives arrays that belong together.
-// The first byte says which model and whether there are binary tensors, the next two how much of the rest is JSON.
+// The first byte says which model, and whether there are binary tensors or rows, the next two how much of the rest is
+// JSON.
 #include <optional>
 #include <string_view>
 
@@ -7,6 +8,7 @@
 #include "fuzz.h"
 #include "serve/merged_batch.h"
 #include "serve/protocol.h"
+#include "serve/score_rows.h"
 #include "tessera/error.h"
 
 namespace tessera::fuzz {
@@ -50,7 +52,9 @@ void fuzz_infer_request(Input input) {
   if ((input[0] & 4) != 0) json_bytes = input[1] | static_cast<size_t>(input[2]) << 8;
   const std::string_view body = text_of(input.subspan(3));
   try {
-    const InferRequest request = parse_infer(model.model(), body, json_bytes, {kMostSamples});
+    const bool rows = (input[0] & 16) != 0;
+    const InferRequest request = rows ? parse_scores(model.model(), body, {kMostSamples})
+                                      : parse_infer(model.model(), body, json_bytes, {kMostSamples});
     check(model.model(), request);
     for (const WantedOutput& wanted : request.outputs)
       require(wanted.output < options.outputs.size(), "outputs are the model's");
@@ -58,6 +62,10 @@ void fuzz_infer_request(Input input) {
     for (const ModelOutput& output : options.outputs)
       values.emplace_back(static_cast<size_t>(request.batch * output.width), 0.5f);
     const std::vector<std::span<const float>> answer(values.begin(), values.end());
+    if (rows) {
+      require(!render_scores(model.model(), "fake", nullptr, request, answer).empty(), "rows have an answer");
+      return;
+    }
     render_infer(model.model(), "fake", request, answer);
   } catch (const Error& e) {
     require(e.code() == Code::kInvalidArgument && *e.what() != '\0', "a refusal is the client's fault");

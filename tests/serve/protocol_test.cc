@@ -143,7 +143,7 @@ TEST(Protocol, ValuesAsTheyStandInFiles) {
     {"name": "user.lengths", "datatype": "INT32", "shape": [1], "data": [1]},
     {"name": "item.rows", "datatype": "INT64", "shape": [1], "data": [2]},
     {"name": "item.lengths", "datatype": "INT32", "shape": [1], "data": [1]},
-    {"name": "both.rows", "datatype": "INT64", "shape": [1], "data": [49]},
+    {"name": "both.values", "datatype": "INT64", "shape": [1], "data": [49]},
     {"name": "both.lengths", "datatype": "INT32", "shape": [1], "data": [1]}]})");
   EXPECT_THAT(of(plain.input().features[0].values), ElementsAre(3));
   EXPECT_THAT(of(plain.input().features[1].values), ElementsAre(2));
@@ -283,7 +283,7 @@ TEST(Protocol, ValuesThatAColumnCannotTake) {
   EXPECT_EQ(with("7.5", "1e999"), "the request holds a number that is too large");
   EXPECT_EQ(with(R"("FP32", "shape": [1], "data": [7.5])", R"("INT32", "shape": [1], "data": [7.5])"),
             "input item.values holds 7.5, which is no INT32");
-  EXPECT_EQ(with("[30, 31]", "[30, 1e300]"), "input age of sample 1 is too large: 1e+300");
+  EXPECT_EQ(with("[30, 31]", "[30, 1e300]"), "input age of sample 1 is not a finite number");
   EXPECT_EQ(with("[\"bob\", \"ann\"", "[\"bob\", 7"),
             "inputs[2].data cannot be a number beside texts: see the Open Inference Protocol v2");
   EXPECT_EQ(with("\"BYTES\"", "\"INT64\""),

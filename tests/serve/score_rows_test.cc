@@ -131,7 +131,7 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "model": "other"})"),
               HasSubstr("says model \"other\", and was sent to \"shop\""));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["like"]})"), HasSubstr("output \"like\" is unknown"));
-  EXPECT_THAT(refused_row(R"({"price": 1e300})"), HasSubstr("price of sample 1 is too large"));
+  EXPECT_THAT(refused_row(R"({"price": 1, "age": 1e300})"), HasSubstr("age of sample 1 is too large"));
 }
 
 // A column of the files that two of the model's read, and numbers with a comma.

@@ -310,8 +310,7 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   for (size_t f = 0; f < places.size(); ++f) {
     const std::string& name = model.features[f].name;
     const ColumnConfig* column = limits.columns != nullptr ? limits.columns->column(name) : nullptr;
-    if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64") &&
-        !tensors.has({name, ".rows"}))
+    if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64"))
       crosses.push_back(f);
     else
       places[f] = reader.read(name);
