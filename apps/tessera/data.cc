@@ -30,7 +30,8 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "config whose columns fit them: the label, dense values, ids.");
   auto add = options.add_options();
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
-      "what is to be predicted, or several columns as A,B (default: a column named so, or the first of zeros and ones)");
+      "what is to be predicted, or several columns as A,B (default: a column named so, or the first of zeros and "
+      "ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
       "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
       "with the delimiter that fits)");
@@ -47,6 +48,16 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
   if (given->count("rows") > 0 && out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
   return true;
+}
+
+// A directory that one of the core's own readers is for needs no columns.
+void refuse_described(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto has = [&](const char* file) { return std::filesystem::exists(path / file, ignored); };
+  const char* const reader = has("meta.json") ? "prepared" : has("ml-100k.inter") ? "movielens-100k" : nullptr;
+  if (reader == nullptr) return;
+  fail(Code::kInvalidArgument, path.native(), " says itself what its columns are: [data] reader = \"", reader,
+       "\" and path read it, without any [[column]]");
 }
 
 // The reader part that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
@@ -73,6 +84,7 @@ int data_command(const std::vector<std::string>& args) {
   if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
   if (!a.html.empty()) check_writable(a.html);
+  if (a.reader.empty()) refuse_described(a.describe.path);
   const PluginWatch watch;
   const Runtime runtime;
   a.describe.readers = a.reader.empty() ? readers_for(runtime, a.describe.path) : std::vector<std::string>{a.reader};

@@ -111,7 +111,7 @@ ActivationLayer::ActivationLayer(const Setup& setup)
              "");
 }
 
-Affine::Affine(const Setup& setup) : ChainLayer(setup, "affine", needed_width(setup.options, "affine")) {
+AffineLayer::AffineLayer(const Setup& setup) : ChainLayer(setup, "affine", needed_width(setup.options, "affine")) {
   const double factor = setup.options.number("factor", 1), offset = setup.options.number("offset", 0);
   const auto number = [](double value) { return std::isfinite(static_cast<float>(value)); };
   if (!number(factor) || factor == 0 || !number(offset))

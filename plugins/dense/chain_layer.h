@@ -72,9 +72,9 @@ class ActivationLayer : public ChainLayer {
  public:
   explicit ActivationLayer(const tessera::sdk::Setup& setup);
 };
-class Affine : public ChainLayer {
+class AffineLayer : public ChainLayer {
  public:
-  explicit Affine(const tessera::sdk::Setup& setup);
+  explicit AffineLayer(const tessera::sdk::Setup& setup);
 };
 class LayerNorm : public ChainLayer {
  public:

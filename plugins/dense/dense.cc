@@ -46,7 +46,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::Projection>(
         {.id = "projection", .version = "1.0.0", .about = "inputs of any widths to one width"}),
     component<tessera_dense::ActivationLayer>({.id = "activation", .version = "1.0.0", .about = "an activation"}),
-    component<tessera_dense::Affine>({.id = "affine", .version = "1.0.0", .about = "values times a number, plus one"}),
+    component<tessera_dense::AffineLayer>(
+        {.id = "affine", .version = "1.0.0", .about = "values times a number, plus one"}),
     component<tessera_dense::Softmax>({.id = "softmax", .version = "1.0.0", .about = "softmax of a sample's values"}),
     component<tessera_dense::Dropout>({.id = "dropout", .version = "1.0.0", .about = "dropout while training"}),
     component<tessera_dense::LayerNorm>({.id = "layer_norm", .version = "1.0.0", .about = "layer norm"}),

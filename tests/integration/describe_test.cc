@@ -242,7 +242,8 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   columns = describe("one.csv", rows(400, "user,click", [&](int i) { return cat("u", i % 20, ",1"); }));
   EXPECT_FALSE(columns.at("click").threshold) << "one class turns no labels";
   EXPECT_THAT(job_, HasSubstr("# Only the value 1 was seen"));
-  columns = describe("two.csv", rows(400, "user,a,b", [&](int i) { return cat("u", i % 20, ",", i % 20 < 5, ",", i % 20 / 2.0); }),
+  columns = describe("two.csv",
+                     rows(400, "user,a,b", [&](int i) { return cat("u", i % 20, ",", i % 20 < 5, ",", i % 20 / 2.0); }),
                      {"--label", "a,b"});
   EXPECT_EQ(load_config(file("job.toml")).heads.size(), 2u);
   EXPECT_NE(train("1"), nlohmann::json());
@@ -263,10 +264,11 @@ TEST_F(Describe, AJobWithoutIdsIsRefused) {
 }
 
 TEST_F(Describe, NumbersAsPeopleWriteThem) {
-  const auto columns = describe("a.csv", rows(600, "click;price;cost;tags;list", [](int i) {
-                                  return cat(i % 2, ";", i % 7 ? cat(i % 2 * 40 + i % 40, ",", i % 8 + 1) : "NA", ";$1,",
-                                             100 + i % 90, ".99;", i % 9, ",", i % 8, ",", i % 7, ";[", i % 4, ", ", i % 5, "]");
-                                }));
+  const auto columns =
+      describe("a.csv", rows(600, "click;price;cost;tags;list", [](int i) {
+                 return cat(i % 2, ";", i % 7 ? cat(i % 2 * 40 + i % 40, ",", i % 8 + 1) : "NA", ";$1,", 100 + i % 90,
+                            ".99;", i % 9, ",", i % 8, ",", i % 7, ";[", i % 4, ", ", i % 5, "]");
+               }));
   EXPECT_EQ(columns.at("price").decimal, ",");
   EXPECT_EQ(columns.at("price").missing->word, "mean");
   EXPECT_EQ(columns.at("price missing").take, "missing");
@@ -279,17 +281,20 @@ TEST_F(Describe, NumbersAsPeopleWriteThem) {
 // What a table of people holds: an index without a name, a counter, a time, a constant, a copy, texts that all differ.
 TEST_F(Describe, TrainsOnATableAsItIs) {
   uint32_t random = 1;
-  const auto columns = describe("a.csv", rows(3000, ",row,when,user,copy,country,note,year,bought", [&](int i) {
-                                  const uint32_t user = below(random, 40), hour = below(random, 24);
-                                  const bool bought = user % 4 == 0 || hour > 20;
-                                  return cat(i, ",", i + 1, ",2024-0", 1 + i % 9, "-10T", hour < 10 ? "0" : "", hour,
-                                             ":00:00,u", user, ",u", user, ",DE,note ", i, ",",
-                                             i % 50 ? cat(1990 + i % 60) : std::string(), ",", bought ? "yes" : "no");
-                                }),
-                                {"--label", "bought", "--html", file("page.html")});
+  const auto columns =
+      describe("a.csv",
+               rows(3000, ",row,when,user,copy,country,note,year,bought",
+                    [&](int i) {
+                      const uint32_t user = below(random, 40), hour = below(random, 24);
+                      const bool bought = user % 4 == 0 || hour > 20;
+                      return cat(i, ",", i + 1, ",2024-0", 1 + i % 9, "-10T", hour < 10 ? "0" : "", hour, ":00:00,u",
+                                 user, ",u", user, ",DE,note ", i, ",", i % 50 ? cat(1990 + i % 60) : std::string(),
+                                 ",", bought ? "yes" : "no");
+                    }),
+               {"--label", "bought", "--html", file("page.html")});
   EXPECT_EQ(columns.size(), 7u) << job_;
-  for (const std::string left : {"it has no name", "it counts the rows", "it is a copy of \"user\"", "each row has the same",
-                                 "nearly every row has another one"})
+  for (const std::string left : {"it has no name", "it counts the rows", "it is a copy of \"user\"",
+                                 "each row has the same", "nearly every row has another one"})
     EXPECT_THAT(job_, HasSubstr("# left out, as " + left));
   EXPECT_EQ(columns.at("when hour").take, "hour");
   EXPECT_EQ(columns.at("year").missing->word, "mean");
@@ -298,7 +303,8 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
 }
 
 TEST_F(Describe, OtherEncodingsAreRead) {
-  const auto columns = describe("a.csv", rows(600, "click,place", [](int i) { return cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
+  const auto columns =
+      describe("a.csv", rows(600, "click,place", [](int i) { return cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?encoding=windows-1252");
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
@@ -317,7 +323,8 @@ TEST_F(Describe, WordsWhereNumbersAreMissing) {
   EXPECT_EQ(columns.at("x").missing->word, "mean");
   EXPECT_THAT(job_, HasSubstr("700 of 2100 missing, as \"NA\""));
   EXPECT_EQ(columns.at("land").ids, "vocabulary");
-  EXPECT_THAT(job_, HasSubstr("# 2 different, most often \"DE\" (75 %)\n[[column]]\nname = \"land\"")) << "a text is a text";
+  EXPECT_THAT(job_, HasSubstr("# 2 different, most often \"DE\" (75 %)\n[[column]]\nname = \"land\""))
+      << "a text is a text";
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
   const Finished label =
       run_tessera({"data", "describe", folder_.write("b.csv", text("w,x,land,none")), "--label", "x"});

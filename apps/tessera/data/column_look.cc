@@ -154,9 +154,8 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
   out.fields = fields_, out.missing = empty_;
   out.exact = !estimate_;
   for (const Entry& e : entries_) out.values.push_back(e.value);
-  std::sort(out.values.begin(), out.values.end(), [](const auto& a, const auto& b) {
-    return a.count != b.count ? a.count > b.count : a.text < b.text;
-  });
+  std::sort(out.values.begin(), out.values.end(),
+            [](const auto& a, const auto& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   forms(out, words_may_miss);
   std::erase_if(out.values, [&](const ListText::Value& v) {
     return std::find(out.missing_words.begin(), out.missing_words.end(), v.text) != out.missing_words.end();

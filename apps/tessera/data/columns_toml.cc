@@ -63,8 +63,8 @@ std::string Writer::number(const ColumnSeen& c, const std::string& what, const s
 
 std::string Writer::ids(const ColumnSeen& c) const {
   // If many texts are rare, others will come that are not there: then rare ones teach what those mean.
-  constexpr int64_t kMany = 10;               // one in ten
-  constexpr int64_t kMostWords = 2000000;     // of a vocabulary
+  constexpr int64_t kMany = 10;            // one in ten
+  constexpr int64_t kMostWords = 2000000;  // of a vocabulary
   std::string out = "ids = \"vocabulary\"\n";
   if (c.distinct > kMostWords) {
     out = cat("ids = \"hash\"\nrows = ", c.distinct, "\n");
@@ -127,15 +127,17 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
                        " is taken as one between groups of digits. If it is the decimal sign, write decimal = \",\" "
                        "instead of strip."));
   if (c.form == Form::kLists && !c.list && c.items.weighted())
-    return comment(cat(c.distinct, " ids, each with a number behind \":\" that weighs its row. If it is a part of the "
-                                   "id, leave weighted out."));
+    return comment(cat(c.distinct,
+                       " ids, each with a number behind \":\" that weighs its row. If it is a part of the "
+                       "id, leave weighted out."));
   if (c.form == Form::kLists && !c.list)
     return comment(cat(c.distinct, " items in ", c.items.wholes(),
                        " different fields: a list. If a whole field is one id, leave separator and pooling out."));
   if (c.items.other_separator() != 0)
-    return comment(cat("Whole fields come again and again: one id each. If their words mean something by themselves, "
-                       "add separator = \"",
-                       c.items.other_separator(), "\" and pooling = \"mean\"."));
+    return comment(
+        cat("Whole fields come again and again: one id each. If their words mean something by themselves, "
+            "add separator = \"",
+            c.items.other_separator(), "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
     return comment("Few whole numbers: each is a number, and an id as well. Leave out the one that it is not.");
   return {};
@@ -160,8 +162,8 @@ std::string strangers_note(const ColumnSeen& c) {
 std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
   const std::string feature = writer.feature(c, d);
   const LabelForm form = label_form(c);
-  std::string out = comment(cat("left out, as ", d.reason, ": ", quoted(c.name),
-                                ". If it is a feature, known before the label is:"));
+  std::string out =
+      comment(cat("left out, as ", d.reason, ": ", quoted(c.name), ". If it is a feature, known before the label is:"));
   out += commented(feature);
   if (d.dense && !any_dense)
     out += comment("The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.");
@@ -187,7 +189,8 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 
 std::string summary(const ColumnSeen& c) {
   if (c.form == Form::kEmpty) return cat(c.fields, " rows, all empty");
-  std::string out = cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
+  std::string out =
+      cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
   if (is_number(c))
     out += cat(", ", plain_number(c.numbers.least()), " to ", plain_number(c.numbers.most()), ", mean ",
                short_number(c.numbers.mean()), ", deviation ", short_number(c.numbers.deviation()));
@@ -226,8 +229,8 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vect
     out.text += column_text(c, d, writer, any_dense);
     const LabelForm form = label_form(c);
     if (d.kind == Decision::Kind::kFeature && form == LabelForm::kBinary && c.distinct == 2)
-      out.text += comment(cat("0 and 1: if ", quoted(c.name),
-                              " is another label, or known only after the label is, leave it out."));
+      out.text += comment(
+          cat("0 and 1: if ", quoted(c.name), " is another label, or known only after the label is, leave it out."));
   }
   out.tables = writer.tables, out.dense = writer.dense;
   return out;

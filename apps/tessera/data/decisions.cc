@@ -52,8 +52,9 @@ bool is_epoch(const ColumnSeen& c) {
   if (!is_number(c) || c.form != Form::kNumbers) return false;
   if (!has_word(c, {"timestamp", "time", "date", "datetime", "ts", "at", "created", "updated", "epoch"})) return false;
   constexpr std::array<double, 4> kUnits = {1, 1e3, 1e6, 1e9};
-  return std::any_of(kUnits.begin(), kUnits.end(),
-                     [&](double unit) { return c.numbers.least() >= kFirst * unit && c.numbers.most() <= kLast * unit; });
+  return std::any_of(kUnits.begin(), kUnits.end(), [&](double unit) {
+    return c.numbers.least() >= kFirst * unit && c.numbers.most() <= kLast * unit;
+  });
 }
 
 double there(const ColumnSeen& c) { return static_cast<double>(c.fields - c.missing); }

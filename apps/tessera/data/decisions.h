@@ -12,12 +12,12 @@ namespace tessera::cli {
 struct Decision {
   enum class Kind { kLabel, kOtherLabel, kLeftOut, kFeature };
   Kind kind = Kind::kFeature;
-  std::string reason;       // kLeftOut: "it is empty"; kOtherLabel: why it seems to be one
-  bool dense = false;       // the number itself
-  bool ids = false;         // a row of a table for each value, or each item of a list
-  bool buckets = false;     // a row of a table for each range of the number
+  std::string reason;        // kLeftOut: "it is empty"; kOtherLabel: why it seems to be one
+  bool dense = false;        // the number itself
+  bool ids = false;          // a row of a table for each value, or each item of a list
+  bool buckets = false;      // a row of a table for each range of the number
   bool was_missing = false;  // 1 if there is no number
-  bool times = false;       // hour, weekday and days of a time
+  bool times = false;        // hour, weekday and days of a time
 };
 
 // Of each column. A number counts as few values up to kFewNumbers different ones.

@@ -75,7 +75,8 @@ ColumnLook::Room room_of(size_t columns) {
 Looked look_at_files(data::ReaderPart& files, int64_t most, bool progress) {
   Looked out;
   const std::vector<data::FileColumn> columns = files.columns();
-  for (const data::FileColumn& c : columns) out.columns.emplace_back(c.name, c.list, c.weighted, room_of(columns.size()));
+  for (const data::FileColumn& c : columns)
+    out.columns.emplace_back(c.name, c.list, c.weighted, room_of(columns.size()));
   files.select(all_texts(columns));
   const int64_t blocks = std::ssize(files.blocks());
   bool anywhere = true;
@@ -87,9 +88,8 @@ Looked look_at_files(data::ReaderPart& files, int64_t most, bool progress) {
   for (int64_t i = 0; i < some && out.rows < most; ++i) {
     const int64_t block = i * blocks / some;
     const int64_t here = std::min(most - out.rows, files.blocks()[static_cast<size_t>(block)].rows);
-    files.read(block, [&](std::span<const tsr_reader_values> values) {
-      look_at(values, here, tail - out.rows, out.columns);
-    });
+    files.read(block,
+               [&](std::span<const tsr_reader_values> values) { look_at(values, here, tail - out.rows, out.columns); });
     out.rows += here;
     line.report(out.rows);
   }

@@ -13,9 +13,9 @@ struct DescribeOptions {
   std::string path;
   // Reader parts: the first one, or if the files' rows do not fit it, the one that finds most columns.
   std::vector<std::string> readers;
-  bool text = false;     // the readers take an encoding
-  std::string label;     // columns' names with commas between them; empty: what seems to be it
-  int64_t rows = 0;      // to look at, from blocks all over the files; 0: all
+  bool text = false;      // the readers take an encoding
+  std::string label;      // columns' names with commas between them; empty: what seems to be it
+  int64_t rows = 0;       // to look at, from blocks all over the files; 0: all
   bool progress = false;  // draw a line on standard error
 };
 

@@ -43,7 +43,8 @@ std::string word_of(const std::string& text) {
 std::string some_values(const ColumnSeen& c) {
   constexpr size_t kSome = 3;
   std::string out;
-  for (size_t i = 0; i < std::min(kSome, c.values.size()); ++i) out += cat(i == 0 ? "" : ", ", quoted(c.values[i].text));
+  for (size_t i = 0; i < std::min(kSome, c.values.size()); ++i)
+    out += cat(i == 0 ? "" : ", ", quoted(c.values[i].text));
   return out + (c.values.size() > kSome ? ", ..." : "");
 }
 
@@ -127,13 +128,14 @@ LabelForm label_form(const ColumnSeen& c) {
     return few ? LabelForm::kThreshold : LabelForm::kReal;
   }
   const bool words = c.form == Form::kTexts || (c.form == Form::kLists && !c.items.bracketed());
-  return words && c.exact && c.distinct >= 1 && std::ssize(c.values) <= kFewWords ? LabelForm::kWords : LabelForm::kNone;
+  return words && c.exact && c.distinct >= 1 && std::ssize(c.values) <= kFewWords ? LabelForm::kWords
+                                                                                  : LabelForm::kNone;
 }
 
 bool named_as_label(const ColumnSeen& c) {
-  static constexpr std::array<std::string_view, 13> kNames = {
-      "label", "labels", "click", "clicked", "target", "y",      "conversion",
-      "converted", "rating", "stars", "outcome", "churn", "survived"};
+  static constexpr std::array<std::string_view, 13> kNames = {"label",   "labels",     "click",     "clicked", "target",
+                                                              "y",       "conversion", "converted", "rating",  "stars",
+                                                              "outcome", "churn",      "survived"};
   const std::string name = lower(c.name);
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return false;
   return name != "y" || label_form(c) != LabelForm::kReal;  // beside x and z it is a length
@@ -146,7 +148,7 @@ double threshold_of(const ColumnSeen& c) {
 }
 
 std::string positive_of(const ColumnSeen& c) {
-  static const std::set<std::string> kPositive = {"yes", "y",   "true",    "t",   "1",    "positive", "pos",
+  static const std::set<std::string> kPositive = {"yes",  "y",   "true",    "t",   "1",    "positive", "pos",
                                                   "good", "won", "success", "win", "pass", "passed",   "on"};
   for (const ListText::Value& v : c.values) {
     if (kPositive.contains(lower(v.text))) return word_of(v.text);

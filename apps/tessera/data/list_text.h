@@ -22,14 +22,14 @@ class ListText {
   // `there`: rows that have a value; `exact`: `values` are all different fields.
   ListText(const std::vector<Value>& values, int64_t there, bool exact);
 
-  char separator() const { return separator_; }  // 0: the fields seem to be no lists
-  bool bracketed() const { return bracketed_; }  // written as [3, 17]
-  bool weighted() const { return weighted_; }    // each item is id:weight
-  bool nested() const { return nested_; }        // most fields begin with [ or { and are no lists of items
+  char separator() const { return separator_; }              // 0: the fields seem to be no lists
+  bool bracketed() const { return bracketed_; }              // written as [3, 17]
+  bool weighted() const { return weighted_; }                // each item is id:weight
+  bool nested() const { return nested_; }                    // most fields begin with [ or { and are no lists of items
   char other_separator() const { return other_separator_; }  // of a category that could be a list of words as well
-  int64_t wholes() const { return wholes_; }     // different fields that have several items
-  int64_t distinct() const { return distinct_; }  // items
-  int64_t once() const { return once_; }          // items that came once
+  int64_t wholes() const { return wholes_; }                 // different fields that have several items
+  int64_t distinct() const { return distinct_; }             // items
+  int64_t once() const { return once_; }                     // items that came once
   double mean_length() const { return mean_length_; }
   int64_t longest() const { return longest_; }
 

@@ -33,7 +33,8 @@ int64_t epochs_of(int64_t rows) {
 std::string plain_name(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
     if (plain || (!out.empty() && out.back() != '_')) out += plain ? c : '_';
   }
   while (!out.empty() && out.back() == '_') out.pop_back();

@@ -30,9 +30,7 @@ void NumberSummary::add(double value, int64_t times) {
   for (int64_t i = 0; i < times; ++i) add(value);
 }
 
-double NumberSummary::deviation() const {
-  return count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_));
-}
+double NumberSummary::deviation() const { return count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_)); }
 
 std::vector<double> NumberSummary::sample() const {
   std::vector<double> out = sample_;

@@ -11,7 +11,7 @@
 namespace tessera::cli {
 
 struct TestPart {
-  std::string text;    // keys of [data], with comments
+  std::string text;      // keys of [data], with comments
   bool in_time = false;  // the newest rows are the test
 };
 

@@ -83,8 +83,7 @@ bool look(std::string text, Marks& m) {
     m.points = true;
     m.point_groups = m.point_groups && groups_in_threes(text, '.');
   }
-  return std::any_of(text.begin(), text.end(), digit) &&
-         std::all_of(text.begin(), text.end(), [](char c) {
+  return std::any_of(text.begin(), text.end(), digit) && std::all_of(text.begin(), text.end(), [](char c) {
            return digit(c) || c == ',' || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E';
          });
 }
@@ -121,8 +120,8 @@ std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& tex
     if (marks.points) out.strip += '.';
   }
   if (out.strip.empty() && out.decimal.empty()) return std::nullopt;
-  const bool all = !texts.empty() &&
-                   std::all_of(texts.begin(), texts.end(), [&](const std::string& t) { return out.read(t).has_value(); });
+  const bool all = !texts.empty() && std::all_of(texts.begin(), texts.end(),
+                                                 [&](const std::string& t) { return out.read(t).has_value(); });
   return all ? std::optional(out) : std::nullopt;
 }
 

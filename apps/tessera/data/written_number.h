@@ -10,8 +10,8 @@ namespace tessera::cli {
 
 // The [[column]] keys that read them.
 struct WrittenNumber {
-  std::string strip;    // characters that are left out
-  std::string decimal;  // the decimal sign; empty: the point
+  std::string strip;       // characters that are left out
+  std::string decimal;     // the decimal sign; empty: the point
   bool ambiguous = false;  // the comma groups digits in threes, and could be a decimal sign
 
   // Empty: the text is no number.
