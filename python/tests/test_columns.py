@@ -115,6 +115,8 @@ def test_unsigned_numbers_as_numbers():
 def test_numbers_out_of_texts():
     column = wanted_as(column_of(["1.5", "", "NaN", r"\N", "n/a", "-inf", "2e3"]), FLOAT64, False, "")
     assert column.values[[0, 6]].tolist() == [1.5, 2000] and column.present.tolist() == [1, 0, 0, 0, 0, 0, 1]
+    whole = wanted_as(column_of(["9007199254740993", "4.0"]), INT64, False, "")
+    assert whole.values.tolist() == [2**53 + 1, 4]
     for wrong in ("x", "1_000", "0x10", "1,5", "true"):
         with pytest.raises(ValueError, match="it has text, and floats are wanted: .* is no number") as raised:
             wanted_as(column_of(["1", wrong]), FLOAT32, False, "")
@@ -190,6 +192,10 @@ def test_arrow_types_have_the_same_words():
     out_of_order = pa.ListViewArray.from_arrays([2, 0], [1, 2], [5, 6, 7])
     column = wanted_as(blocks(pa.table({"x": out_of_order}))["x"], TEXT, True, "")
     assert column.words() == [b"7", b"5", b"6"]
+    pd = pytest.importorskip("pandas")
+    period = blocks(pd.DataFrame({"x": pd.period_range("2024-01", periods=2)}))["x"]
+    with pytest.raises(ValueError, match='extension type "pandas.period"'):
+        wanted_as(period, TEXT, False, "")
     struct = blocks(pa.table({"x": pa.array([{"a": 1}])}))["x"]
     with pytest.raises(ValueError, match='Arrow\'s type "\\+s"'):
         wanted_as(struct, TEXT, False, "")

@@ -238,6 +238,8 @@ def test_what_cannot_be_is_said():
         ("max_steps is a whole number, 0 or more", {"max_steps": -1}),
         ("save_every is a whole number", {"save": "x", "save_every": 1.5}),
         ("overrides is a list of texts", {"overrides": "data.epochs=2"}),
+        ("overrides is a list of texts", {"overrides": None}),
+        ("data.path=.* has no effect beside data", {"overrides": ['data.path="x"']}),
         ("watch is a function", {"watch": 3}),
         ("group is a tessera.ProcessGroup", {"group": 3}),
         ("save is the path of a directory", {"save": ""}),
@@ -247,6 +249,7 @@ def test_what_cannot_be_is_said():
     for config, data, sentence in [
         (CONFIG, "clicks.csv", "of a file say .*reader"),
         (columns, CONFIG, "config is the path of a TOML file"),
+        ({"model": {}}, columns(), r"no \[\[column\]\]s, .* tessera.describe"),
         ({**CONFIG, "data": {"batch": object()}}, columns(), "data.batch of the config is of type object"),
         ({**CONFIG, "data": {"batch": 8, "test_path": "x.csv"}}, columns(), "data.test_path of the job"),
         ({**CONFIG, "model": {**CONFIG["model"], "top_mpl": [1]}}, columns(), "top_mpl"),

@@ -74,6 +74,7 @@ _TIMES = {  # how each is stored, and its unit
     "ttu": ("i8", "time:us"), "ttn": ("i8", "time:ns"), "tss": ("i8", "s"), "tsm": ("i8", "ms"), "tsu": ("i8", "us"),
     "tsn": ("i8", "ns"), "tDs": ("i8", None), "tDm": ("i8", None), "tDu": ("i8", None), "tDn": ("i8", None),
 }  # fmt: skip
+_EXTENSIONS = ("", "arrow.json")  # whose values are those that are stored
 _TAKEN = "numbers, decimals, times, texts, dictionaries, lists of them and maps from them to weights are taken"
 _pointer_of = c.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = c.c_void_p, [c.py_object, c.c_char_p]
@@ -143,6 +144,30 @@ def _arrow_present(array: ArrowArray, first: int, count: int) -> Optional[np.nda
     return _bits(array, 0, first, count).copy() if has_bits else None
 
 
+def _metadata(schema: ArrowSchema) -> Dict[str, str]:
+    """Of a column: a number of pairs, and each text's length before it."""
+    out: Dict[str, str] = {}
+    if not schema.metadata:
+        return out
+    at = schema.metadata
+
+    def number() -> int:
+        nonlocal at
+        at += 4
+        return c.c_int32.from_address(at - 4).value
+
+    def text() -> str:
+        nonlocal at
+        length = number()
+        at += length
+        return c.string_at(at - length, length).decode("utf-8", "replace")
+
+    for _ in range(number()):
+        name = text()
+        out[name] = text()
+    return out
+
+
 def _both(a: Optional[np.ndarray], b: Optional[np.ndarray]) -> Optional[np.ndarray]:
     return b if a is None else a if b is None else a & b
 
@@ -151,6 +176,9 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
     """Rows [first, first + count) of an array, its own offset aside."""
     first += array.offset
     kind = schema.format.decode()
+    extension = _metadata(schema).get("ARROW:extension:name", "")
+    if extension not in _EXTENSIONS:
+        raise TypeError(f'it is of Arrow\'s extension type "{extension}", which is not known; {_TAKEN}')
     if kind == "n":
         return none_column(count)
     if kind == "+r":

@@ -127,8 +127,12 @@ def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -
             )
     if test is not None and data is None:
         raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
-    if isinstance(overrides, (str, bytes, Mapping)) or not all(isinstance(one, str) for one in overrides):
+    listed = hasattr(overrides, "__iter__") and not isinstance(overrides, (str, bytes, Mapping))
+    if not listed or not all(isinstance(one, str) for one in overrides):
         raise _l.InvalidArgument('overrides is a list of texts, such as ["data.epochs=2"]')
+    for one in overrides if data is not None else ():
+        if re.match(r"\s*data\.(reader|path)\s*=", one):
+            raise _l.InvalidArgument(f"the override {one} has no effect beside data: leave one of them out")
     if watch is not None and not callable(watch):
         raise _l.InvalidArgument(f"watch is a function of an event, not an object of type {type(watch).__name__}")
     if group is not None:
@@ -186,13 +190,18 @@ def train(
     Ctrl-C ends it behind a step, with a checkpoint where one was asked for.
 
     ``ValueError`` and the like: what in the config or the data cannot be. On several ranks it ends the group."""
-    overrides = overrides if isinstance(overrides, (str, bytes, Mapping)) else list(overrides)
+    overrides = list(overrides) if hasattr(overrides, "__next__") else overrides
     _check_given(data, test, overrides, watch, group)
     _check_saving(save, _check.whole(save_every, "save_every", 0), keep, load, new_data)
     max_steps = None if max_steps is None else _check.whole(max_steps, "max_steps", 0)
     text, parts, source = _config_text(config), [], _Source(data, test)
     _warn_of_sections(text)
+    overrides = list(overrides)
     if data is not None:
+        if "column" not in text:
+            raise _l.InvalidArgument(
+                "the config has no [[column]]s, which say what the columns are: tessera.describe(data) writes them"
+            )
         parts.append(ReaderPart("python.data", source, called="the data given to train()"))
         overrides += ['data.reader="python.data"', f'data.path="{_DATA}"']
         if test is not None:

@@ -125,18 +125,18 @@ def column_of(value: Any) -> Column:
         if value.dtype.kind in "mM":
             return _of_times(value)
         value = value.tolist()
-    if any(isinstance(row, (list, tuple, np.ndarray, Mapping)) for row in value):
-        rows = [() if is_nothing(row) else list(row.items()) if isinstance(row, Mapping) else row for row in value]
-        for i, row in enumerate(rows):
-            if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
-                raise RefusedValue(f"it has lists, and here a value of type {type(row).__name__} that is none", i)
-        if any(isinstance(one, tuple) for row in rows for one in row[:1]):
-            return _of_weighted(rows)
-        return _of_lists(rows)
-    absent = np.fromiter((is_nothing(one) for one in value), bool, len(value))
+    kinds = set(map(type, value))
+    if any(issubclass(kind, (list, tuple, np.ndarray, Mapping)) for kind in kinds):
+        rows = value if kinds == {list} else [_list_of(row, i) for i, row in enumerate(value)]
+        weighted = any(type(row[0]) is tuple for row in rows if len(row))
+        return _of_weighted(rows) if weighted else _of_lists(rows)
+    maybe = {kind for kind in kinds if issubclass(kind, _MAYBE_NOTHING) or kind.__name__ in _NOTHING}
+    if not maybe:
+        return _of_objects(list(value))
+    absent = np.fromiter((type(one) in maybe and is_nothing(one) for one in value), bool, len(value))
     if not absent.any():
         return _of_objects(list(value))
-    column = _of_objects([one for one in value if not is_nothing(one)])
+    column = _of_objects([one for one, none in zip(value, absent.tolist()) if not none])
     where = np.zeros(len(value), np.int64)
     where[~absent] = np.arange(column.count())
     if column.count() == 0:
@@ -152,6 +152,20 @@ def column_of(value: Any) -> Column:
     return replace(out, present=np.where(present, given[where], 0).astype(np.uint8))
 
 
+def _list_of(row: Any, i: int) -> Any:
+    if isinstance(row, Mapping):
+        return list(row.items())
+    if isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1):
+        return row
+    if not isinstance(row, np.ndarray) and is_nothing(row):
+        return ()
+    raise RefusedValue(f"it has lists, and here a value of type {type(row).__name__} that is none", i)
+
+
+_NOTHING = ("NoneType", "NAType", "NaTType")
+_MAYBE_NOTHING = (float, np.floating, decimal.Decimal, np.datetime64, np.timedelta64)
+
+
 def is_nothing(value: Any) -> bool:
     """None, NaN, and what pandas and NumPy have for them."""
     if isinstance(value, (float, np.floating)):
@@ -160,7 +174,7 @@ def is_nothing(value: Any) -> bool:
         return not value.is_finite()
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+    return type(value).__name__ in _NOTHING
 
 
 def _of_rows(array: np.ndarray) -> Column:
@@ -237,8 +251,7 @@ def _of_times(array: np.ndarray) -> Column:
     return Column(INT64, numbers, present=(~none).astype(np.uint8) if none.any() else None, unit=unit)
 
 
-_EPOCH, _US = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
-_UTC = datetime.timezone.utc
+_EPOCH, _US, _UTC = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1), datetime.timezone.utc
 
 
 def _kind_of(value: Any) -> str:
@@ -409,23 +422,32 @@ def _parsed(column: Column, type: int) -> Column:
     numbers: List[Any] = []
     for i, raw in enumerate(words):
         word = raw.decode("utf-8", "replace").strip()
-        missing = not present[i] or not word or word.lower() in _MISSING
-        if missing and column.lists is not None:
-            raise RefusedValue(_NOTHING_INSIDE, column.row_of(i))
-        present[i] = not missing
-        if not missing and not _NUMBER.fullmatch(word):
+        if present[i] and _NUMBER.fullmatch(word):
+            numbers.append(_number_of(word, type, column.row_of(i)))
+            continue
+        if present[i] and word and word.lower() not in _MISSING:
             raise RefusedValue(f'it has text, and {_NAMES[type]} are wanted: "{word[:60]}" is no number',
                                column.row_of(i))  # fmt: skip
-        numbers.append(0 if missing else int(word) if type == INT64 and _WHOLE.fullmatch(word) else float(word))
-        if type == INT64 and not -(2**63) <= numbers[-1] < 2**63:
-            raise RefusedValue(f"{word[:60]} does not fit into 64 bits with a sign", column.row_of(i))
-        if numbers[-1] in (float("inf"), float("-inf")):
-            raise RefusedValue(f"{word[:60]} is too large for a float", column.row_of(i))
+        if column.lists is not None:
+            raise RefusedValue(_NOTHING_INSIDE, column.row_of(i))
+        present[i] = 0
+        numbers.append(0)
     more: Dict[str, Any] = dict(lists=column.lists, weights=column.weights)
     if column.lists is None and not present.all():
         more["present"] = present
     whole = type == INT64 and all(isinstance(number, int) for number in numbers)
     return Column(INT64 if whole else FLOAT64, np.array(numbers, np.int64 if whole else np.float64), **more)
+
+
+def _number_of(word: str, type: int, row: int) -> Any:
+    number = int(word) if type == INT64 and _WHOLE.fullmatch(word) else float(word)
+    if number in (float("inf"), float("-inf")):
+        raise RefusedValue(f"{word[:60]} is too large for a float", row)
+    if type != INT64:
+        return number
+    if not -(2**63) <= number < 2**63:
+        raise RefusedValue(f"{word[:60]} does not fit into 64 bits with a sign", row)
+    return int(number) if number == int(number) else number
 
 
 def _seen(column: Column) -> Any:
