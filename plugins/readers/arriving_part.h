@@ -108,6 +108,7 @@ class ArrivingPart {
   }
   static std::string value(const tsr_reader_values& v, int32_t type, int64_t i) {
     if (type == TSR_READER_INT64) return std::to_string(static_cast<const int64_t*>(v.values)[i]);
+    if (type == TSR_READER_FLOAT64) return std::to_string(static_cast<const double*>(v.values)[i]);
     if (type == TSR_READER_FLOAT32) return std::to_string(static_cast<const float*>(v.values)[i]);
     return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
   }

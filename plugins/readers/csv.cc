@@ -1,6 +1,7 @@
 // The readers csv and tsv: tessera.reader/draft-1 over text files with a header, plain, gzip or zstd, and over a pipe
 // tessera.reader.pipe/draft-1.
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "csv_column.h"
@@ -24,6 +25,26 @@ using tessera::sdk::ReaderWant;
 constexpr std::string_view kEndings[] = {".csv",    ".tsv",     ".txt",     ".csv.gz", ".tsv.gz",
                                          ".txt.gz", ".csv.zst", ".tsv.zst", ".txt.zst"};
 
+// iconv(3)'s name; null: UTF-8, which is read as it is.
+const char* encoding_of(const std::string& name) {
+  constexpr std::array<std::array<const char*, 2>, 10> kNames = {{{"utf-8", nullptr},
+                                                                  {"utf8", nullptr},
+                                                                  {"utf-16", "UTF-16"},
+                                                                  {"utf-16le", "UTF-16LE"},
+                                                                  {"utf-16be", "UTF-16BE"},
+                                                                  {"latin-1", "ISO-8859-1"},
+                                                                  {"latin1", "ISO-8859-1"},
+                                                                  {"iso-8859-1", "ISO-8859-1"},
+                                                                  {"windows-1252", "WINDOWS-1252"},
+                                                                  {"cp1252", "WINDOWS-1252"}}};
+  for (const auto& [known, iconv] : kNames) {
+    if (name == known) return iconv;
+  }
+  fail(TSR_INVALID_ARGUMENT, "encoding is \"", name,
+       "\", but must be utf-8, utf-16 (which begins with a byte-order mark), utf-16le, utf-16be, latin-1 or "
+       "windows-1252");
+}
+
 class Csv : public tessera::sdk::ArrivingReader {
  public:
   Csv(Options& options, char delimiter)
@@ -32,6 +53,7 @@ class Csv : public tessera::sdk::ArrivingReader {
     if (given.size() != 1 || given == "\n" || given == "\"")
       fail(TSR_INVALID_ARGUMENT, "delimiter is \"", given, "\", but must be one character, and no quote");
     format_.delimiter = given[0];
+    format_.encoding = encoding_of(options.string("encoding", "utf-8"));
   }
 
   void open(std::string_view path, int64_t block_bytes) override {
@@ -47,7 +69,7 @@ class Csv : public tessera::sdk::ArrivingReader {
   void select(std::span<const ReaderWant> wants) override {
     selected_.clear();
     for (const ReaderWant& want : wants) {
-      if (want.type < TSR_READER_TEXT || want.type > TSR_READER_INT64)
+      if (want.type < TSR_READER_TEXT || want.type > TSR_READER_FLOAT64)
         fail(TSR_UNIMPLEMENTED, "values of type ", want.type, " are not known here");
       for (const CsvRows& file : rows_) file.require(want.name);
       if (pipe_) pipe_->rows().require(want.name);
@@ -132,7 +154,7 @@ class Csv : public tessera::sdk::ArrivingReader {
     const ReaderBlock& b = blocks_[static_cast<size_t>(block)];
     const Place& place = places_[static_cast<size_t>(block)];
     const std::string& path = files_[static_cast<size_t>(b.file)];
-    if (!open_file_ || open_file_->path() != path) open_file_ = std::make_unique<TextFile>(path);
+    if (!open_file_ || open_file_->path() != path) open_file_ = std::make_unique<TextFile>(path, format_.encoding);
     text_.resize(static_cast<size_t>(place.bytes));
     size_t got = 0;
     try {

@@ -6,57 +6,49 @@
 #include <cmath>
 #include <limits>
 
+#include "csv_list.h"
+#include "tessera/sdk/number_text.h"
+
 namespace tessera_readers {
 namespace {
 
 constexpr std::string_view kBlanks = " \t";
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
+using tessera::sdk::number_of;
+using tessera::sdk::shown_text;
+using tessera::sdk::trimmed;
 
-// What programs write where they have no number, in any case; those that `tessera data describe` knows.
-bool is_missing_word(std::string_view text) {
-  constexpr std::array<std::string_view, 7> kWords = {"na", "n/a", "nan", "null", "none", "?", "-"};
-  const auto same = [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); };
-  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
-    return std::equal(word.begin(), word.end(), text.begin(), text.end(), same);
-  });
-}
+[[noreturn]] void wrong(std::string_view text, const char* what) { throw WrongField(shown_text(text) + ' ' + what); }
 
-[[noreturn]] void wrong(std::string_view text, const char* what) {
-  constexpr size_t kMost = 40;
-  throw WrongField('"' + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...\" " : "\" ") + what);
-}
-
-std::string_view without_plus(std::string_view text) {
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  return text;
+double double_of(std::string_view text) {
+  if (const auto number = number_of(text)) return *number;
+  throw WrongField(tessera::sdk::no_number(text));
 }
 
 float float_of(std::string_view text) {
-  const std::string_view number = without_plus(trimmed(text));
-  double value = 0;
-  const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-  const auto out = static_cast<float>(value);
-  if (code != std::errc() || end != number.data() + number.size() || !std::isfinite(out)) wrong(text, "is no number");
+  const auto out = static_cast<float>(double_of(text));
+  if (!std::isfinite(out)) wrong(text, "is too large for a float32");
   return out;
 }
 
-// Whole numbers may be written 12.0, as programs do that know floats alone where values are missing.
+// Whole numbers may be written 12.0 or 1e+05, as programs do that know floats alone, and true and false are 1 and 0.
 int64_t integer_of(std::string_view text) {
-  std::string_view number = without_plus(trimmed(text));
+  constexpr double kExact = 0x1p53;
+  std::string_view number = trimmed(text);
+  if (number.size() > 1 && number[0] == '+' && number[1] != '-') number.remove_prefix(1);
   const size_t point = number.find('.');
   if (point != std::string_view::npos && point > 0 &&
       number.find_first_not_of('0', point + 1) == std::string_view::npos)
     number = number.substr(0, point);
   int64_t value = 0;
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (code == std::errc::result_out_of_range) wrong(text, "does not fit into 64 bits with a sign");
-  if (code != std::errc() || end != number.data() + number.size()) wrong(text, "is no whole number");
-  return value;
+  if (code == std::errc() && end == number.data() + number.size()) return value;
+  if (code == std::errc::result_out_of_range && end == number.data() + number.size())
+    wrong(text, "does not fit into 64 bits with a sign; ids = \"vocabulary\" or \"hash\" takes such ids");
+  const auto real = number_of(text);
+  if (real && std::fabs(*real) <= kExact && *real == std::trunc(*real)) return static_cast<int64_t>(*real);
+  const std::string advice = tessera::sdk::is_missing_word(number) ? ": " + tessera::sdk::number_advice(number) : "";
+  wrong(text, ("is no whole number" + advice).c_str());
 }
 
 constexpr int kDigits = 15;  // all numbers of so many digits are exact in a double, as are these powers
@@ -95,11 +87,13 @@ struct Plain {
 void CsvColumn::start_block(int64_t rows) {
   const auto n = static_cast<size_t>(rows);
   for (auto* numbers : {&floats_, &weights_}) numbers->clear();
+  doubles_.clear();
   for (auto* numbers : {&integers_, &texts_, &lists_}) numbers->clear();
   bytes_.clear();
   present_.clear();
   all_present_ = true;
   if (want_.type == TSR_READER_FLOAT32) floats_.reserve(n);
+  if (want_.type == TSR_READER_FLOAT64) doubles_.reserve(n);
   if (want_.type == TSR_READER_INT64) integers_.reserve(n);
   if (want_.type == TSR_READER_TEXT) {
     texts_.reserve(n + 1);
@@ -116,31 +110,27 @@ void CsvColumn::start_block(int64_t rows) {
 const char* CsvColumn::take(const char* at, const char* end, char delimiter) {
   const char* begin = at;
   Plain number;
-  if (!want_.list && want_.type == TSR_READER_FLOAT32 && number.read(at, end, delimiter, true)) {
+  const bool real = want_.type == TSR_READER_FLOAT32 || want_.type == TSR_READER_FLOAT64;
+  if (!want_.list && real && number.read(at, end, delimiter, true)) {
     const double value = static_cast<double>(number.digits) / kPowers[static_cast<size_t>(number.decimals)];
-    floats_.push_back(static_cast<float>(number.negative ? -value : value));
+    add_real(number.negative ? -value : value);
     end_row(true);
-    return at;
-  }
-  if (!want_.list && want_.type == TSR_READER_INT64 && number.read(at, end, delimiter, false)) {
+  } else if (!want_.list && want_.type == TSR_READER_INT64 && number.read(at, end, delimiter, false)) {
     const auto value = static_cast<int64_t>(number.digits);
     integers_.push_back(number.negative ? -value : value);
     end_row(true);
-    return at;
+  } else {
+    while (at < end && *at != delimiter) ++at;
+    add({begin, static_cast<size_t>(at - begin)});
   }
-  while (at < end && *at != delimiter) ++at;
-  add({begin, static_cast<size_t>(at - begin)});
   return at;
 }
 
 void CsvColumn::add(std::string_view field) {
   if (want_.list) {
     add_list(field);
-    const size_t values = want_.type == TSR_READER_FLOAT32 ? floats_.size()
-                          : want_.type == TSR_READER_INT64 ? integers_.size()
-                                                           : texts_.size() - 1;
-    lists_.push_back(static_cast<int64_t>(values));
-  } else if (field.empty() || (missing_words_ && is_missing_word(trimmed(field)))) {
+    lists_.push_back(static_cast<int64_t>(count()));
+  } else if (field.empty() || (missing_words_ && tessera::sdk::is_missing_word(trimmed(field)))) {
     add_missing();
     end_row(false);
   } else {
@@ -149,30 +139,50 @@ void CsvColumn::add(std::string_view field) {
   }
 }
 
+size_t CsvColumn::count() const {
+  if (want_.type == TSR_READER_FLOAT32) return floats_.size();
+  if (want_.type == TSR_READER_FLOAT64) return doubles_.size();
+  return want_.type == TSR_READER_INT64 ? integers_.size() : texts_.size() - 1;
+}
+
 void CsvColumn::add_list(std::string_view field) {
   field = trimmed(field);
+  if (BracketedList::begins(field)) {
+    BracketedList list(field, want_.separator);
+    for (std::string_view key, weight; list.next(key, weight);) add_item(key, weight, list.quoted());
+    return;
+  }
+  const bool blanks = kBlanks.find(want_.separator) != std::string_view::npos;
   while (!field.empty()) {
     const size_t at = field.find(want_.separator);
-    std::string_view item = trimmed(field.substr(0, at));
+    const std::string_view item = trimmed(field.substr(0, at));
     const bool last = at == std::string_view::npos;
     field = last ? std::string_view() : field.substr(at + 1);
-    if (item.empty() && kBlanks.find(want_.separator) != std::string_view::npos) continue;  // several blanks
-    if (item.empty()) throw WrongField("there is a value missing in the list");
-    if (want_.weighted) {
-      const size_t colon = item.rfind(want_.weight_separator);
-      if (colon == std::string_view::npos)
-        wrong(item, (std::string("has no weight behind \"") + want_.weight_separator + '"').c_str());
-      weights_.push_back(float_of(item.substr(colon + 1)));
-      item = item.substr(0, colon);
-    }
-    add_value(item);
-    if (!last && field.empty() && kBlanks.find(want_.separator) == std::string_view::npos)
-      throw WrongField("there is a value missing in the list");
+    if (item.empty() && blanks) continue;  // several blanks
+    if (item.empty() || (!last && field.empty() && !blanks)) throw WrongField("there is a value missing in the list");
+    add_item(item, {}, false);
   }
+}
+
+// `weight` is what stands behind a quoted item.
+void CsvColumn::add_item(std::string_view item, std::string_view weight, bool quoted) {
+  if (!quoted && want_.type != TSR_READER_TEXT && missing_words_ && tessera::sdk::is_missing_word(item))
+    throw WrongField("there is a value missing in the list");
+  if (want_.weighted) {
+    const size_t colon = weight.empty() ? item.rfind(want_.weight_separator) : item.size();
+    if (colon == std::string_view::npos)
+      wrong(item, (std::string("has no weight behind \"") + want_.weight_separator + '"').c_str());
+    weights_.push_back(float_of(weight.empty() ? item.substr(colon + 1) : weight));
+    item = item.substr(0, colon);
+  } else if (!weight.empty()) {
+    wrong(item, "has a value behind it, as a weighted list has: weighted = true takes it");
+  }
+  add_value(item);
 }
 
 void CsvColumn::add_missing() {
   if (want_.type == TSR_READER_FLOAT32) floats_.push_back(std::numeric_limits<float>::quiet_NaN());
+  if (want_.type == TSR_READER_FLOAT64) doubles_.push_back(std::numeric_limits<double>::quiet_NaN());
   if (want_.type == TSR_READER_INT64) integers_.push_back(0);
   if (want_.type == TSR_READER_TEXT) texts_.push_back(static_cast<int64_t>(bytes_.size()));
 }
@@ -180,12 +190,22 @@ void CsvColumn::add_missing() {
 void CsvColumn::add_value(std::string_view text) {
   if (want_.type == TSR_READER_FLOAT32) {
     floats_.push_back(float_of(text));
+  } else if (want_.type == TSR_READER_FLOAT64) {
+    doubles_.push_back(double_of(text));
   } else if (want_.type == TSR_READER_INT64) {
     integers_.push_back(integer_of(text));
   } else {
     bytes_.insert(bytes_.end(), text.begin(), text.end());
     texts_.push_back(static_cast<int64_t>(bytes_.size()));
   }
+}
+
+// A number of at most 15 digits, which is finite as a float32 too.
+void CsvColumn::add_real(double value) {
+  if (want_.type == TSR_READER_FLOAT32)
+    floats_.push_back(static_cast<float>(value));
+  else
+    doubles_.push_back(value);
 }
 
 void CsvColumn::end_row(bool present) {
@@ -197,6 +217,7 @@ tsr_reader_values CsvColumn::values() const {
   tsr_reader_values out{};
   out.struct_size = sizeof(out);
   if (want_.type == TSR_READER_FLOAT32) out.values = floats_.data();
+  if (want_.type == TSR_READER_FLOAT64) out.values = doubles_.data();
   if (want_.type == TSR_READER_INT64) out.values = integers_.data();
   if (want_.type == TSR_READER_TEXT) {
     out.values = bytes_.data();

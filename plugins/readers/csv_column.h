@@ -29,16 +29,22 @@ class CsvColumn {
   // A whole field. Throws WrongField.
   void add(std::string_view field);
   tsr_reader_values values() const;
+  // Another one that wants the same fields; null: there is none.
+  CsvColumn* also = nullptr;
 
  private:
   void add_missing();
   void add_value(std::string_view text);
+  void add_real(double value);
   void add_list(std::string_view field);
+  void add_item(std::string_view item, std::string_view weight, bool quoted);
+  size_t count() const;  // of values
   void end_row(bool present);
 
   tessera::sdk::ReaderWant want_;
   bool missing_words_;
   std::vector<float> floats_, weights_;
+  std::vector<double> doubles_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<char> bytes_;
   std::vector<uint8_t> present_;

@@ -9,7 +9,8 @@ namespace tessera_readers {
 
 struct CsvFormat {
   char delimiter = ',';
-  bool quotes = true;  // false: a quote is a character like any other
+  bool quotes = true;              // false: a quote is a character like any other
+  const char* encoding = nullptr;  // iconv(3)'s name; null: UTF-8
 };
 
 // Finds the ends of records in a buffer, one after the other.

@@ -1,6 +1,7 @@
 #include "csv_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/sdk/nearest.h"
 
@@ -12,8 +13,14 @@ using tessera::sdk::fail;
 std::vector<std::string> names_of(std::string_view record, const std::string& file, CsvFormat format) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
+  if (record.starts_with("\xff\xfe") || record.starts_with("\xfe\xff"))
+    fail(TSR_INVALID_ARGUMENT, file,
+         " is UTF-16 by its first bytes: the reader's option encoding=utf-16 (reader = \"csv?encoding=utf-16\") reads "
+         "it");
   if (record.find('\0') != std::string_view::npos)
-    fail(TSR_INVALID_ARGUMENT, file, " is no text: its first line, which must name the columns, has a byte of value 0");
+    fail(TSR_INVALID_ARGUMENT, file,
+         " is no text: its first line, which must name the columns, has a byte of value 0; ",
+         "UTF-16 without a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   std::vector<std::string> names;
   std::string scratch;
   const char* at = record.data();
@@ -44,9 +51,10 @@ const char* CsvRows::other_delimiter() const { return header_.size() == 1 ? "; i
 
 void CsvRows::direct(std::vector<CsvColumn>& columns) {
   targets_.assign(header_.size(), nullptr);
-  for (CsvColumn& column : columns)
-    targets_[static_cast<size_t>(std::find(header_.begin(), header_.end(), column.want().name) - header_.begin())] =
-        &column;
+  for (CsvColumn& column : columns) {
+    const auto field = std::find(header_.begin(), header_.end(), column.want().name) - header_.begin();
+    column.also = std::exchange(targets_[static_cast<size_t>(field)], &column);
+  }
 }
 
 void CsvRows::parse(int64_t row, std::string_view record, bool quoted) {
@@ -65,7 +73,10 @@ void CsvRows::parse_plain(int64_t row, std::string_view record) {
       while (at < end && *at != delimiter) ++at;
     } else {
       try {
+        const char* const begin = at;
         at = targets[c]->take(at, end, delimiter);
+        for (CsvColumn* also = targets[c]->also; also != nullptr; also = also->also)
+          also->add({begin, static_cast<size_t>(at - begin)});
       } catch (const WrongField& e) {
         wrong(row, c, e.what());
       }
@@ -84,7 +95,7 @@ void CsvRows::parse_quoted(int64_t row, std::string_view record) {
     std::string_view field;
     if (!next_field(at, end, format_, scratch_, field)) wrong(row, c, "a quote is not closed, or has text behind it");
     try {
-      if (targets_[c] != nullptr) targets_[c]->add(field);
+      for (CsvColumn* target = targets_[c]; target != nullptr; target = target->also) target->add(field);
     } catch (const WrongField& e) {
       wrong(row, c, e.what());
     }

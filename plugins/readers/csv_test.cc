@@ -153,7 +153,10 @@ TEST(Csv, WordsForNoNumber) {
   EXPECT_THAT(texts(values[2], 5), ElementsAre("NA", "-", "b", "c", "NaN"));
   Part strict("csv");
   strict.open(path).select({want("x", TSR_READER_FLOAT32)});
-  EXPECT_EQ(sentence([&] { strict.read(); }), path + ", row 1, column \"x\": \"NA\" is no number");
+  EXPECT_EQ(sentence([&] { strict.read(); }),
+            path +
+                ", row 1, column \"x\": \"NA\" is no number: the reader's option missing_words=true (reader = "
+                "\"csv?missing_words=true\") takes such words for missing values");
   csv.open(dir.write("b.csv", "x\nnone of it\n")).select({want("x", TSR_READER_FLOAT32)});
   EXPECT_THAT(sentence([&] { csv.read(); }), HasSubstr("\"none of it\" is no number"));
 }
@@ -178,6 +181,129 @@ TEST(Csv, NumbersAreThoseOfTheirText) {
   const auto read = numbers<float>(csv.read()[0].values, written.size());
   for (size_t i = 0; i < written.size(); ++i)
     EXPECT_EQ(read[i], static_cast<float>(std::stod(written[i]))) << written[i];
+}
+
+TEST(Csv, Doubles) {
+  const TestDirectory dir;
+  Part csv("csv");
+  csv.open(dir.write("x.csv", "x\n0.1\n1700000000123\n1e300\n\"-2.5\"\nTrue\n 7 \n"));
+  csv.select({want("x", TSR_READER_FLOAT64), want("x", TSR_READER_TEXT), want("x", TSR_READER_FLOAT64)});
+  const auto& values = csv.read();
+  EXPECT_THAT(numbers<double>(values[0].values, 6), ElementsAre(0.1, 1700000000123, 1e300, -2.5, 1, 7));
+  EXPECT_THAT(texts(values[1], 6), ElementsAre("0.1", "1700000000123", "1e300", "-2.5", "True", " 7 "));
+  EXPECT_EQ(numbers<double>(values[2].values, 6), numbers<double>(values[0].values, 6)) << "one column, wanted twice";
+}
+
+// The items of one field, with blanks between, or the sentence.
+std::string items_of(const std::string& field, char separator, int32_t type = TSR_READER_TEXT, uint32_t flags = 0) {
+  const TestDirectory dir;
+  Part csv("csv", R"({"delimiter": "~", "quotes": false})");
+  const std::string path = dir.write("x.csv", "x~y\n" + field + "~1\n");
+  const auto read = [&] {
+    csv.open(path).select({want("x", type, TSR_READER_LIST | flags, separator)});
+    return csv.read()[0];
+  };
+  try {
+    const tsr_reader_values v = read();
+    const auto n = static_cast<size_t>(v.lists[1]);
+    std::string out;
+    for (size_t i = 0; i < n; ++i) {
+      if (i > 0) out += "|";
+      out += type == TSR_READER_TEXT ? texts(v, n)[i] : std::to_string(static_cast<const int64_t*>(v.values)[i]);
+      if (flags != 0) out += "=" + std::to_string(v.weights[i]).substr(0, 3);
+    }
+    return out;
+  } catch (const tessera::sdk::Failure& e) {
+    return std::string(e.what()).substr(path.size() + std::string(", row 1, column \"x\": ").size());
+  }
+}
+
+TEST(Csv, ListsAsProgramsPrintThem) {
+  for (const char* field : {"[3, 17]", "[3,17]", "(3, 17)", "{3, 17}", "3,17", " [ 3 , 17 ] ", "['3', '17']",
+                            "[\"3\",\"17\"]", "(3, 17,)", "[3 17]", "[ 3  17]", "['3' '17']"})
+    EXPECT_EQ(items_of(field, ','), "3|17") << field;
+  for (const char* field : {"[3 17]", "[3, 17]", "3 17", "['3' '17']", "[ 3\t17 ]"}) {
+    EXPECT_EQ(items_of(field, ' '), "3|17") << field;
+    EXPECT_EQ(items_of(field, ' ', TSR_READER_INT64), "3|17") << field;
+  }
+  EXPECT_EQ(items_of("[3, 17]", '|'), "3|17");
+  EXPECT_EQ(items_of("[3|17]", '|'), "3|17");
+  for (const char* empty : {"", "[]", "[ ]", "{}"}) EXPECT_EQ(items_of(empty, ','), "") << empty;
+  EXPECT_EQ(items_of("['red wine', \"it's, \\\"so\\\"\", 'caf\\u00e9 \\ud83c\\udf77']", ','),
+            "red wine|it's, \"so\"|caf\xc3\xa9 \xf0\x9f\x8d\xb7");
+  EXPECT_EQ(items_of("[Se7en (1995), Heat]", ','), "Se7en (1995)|Heat");
+  EXPECT_EQ(items_of("(500) Days|Up (2009)", '|'), "(500) Days|Up (2009)");
+  EXPECT_EQ(items_of("(500)", '|'), "(500)");
+  EXPECT_EQ(items_of("[\"a|b\", \"c\"]", '|'), "a|b|c") << "two items";
+  const uint32_t weighted = TSR_READER_WEIGHTED;
+  for (const char* field :
+       {"{'t1': 0.5, 't2': 2}", "{t1: 0.5, t2: 2}", "['t1:0.5', 't2:2']", "[t1:0.5, t2:2]", "t1:0.5,t2:2"})
+    EXPECT_EQ(items_of(field, ',', TSR_READER_TEXT, weighted), "t1=0.5|t2=2.0") << field;
+  EXPECT_EQ(items_of("[3, 17", ','), "\"[3, 17\" begins with [ and does not end as a list does");
+  EXPECT_EQ(items_of("[3], [17]", ','), "\"[3], [17]\" begins with [ and does not end as a list does");
+  EXPECT_EQ(items_of("[[3], [17]]", ','), "\"[[3], [17]]\" has a list or an object in its list");
+  EXPECT_EQ(items_of("[{\"id\": 3}]", ','), "\"[{\"id\": 3}]\" has a list or an object in its list");
+  EXPECT_EQ(items_of("{\"a\": 3}", ','),
+            "\"a\" has a value behind it, as a weighted list has: weighted = true takes it");
+  EXPECT_EQ(items_of("{3: 3}", ','), "\"3\" has a value behind it, as a weighted list has: weighted = true takes it");
+  for (const char* field : {"[3, None]", "[3, , 17]", "['', 'a']", "[null]", "[nan, 1]"})
+    EXPECT_EQ(items_of(field, ','), "there is a value missing in the list \"" + std::string(field) + "\"");
+  EXPECT_EQ(items_of("['a' b]", ','), "\"['a' b]\" has text behind a quote in its list");
+  EXPECT_EQ(items_of("[0 1 ... 8 9]", ' '), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");
+  EXPECT_EQ(items_of("[0 1 ... 8 9]", ','), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");
+  EXPECT_EQ(items_of("[red wine]", ','), "red wine");
+}
+
+TEST(Csv, Encodings) {
+  const TestDirectory dir;
+  const std::string latin = "wort,x\nCaf\xe9,1\nna\xefve,2\n", windows = "wort,x\n\x80 5,1\n\x93q\x94,2\n";
+  const auto utf16 = [](const std::string& text, bool little) {
+    std::string out = little ? "\xff\xfe" : "\xfe\xff";
+    for (const char c : text) {
+      if (!little) out += '\0';
+      out += c;
+      if (little) out += '\0';
+    }
+    return out;
+  };
+  const auto words = [&](const std::string& bytes, const char* options, const char* name = "a.csv") {
+    Part csv("csv", options);
+    csv.open(dir.write(name, bytes)).select({want("wort", TSR_READER_TEXT)});
+    return texts(csv.read()[0], 2);
+  };
+  EXPECT_THAT(words(latin, R"({"encoding": "latin-1"})"), ElementsAre("Caf\xc3\xa9", "na\xc3\xafve"));
+  EXPECT_THAT(words(gzipped(latin), R"({"encoding": "latin-1"})"), ElementsAre("Caf\xc3\xa9", "na\xc3\xafve"));
+  EXPECT_THAT(words(windows, R"({"encoding": "windows-1252"})"),
+              ElementsAre("\xe2\x82\xac 5", "\xe2\x80\x9cq\xe2\x80\x9d"));
+  for (const bool little : {true, false}) {
+    const std::string bytes = utf16("wort,x\r\nab,1\r\n\"c\nd\",2\r\n", little);
+    EXPECT_THAT(words(bytes, R"({"encoding": "utf-16"})"), ElementsAre("ab", "c\nd"));
+    EXPECT_THAT(words(bytes, little ? R"({"encoding": "utf-16le"})" : R"({"encoding": "utf-16be"})"),
+                ElementsAre("ab", "c\nd"));
+    EXPECT_THAT(sentence([&] { words(bytes, "{}"); }),
+                HasSubstr("a.csv is UTF-16 by its first bytes: the reader's option encoding=utf-16"));
+    EXPECT_THAT(sentence([&] { words(bytes.substr(2), "{}"); }), HasSubstr("encoding=utf-16le or utf-16be"));
+    EXPECT_THAT(sentence([&] { words(bytes.substr(0, bytes.size() - 1), R"({"encoding": "utf-16"})"); }),
+                HasSubstr("a.csv ends inside a character in the encoding UTF-16 behind row 2"));
+  }
+  EXPECT_THAT(sentence([&] { words("wort,x\na,1\n\x81,2\n", R"({"encoding": "windows-1252"})"); }),
+              HasSubstr("a.csv has bytes that are no text in the encoding WINDOWS-1252 behind row 1"));
+  EXPECT_THAT(sentence([&] { words(latin, R"({"encoding": "ebcdic"})"); }),
+              HasSubstr("encoding is \"ebcdic\", but must be utf-8, utf-16"));
+}
+
+TEST(Csv, EncodedFilesAreReadInBlocks) {
+  const TestDirectory dir;
+  std::string text = "x,wort\n";
+  for (int i = 0; i < 20000; ++i) text += std::to_string(i) + ",\xe9\xe9" + std::to_string(i) + "\n";
+  Part csv("csv", R"({"encoding": "latin-1"})");
+  csv.open(dir.write("a.csv", text), 50000).select({want("wort", TSR_READER_TEXT)});
+  const auto blocks = csv.blocks();
+  ASSERT_GT(blocks.size(), 4u);
+  for (const size_t at : {size_t{3}, size_t{1}, blocks.size() - 1, size_t{0}}) {
+    const auto& values = csv.read(static_cast<int64_t>(at));
+    EXPECT_EQ(texts(values[0], 1)[0], "\xc3\xa9\xc3\xa9" + std::to_string(blocks[at].first_row)) << at;
+  }
 }
 
 TEST(Csv, Lists) {
@@ -348,7 +474,9 @@ TEST(Csv, WrongFilesAndOptions) {
                                                             "ELF\0\1,b\n1,2\n",
                                                             13));
   EXPECT_EQ(sentence([&] { csv.open(binary); }),
-            binary + " is no text: its first line, which must name the columns, has a byte of value 0");
+            binary +
+                " is no text: its first line, which must name the columns, has a byte of value 0; UTF-16 without a "
+                "byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   const std::string twice = dir.write("a.csv", "a,b,a\n");
   EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");

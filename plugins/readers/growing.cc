@@ -38,6 +38,8 @@ tsr_reader_values from_row(tsr_reader_values v, int32_t type, int64_t row) {
     v.texts += row;
   else if (type == TSR_READER_FLOAT32)
     v.values = static_cast<const float*>(v.values) + row;
+  else if (type == TSR_READER_FLOAT64)
+    v.values = static_cast<const double*>(v.values) + row;
   else
     v.values = static_cast<const int64_t*>(v.values) + row;
   if (v.weights != nullptr) v.weights += row;
@@ -48,6 +50,7 @@ tsr_reader_values from_row(tsr_reader_values v, int32_t type, int64_t row) {
 double time_of(const tsr_reader_values& v, int32_t type, int64_t row) {
   if (v.lists != nullptr || (v.present != nullptr && v.present[row] == 0)) return event_time("");
   if (type == TSR_READER_FLOAT32) return event_time(double{static_cast<const float*>(v.values)[row]});
+  if (type == TSR_READER_FLOAT64) return event_time(static_cast<const double*>(v.values)[row]);
   if (type == TSR_READER_INT64) return event_time(static_cast<double>(static_cast<const int64_t*>(v.values)[row]));
   const auto size = static_cast<size_t>(v.texts[row + 1] - v.texts[row]);
   return event_time(std::string_view(static_cast<const char*>(v.values) + v.texts[row], size));

@@ -22,7 +22,8 @@ std::string_view record_of(const char* begin, const char* line) {
   return out;
 }
 
-RecordReader::RecordReader(const std::string& path, CsvFormat format) : file_(path), ends_(format), buffer_(kBuffer) {}
+RecordReader::RecordReader(const std::string& path, CsvFormat format)
+    : file_(path, format.encoding), ends_(format), buffer_(kBuffer) {}
 
 bool RecordReader::next(std::string_view& record, int64_t rows_before) {
   for (;;) {

@@ -1,6 +1,7 @@
 #include "text_file.h"
 
 #include <fcntl.h>
+#include <iconv.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tessera/sdk/error.h"
@@ -122,6 +125,57 @@ class Zstd : public TextFile::Decoder {
 };
 #endif
 
+// Text in another encoding as UTF-8.
+class Recoder : public TextFile::Decoder {
+ public:
+  // `inner` decompresses; null: nothing does.
+  Recoder(const char* encoding, std::unique_ptr<TextFile::Decoder> inner)
+      : encoding_(encoding), inner_(std::move(inner)), iconv_(::iconv_open("UTF-8", encoding)) {
+    // iconv_open() says that an encoding is unknown by the pointer -1.
+    if (reinterpret_cast<std::intptr_t>(iconv_) == -1)
+      fail(TSR_UNIMPLEMENTED, "the C library of this machine does not read the encoding ", encoding);
+  }
+  ~Recoder() override { ::iconv_close(iconv_); }
+  Recoder(const Recoder&) = delete;
+  Recoder& operator=(const Recoder&) = delete;
+
+  void read(Input& in, char* to, size_t n, size_t& done) override {
+    while (done < n && (taken_ < text_.size() || recode(in))) {
+      const size_t some = text_.copy(to + done, n - done, taken_);
+      done += some;
+      taken_ += some;
+    }
+  }
+
+ private:
+  // Fills text_; false at the end.
+  bool recode(Input& in) {
+    if (wrong_) throw Damaged(std::string("has bytes that are no text in the encoding ") + encoding_);
+    const size_t rest = bytes_.size();
+    bytes_.resize(rest + kInput);
+    size_t got = 0;
+    inner_ ? inner_->read(in, bytes_.data() + rest, kInput, got) : void(got = in.read(bytes_.data() + rest, kInput));
+    bytes_.resize(rest + got);
+    if (got == 0 && rest > 0) throw Damaged(std::string("ends inside a character in the encoding ") + encoding_);
+    constexpr size_t kMost = 4;  // bytes of UTF-8 for one byte
+    text_.resize(kMost * bytes_.size());
+    char *from = bytes_.data(), *to = text_.data();
+    size_t left = bytes_.size(), room = text_.size();
+    wrong_ = ::iconv(iconv_, &from, &left, &to, &room) == static_cast<size_t>(-1) && errno == EILSEQ;
+    text_.resize(text_.size() - room);
+    bytes_.erase(0, bytes_.size() - left);
+    taken_ = 0;
+    return got > 0;
+  }
+
+  const char* encoding_;
+  std::unique_ptr<TextFile::Decoder> inner_;
+  iconv_t iconv_;
+  std::string bytes_, text_;
+  size_t taken_ = 0;    // of text_
+  bool wrong_ = false;  // behind text_
+};
+
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
 constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
 
@@ -150,7 +204,7 @@ std::string first_bytes(int file, const std::string& path, Input& input) {
   return out;
 }
 
-std::unique_ptr<TextFile::Decoder> decoder_for(const std::string& first, const std::string& path) {
+std::unique_ptr<TextFile::Decoder> decompressor_for(const std::string& first, const std::string& path) {
   if (first.starts_with(kGzipMagic)) return std::make_unique<Gzip>();
   if (!first.starts_with(kZstdMagic)) return nullptr;
 #ifdef TESSERA_ZSTD
@@ -159,6 +213,13 @@ std::unique_ptr<TextFile::Decoder> decoder_for(const std::string& first, const s
 #else
   fail(TSR_UNIMPLEMENTED, path, " is compressed by zstd, which this build cannot read: build it with libzstd-dev");
 #endif
+}
+
+std::unique_ptr<TextFile::Decoder> decoder_for(const std::string& first, const std::string& path,
+                                               const char* encoding) {
+  std::unique_ptr<TextFile::Decoder> decompressor = decompressor_for(first, path);
+  if (encoding == nullptr) return decompressor;
+  return std::make_unique<Recoder>(encoding, std::move(decompressor));
 }
 
 }  // namespace
@@ -188,10 +249,10 @@ bool Input::wait(double seconds) const {
   return !looked_at_.empty() || ::poll(&file, 1, static_cast<int>(1000 * std::min(seconds, kMost))) > 0;
 }
 
-TextFile::TextFile(const std::string& path)
-    : path_(path == "-" ? kStandardInput : path), file_(open_file(path)), input_(file_) {
+TextFile::TextFile(const std::string& path, const char* encoding)
+    : path_(path == "-" ? kStandardInput : path), encoding_(encoding), file_(open_file(path)), input_(file_) {
   try {
-    decoder_ = decoder_for(first_bytes(file_, path_, input_), path_);
+    decoder_ = decoder_for(first_bytes(file_, path_, input_), path_, encoding_);
   } catch (const Damaged& e) {
     ::close(file_);
     fail(TSR_UNAVAILABLE, path_, " ", e.what());
@@ -223,7 +284,7 @@ size_t TextFile::read_some(char* to, size_t n) {
 
 void TextFile::rewind() {
   ::lseek(file_, 0, SEEK_SET);
-  decoder_ = decoder_for(first_bytes(file_, path_, input_), path_);
+  decoder_ = decoder_for(first_bytes(file_, path_, input_), path_, encoding_);
   offset_ = 0;
 }
 

@@ -1,4 +1,5 @@
-// The bytes of a file, decompressed on the way where it is gzip or zstd by its first bytes.
+// The text of a file: decompressed if the file is gzip or zstd by its first bytes, and as UTF-8 if its encoding is
+// known.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +39,14 @@ class Input {
 class TextFile {
  public:
   // "-" is standard input. Failure(TSR_NOT_FOUND), and (TSR_UNIMPLEMENTED) for zstd where that was left out of the
-  // build.
-  explicit TextFile(const std::string& path);
+  // build. `encoding`: iconv(3)'s name of what the text is in; null: bytes are read as they are.
+  explicit TextFile(const std::string& path, const char* encoding = nullptr);
   ~TextFile();
   TextFile(const TextFile&) = delete;
   TextFile& operator=(const TextFile&) = delete;
 
   const std::string& path() const { return path_; }
+  // It can only be read in its order: it is compressed, or its encoding is changed.
   bool compressed() const { return decoder_ != nullptr; }
   int64_t offset() const { return offset_; }  // in the text, of what is read next
   // Fewer than `n` at the end alone. Throws Damaged.
@@ -63,6 +65,7 @@ class TextFile {
   void rewind();
 
   std::string path_;
+  const char* encoding_;
   int file_ = -1;
   Input input_;
   int64_t offset_ = 0;

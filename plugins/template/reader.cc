@@ -18,7 +18,7 @@ class Selected {
   const std::string& name() const { return want_.name; }
 
   void clear() {
-    bytes_.clear(), floats_.clear(), integers_.clear(), present_.clear();
+    bytes_.clear(), floats_.clear(), doubles_.clear(), integers_.clear(), present_.clear();
     texts_ = lists_ = {0};
   }
   void add_row(std::string_view field) {
@@ -37,6 +37,7 @@ class Selected {
   tsr_reader_values values() const {
     const void* all = bytes_.data();
     if (want_.type == TSR_READER_FLOAT32) all = floats_.data();
+    if (want_.type == TSR_READER_FLOAT64) all = doubles_.data();
     if (want_.type == TSR_READER_INT64) all = integers_.data();
     return {sizeof(tsr_reader_values),
             0,
@@ -50,10 +51,12 @@ class Selected {
  private:
   int64_t count() const {
     if (want_.type == TSR_READER_TEXT) return static_cast<int64_t>(texts_.size()) - 1;
+    if (want_.type == TSR_READER_FLOAT64) return static_cast<int64_t>(doubles_.size());
     return static_cast<int64_t>(want_.type == TSR_READER_FLOAT32 ? floats_.size() : integers_.size());
   }
   void add(std::string_view text) {
     if (want_.type == TSR_READER_FLOAT32) return number(text, floats_);
+    if (want_.type == TSR_READER_FLOAT64) return number(text, doubles_);
     if (want_.type == TSR_READER_INT64) return number(text, integers_);
     bytes_.insert(bytes_.end(), text.begin(), text.end());
     texts_.push_back(static_cast<int64_t>(bytes_.size()));
@@ -69,6 +72,7 @@ class Selected {
   ReaderWant want_;
   std::vector<char> bytes_;
   std::vector<float> floats_;
+  std::vector<double> doubles_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<uint8_t> present_;
 };

@@ -289,7 +289,8 @@ rows = 50
   EXPECT_EQ(with("9223372036854775807"), ", row 2, column \"id\" has the id 9223372036854775807" + says);
   EXPECT_EQ(with("-1"), ", row 2, column \"id\" has the id -1" + says);
   EXPECT_EQ(with("9223372036854775808"),
-            ", row 2, column \"id\": \"9223372036854775808\" does not fit into 64 bits with a sign");
+            ", row 2, column \"id\": \"9223372036854775808\" does not fit into 64 bits with a sign; ids = "
+            "\"vocabulary\" or \"hash\" takes such ids");
 }
 
 TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
@@ -301,12 +302,14 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
   for (const double mib : {256.0, 0.05}) {  // in memory, and streamed
     EXPECT_EQ(with("1,2,1099511627776,\n", mib),
               file + ", row 5001, column \"id\" names row 1099511627776, but its table has 50 rows");
-    EXPECT_EQ(with("2,2,1,\n", mib), file +
-                                         ", row 5001, column \"click\": the label is 2, but must be 0 or 1; "
-                                         "threshold = X makes it 1 from X on, and real = true takes any number");
+    EXPECT_EQ(with("2,2,1,\n", mib),
+              file +
+                  ", row 5001, column \"click\": the label is 2, but must be 0 or 1; "
+                  "threshold = X makes it 1 from X on, positive = \"X\" makes X 1 and all others 0, and "
+                  "real = true takes any number");
     EXPECT_EQ(with("1,,1,\n", mib), file +
                                         ", row 5001, column \"x\": the value is missing; missing = X in its "
-                                        "[[column]] takes X instead");
+                                        "[[column]] takes X instead, as missing = \"mean\" the mean");
     EXPECT_EQ(with("1,2,x,\n", mib), file + ", row 5001, column \"id\": \"x\" is no whole number");
   }
   EXPECT_EQ(error(path, ""),
@@ -314,7 +317,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
             "`tessera data describe " +
                 file + "` writes them");
   EXPECT_EQ(error(path, "[[column]]\nname = \"id\"\nrows = 50\n"),
-            "no [[column]] is as = \"label\": there is nothing to learn");
+            "no column is the label: as = \"label\" in one [[column]] says which one is to be predicted");
   const std::string label = "[[column]]\nname = \"click\"\nas = \"label\"\n";
   EXPECT_EQ(error(path, label), "no [[column]] is as = \"ids\": there is nothing to look up");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"id\"\n"),

@@ -17,7 +17,8 @@ std::string_view name_of(const ModelDescription& model, const InferLimits& limit
   return limits.name.empty() ? std::string_view(model.name) : limits.name;
 }
 
-void check_finite(std::string_view name, const float* data, size_t count, size_t per_sample) {
+template <class T>
+void check_finite(std::string_view name, const T* data, size_t count, size_t per_sample) {
   for (size_t i = 0; i < count; ++i) {
     if (std::isfinite(data[i])) continue;
     refuse("input ", name, per_sample > 0 ? " of sample " : ", value ", per_sample > 0 ? i / per_sample : i,
@@ -39,6 +40,14 @@ void check_lengths(std::string_view feature, std::span<const int32_t> lengths, s
 void check_batch(int64_t batch, int64_t most) {
   if (batch < 1) refuse("a request needs at least one sample");
   if (batch > most) refuse("a request of ", batch, " samples is too large: at most ", most);
+}
+
+// Numbers that keep their digits where a request sends them so.
+void append_numbers(const Tensors& tensors, size_t at, size_t dims, std::vector<double>& out) {
+  if (tensors[at].datatype == "FP64") return tensors.append(at, "FP64", dims, out);
+  std::vector<float> narrow;
+  tensors.append(at, "FP32", dims, narrow);
+  out.insert(out.end(), narrow.begin(), narrow.end());
 }
 
 // The first tensor that tells how many samples there are.
@@ -76,11 +85,15 @@ class DenseColumns {
   }
   void read(const InferLimits& limits, Tensors& tensors, InferRequest& out) {
     for (const std::string& name : names_) {
-      std::vector<float>& values = values_.emplace_back();
-      const bool required = !columns_->column(name)->missing;
+      std::vector<double>& values = values_.emplace_back();
+      const ColumnConfig& column = *columns_->column(name);
+      const bool required = !column.missing && column.take != "missing";
       const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
       if (!at) continue;
-      tensors.append(*at, "FP32", 1, values);
+      if (data::Columns::type_of(column) == TSR_READER_TEXT && (takes_text(column) || tensors[*at].datatype == "BYTES"))
+        read_texts(name, *at, tensors, values);
+      else
+        append_numbers(tensors, *at, 1, values);
       take_batch(static_cast<int64_t>(values.size()), limits, name, out);
       for (size_t i = 0; i < values.size(); ++i) {
         if (std::isinf(values[i]) || (required && std::isnan(values[i])))
@@ -92,17 +105,36 @@ class DenseColumns {
     out.dense.resize(static_cast<size_t>(out.batch) * values_.size());
     for (size_t k = 0; k < values_.size(); ++k) {
       for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
-        const float value = values_[k].empty() ? std::numeric_limits<float>::quiet_NaN() : values_[k][i];
-        out.dense[i * values_.size() + k] = columns_->dense_value(names_[k], value);
+        const double none =
+            columns_->column(names_[k])->take == "missing" ? 1 : std::numeric_limits<double>::quiet_NaN();
+        float& input = out.dense[i * values_.size() + k];
+        input = columns_->dense_value(names_[k], values_[k].empty() ? none : values_[k][i]);
+        if (!std::isfinite(input)) refuse("input ", names_[k], " of sample ", i, " is too large");
       }
     }
   }
   size_t size() const { return names_.size(); }
 
  private:
+  // Other columns of texts hold numbers that are written as such: a request may send them as numbers, too.
+  static bool takes_text(const ColumnConfig& column) { return column.take != "value"; }
+  void read_texts(const std::string& name, size_t at, const Tensors& tensors, std::vector<double>& values) const {
+    std::string bytes;
+    std::vector<int64_t> ends = {0};
+    tensors.append_texts(at, bytes, ends);
+    for (size_t i = 0; i + 1 < ends.size(); ++i) {
+      const auto begin = static_cast<size_t>(ends[i]), end = static_cast<size_t>(ends[i + 1]);
+      try {
+        values.push_back(columns_->dense_number(name, std::string_view(bytes).substr(begin, end - begin)));
+      } catch (const Error& e) {
+        refuse("input ", name, " of sample ", i, ": ", e.what());
+      }
+    }
+  }
+
   const data::Columns* columns_;  // or null
   std::vector<std::string> names_;
-  std::vector<std::vector<float>> values_;  // by name; empty: not there
+  std::vector<std::vector<double>> values_;  // by name; empty: not there
 };
 
 // Where a feature's ids, lengths and weights are in the flat arrays.
@@ -130,7 +162,8 @@ class FeatureReader {
     const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
     const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : "FP32";
     const size_t at = tensors_.require({name, ".values"});
-    if (type == TSR_READER_INT64 || tensors_[at].datatype != datatype) {
+    const bool wide = type == TSR_READER_FLOAT64 && tensors_[at].datatype == "FP64";
+    if (type == TSR_READER_INT64 || (tensors_[at].datatype != datatype && !wide)) {
       if (tensors_[at].datatype == "BYTES")
         refuse("input ", name, ".values holds texts, but model ", name_of(model_, limits_), " knows ",
                column == nullptr ? "no column of that name: send ids, INT64" : "numbers there, and no texts");
@@ -156,11 +189,12 @@ class FeatureReader {
   Place read_values(const std::string& name, size_t at, int32_t type) {
     std::string bytes;
     std::vector<int64_t> ends = {0}, lists = {0};
-    std::vector<float> numbers, weights;
+    std::vector<double> numbers;
+    std::vector<float> weights;
     if (type == TSR_READER_TEXT)
       tensors_.append_texts(at, bytes, ends);
     else
-      tensors_.append(at, "FP32", 1, numbers);
+      append_numbers(tensors_, at, 1, numbers);
     check_finite(cat(name, ".values"), numbers.data(), numbers.size(), 0);
     const size_t count = type == TSR_READER_TEXT ? ends.size() - 1 : numbers.size();
     std::vector<int32_t> lengths;
@@ -173,7 +207,11 @@ class FeatureReader {
     values.lists = lists.data();
     values.weights = weighted ? weights.data() : nullptr;
     data::Columns::Ids ids;
-    limits_.columns->encode(name, std::ssize(lengths), values, ids);
+    try {
+      limits_.columns->encode(name, std::ssize(lengths), values, ids);
+    } catch (const Error& e) {
+      refuse("input ", name, ".values: ", e.what());
+    }
     Place place;
     place_ids(ids, out_, place);
     place.weighted = weighted;

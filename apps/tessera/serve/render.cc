@@ -112,7 +112,11 @@ std::string render_model(const ModelDescription& model, std::string_view name, c
                          const data::Columns* columns) {
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   json inputs = json::array();
-  for (const std::string& column : dense) inputs.push_back(tensor(column, "FP32", json::array({-1})));
+  for (const std::string& column : dense) {
+    const int32_t type = data::Columns::type_of(*columns->column(column));
+    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_FLOAT64 ? "FP64" : "FP32";
+    inputs.push_back(tensor(column, datatype, json::array({-1})));
+  }
   if (model.dense_inputs > 0 && dense.empty())
     inputs.push_back(tensor("dense", "FP32", json::array({-1, model.dense_inputs})));
   for (const ModelFeature& feature : model.features) {

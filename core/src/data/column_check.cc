@@ -1,6 +1,7 @@
 #include "data/column_check.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::data {
 namespace {
@@ -17,11 +18,40 @@ void check_cross(const std::string& name, const ColumnConfig& c) {
   refuse("bounds", !c.bounds.empty());
   refuse("separator", !c.separator.empty());
   refuse("weighted", c.weighted);
+  refuse("column", !c.column.empty());
+  refuse("take", c.take != unset.take);
   if (c.cross.size() < 2)
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
 }
 
 }  // namespace
+
+// Keys about what a field's text is.
+void check_field(const std::string& name, const ColumnConfig& c) {
+  const auto wrong = [&](const auto&... why) { fail(Code::kInvalidArgument, "[[column]] \"", name, "\"", why...); };
+  const bool number = c.as != "ids" || (c.ids == "bucket" && c.cross.empty());
+  if (!c.column.empty() && c.name.size() > 1)
+    wrong(" is one of several names, but column = \"", c.column, "\" is one column: give each its own [[column]]");
+  if (c.take != "value" && c.as == "ids" && c.ids != "row" && c.ids != "bucket")
+    wrong(": take = \"", c.take, "\" gives numbers, so ids must be \"row\" or \"bucket\"");
+  if (c.take == "missing" && !c.separator.empty())
+    wrong(": take = \"missing\" is of one value a row: leave separator out");
+  if (c.take == "missing" && c.missing) wrong(": take = \"missing\" is never missing: leave missing out");
+  for (const auto& [key, given] : {std::pair("decimal", !c.decimal.empty()), std::pair("strip", !c.strip.empty())}) {
+    if (given && (!number || c.take != "value" || !c.positive.empty()))
+      wrong(" reads no number, so its \"", key, "\" has no effect: leave it out");
+  }
+  if (c.decimal.size() > 1) wrong(": decimal is \"", c.decimal, "\", but must be one character");
+  const std::string decimal = c.decimal.empty() ? "." : c.decimal;
+  if (c.decimal.find_first_of("0123456789+-eE ") != std::string::npos)
+    wrong(": decimal is \"", c.decimal, "\", which is another part of numbers");
+  if (c.strip.find_first_of("0123456789+-" + decimal) != std::string::npos)
+    wrong(": strip is \"", c.strip, "\", but digits, signs and the decimal sign \"", decimal,
+          "\" are part of the number");
+  if (c.positive.empty()) return;
+  if (c.threshold) wrong(" has positive, so it has no threshold: leave one of them out");
+  if (c.real) wrong(" has positive, so it is not real: leave one of them out");
+}
 
 void check_column(const std::string& name, const ColumnConfig& c) {
   const ColumnConfig unset;
@@ -35,6 +65,8 @@ void check_column(const std::string& name, const ColumnConfig& c) {
                     : "of ids",
            ", so its \"", key, "\" has no effect: leave it out");
   };
+  refuse("take", c.take != unset.take, dense || ids);
+  refuse("positive", !c.positive.empty(), label);
   refuse("missing", c.missing.has_value(), dense || weight);
   refuse("transform", !c.transform.empty(), dense);
   refuse("threshold", c.threshold.has_value(), label);
@@ -62,6 +94,7 @@ void check_column(const std::string& name, const ColumnConfig& c) {
                            : "a vocabulary has a row for each text of the training rows: leave rows out; min_count "
                              "leaves out rare texts, and ids = \"hash\" takes rows");
   check_cross(name, c);
+  check_field(name, c);
   if (c.transform == std::vector<std::string>{"standardise", "log1p"})
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");
 }

@@ -6,7 +6,9 @@
 
 #include "config/json.h"
 #include "data/column_check.h"
+#include "data/column_numbers.h"
 #include "data/hash.h"
+#include "data/words.h"
 #include "data/xxh64.h"
 
 namespace tessera::data {
@@ -16,21 +18,18 @@ std::string_view text_of(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
 }
 
-bool has_transform(const ColumnConfig& c, const char* name) {
-  return std::find(c.transform.begin(), c.transform.end(), name) != c.transform.end();
-}
-
-double logarithm_of(const ColumnConfig& c, double value) {
-  return has_transform(c, "log1p") ? std::log1p(std::max(value, 0.0)) : value;
-}
-
 // Ids that are the model's as the file has them.
 bool as_they_are(const ColumnConfig& c, const tsr_reader_values& v) {
-  return c.ids == "row" && c.longest == 0 && (v.lists != nullptr || v.present == nullptr);
+  return c.ids == "row" && c.take == "value" && c.longest == 0 && (v.lists != nullptr || v.present == nullptr);
 }
 
 int64_t xxh64_row(std::string_view text, int64_t rows) {
   return static_cast<int64_t>(xxh64(text) % static_cast<uint64_t>(rows));
+}
+
+int64_t bucket_of(const ColumnConfig& c, double number) {
+  const auto below = [](double x, double bound) { return !reaches(x, bound); };
+  return std::upper_bound(c.bounds.begin(), c.bounds.end(), number, below) - c.bounds.begin();
 }
 
 template <class Column>
@@ -90,11 +89,11 @@ std::string BlockRows::where(int64_t row, const std::string& column) const {
 }
 
 int32_t Columns::type_of(const ColumnConfig& c) {
-  if (c.as != "ids" || c.ids == "bucket") return TSR_READER_FLOAT32;
-  return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
+  if (!c.positive.empty() || numbers_in_text(c)) return TSR_READER_TEXT;
+  if (c.as == "ids" && c.ids != "bucket") return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
+  const bool rounded = c.transform.empty() && !(c.missing && !c.missing->word.empty());  // to float32, and nothing else
+  return rounded && (c.as == "dense" || c.as == "weight") ? TSR_READER_FLOAT32 : TSR_READER_FLOAT64;
 }
-
-bool Columns::Column::standardised() const { return has_transform(config, "standardise"); }
 
 Columns::Columns(const Config& config) : reader_(config.data.reader) {
   if (config.columns.empty()) {
@@ -105,12 +104,13 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
   for (const ColumnConfig& c : config.columns) {
     for (const std::string& name : c.name) {
       check_column(name, c);
-      Column column{name, c, name};
+      Column column{.name = name, .config = c, .table = name, .type = type_of(c)};
       column.config.name.clear();
       if (c.as == "ids") {
         const TableConfig* table = table_of(config, name);
         if (table != nullptr) column.table = table->name;
         if (column.config.rows == 0 && table != nullptr) column.config.rows = table->any_id ? INT64_MAX : table->rows;
+        if (column.config.rows == 0 && c.ids == "row") column.config.rows = rows_taken(c);
         if (column.config.rows == 0 && (c.ids == "row" || c.ids == "hash")) {
           fail(Code::kInvalidArgument, "[[column]] \"", name, "\" says no rows, nor does a [[table]] that reads it: ",
                !c.cross.empty() ? "its combinations are hashed to rows"
@@ -125,7 +125,9 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
 }
 
 void Columns::check() const {
-  if (of("label").empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"label\": there is nothing to learn");
+  if (of("label").empty())
+    fail(Code::kInvalidArgument,
+         "no column is the label: as = \"label\" in one [[column]] says which one is to be predicted");
   if (of("weight").size() > 1)
     fail(Code::kInvalidArgument, "[[column]]s \"", of("weight")[0]->name, "\" and \"", of("weight")[1]->name,
          "\" are as = \"weight\", but a sample has one weight");
@@ -193,15 +195,20 @@ std::vector<DataColumn> Columns::ids() const {
 }
 
 void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
-  const auto is_there = [&](const Column* c) {
-    return std::any_of(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == c->name; });
+  const auto of_files = [&](const Column& c) {
+    return std::find_if(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == c.field(); });
   };
+  const auto is_there = [&](const Column* c) { return of_files(*c) != files.end(); };
   const std::vector<const Column*> labels = of("label"), weights = of("weight");
   labelled_ = needs_label || (std::all_of(labels.begin(), labels.end(), is_there) &&
                               std::all_of(weights.begin(), weights.end(), is_there));
   for (Column& c : columns_) {
-    const auto listed = [&](const FileColumn& f) { return f.name == c.name && f.list; };
-    c.list = !c.config.separator.empty() || std::any_of(files.begin(), files.end(), listed);
+    const auto file = of_files(c);
+    if (file != files.end() && c.config.cross.empty()) require_readable(c, *file);
+    c.list = !c.config.separator.empty() || (file != files.end() && file->list && c.config.as == "ids");
+    // A text is read as one, so that the sentence about one that is no number can say what a label may be.
+    const bool typed = file != files.end() && file->type != TSR_READER_TEXT;
+    if (c.config.as == "label" && !typed) c.type = TSR_READER_TEXT;
   }
   for (Column& c : columns_) {
     const auto lists = std::count_if(columns_.begin(), columns_.end(), [&](const Column& o) {
@@ -212,83 +219,35 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
       fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is a cross of ", lists, " lists: one at most");
     c.list = c.list || lists > 0;
   }
+  place_columns();
 }
 
-std::vector<WantedColumn> Columns::wanted() const {
-  std::vector<WantedColumn> out;
+void Columns::require_readable(const Column& c, const FileColumn& file) const {
+  const bool number = file.type == TSR_READER_FLOAT32 || file.type == TSR_READER_FLOAT64;
+  const bool word = c.config.as == "ids" && (c.config.ids == "vocabulary" || c.config.ids == "hash");
+  if (!words_ && word && number)
+    fail(Code::kInvalidArgument, "column \"", c.field(),
+         "\" of the files holds floats, whose words are others since the model was trained: train it anew, or use the "
+         "version of Tessera that trained it");
+  if (file.list && (c.config.as != "ids" || c.config.take == "missing"))
+    fail(Code::kInvalidArgument, "column \"", c.field(), "\" of the files holds lists, so [[column]] \"", c.name,
+         "\" must be as = \"ids\"");
+}
+
+// What is read: labels and weight, if there are any, the dense columns, those of ids except crosses.
+void Columns::place_columns() {
+  wanted_.clear();
   for (const char* as : {"label", "weight", "dense", "ids"}) {
     if (!labelled_ && (as == std::string_view("label") || as == std::string_view("weight"))) continue;
-    for (const Column* c : of(as)) {
-      const std::string& separator = c->config.separator;
-      if (c->config.cross.empty())
-        out.push_back(
-            {c->name, type_of(c->config), c->list, c->config.weighted, separator.empty() ? ' ' : separator[0]});
+    for (Column& c : columns_) {
+      if (c.config.as != as || !c.config.cross.empty()) continue;
+      const std::string& separator = c.config.separator;
+      const WantedColumn want{c.field(), c.type, c.list, c.config.weighted, separator.empty() ? ' ' : separator[0]};
+      const auto same = std::find(wanted_.begin(), wanted_.end(), want);
+      c.place = static_cast<size_t>(same - wanted_.begin());
+      if (same == wanted_.end()) wanted_.push_back(want);
     }
   }
-  return out;
-}
-
-std::string Columns::learning() const {
-  const auto learns = [](const Column& c) {
-    return c.standardised() || (c.config.as == "ids" && c.config.ids == "vocabulary");
-  };
-  const auto first = std::find_if(columns_.begin(), columns_.end(), learns);
-  return learned_ || first == columns_.end() ? "" : first->name;
-}
-
-void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> values) {
-  size_t next = first_dense();
-  for (Column& c : columns_) {
-    if (c.config.as != "dense") continue;
-    const tsr_reader_values& v = values[next++];
-    for (int64_t row = at.first; c.standardised() && row < at.first + at.rows; ++row) {
-      if (!has(v, row) && !c.config.missing) continue;  // append() refuses it
-      const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : c.config.missing->number;
-      const double x = logarithm_of(c.config, value);
-      const double before = x - c.mean;  // Welford's sums
-      c.mean += before / ++c.count;
-      c.squares += before * (x - c.mean);
-    }
-  }
-  for (const Column* c : of("ids")) {
-    if (!c->config.cross.empty()) continue;
-    const tsr_reader_values& v = values[next++];
-    if (c->config.ids == "vocabulary") learn_words(*c, at, v);
-  }
-}
-
-void Columns::learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v) {
-  Vocabulary& vocabulary = vocabularies_[column.table];
-  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
-    const int64_t begin = v.lists ? v.lists[row] : row, end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
-    for (int64_t i = begin; i < end; ++i) {
-      if (!vocabulary.add(text_of(v, i))) continue;
-      if (!config::is_utf8(std::string(text_of(v, i))))
-        fail(Code::kInvalidArgument, at.where(row, column.name),
-             ": a word of a vocabulary must be UTF-8; ids = \"hash\" takes any bytes");
-    }
-  }
-}
-
-void Columns::finish_learning() {
-  for (Column& c : columns_) {
-    if (c.config.as == "ids" && c.config.ids == "vocabulary" && !learned_)
-      vocabularies_[c.table].drop_rare(c.config.min_count);
-    if (!c.standardised() || c.count == 0) continue;
-    if (c.squares > 0) c.deviation = std::sqrt(c.squares / c.count);
-  }
-  learned_ = true;
-}
-
-float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
-  if (!has(v, row) && !column.config.missing)
-    fail(Code::kInvalidArgument, at.where(row, column.name),
-         ": the value is missing; missing = X in its [[column]] takes X instead");
-  return dense_of(column, has(v, row) ? static_cast<const float*>(v.values)[row] : column.config.missing->number);
-}
-
-float Columns::dense_of(const Column& column, double value) {
-  return static_cast<float>((logarithm_of(column.config, value) - column.mean) / column.deviation);
 }
 
 void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
@@ -306,27 +265,45 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
       out.begins.push_back(std::ssize(out.values));
     }
   };
+  Words words(words_);
   const auto collect_each = [&](const auto& id_of) {
     collect([&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
     });
   };
-  if (c.ids == "row") {
+  if (numbers_in_text(c)) {
+    encode_numbers(column, at, v, out);
+  } else if (c.ids == "row") {
     const auto* numbers = static_cast<const int64_t*>(v.values);
     collect([&](int64_t begin, int64_t end) { out.values.insert(out.values.end(), numbers + begin, numbers + end); });
   } else if (c.ids == "hash" && xxh64_) {
-    collect_each([&](int64_t i) { return xxh64_row(text_of(v, i), c.rows); });
+    collect_each([&](int64_t i) { return xxh64_row(words.of(text_of(v, i)), c.rows); });
   } else if (c.ids == "hash") {
     const std::string prefix = column.table + "=";
-    collect_each([&](int64_t i) { return row_of(prefix, text_of(v, i), c.rows); });
+    collect_each([&](int64_t i) { return row_of(prefix, words.of(text_of(v, i)), c.rows); });
   } else if (c.ids == "vocabulary") {
     const Vocabulary& vocabulary = vocabularies_.at(column.table);
-    collect_each([&](int64_t i) { return vocabulary.row(text_of(v, i)); });
+    collect_each([&](int64_t i) { return vocabulary.row(words.of(text_of(v, i))); });
   } else {
-    collect_each([&, numbers = static_cast<const float*>(v.values)](int64_t i) {
-      const auto below = [](float x, double bound) { return x < static_cast<float>(bound); };
-      return std::upper_bound(c.bounds.begin(), c.bounds.end(), numbers[i], below) - c.bounds.begin();
-    });
+    collect_each([&, numbers = static_cast<const double*>(v.values)](int64_t i) { return bucket_of(c, numbers[i]); });
+  }
+}
+
+// The same of numbers that are taken of texts: an item that has none is left out.
+void Columns::encode_numbers(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
+  const ColumnConfig& c = column.config;
+  const ColumnNumbers numbers(c, TSR_READER_TEXT, v);
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    int64_t begin = v.lists ? v.lists[row] : row;
+    const int64_t end = v.lists ? v.lists[row + 1] : row + 1;
+    if (c.longest > 0) begin = std::max(begin, end - c.longest);
+    for (int64_t i = begin; i < end; ++i) {
+      const double number = number_at(numbers, i, at, row, column.field());
+      if (std::isnan(number)) continue;
+      out.values.push_back(c.ids == "bucket" ? bucket_of(c, number) : static_cast<int64_t>(std::floor(number)));
+      if (v.weights != nullptr) out.weights.push_back(v.weights[i]);
+    }
+    out.begins.push_back(std::ssize(out.values));
   }
 }
 
@@ -354,32 +331,13 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
   }
 }
 
-// Sample after sample.
-std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
-  const std::vector<const Column*> dense = of("dense");
-  std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
-  for (size_t k = 0; k < dense.size(); ++k) {
-    const tsr_reader_values& v = values[k + first_dense()];
-    float* to = out.data() + k;
-    if (v.present == nullptr && dense[k]->config.transform.empty()) {  // as they are
-      const float* from = static_cast<const float*>(v.values) + at.first;
-      for (int64_t i = 0; i < at.rows; ++i) to[static_cast<size_t>(i) * dense.size()] = from[i];
-    } else {
-      for (int64_t i = 0; i < at.rows; ++i)
-        to[static_cast<size_t>(i) * dense.size()] = dense_of(*dense[k], at, v, at.first + i);
-    }
-  }
-  return out;
-}
-
 void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const {
   const std::vector<const Column*> ids = of("ids");
   std::vector<Ids> encoded(ids.size());
   std::vector<Examples::Bags> bags(ids.size());
-  size_t next = first_dense() + of("dense").size();
   for (size_t k = 0; k < ids.size(); ++k) {
     if (!ids[k]->config.cross.empty()) continue;
-    const tsr_reader_values& v = values[next++];
+    const tsr_reader_values& v = values[ids[k]->place];
     if (as_they_are(ids[k]->config, v) && !is_crossed(ids, ids[k]->name)) {
       std::vector<int64_t>& begins = encoded[k].begins;
       if (v.lists == nullptr) begins.resize(static_cast<size_t>(at.rows) + 1);
@@ -403,7 +361,7 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   const bool known = examples.append(labels_of(at, values), dense_of(at, values), bags);
   if (known || !examples.bad_id().empty()) return;
   const Unknown bad = first_unknown(bags, examples.columns(), at.rows);
-  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name),
+  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->field()),
                            bad_id_text(bad.id, examples.columns()[bad.column].rows)));
 }
 
@@ -429,13 +387,6 @@ void Columns::encode(const std::string& name, int64_t rows, const tsr_reader_val
 
 void Columns::cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const {
   cross(named(name), parts, out);
-}
-
-float Columns::dense_value(const std::string& name, float value) const {
-  const Column& column = named(name);
-  if (!std::isnan(value)) return dense_of(column, value);
-  TESSERA_CHECK(column.config.missing, "the column has no value for what is missing");
-  return dense_of(column, column.config.missing->number);
 }
 
 int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {

@@ -12,6 +12,7 @@
 
 #include "config/json.h"
 #include "data/examples.h"
+#include "data/missing_value.h"
 #include "data/reader_part.h"
 #include "tessera/config.h"
 
@@ -75,8 +76,8 @@ class Columns {
   // labels and weight, which are 0 and 1 then. kInvalidArgument: a cross of several lists.
   void meet(const std::vector<FileColumn>& files, bool needs_label);
   bool labelled() const { return labelled_; }
-  // For ReaderPart: labels and weight, if there are any, the dense columns, those of ids but for crosses.
-  std::vector<WantedColumn> wanted() const;
+  // For ReaderPart, after meet(): what is read of the files, each column of theirs once as each type.
+  const std::vector<WantedColumn>& wanted() const { return wanted_; }
 
   bool must_learn() const { return !learning().empty(); }
   std::string learning() const;  // the first column that learns, where this is no saved one; empty: there is none
@@ -92,12 +93,16 @@ class Columns {
   };
   // One column at a time, for requests. Null: there is no such column.
   const ColumnConfig* column(const std::string& name) const;
-  static int32_t type_of(const ColumnConfig& column);  // TSR_READER_TEXT, ...: of its values in files
+  // TSR_READER_TEXT, ...: what its values are read as. Texts are taken by `take`, `decimal` and `strip`.
+  static int32_t type_of(const ColumnConfig& column);
   // Of a column of ids that is no cross, and of one that is, whose parts' ids are in the order of its `cross`.
   void encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const;
   void cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const;
-  // NaN: there is none, and the column has `missing`.
-  float dense_value(const std::string& name, float value) const;
+  // A dense column's input, which is infinite if the value is too large for a float32. NaN: there is no value, and the
+  // column has `missing`.
+  float dense_value(const std::string& name, double value) const;
+  // The value of a dense column whose values are texts; NaN: there is none. kInvalidArgument: the text is none.
+  double dense_number(const std::string& name, std::string_view text) const;
 
   // Of so many samples in memory, whose text has so many bytes; more than it will be.
   int64_t memory_of(int64_t samples, int64_t text_bytes) const;
@@ -105,12 +110,17 @@ class Columns {
  private:
   struct Column {
     std::string name;
-    ColumnConfig config;  // without its names
-    std::string table;    // of ids: columns of one table share vocabulary and hash
-    bool list = false;    // any number of ids a row
+    ColumnConfig config;             // without its names
+    std::string table;               // of ids: columns of one table share vocabulary and hash
+    int32_t type = TSR_READER_TEXT;  // of its values
+    bool list = false;               // any number of ids a row
+    size_t place = 0;                // in wanted(); crosses have none
     double mean = 0, deviation = 1;
     double count = 0, squares = 0;  // while it learns: values, and sum of their squared distances to the mean
+    MissingValue missing;           // while it learns
     bool standardised() const;
+    bool learns_missing() const { return config.missing && !config.missing->word.empty(); }
+    const std::string& field() const { return config.column.empty() ? name : config.column; }  // of the files
   };
   // Of json(), without what it has learned.
   static nlohmann::ordered_json described(const Column& column);
@@ -119,23 +129,29 @@ class Columns {
   std::vector<const Column*> of(const std::string& as) const;
   static float label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row);
   static float weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row);
-  size_t first_dense() const { return labelled_ ? label_form().values() : 0; }  // in wanted()
-  float dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
-  static float dense_of(const Column& column, double value);
+  static double dense_of(const Column& column, double value);
+  void require_readable(const Column& column, const FileColumn& file) const;
+  void place_columns();
   const Column* find(const std::string& name) const;  // null: there is none
   const Column& named(const std::string& name) const;
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
   std::vector<float> labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
   std::vector<float> dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
   void cross(const Column& column, std::span<const Ids* const> parts, Ids& out) const;
-  bool hashes() const;  // texts or crosses
+  bool hashes() const;          // texts or crosses
+  bool looks_up_words() const;  // texts
+  static void take_missing(Column& column);
+  static void learn_numbers(Column& column, const BlockRows& at, const tsr_reader_values& v);
   void learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v);
+  void encode_numbers(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
 
   std::string reader_;  // for json()
   std::vector<Column> columns_;
   std::map<std::string, Vocabulary> vocabularies_;  // by table
+  std::vector<WantedColumn> wanted_;
   bool learned_ = false, labelled_ = true;
   bool xxh64_ = true;  // false: texts are hashed as row_of() does, by a model from before
+  bool words_ = true;  // false: texts are looked up as they are, by a model from before
 };
 
 }  // namespace tessera::data

@@ -1,42 +1,81 @@
 // Labels and weights of samples.
 #include <cmath>
 
+#include "data/column_numbers.h"
 #include "data/columns.h"
+#include "data/words.h"
+#include "tessera/sdk/number_text.h"
 
 namespace tessera::data {
 namespace {
 
-// Labels that are taken as they are: each is 0 or 1.
-bool are_plain_labels(const ColumnConfig& c, const tsr_reader_values& v, std::span<const float> values) {
-  if (v.present != nullptr || c.threshold) return false;
-  bool plain = true;
-  for (const float value : values) plain &= (value == 0.0f) | (value == 1.0f);
-  return plain;
+constexpr const char* kZeroOrOne =
+    ", but must be 0 or 1; threshold = X makes it 1 from X on, positive = \"X\" makes X 1 and all others 0, and real = "
+    "true takes any number";
+
+// 0 or 1 as nearly all labels are written; -1: anything else.
+int plain_label(const ColumnConfig& c, int32_t type, const tsr_reader_values& v, int64_t row) {
+  if (c.threshold || !c.positive.empty() || !has(v, row)) return -1;
+  if (type == TSR_READER_FLOAT64) {
+    const double value = static_cast<const double*>(v.values)[row];
+    return value == 0 ? 0 : value == 1 ? 1 : -1;
+  }
+  if (v.texts[row + 1] - v.texts[row] != 1) return -1;
+  const char text = static_cast<const char*>(v.values)[v.texts[row]];
+  return text == '0' || text == '1' ? text - '0' : -1;
+}
+
+// A text that stands for no value; "none", "-" and "?" may be classes.
+bool is_missing_label(std::string_view text) {
+  if (text.empty()) return true;
+  const bool may_be_class = text == "-" || text == "?" || sdk::values_detail::same_but_case(text, "none");
+  return sdk::is_missing_word(text) && !may_be_class;
 }
 
 }  // namespace
 
 float Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
-  if (!has(v, row)) fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is missing");
-  const float value = static_cast<const float*>(v.values)[row];
-  if (column.config.threshold) return static_cast<double>(value) >= *column.config.threshold ? 1.0f : 0.0f;
-  if (!std::isfinite(value))
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value, ", which is no number");
-  if (!column.config.real && value != 0 && value != 1)
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value,
-         ", but must be 0 or 1; threshold = X makes it 1 from X on, and real = true takes any number");
-  return value;
+  if (const int plain = plain_label(column.config, column.type, v, row); plain >= 0) return static_cast<float>(plain);
+  const ColumnConfig& c = column.config;
+  const auto wrong = [&](const auto&... why) {
+    fail(Code::kInvalidArgument, at.where(row, column.field()), ": ", why...);
+  };
+  const ColumnNumbers numbers(c, column.type, v);
+  if (!has(v, row)) wrong("the label is missing");
+  if (column.type == TSR_READER_TEXT && is_missing_label(sdk::trimmed(numbers.text(row))))
+    wrong("the label is missing: it is ", sdk::shown_text(numbers.text(row)));
+  if (!c.positive.empty()) {
+    Words given(true), wanted(true);
+    return given.of(sdk::trimmed(numbers.text(row))) == wanted.of(c.positive) ? 1.0f : 0.0f;
+  }
+  double value = kMissing;
+  try {
+    value = numbers.at(row);
+  } catch (const NoNumber& e) {
+    const bool plain = !c.threshold && !c.real && sdk::number_advice(numbers.text(row)).empty();
+    const std::string word = sdk::shown_text(sdk::trimmed(numbers.text(row)));
+    if (plain) wrong(word, " is no number: positive = ", word, " in its [[column]] makes that word 1 and all others 0");
+    wrong(e.what());
+  }
+  if (std::isnan(value)) wrong("the label is missing");
+  if (c.threshold) return reaches(value, *c.threshold) ? 1.0f : 0.0f;
+  const auto label = static_cast<float>(value);
+  if (!std::isfinite(label)) wrong("the label is ", value, ", which is too large for a float32");
+  if (!c.real && value != 0 && value != 1) wrong("the label is ", value, kZeroOrOne);
+  return label;
 }
 
 float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
-  if (!has(v, row) && !column.config.missing)
-    fail(Code::kInvalidArgument, at.where(row, column.name),
+  double value = number_at({column.config, column.type, v}, row, at, row, column.field());
+  if (std::isnan(value) && !column.config.missing)
+    fail(Code::kInvalidArgument, at.where(row, column.field()),
          ": the weight is missing; missing = X in its [[column]] takes X instead");
-  const float value =
-      has(v, row) ? static_cast<const float*>(v.values)[row] : static_cast<float>(column.config.missing->number);
-  if (!std::isfinite(value) || value < 0)
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the weight is ", value, ", but must be 0 or more");
-  return value;
+  if (std::isnan(value)) value = column.config.missing->number;
+  const auto weight = static_cast<float>(value);
+  if (!std::isfinite(weight) || value < 0)
+    fail(Code::kInvalidArgument, at.where(row, column.field()), ": the weight is ", value,
+         value < 0 ? ", but must be 0 or more" : ", which is too large for a float32");
+  return weight;
 }
 
 // Of each sample its labels and, where samples have weights, its weight.
@@ -50,14 +89,11 @@ std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_r
     float* to = out.data() + k;
     if (!labelled_) {
       for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = is_label ? 0.0f : 1.0f;
-    } else if (!is_label) {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = weight_of(column, at, values[k], at.first + i);
-    } else if (const float* from = static_cast<const float*>(values[k].values) + at.first;
-               are_plain_labels(column.config, values[k], {from, static_cast<size_t>(at.rows)})) {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = from[i];
-    } else {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = label_of(column, at, values[k], at.first + i);
+      continue;
     }
+    const tsr_reader_values& v = values[column.place];
+    for (int64_t i = 0; i < at.rows; ++i, to += stride)
+      *to = is_label ? label_of(column, at, v, at.first + i) : weight_of(column, at, v, at.first + i);
   }
   return out;
 }

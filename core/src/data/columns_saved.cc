@@ -9,11 +9,24 @@ using config::JsonObject;
 
 namespace {
 constexpr const char* kHash = "xxh64";
+// A number, or "mean" or "median" with the number that was learned beside it.
+NumberOrWord missing_of(const JsonObject& column) {
+  if (column.member("missing").is_number()) return {column.get<double>("missing"), ""};
+  return {column.get<double>("missing_value"), column.get<std::string>("missing")};
 }
+
+constexpr int64_t kWords = 1;  // the rule of tessera/sdk/values.h
+}  // namespace
 
 bool Columns::hashes() const {
   return std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
     return c.config.as == "ids" && (c.config.ids == "hash" || !c.config.cross.empty());
+  });
+}
+
+bool Columns::looks_up_words() const {
+  return std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
+    return c.config.as == "ids" && c.config.cross.empty() && (c.config.ids == "hash" || c.config.ids == "vocabulary");
   });
 }
 
@@ -28,6 +41,12 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
   if (!xxh64_ && !hash.empty())
     fail(Code::kDataLoss, source, " hashes texts by \"", hash,
          "\", which this version does not know: use the version of Tessera that wrote it, or a later one");
+  int64_t words = 0;
+  all.read("words", words);
+  words_ = words == kWords;
+  if (!words_ && words != 0)
+    fail(Code::kDataLoss, source, " looks up words by rule ", words,
+         ", which this version does not know: use the version ", "of Tessera that wrote it, or a later one");
   for (const JsonObject& j : all.objects("columns")) {
     Column& column = columns_.emplace_back();
     ColumnConfig& c = column.config;
@@ -39,7 +58,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("decimal", c.decimal);
     j.read("strip", c.strip);
     j.read("positive", c.positive);
-    if (std::optional<double> number; j.read("missing", number), number) c.missing = NumberOrWord{*number, ""};
+    if (j.has("missing")) c.missing = missing_of(j);
     j.read("transform", c.transform);
     j.read("mean", column.mean);
     j.read("deviation", column.deviation);
@@ -54,6 +73,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("weighted", c.weighted);
     j.read("longest", c.longest);
     j.read("pooling", c.pooling);
+    column.type = type_of(c);
     if (c.ids == "vocabulary") vocabularies_[column.table];
   }
   for (auto& [table, vocabulary] : vocabularies_) {
@@ -66,7 +86,15 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
 nlohmann::ordered_json Columns::described(const Column& column) {
   const ColumnConfig& c = column.config;
   nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
-  if (c.missing) j["missing"] = c.missing->number;
+  if (!c.column.empty()) j["column"] = c.column;
+  if (c.take != "value") j["take"] = c.take;
+  if (!c.decimal.empty()) j["decimal"] = c.decimal;
+  if (!c.strip.empty()) j["strip"] = c.strip;
+  if (!c.positive.empty()) j["positive"] = c.positive;
+  if (c.missing && !c.missing->word.empty())
+    j["missing"] = c.missing->word;
+  else if (c.missing)
+    j["missing"] = c.missing->number;
   if (!c.transform.empty()) j["transform"] = c.transform;
   if (c.threshold) j["threshold"] = *c.threshold;
   if (c.real) j["real"] = true;
@@ -115,8 +143,10 @@ void Columns::require_same(const Columns& config) const {
 std::string Columns::json() const {
   nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
   if (xxh64_ && hashes()) out["hash"] = kHash;
+  if (words_ && looks_up_words()) out["words"] = kWords;
   for (const Column& column : columns_) {
     nlohmann::ordered_json j = described(column);
+    if (column.learns_missing()) j["missing_value"] = column.config.missing->number;
     if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
     out["columns"].push_back(std::move(j));
   }

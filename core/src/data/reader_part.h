@@ -31,6 +31,7 @@ struct WantedColumn {
   int32_t type = TSR_READER_TEXT;
   bool list = false, weighted = false;
   char separator = ' ';
+  bool operator==(const WantedColumn&) const = default;
 };
 
 tsr_reader_want raw_want(const WantedColumn& want);  // whose name is the other's

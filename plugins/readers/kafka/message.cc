@@ -20,20 +20,17 @@ using tessera::sdk::ReaderWant;
 std::string text_of(const json& value, const std::string& column) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_number()) return value.dump();
   wrong(column, "is neither a number nor a text");
 }
 
+// A list as one has it, in JSON.
 std::string list_of(const json& values, const ReaderWant& want) {
-  std::string out;
   for (const json& value : values) {
-    const std::string one = text_of(value, want.name);
-    if (one.empty() || one.find(want.separator) != std::string::npos)
-      wrong(want.name, "has an empty value in its list, or one with the separator in it");
-    (out += out.empty() ? "" : std::string(1, want.separator)) += one;
+    if (text_of(value, want.name).empty()) wrong(want.name, "has an empty value in its list");
   }
-  return out;
+  return values.dump();
 }
 
 }  // namespace
@@ -67,7 +64,7 @@ void MessageRows::split_json(std::string_view message) {
     const auto found = root.find(want.name);
     if (found == root.end())
       texts_[k].clear();
-    else if (want.list && found->is_array())
+    else if (want.list && (found->is_array() || (want.weighted && found->is_object())))
       texts_[k] = list_of(*found, want);
     else
       texts_[k] = text_of(*found, want.name);

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// tessera/sdk/number_text.h - numbers that are written as text, and sentences about texts that are none.
+//
+// Everything here is [any-thread]; only the functions that return a std::string allocate.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/sdk/values.h"
+
+namespace tessera::sdk {
+
+// A text without blanks and tabs around it.
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+// true and false as programs write them: true, True, TRUE.
+inline std::optional<bool> truth_of(std::string_view text) {
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  return std::nullopt;
+}
+
+// A finite number with a decimal point, with or without a sign; blanks around it do not count, true is 1 and false is
+// 0. Empty: the text is something else, or a number beyond a double.
+inline std::optional<double> number_of(std::string_view text) {
+  text = trimmed(text);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code == std::errc() && end == text.data() + text.size() && std::isfinite(value)) return value;
+  if (const auto truth = truth_of(text)) return *truth ? 1.0 : 0.0;
+  return std::nullopt;
+}
+
+// A text in quotes, of which at most 40 bytes are shown.
+inline std::string shown_text(std::string_view text) {
+  constexpr size_t kMost = 40;
+  return '"' + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...\"" : "\"");
+}
+
+namespace number_text_detail {
+
+// `text` without `left_out`, and a point for `decimal`, is a number.
+inline bool reads_as_number(std::string_view text, std::string_view left_out, char decimal) {
+  std::string number;
+  for (const char c : text) {
+    if (c == decimal)
+      number += '.';
+    else if (left_out.find(c) == std::string_view::npos)
+      number += c;
+  }
+  return std::any_of(number.begin(), number.end(), values_detail::digit) && number_of(number).has_value();
+}
+
+// The characters of a text that are no part of a number, each one once.
+inline std::string other_characters(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool part = values_detail::digit(c) || c == '+' || c == '-' || c == '.' || c == ',' || c == ' ' ||
+                      (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!part && out.find(c) == std::string::npos) out += c;
+  }
+  return out;
+}
+
+}  // namespace number_text_detail
+
+// What would read a text that is no number: "missing_words=true ..."; empty: nothing that is known here.
+inline std::string number_advice(std::string_view text) {
+  using number_text_detail::reads_as_number;
+  text = trimmed(text);
+  if (is_missing_word(text))
+    return "the reader's option missing_words=true (reader = \"csv?missing_words=true\") takes such words for missing "
+           "values";
+  const std::string others = number_text_detail::other_characters(text);
+  const bool comma = text.find(',') != std::string_view::npos;
+  const bool as_decimal = comma && reads_as_number(text, others, ',');
+  const bool as_thousands = comma && reads_as_number(text, others + ',', '.');
+  const std::string also = others.empty() ? "" : "strip = \"" + others + "\" ";
+  if (as_decimal && as_thousands)
+    return also + (also.empty() ? "" : "and ") +
+           "decimal = \",\" in its [[column]] if the comma is the decimal sign, or strip = \"" + others +
+           ",\" if it only groups digits";
+  if (as_decimal) return also + (also.empty() ? "" : "and ") + "decimal = \",\" in its [[column]] reads it";
+  if (as_thousands || (!others.empty() && reads_as_number(text, others, '.')))
+    return "strip = \"" + others + (as_thousands ? "," : "") +
+           "\" in its [[column]] leaves out what is no part of the number";
+  return "";
+}
+
+// "\"65,5\" is no number: decimal = ..."
+inline std::string no_number(std::string_view text) {
+  double value = 0;
+  const std::string_view number = trimmed(text);
+  const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (code == std::errc::result_out_of_range && end == number.data() + number.size())
+    return shown_text(text) + " is a number beyond what a double holds";
+  const std::string advice = number_advice(text);
+  return shown_text(text) + " is no number" + (advice.empty() ? "" : ": " + advice);
+}
+
+}  // namespace tessera::sdk

@@ -1,0 +1,94 @@
+#include "data/column_numbers.h"
+
+#include <chrono>
+
+#include "tessera/sdk/number_text.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int64_t kSecond = 1000000000, kDay = 86400 * kSecond;
+
+// Nanoseconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds: which of them follows from
+// its size, because times lie between March 1973 and the end of 2261. False: it is none.
+bool time_of_number(double number, int64_t& nanoseconds) {
+  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds
+  for (const double per_second : {1.0, 1e3, 1e6, 1e9}) {
+    const double seconds = std::fabs(number) / per_second;
+    if (seconds < kFirst || seconds > kLast) continue;
+    const double whole = std::floor(number / per_second);
+    const double rest = number - whole * per_second;
+    nanoseconds = static_cast<int64_t>(whole) * kSecond + static_cast<int64_t>(rest * (1e9 / per_second));
+    return true;
+  }
+  return false;
+}
+
+int64_t time_in(std::string_view text) {
+  int64_t nanoseconds = 0;
+  if (const auto time = sdk::time_of(text)) return time->nanoseconds;
+  const auto number = sdk::number_of(text);
+  if (number && time_of_number(*number, nanoseconds)) return nanoseconds;
+  throw NoNumber(sdk::shown_text(text) +
+                 " is no time: a date as 2024-01-31, with or without a time behind it as 12:34:56, or a number of "
+                 "seconds (from 100000000 on), milliseconds, microseconds or nanoseconds since 1970 is expected");
+}
+
+int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+double taken_of(int64_t nanoseconds, const std::string& take) {
+  const int64_t day = floor_divided(nanoseconds, kDay);
+  if (take == "hour") return static_cast<double>((nanoseconds - day * kDay) / (3600 * kSecond));
+  if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // day 0 was a Thursday, 0 is Monday
+  if (take == "month") {
+    const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
+    return static_cast<double>(static_cast<unsigned>(date.month()) - 1);
+  }
+  return static_cast<double>(day) + static_cast<double>(nanoseconds - day * kDay) / static_cast<double>(kDay);
+}
+
+// What `decimal` and `strip` make of a text.
+std::string plain_number(const ColumnConfig& c, std::string_view text) {
+  std::string out;
+  const char decimal = c.decimal.empty() ? '.' : c.decimal[0];
+  for (const char character : text) {
+    if (c.strip.find(character) != std::string::npos) continue;
+    if (character == '.' && decimal != '.')
+      throw NoNumber(sdk::shown_text(text) + " is no number with decimal = \"" + c.decimal +
+                     "\": strip = \".\" leaves out points that group digits");
+    out += character == decimal ? '.' : character;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool takes_time(const ColumnConfig& c) { return c.take != "value" && c.take != "missing"; }
+
+int64_t rows_taken(const ColumnConfig& c) {
+  return c.take == "hour" ? 24 : c.take == "weekday" ? 7 : c.take == "month" ? 12 : c.take == "missing" ? 2 : 0;
+}
+
+bool numbers_in_text(const ColumnConfig& c) { return c.take != "value" || !c.decimal.empty() || !c.strip.empty(); }
+
+double number_in(const ColumnConfig& c, std::string_view text) {
+  const std::string_view field = sdk::trimmed(text);
+  const bool missing = field.empty() || (numbers_in_text(c) && sdk::is_missing_word(field));
+  if (c.take == "missing") return missing ? 1 : 0;
+  if (missing) return kMissing;
+  if (takes_time(c)) return taken_of(time_in(field), c.take);
+  const bool written = !c.decimal.empty() || !c.strip.empty();
+  const auto number = sdk::number_of(written ? std::string_view(plain_number(c, field)) : field);
+  if (!number) throw NoNumber(sdk::no_number(text));
+  return *number;
+}
+
+double number_at(const ColumnNumbers& numbers, int64_t i, const BlockRows& at, int64_t row, const std::string& column) {
+  try {
+    return numbers.at(i);
+  } catch (const NoNumber& e) {
+    fail(Code::kInvalidArgument, at.where(row, column), ": ", e.what());
+  }
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,70 @@
+// The numbers that a column's values are to a model: parsed out of text where they are written as such, taken of times.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "data/columns.h"
+#include "tessera/abi/draft/reader.h"
+#include "tessera/config.h"
+
+namespace tessera::data {
+
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+
+// A value that is no number; the sentence begins with the value: "\"x\" is no number".
+class NoNumber : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// `take` is of a date or time: hour, weekday, month, days.
+bool takes_time(const ColumnConfig& column);
+// Ids that `take` gives: 24 hours, 7 days of the week, 12 months, 2 for `missing`; 0: any number of them.
+int64_t rows_taken(const ColumnConfig& column);
+// Its numbers are read out of texts here, whatever the reader could make of them.
+bool numbers_in_text(const ColumnConfig& column);
+
+// The number of a field, after `take`, `decimal` and `strip`. kMissing: the field is empty or holds a word for a
+// missing value. Throws NoNumber.
+double number_in(const ColumnConfig& column, std::string_view text);
+
+// One block of a column whose values have the type `type`.
+class ColumnNumbers {
+ public:
+  ColumnNumbers(const ColumnConfig& column, int32_t type, const tsr_reader_values& values)
+      : column_(column), type_(type), values_(values), counts_missing_(column.take == "missing") {}
+  // Value i, which is that of row i in a column without lists. kMissing: there is none. Throws NoNumber.
+  double at(int64_t i) const {
+    const bool there = values_.lists != nullptr || values_.present == nullptr || values_.present[i] != 0;
+    if (!there) return counts_missing_ ? 1 : kMissing;
+    if (type_ == TSR_READER_FLOAT64) return static_cast<const double*>(values_.values)[i];
+    if (type_ == TSR_READER_FLOAT32) return static_cast<double>(static_cast<const float*>(values_.values)[i]);
+    return number_in(column_, text(i));
+  }
+  // Of a column that is read as text.
+  std::string_view text(int64_t i) const {
+    return {static_cast<const char*>(values_.values) + values_.texts[i],
+            static_cast<size_t>(values_.texts[i + 1] - values_.texts[i])};
+  }
+
+ private:
+  const ColumnConfig& column_;
+  int32_t type_;
+  const tsr_reader_values& values_;
+  bool counts_missing_;
+};
+
+// The same, with a sentence that names file, row and column of a value that is no number.
+double number_at(const ColumnNumbers& numbers, int64_t i, const BlockRows& at, int64_t row, const std::string& column);
+
+// `value` is `bound` or more. A float32 that is the nearest one to `bound` reaches it.
+inline bool reaches(double value, double bound) {
+  const auto narrow = static_cast<float>(value);
+  return value >= bound || (static_cast<double>(narrow) == value && narrow >= static_cast<float>(bound));
+}
+
+}  // namespace tessera::data

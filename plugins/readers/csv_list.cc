@@ -1,0 +1,187 @@
+#include "csv_list.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+
+#include "csv_column.h"
+#include "tessera/sdk/number_text.h"
+
+namespace tessera_readers {
+namespace {
+
+using tessera::sdk::shown_text;
+using tessera::sdk::trimmed;
+
+constexpr std::string_view kOpen = "[{(", kClose = "]})", kQuotes = "'\"", kBlanks = " \t\r\n";
+
+// Behind the quote that ends the text which begins at `at` with one; the end of `text` if none does.
+size_t behind_quoted(std::string_view text, size_t at) {
+  const char quote = text[at];
+  for (++at; at < text.size() && text[at] != quote; ++at) at += text[at] == '\\' ? 1 : 0;
+  return std::min(at + 1, text.size());
+}
+
+// A quote that begins an item: an apostrophe inside a word is none.
+bool begins_item(std::string_view text, size_t at) {
+  if (kQuotes.find(text[at]) == std::string_view::npos) return false;
+  while (at > 0 && kBlanks.find(text[at - 1]) != std::string_view::npos) --at;
+  return at > 0 && std::string_view("[{(,;|").find(text[at - 1]) != std::string_view::npos;
+}
+
+// `c` stands outside of quotes.
+bool is_between_items(std::string_view text, char c) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == c) return true;
+    if (begins_item(text, at)) at = behind_quoted(text, at) - 1;
+  }
+  return false;
+}
+
+// The place of the bracket that closes the first character; npos: there is none.
+size_t closing(std::string_view text) {
+  int depth = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (begins_item(text, at)) {
+      at = behind_quoted(text, at) - 1;
+      continue;
+    }
+    if (kOpen.find(text[at]) != std::string_view::npos) ++depth;
+    if (kClose.find(text[at]) != std::string_view::npos && --depth == 0)
+      return kClose[kOpen.find(text[0])] == text[at] ? at : std::string_view::npos;
+  }
+  return std::string_view::npos;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  const auto add = [&](uint32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) return add(code);
+  if (code < 0x800) {
+    add(0xc0 | code >> 6);
+  } else if (code < 0x10000) {
+    add(0xe0 | code >> 12);
+    add(0x80 | (code >> 6 & 0x3f));
+  } else {
+    add(0xf0 | code >> 18);
+    add(0x80 | (code >> 12 & 0x3f));
+    add(0x80 | (code >> 6 & 0x3f));
+  }
+  add(0x80 | (code & 0x3f));
+}
+
+// All that is between blanks is a number, and there are several.
+bool are_numbers(std::string_view text) {
+  int count = 0;
+  for (text = trimmed(text); !text.empty(); ++count) {
+    const size_t end = std::min(text.find_first_of(kBlanks), text.size());
+    if (!tessera::sdk::number_of(text.substr(0, end))) return false;
+    text.remove_prefix(end);
+    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  }
+  return count > 1;
+}
+
+}  // namespace
+
+bool BracketedList::begins(std::string_view field) {
+  if (field.empty() || kOpen.find(field[0]) == std::string_view::npos) return false;
+  const bool whole = closing(field) + 1 == field.size();
+  if (field[0] == '(') return whole && is_between_items(field, ',');  // "(500)" is a text
+  if (whole) return true;
+  throw WrongField(shown_text(field) + " begins with " + field[0] + " and does not end as a list does");
+}
+
+BracketedList::BracketedList(std::string_view field, char separator)
+    : rest_(field.substr(1, field.size() - 2)), field_(field), separator_(separator) {
+  const bool blank = kBlanks.find(separator) != std::string_view::npos;
+  if (!blank && is_between_items(field, separator)) return;
+  if (is_between_items(field, ','))
+    separator_ = ',';
+  else if (blank || are_numbers(rest_))
+    separator_ = ' ';
+}
+
+void BracketedList::skip_blanks() { rest_.remove_prefix(std::min(rest_.find_first_not_of(kBlanks), rest_.size())); }
+
+bool BracketedList::next(std::string_view& item, std::string_view& weight) {
+  skip_blanks();
+  if (rest_.empty()) return false;
+  weight = {};
+  quoted_ = kQuotes.find(rest_[0]) != std::string_view::npos;
+  if (kOpen.find(rest_[0]) != std::string_view::npos)
+    throw WrongField(shown_text(field_) + " has a list or an object in its list");
+  if (quoted_) {
+    take_quoted();
+    item = scratch_;
+    skip_blanks();
+    if (!rest_.empty() && rest_[0] == ':') weight = trimmed(to_separator().substr(1));
+  } else {
+    item = trimmed(to_separator());
+    const size_t colon = field_[0] == '{' ? item.find(':') : std::string_view::npos;
+    if (colon != std::string_view::npos) {
+      weight = trimmed(item.substr(colon + 1));
+      item = trimmed(item.substr(0, colon));
+    }
+    if (item.find(" ... ") != std::string_view::npos || item == "...")
+      throw WrongField(shown_text(field_) + " is a list of which only a part was printed");
+    if (item == "None" || item == "null" || item == "nan" || item == "NaN") item = {};
+  }
+  if (item.empty()) throw WrongField("there is a value missing in the list " + shown_text(field_));
+  const bool next_quoted = !rest_.empty() && kQuotes.find(rest_[0]) != std::string_view::npos;
+  if (!rest_.empty() && rest_[0] == separator_)
+    rest_.remove_prefix(1);  // the last item of a tuple has one, too
+  else if (!rest_.empty() && separator_ != ' ' && !next_quoted)
+    throw WrongField(shown_text(field_) + " has text behind a quote in its list");
+  return true;
+}
+
+// What comes before the next separator, or all.
+std::string_view BracketedList::to_separator() {
+  const size_t at = separator_ == ' ' ? rest_.find_first_of(kBlanks) : rest_.find(separator_);
+  const std::string_view out = rest_.substr(0, at);
+  rest_.remove_prefix(out.size());
+  return out;
+}
+
+void BracketedList::take_quoted() {
+  const size_t end = behind_quoted(rest_, 0);
+  if (end < 2 || rest_[end - 1] != rest_[0]) throw WrongField(shown_text(field_) + " has a quote that is not closed");
+  std::string_view text = rest_.substr(1, end - 2);
+  rest_.remove_prefix(end);
+  scratch_.clear();
+  while (!text.empty()) {
+    const char c = text[0];
+    text.remove_prefix(1);
+    if (c != '\\' || text.empty()) {
+      scratch_ += c;
+      continue;
+    }
+    const char escaped = text[0];
+    text.remove_prefix(1);
+    constexpr std::string_view kNames = "nrtbf", kMeant = "\n\r\t\b\f";
+    if (escaped == 'u' && text.size() >= 4) {
+      take_unicode(text);
+    } else {
+      const size_t at = kNames.find(escaped);
+      scratch_ += at == std::string_view::npos ? escaped : kMeant[at];
+    }
+  }
+}
+
+// Four hexadecimal digits, or two times four for what lies beyond 16 bits.
+void BracketedList::take_unicode(std::string_view& text) {
+  const auto four = [](std::string_view digits, uint32_t& out) {
+    const auto [end, code] = std::from_chars(digits.data(), digits.data() + 4, out, 16);
+    return code == std::errc() && end == digits.data() + 4;
+  };
+  uint32_t high = 0, low = 0;
+  if (!four(text, high)) throw WrongField(shown_text(field_) + " has \\u without four hexadecimal digits");
+  text.remove_prefix(4);
+  if (high >= 0xd800 && high < 0xdc00 && text.size() >= 6 && text.starts_with("\\u") && four(text.substr(2), low)) {
+    text.remove_prefix(6);
+    high = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+  }
+  append_utf8(scratch_, high);
+}
+
+}  // namespace tessera_readers
