@@ -113,11 +113,12 @@ def test_unsigned_numbers_as_numbers():
 
 
 def test_numbers_out_of_texts():
+    assert wanted_as(column_of(["True", "false"]), FLOAT32, False, "").values.tolist() == [1, 0]
     column = wanted_as(column_of(["1.5", "", "NaN", r"\N", "n/a", "-inf", "2e3"]), FLOAT64, False, "")
     assert column.values[[0, 6]].tolist() == [1.5, 2000] and column.present.tolist() == [1, 0, 0, 0, 0, 0, 1]
     whole = wanted_as(column_of(["9007199254740993", "4.0"]), INT64, False, "")
     assert whole.values.tolist() == [2**53 + 1, 4]
-    for wrong in ("x", "1_000", "0x10", "1,5", "true"):
+    for wrong in ("x", "1_000", "0x10", "1,5", "yes"):
         with pytest.raises(ValueError, match="it has text, and floats are wanted: .* is no number") as raised:
             wanted_as(column_of(["1", wrong]), FLOAT32, False, "")
         assert raised.value.row == 1
@@ -130,10 +131,18 @@ def test_numbers_out_of_texts():
 
 
 def test_texts_that_are_lists():
-    column = column_of(["[3, 17]", "['a', 'b, c']", '["x"]', "[]", "", "7", "a b"])
+    column = column_of(["[3, 17]", "['a', 'b, c']", '["x"]', "[]", "", "7", "a  b", "(1, 2)", "[u, v]", "[1 2 3]"])
     column = wanted_as(column, TEXT, True, " ")
-    assert column.words() == [b"3", b"17", b"a", b"b, c", b"x", b"7", b"a", b"b"]
-    assert column.lists.tolist() == [0, 2, 4, 5, 5, 5, 6, 8]
+    assert b" ".join(column.words()) == b"3 17 a b, c x 7 a b 1 2 u v 1 2 3"
+    assert column.lists.tolist() == [0, 2, 4, 5, 5, 5, 6, 8, 10, 12, 15]
+    assert wanted_as(column_of(["[9223372036854775813, 1.50]"]), TEXT, True, ";").words()[0] == b"9223372036854775813"
+    weighted = wanted_as(column_of(['{"a": 0.5, "b": 2}', "c:1"]), TEXT, True, ";", ":")
+    assert weighted.words() == [b"a", b"b", b"c"] and weighted.weights.tolist() == [0.5, 2, 1]
+    for wrong, sentence in [("[1, 2", "does not end as a list"), ("[[1], [2]]", "a list or an object in its list"),
+                            ("[1, None]", "a value missing in the list"), ("a;;b", "a value missing")]:  # fmt: skip
+        with pytest.raises(ValueError, match=sentence) as raised:
+            wanted_as(column_of(["a", wrong]), TEXT, True, ";")
+        assert raised.value.row == 1
 
 
 def test_values_that_are_none_of_a_column():

@@ -7,7 +7,8 @@ from typing import Any, Dict, Iterator, List, Mapping
 import numpy as np
 
 from ._arrow import ArrowArray, ArrowSchema, ArrowStream, arrow_blocks
-from ._values import FLOAT32, FLOAT64, INT64, TEXT, Column, column_of, offsets, refused_column, wanted_as
+from ._values import FLOAT32, FLOAT64, INT64, TEXT, Column, column_of, offsets, refused_column
+from ._wanted import wanted_as
 
 __all__ = [
     "FLOAT32", "FLOAT64", "INT64", "TEXT", "ArrowArray", "ArrowSchema", "ArrowStream", "Column", "blocks_of",

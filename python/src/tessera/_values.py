@@ -1,32 +1,18 @@
 """Values of a program's own data, as the library is handed them: floats, int64 or text, one a row or a list of them;
-made from NumPy arrays and lists. The word of a value, which vocabularies and hashes know it by, is the library's
-(tsr_words)."""
+made from NumPy arrays and lists."""
 
 from __future__ import annotations
 
-import ctypes as c
 import datetime
 import decimal
-import re
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from . import _library as _l
-from ._arrays import Tensor
-
 TEXT, FLOAT32, INT64, FLOAT64 = 0, 1, 2, 3
-_NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers", FLOAT64: "floats"}
-_NOTHING_INSIDE = "a list has nothing, or NaN, for one of its values, which is not taken: leave it out"
-_LARGEST = float(np.finfo(np.float32).max)
-# is_missing_word() of tessera/sdk/values.h.
-_MISSING = frozenset(
-    r"na n/a n.a. nan -nan null null. none nil nat <na> #n/a #na ? - -- \n inf +inf -inf infinity +infinity -infinity "
-    "1.#inf -1.#inf 1.#qnan -1.#qnan 1.#ind -1.#ind #null!".split()
-)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+NOTHING_INSIDE = "a list has nothing, or NaN, for one of its values, which is not taken: leave it out"
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class RefusedValue(ValueError):
@@ -188,7 +174,7 @@ def _of_rows(array: np.ndarray) -> Column:
 def as_lists(column: Column, lists: np.ndarray) -> Column:
     if column.present is not None and not column.present.all():
         first = int(np.argmin(column.present))
-        raise RefusedValue(_NOTHING_INSIDE, int(np.searchsorted(lists, first, "right")) - 1)
+        raise RefusedValue(NOTHING_INSIDE, int(np.searchsorted(lists, first, "right")) - 1)
     return replace(column, lists=lists, present=None)
 
 
@@ -216,7 +202,7 @@ def with_weights(column: Column, weights: Any) -> Column:
         column.weights = np.ascontiguousarray(weights, np.float64)
     except (TypeError, ValueError):
         raise TypeError("a weight is no number") from None
-    wrong = ~(np.abs(column.weights) <= _LARGEST)
+    wrong = ~(np.abs(column.weights) <= LARGEST)
     if wrong.any():
         first = int(np.argmax(wrong))
         raise RefusedValue(f"a weight is {column.weights[first]}, and is no finite number of 32 bits",
@@ -282,10 +268,12 @@ def _of_objects(values: List[Any]) -> Column:
         groups = [kinds[type(value)] for value in values]
     if len(set(groups)) == 1:
         return _of_kind(groups[0], values)
+    from ._wanted import with_words  # which needs what stands here
+
     words, there = [b""] * len(values), np.ones(len(values), np.uint8)
     for group in dict.fromkeys(groups):
         where = [i for i, one in enumerate(groups) if one == group]
-        column = wanted_as(_of_kind(group, [values[i] for i in where]), TEXT, False, "")
+        column = with_words(_of_kind(group, [values[i] for i in where]))
         for k, (i, word) in enumerate(zip(where, column.words())):
             words[i] = word
             there[i] = 1 if column.present is None else column.present[k]
@@ -322,179 +310,3 @@ def _of_kind(kind: str, values: List[Any]) -> Column:
         return Column(INT64, np.array([1000 * u + n for u, n in zip(us, ns)], np.int64),
                       unit="ns" if kind == "datetime" else None)  # fmt: skip
     return Column(INT64, np.array(us, np.int64), unit="us" if kind == "datetime" else None)
-
-
-# ---- as the library wants them
-
-
-def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_separator: str = "") -> Column:
-    """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
-    texts. ValueError: it cannot be that."""
-    if column.refused is not None:
-        raise column.refused if isinstance(column.refused, ValueError) else ValueError(str(column.refused))
-    if column.lists is not None and not is_list:
-        raise ValueError("it has lists, and one value a row is wanted")
-    if is_list and column.lists is None:
-        column = _split(column, separator) if column.type == TEXT else _alone(column)
-    if weight_separator and column.weights is None:
-        if column.type != TEXT:
-            raise ValueError("it has no weights, and weighted lists are wanted: give pairs of a value and its weight")
-        column = _weighed(column, weight_separator)
-    if type == TEXT:
-        return _with_words(column)
-    if column.type == TEXT:
-        column = _parsed(column, type)
-    if column.present is not None:  # whatever a null hides
-        column = replace(column, values=np.where(column.present, column.values, column.values.dtype.type(0)))
-    return _whole(column) if type == INT64 else _floats(column, type)
-
-
-def _with_words(column: Column) -> Column:
-    """As texts; an empty one is missing."""
-    if column.type == TEXT:
-        if column.lists is not None:
-            return column
-        there = column.texts[1:] > column.texts[:-1]
-        if column.present is not None:
-            hidden = there & (column.present == 0)
-            there &= column.present != 0
-            if hidden.any():
-                lengths = np.where(there, np.diff(column.texts), 0)
-                texts = taken(replace(column, present=None), np.flatnonzero(there))
-                column = replace(column, values=texts.values, texts=offsets(lengths))
-        return column if there.all() else replace(column, present=there.astype(np.uint8))
-    seen = _seen(column)
-    values, unit = column.values[seen], column.unit
-    if unit is not None and unit.startswith("time:"):
-        values, unit = values * {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit[5:]], "time"
-    raw, ends = _words(np.ascontiguousarray(values), unit)
-    lengths = np.zeros(column.count(), np.int64)
-    lengths[seen] = np.diff(ends, prepend=-1) - 1
-    return replace(column, type=TEXT, values=raw[raw != 10], texts=offsets(lengths), unit=None)
-
-
-def _words(values: np.ndarray, unit: Optional[str]) -> Tuple[np.ndarray, np.ndarray]:
-    """Lines of words, and where each ends."""
-    text, tensor = c.c_void_p(), Tensor(values)
-    _l.call("words", tensor.address, unit and unit.encode(), c.byref(text))
-    raw = np.frombuffer(_l.text_bytes(text), np.uint8)
-    return raw, np.flatnonzero(raw == 10)
-
-
-def _floats(column: Column, type: int) -> Column:
-    if type == FLOAT64:
-        return replace(column, type=type, values=column.values.astype(np.float64, copy=False), unit=None)
-    if column.values.dtype == np.float32:
-        return replace(column, type=type)
-    values = column.values
-    if values.dtype == np.float64:
-        large = np.abs(values) > _LARGEST
-        if large.any():
-            first = int(np.argmax(large))
-            raise RefusedValue(f"{float(values[first])!r} is too large for a float of 32 bits, which has up to 3.4e38",
-                               column.row_of(first))  # fmt: skip
-    return replace(column, type=type, values=values.astype(np.float32), unit=None)
-
-
-def _whole(column: Column) -> Column:
-    values = column.values
-    if values.dtype == np.uint64:
-        wrong = values > np.uint64(2**63 - 1)
-    elif values.dtype.kind == "f":
-        if (values != np.trunc(values)).any():
-            first = int(np.argmax(values != np.trunc(values)))
-            raise RefusedValue("it has floats that are no whole numbers, and whole numbers are wanted: "
-                               f"{float(values[first])!r}", column.row_of(first))  # fmt: skip
-        wrong = ~((values < 2.0**63) & (values >= -(2.0**63)))
-    else:
-        wrong = np.zeros(0, bool)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise RefusedValue(f"{values[first].item()} does not fit into 64 bits with a sign", column.row_of(first))
-    return replace(column, type=INT64, values=values.astype(np.int64, copy=False), unit=None)
-
-
-def _parsed(column: Column, type: int) -> Column:
-    """Numbers out of texts. What programs write where there is nothing is missing."""
-    words, present = column.words(), np.ones(column.count(), np.uint8)
-    if column.present is not None:
-        present = column.present.copy()
-    numbers: List[Any] = []
-    for i, raw in enumerate(words):
-        word = raw.decode("utf-8", "replace").strip()
-        if present[i] and _NUMBER.fullmatch(word):
-            numbers.append(_number_of(word, type, column.row_of(i)))
-            continue
-        if present[i] and word and word.lower() not in _MISSING:
-            raise RefusedValue(f'it has text, and {_NAMES[type]} are wanted: "{word[:60]}" is no number',
-                               column.row_of(i))  # fmt: skip
-        if column.lists is not None:
-            raise RefusedValue(_NOTHING_INSIDE, column.row_of(i))
-        present[i] = 0
-        numbers.append(0)
-    more: Dict[str, Any] = dict(lists=column.lists, weights=column.weights)
-    if column.lists is None and not present.all():
-        more["present"] = present
-    whole = type == INT64 and all(isinstance(number, int) for number in numbers)
-    return Column(INT64 if whole else FLOAT64, np.array(numbers, np.int64 if whole else np.float64), **more)
-
-
-def _number_of(word: str, type: int, row: int) -> Any:
-    number = int(word) if type == INT64 and _WHOLE.fullmatch(word) else float(word)
-    if number in (float("inf"), float("-inf")):
-        raise RefusedValue(f"{word[:60]} is too large for a float", row)
-    if type != INT64:
-        return number
-    if not -(2**63) <= number < 2**63:
-        raise RefusedValue(f"{word[:60]} does not fit into 64 bits with a sign", row)
-    return int(number) if number == int(number) else number
-
-
-def _seen(column: Column) -> Any:
-    return slice(None) if column.present is None else column.present.astype(bool)
-
-
-def _alone(column: Column) -> Column:
-    """Lists of one value, or of none."""
-    has = np.ones(column.count(), np.int64) if column.present is None else column.present.astype(np.int64)
-    return replace(column, values=column.values[_seen(column)], lists=offsets(has), present=None)
-
-
-_BLANKS_AND_QUOTES = re.compile(rb"""\s*(?:"([^"]*)"|'([^']*)'|([^,]*?))\s*(?:,|$)""")
-
-
-def _split(column: Column, separator: str) -> Column:
-    """Lists out of texts: by the separator, or as Python and JSON write them."""
-    at = separator.encode()
-    rows = [_items(word.strip(), at) if word else [] for word in column.words()]
-    out = text_column([part for row in rows for part in row])
-    out.lists = offsets([len(row) for row in rows])
-    return out
-
-
-def _items(word: bytes, separator: bytes) -> List[bytes]:
-    if not (word.startswith(b"[") and word.endswith(b"]")):
-        return word.split(separator)
-    inside = word[1:-1].strip()
-    if not inside:
-        return []
-    return [b"".join(parts) for parts in _BLANKS_AND_QUOTES.findall(inside)][: _commas(inside) + 1]
-
-
-def _commas(inside: bytes) -> int:
-    """Outside of quotes."""
-    return re.sub(rb"""("[^"]*")|('[^']*')""", b"", inside).count(b",")
-
-
-def _weighed(column: Column, separator: str) -> Column:
-    """Lists of texts "17:0.5", as lists of "17" that have weights."""
-    parts = [word.decode().rpartition(separator) for word in column.words()]
-    lacking = next((i for i, (_, found, _) in enumerate(parts) if not found), None)
-    if lacking is not None:
-        raise RefusedValue(f'a value has no weight behind "{separator}"', column.row_of(lacking))
-    out = text_column([value.encode() for value, _, _ in parts], lists=column.lists)
-    try:
-        weights = [float(weight) for _, _, weight in parts]
-    except ValueError as error:
-        raise ValueError(f'what stands behind "{separator}" is no weight ({error})') from None
-    return with_weights(out, weights)
