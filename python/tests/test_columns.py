@@ -206,7 +206,7 @@ def test_arrow_types_have_the_same_words():
     with pytest.raises(ValueError, match='extension type "pandas.period"'):
         wanted_as(period, TEXT, False, "")
     struct = blocks(pa.table({"x": pa.array([{"a": 1}])}))["x"]
-    with pytest.raises(ValueError, match='Arrow\'s type "\\+s"'):
+    with pytest.raises(ValueError, match='Arrow\'s type "\\+s" .struct'):
         wanted_as(struct, TEXT, False, "")
 
 
@@ -231,6 +231,11 @@ def test_polars_types_have_the_same_words():
         "when": [b"2024-01-31 12:34:56.5", b""], "day": [b"2024-01-31", b""], "nothing": [b"", b""],
         "text": [b"x", b""],
     }  # fmt: skip
+
+    mixed = blocks(pl.DataFrame({"a": pl.Series([1, "x", None], dtype=pl.Object), "b": [1, 2, 3]}))
+    assert wanted_as(mixed["a"], TEXT, False, "").words() == [b"1", b"x", b""]
+    with pytest.raises(TypeError, match="LazyFrame is no data.*collect"):
+        blocks(frame.lazy())
 
 
 def test_frames_of_pandas_that_arrow_does_not_take():

@@ -97,6 +97,39 @@ def test_ids_that_are_floats_where_one_is_missing():
         assert tessera.train(job, {**data, "user": given})["losses"] == expected
 
 
+def test_numbers_keep_their_digits_until_they_are_transformed():
+    data = columns()
+    times = 1_700_000_000_000 + 1000 * np.arange(ROWS)[::-1]  # in milliseconds, which 32 bits do not tell apart
+    kept = times[: ROWS * 3 // 4].astype(float)
+    scaled = ((times - kept.mean()) / kept.std()).astype(np.float32)
+    job = {**CONFIG, "column": [*CONFIG["column"][:1], {**CONFIG["column"][1], "transform": ["standardise"]},
+                                *CONFIG["column"][2:]]}  # fmt: skip
+    expected = tessera.train(CONFIG, {**data, "age": scaled})["losses"]
+    for given in (times, times.astype(float), times.astype("datetime64[ms]"), [str(time) for time in times]):
+        np.testing.assert_allclose(tessera.train(job, {**data, "age": given})["losses"], expected, rtol=1e-4)
+
+
+def test_what_is_missing_or_too_large_has_a_place():
+    def with_age(value, row, **more):
+        age = np.arange(ROWS, dtype=float)
+        age[row] = value
+        column = {**CONFIG["column"][1], **more}
+        data = {**columns(), "age": age}
+        return {**CONFIG, "column": [CONFIG["column"][0], column, *CONFIG["column"][2:]]}, data
+
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match='row 8, column "age": the value is missing'):
+            tessera.train(*with_age(value, 7))
+        assert tessera.train(*with_age(value, 7, missing=0.0), max_steps=1)["steps"] == 1
+    with pytest.raises(ValueError, match=r'row 8, column "age": 1e\+300 is too large'):
+        tessera.train(*with_age(1e300, 7))
+    assert tessera.train(*with_age(1e300, 7, transform=["log1p"]), max_steps=1)["steps"] == 1
+    job, data = with_age(1e300, 7)
+    halves = [{name: values[part] for name, values in data.items()} for part in (slice(5), slice(5, None))]
+    with pytest.raises(ValueError, match='row 8, column "age"'):
+        tessera.train(job, halves)
+
+
 def test_tables_of_other_libraries():
     pa, data = pytest.importorskip("pyarrow"), columns()
     expected = tessera.train(CONFIG, data)

@@ -74,6 +74,7 @@ _TIMES = {  # how each is stored, and its unit
     "ttu": ("i8", "time:us"), "ttn": ("i8", "time:ns"), "tss": ("i8", "s"), "tsm": ("i8", "ms"), "tsu": ("i8", "us"),
     "tsn": ("i8", "ns"), "tDs": ("i8", None), "tDm": ("i8", None), "tDu": ("i8", None), "tDn": ("i8", None),
 }  # fmt: skip
+_NAMES = [("+s", "struct"), ("+u", "union"), ("ti", "interval")]  # types that are not taken
 _EXTENSIONS = ("", "arrow.json")  # whose values are those that are stored
 _TAKEN = "numbers, decimals, times, texts, dictionaries, lists of them and maps from them to weights are taken"
 _pointer_of = c.pythonapi.PyCapsule_GetPointer
@@ -213,7 +214,8 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
         return Column(TEXT, raw, np.arange(count + 1, dtype=np.int64) * width, present=present)
     if kind in ("+l", "+L", "+m", "+vl", "+vL") or kind.startswith("+w:"):
         return _of_lists(schema, array, first, count, present)
-    raise TypeError(f'it is of Arrow\'s type "{kind}"; {_TAKEN}')
+    name = next((f" ({name})" for begin, name in _NAMES if kind.startswith(begin)), "")
+    raise TypeError(f'it is of Arrow\'s type "{kind}"{name}; {_TAKEN}')
 
 
 def _ranges(kind: str, array: ArrowArray, first: int, count: int) -> Tuple[np.ndarray, np.ndarray]:

@@ -75,9 +75,26 @@ def _by_name(frame: Any) -> Dict[str, Any]:
     return out
 
 
+def _object_columns(data: Any) -> List[str]:
+    """Of a polars frame, which hands them out as addresses."""
+    if type(data).__module__.split(".")[0] != "polars" or not hasattr(data, "__arrow_c_stream__"):
+        return []
+    if not hasattr(data, "dtypes"):
+        return []
+    return [name for name, kind in zip(data.columns, data.dtypes) if str(kind) == "Object"]
+
+
 def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
     """What ``data`` has, block by block: an Arrow stream, one batch (a mapping of columns), or an iterable of them."""
     stream = None
+    objects = _object_columns(data)
+    if objects:
+        data = {name: data[name].to_list() if name in objects else data[name].to_frame() for name in data.columns}
+        yield {
+            name: _given_column(name, values) if name in objects else joined(list(blocks_of(values)))[name]
+            for name, values in data.items()
+        }
+        return
     if hasattr(data, "__arrow_c_stream__"):
         try:
             stream = data.__arrow_c_stream__()
@@ -100,7 +117,7 @@ def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
     elif isinstance(data, (str, bytes)) or not hasattr(data, "__iter__"):
         raise TypeError(
             f"an object of type {type(data).__name__} is no data: what has __arrow_c_stream__, a mapping of columns, "
-            "and an iterable of these are"
+            "and an iterable of these are" + ("; collect() it first" if hasattr(data, "collect") else "")
         )
     else:
         for batch in data:

@@ -202,6 +202,9 @@ class Report(Dict[str, Any]):
             self._model = load_model(self._directory)
         return self._model
 
+    def __getstate__(self) -> Dict[str, Any]:  # another process opens the model itself
+        return {"_directory": self._directory}
+
     def _repr_html_(self) -> str:
         return training_picture(self)
 
