@@ -3,6 +3,7 @@
 import os
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -66,6 +67,16 @@ def test_a_trained_model_scores_rows_as_they_are(saved):
     halves = ({name: values[part] for name, values in data.items()} for part in (slice(100), slice(100, None)))
     np.testing.assert_array_equal(next(iter(same.predict(halves).values())), scores)
     assert next(iter(same.predict({name: values[:0] for name, values in data.items()}).values())).shape == (0,)
+
+
+def test_ids_that_are_in_no_vocabulary_are_told(saved):
+    model, data = tessera.load_model(saved[1]), columns()
+    with pytest.warns(UserWarning, match="user: 100 % of the 240 ids were not in the vocabulary") as warned:
+        model.predict({**data, "user": [f"other {i}" for i in range(ROWS)]})
+    assert len(warned) == 1 and warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict({**data, "user": ["other", *data["user"][1:]]})
 
 
 def test_frames_are_scored_in_pieces(saved, monkeypatch):

@@ -438,10 +438,11 @@ tsr_code tsr_words(const DLTensor* values, const char* unit, tsr_text** words, t
 /* What a model says of rows, in their order, as `tessera predict` reads them: by the vocabularies, hashes and
  * transforms of the columns that it was trained on. The part `reader` of the runtime reads them from `path`; columns
  * that the model does not use, and labels, may be missing. outputs[i]: float32 [rows, width of output i], or [rows];
- * NULL: not wanted. TSR_FAILED_PRECONDITION: the model was not trained on columns. TSR_NOT_FOUND: a column is missing.
- */
+ * NULL: not wanted. `warnings`, which may be NULL: a sentence for each column of whose ids many are in no vocabulary,
+ * a line each. TSR_FAILED_PRECONDITION: the model was not trained on columns. TSR_NOT_FOUND: a column is missing. */
 tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, const char* reader, const char* path,
-                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err);
+                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_text** warnings,
+                                tsr_error* err);
 
 #ifdef __cplusplus
 } /* extern "C" */

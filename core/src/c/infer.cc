@@ -17,6 +17,7 @@
 #include "inference/pool.h"
 #include "tessera/packed_model.h"
 #include "tessera/predictor.h"
+#include "tessera/unknown_ids.h"
 
 using namespace tessera::c;
 using tessera::Code;
@@ -247,8 +248,9 @@ tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDe
   return data;
 }
 
-void predict_rows(tessera::Predictor& predictor, const tessera::Dataset& data,
-                  std::span<const DLTensor* const> outputs) {
+// Gives sentences about ids that no vocabulary has, a line each.
+std::string predict_rows(tessera::Predictor& predictor, const tessera::Dataset& data,
+                         std::span<const DLTensor* const> outputs) {
   constexpr int64_t kBatch = 4096;
   const tessera::ModelDescription& model = predictor.model();
   std::vector<size_t> widths(model.outputs.size());
@@ -260,14 +262,21 @@ void predict_rows(tessera::Predictor& predictor, const tessera::Dataset& data,
       fail(Code::kInvalidArgument, "output \"", model.outputs[o].name, "\" has to be compact");
   }
   int64_t done = 0;
+  tessera::UnknownIdCounter unknown(model.encoding);
   tessera::predict_all(
       predictor, data, data.train, kBatch, widths, [&](const auto& values, const tessera::Batch& batch) {
         for (size_t o = 0; o < values.size(); ++o) {
           if (widths[o] == 0) continue;
           std::copy(values[o].begin(), values[o].end(), data_of(*outputs[o]) + done * static_cast<int64_t>(widths[o]));
         }
+        unknown.add(batch.sparse);
         done += batch.labels.numel();
       });
+  std::string sentences;
+  for (const tessera::UnknownIds& ids : unknown.counts()) {
+    if (ids.are_many()) sentences += ids.warning() + '\n';
+  }
+  return sentences;
 }
 
 }  // namespace
@@ -376,8 +385,10 @@ tsr_code tsr_model_get_stats(const tsr_model* model, tsr_model_stats* stats, tsr
 }
 
 tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, const char* reader, const char* path,
-                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err) {
+                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_text** warnings,
+                                tsr_error* err) {
   return guarded(err, [&] {
+    if (warnings != nullptr) *warnings = nullptr;
     need(runtime, "runtime");
     need(model, "model");
     need(reader, "reader");
@@ -385,7 +396,8 @@ tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, co
     if (num_outputs > 0) need(outputs, "outputs");
     if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
       fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the model has ", most);
-    predict_rows(*model->predictor, rows_of(runtime->opened().runtime, model->predictor->model(), reader, path),
-                 {outputs, num_outputs});
+    const tessera::Dataset rows = rows_of(runtime->opened().runtime, model->predictor->model(), reader, path);
+    std::string sentences = predict_rows(*model->predictor, rows, {outputs, num_outputs});
+    if (warnings != nullptr) *warnings = new tsr_text{std::move(sentences)};
   });
 }

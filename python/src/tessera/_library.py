@@ -242,7 +242,7 @@ _FUNCTIONS = {
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
     "pack": "spp", "train": "pppp", "collection_weight_gradients": "pppp",
     "model_open": "spp", "model_describe": "pp", "model_get_feature": "pup", "model_get_output": "pup",
-    "model_predict_outputs": "pppu", "words": "psp", "model_predict_rows": "ppsspu",
+    "model_predict_outputs": "pppu", "words": "psp", "model_predict_rows": "ppsspup",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
     "quant_collection_sequences": "pppu",
 }  # fmt: skip

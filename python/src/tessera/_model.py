@@ -123,7 +123,8 @@ class PackedModel:
         if rows.count:
             tensors = [Tensor(array) for array in out.values()]
             addresses = (c.c_void_p * len(tensors))(*[tensor.address for tensor in tensors])
-            predict_rows(self._handle.value, rows, c.addressof(addresses), len(tensors))
+            for sentence in predict_rows(self._handle.value, rows, c.addressof(addresses), len(tensors)):
+                warnings.warn(f"the data given to predict(): {sentence}", stacklevel=3)
         return out
 
     def _predict_ids(self, features: Mapping[str, Any], dense: Any) -> Dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as c
 import functools
 import itertools
 import threading
@@ -112,16 +113,20 @@ def _opened() -> Runtime:
     return Runtime(_parts=[ReaderPart(READER, _Reader, called="the data given to predict()")])
 
 
-def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> None:
-    """tsr_model_predict_rows() of these rows."""
+def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> List[str]:
+    """tsr_model_predict_rows() of these rows; what there is to warn of."""
     with _lock:
         runtime = _opened()
         path = str(next(_numbers))
-    _given[path] = rows
+    _given[path], told = rows, c.c_void_p()
     try:
-        _l.call("model_predict_rows", runtime._handle.value, model, READER.encode(), path.encode(), outputs, count)
+        _l.call(
+            "model_predict_rows", runtime._handle.value, model, READER.encode(), path.encode(), outputs, count,
+            c.byref(told),
+        )  # fmt: skip
     finally:
         del _given[path]
+    return _l.text(told).splitlines()
 
 
 def as_mapping(features: Any, names: Set[str]) -> Any:
