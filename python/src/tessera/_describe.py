@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
+import warnings
 from html import escape
 from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -89,6 +90,8 @@ def describe(
     if isinstance(data, (str, os.PathLike)):
         if reader:
             options += ["--reader", reader]
+        if not os.path.exists(data) and not re.search(r"[*?\[]", os.fspath(data)):
+            raise _l.NotFound(f"there is no file or directory {os.fspath(data)}")
         return Description(_described(os.fspath(data), options))
     if reader:
         raise _l.InvalidArgument("reader is for a path: the data given to describe() is read as it is")
@@ -136,6 +139,8 @@ def _write_csv(path: str, data: Any, labels: Sequence[str]) -> None:
         for block in blocks_of(data):
             if not names:
                 names = [name for name, column in block.items() if column.refused is None]
+                for name in [name for name in block if name not in names]:
+                    warnings.warn(f'describe() leaves out column "{name}": {block[name].refused}', stacklevel=4)
                 missing = [name for name in labels if name not in names]
                 if missing:
                     raise _l.NotFound(f'{_DATA} has no column "{missing[0]}": it has {", ".join(names)}')
