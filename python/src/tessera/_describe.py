@@ -115,6 +115,7 @@ def _described(path: str, options: List[str], called: str = "") -> str:
     sentence = said[-1] if said else f"tessera data describe ended with status {done.returncode}"
     for before in ("tessera data: ", "tessera: ", "error: "):
         sentence = sentence[len(before) :] if sentence.startswith(before) else sentence
+    sentence = sentence.replace("--label NAME", 'label="NAME"')
     if called:
         sentence = sentence.replace(path, called)
     raise (_l.NotFound if "there is no" in sentence else _l.InvalidArgument)(sentence)
@@ -128,7 +129,7 @@ def _without_file(text: str, path: str) -> str:
             section = line.strip()
         if section == "[data]" and re.match(r"\s*(path|reader)\s*=", line):
             continue
-        out.append(line.replace(path, _DATA))
+        out.append(line.replace(path, _DATA).replace("tessera train --config THIS_FILE", "tessera.train(job, data)"))
     return "\n".join(out) + "\n"
 
 
