@@ -15,7 +15,10 @@ from ._arrays import Tensor, as_array
 from ._columns import INT64, TEXT, column_of, wanted_as
 from ._rows import Rows, as_mapping, columns_taken, predict_rows
 
-_WHO_ENCODES = "a model's vocabularies and transforms are applied by predict(data) without dense"
+_WHO_ENCODES = (
+    "a model's vocabularies and transforms are applied by `tessera predict` and `tessera serve`, and by predict(data) "
+    "without dense"
+)
 _ROWS, _NUMBERS = "row numbers", "numbers as the model's layers see them"
 
 
