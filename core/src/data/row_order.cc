@@ -33,7 +33,7 @@ std::optional<Key> number_in(std::string_view text) {
   return key;
 }
 
-std::optional<Key> time_in(std::string_view text) {
+std::optional<Key> time_key_in(std::string_view text) {
   const std::optional<sdk::TimeText> time = sdk::time_of(text);
   if (!time) return std::nullopt;
   constexpr int64_t kSecond = 1000000000;
@@ -87,7 +87,7 @@ class Keys {
 
   Key key_of(std::string_view text, const BlockRows& at, int64_t row) {
     const std::optional<Key> number = form_ == KeyForm::kText ? std::nullopt : number_in(text);
-    const std::optional<Key> time = form_ == KeyForm::kText || number ? std::nullopt : time_in(text);
+    const std::optional<Key> time = form_ == KeyForm::kText || number ? std::nullopt : time_key_in(text);
     const KeyForm form = number ? KeyForm::kNumber : time ? KeyForm::kTime : KeyForm::kText;
     if (!form_) {
       form_ = form;
