@@ -9,12 +9,12 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kEnough = 100;  // rows of the last tenth, from which on a difference means something
+constexpr int64_t kEnoughRows = 100;  // rows of the last tenth, from which on a difference means something
 
 // How far the last tenth is from the other rows, in deviations.
 double drift(const ColumnSeen& c) {
   const double deviation = c.numbers.deviation();
-  if (c.form != Form::kNumbers || c.list || c.tail_fields < kEnough || deviation == 0) return 0;
+  if (c.form != Form::kNumbers || c.list || c.tail_fields < kEnoughRows || deviation == 0) return 0;
   return std::abs(c.tail_mean - c.head_mean) / deviation;
 }
 
@@ -22,7 +22,8 @@ double drift(const ColumnSeen& c) {
 double other_words(const ColumnSeen& c) {
   constexpr size_t kFew = 50;
   const auto tail = static_cast<double>(c.tail_fields), head = static_cast<double>(c.fields - c.tail_fields);
-  if (c.form != Form::kTexts || !c.exact || c.values.size() > kFew || c.tail_fields < kEnough || head == 0) return 0;
+  if (c.form != Form::kTexts || !c.exact || c.values.size() > kFew || c.tail_fields < kEnoughRows || head == 0)
+    return 0;
   double out = 0;
   for (size_t i = 0; i < c.values.size(); ++i) {
     const auto in_tail = static_cast<double>(c.values[i].tail), all = static_cast<double>(c.values[i].count);
