@@ -139,7 +139,7 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
             "add separator = \"",
             c.items.other_separator(), "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
-    return comment("Few whole numbers: each is a number, and an id as well. Leave out the one that it is not.");
+    return comment("Whole numbers that come often: each is a number, and an id as well. Leave out what it is not.");
   return {};
 }
 
