@@ -86,7 +86,7 @@ if(TESSERA_ARROW_PYTHON)
   target_link_libraries(tessera_arrow_cpp INTERFACE ${arrow_libraries})
   set(ARROW_FOUND TRUE)
 endif()
-tessera_backend(ARROW "reading Parquet and Arrow files (Arrow C++)" ARROW_FOUND
+tessera_backend(ARROW "reading Parquet and Arrow files without a Python (Arrow C++)" ARROW_FOUND
   "pip install pyarrow, and -DTESSERA_ARROW_PYTHON=PYTHON")
 # Not by Debian's gRPCConfig.cmake, which wants the development packages of all that gRPC uses.
 find_program(PROTOC protoc)

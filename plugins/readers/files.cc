@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "tessera/sdk/error.h"
@@ -13,10 +14,61 @@ namespace {
 namespace fs = std::filesystem;
 using tessera::sdk::fail;
 
+bool is_hidden(std::string_view name) { return name.starts_with('.') || name.starts_with('_'); }
+
 bool is_table(std::string_view name, std::span<const std::string_view> endings) {
-  return !name.starts_with('.') && !name.starts_with('_') &&
+  return !is_hidden(name) &&
          std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
+
+bool is_key(std::string_view name) { return name.find('=') != name.npos && !name.starts_with('='); }
+
+// Calls body(entry) for all of a folder that is not hidden.
+template <class Body>
+void for_entries(const fs::path& folder, const Body& body) {
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  while (!error && at != fs::directory_iterator()) {
+    if (!is_hidden(at->path().filename().native())) body(*at);
+    at.increment(error);
+  }
+  if (error) fail(TSR_UNAVAILABLE, "cannot list the directory ", folder.native(), ": ", error.message());
+}
+
+// Collects a folder's tables, and those of its key folders, into `out`.
+struct Collected {
+  static constexpr int kDeepest = 16;  // folders that are links may lead in circles
+
+  std::span<const std::string_view> endings;
+  KeyFolders keys;
+  std::vector<std::string>& out;
+
+  bool has_tables(const fs::path& folder, int depth) const {
+    bool found = false;
+    for_entries(folder, [&](const fs::directory_entry& entry) {
+      std::error_code ignored;
+      found = found || (is_table(entry.path().filename().native(), endings) && entry.is_regular_file(ignored)) ||
+              (entry.is_directory(ignored) && depth < kDeepest && has_tables(entry.path(), depth + 1));
+    });
+    return found;
+  }
+  void add(const fs::path& folder, int depth) const {
+    for_entries(folder, [&](const fs::directory_entry& entry) {
+      std::error_code ignored;
+      const fs::path& path = entry.path();
+      if (entry.is_directory(ignored)) {
+        if (keys == KeyFolders::kRead && is_key(path.filename().native()) && depth < kDeepest)
+          add(path, depth + 1);
+        else if (has_tables(path, depth))
+          fail(TSR_INVALID_ARGUMENT, "directory ", folder.native(), " has the folder ", path.filename().native(),
+               ", whose files would be left out: move it away, or give a pattern of files, such as ",
+               (path.parent_path() / "*" / ("*" + std::string(endings.front()))).native());
+      } else if (is_table(path.filename().native(), endings) && entry.is_regular_file(ignored)) {
+        out.push_back(path);
+      }
+    });
+  }
+};
 
 std::vector<std::string> matches(const std::string& pattern) {
   glob_t found{};
@@ -42,17 +94,28 @@ void check_file(const std::string& file) {
     fail(TSR_INVALID_ARGUMENT, file, " is a device, and not a file of rows");
 }
 
+// As Hive writes names of folders: %20 for a blank.
+std::string without_percents(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* const digits = text.data() + i + 1;
+    const bool two =
+        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += two ? static_cast<char>(byte) : text[i];
+    i += two ? 2 : 0;
+  }
+  return out;
+}
+
 }  // namespace
 
-std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings) {
+std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings, KeyFolders keys) {
   const std::string name(path);
   std::error_code ignored;
   std::vector<std::string> out;
   if (fs::is_directory(name, ignored)) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(name, ignored)) {
-      if (is_table(entry.path().filename().native(), endings) && entry.is_regular_file(ignored))
-        out.push_back(entry.path());
-    }
+    Collected{endings, keys, out}.add(name, 0);
     if (out.empty()) {
       std::string all;
       for (const std::string_view end : endings) (all += all.empty() ? "" : ", ") += end;
@@ -67,6 +130,21 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
   }
   for (const std::string& file : out) check_file(file);
   std::sort(out.begin(), out.end());
+  return out;
+}
+
+FolderKeys folder_keys(std::string_view path, const std::string& file) {
+  FolderKeys out;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return out;
+  for (const fs::path& part : fs::path(file).lexically_relative(path).parent_path()) {
+    const std::string& name = part.native();
+    if (!is_key(name)) continue;
+    const size_t equals = name.find('=');
+    std::optional<std::string> value = without_percents(std::string_view(name).substr(equals + 1));
+    if (value == "__HIVE_DEFAULT_PARTITION__") value.reset();
+    out.emplace_back(without_percents(std::string_view(name).substr(0, equals)), std::move(value));
+  }
   return out;
 }
 

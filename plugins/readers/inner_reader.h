@@ -25,10 +25,11 @@ class InnerReader {
   std::vector<tessera::sdk::ReaderColumn> columns() const {
     std::vector<tessera::sdk::ReaderColumn> out;
     list([&](int64_t i, tsr_error* err) {
-      tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
+      tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0, nullptr};
       const tsr_code code = api_->column(part_->self, i, &c, err);
       if (code == TSR_OK)
-        out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0});
+        out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0,
+                       c.about != nullptr ? c.about : ""});
       return code;
     });
     return out;

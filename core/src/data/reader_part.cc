@@ -18,6 +18,19 @@ void list(const Part& part, const char* what, const Ask& ask) {
   }
 }
 
+std::vector<FileColumn> listed_columns(const Part& reader, bool readable) {
+  std::vector<FileColumn> out;
+  list(reader, "column", [&](int64_t i, tsr_error* err) {
+    tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0, nullptr};
+    const tsr_code code = reader.api<tsr_reader>().column(reader.self(), i, &c, err);
+    if (code == TSR_OK && (c.type != TSR_READER_UNREADABLE) == readable)
+      out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0,
+                     c.about != nullptr ? c.about : ""});
+    return code;
+  });
+  return out;
+}
+
 }  // namespace
 
 tsr_reader_want raw_want(const WantedColumn& w) {
@@ -25,17 +38,9 @@ tsr_reader_want raw_want(const WantedColumn& w) {
   return {sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}};
 }
 
-std::vector<FileColumn> columns_of(const Part& reader) {
-  std::vector<FileColumn> out;
-  list(reader, "column", [&](int64_t i, tsr_error* err) {
-    tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
-    const tsr_code code = reader.api<tsr_reader>().column(reader.self(), i, &c, err);
-    if (code == TSR_OK)
-      out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0});
-    return code;
-  });
-  return out;
-}
+std::vector<FileColumn> columns_of(const Part& reader) { return listed_columns(reader, true); }
+
+std::vector<FileColumn> ReaderPart::unreadable_columns() const { return listed_columns(*part_, false); }
 
 ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes)
     : part_(runtime.create(TSR_READER_KIND, reader)) {

@@ -24,6 +24,7 @@ struct FileColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
   bool list = false, weighted = false;
+  std::string about = {};  // the type in the format's words: "struct<a: int64>"
 };
 
 // A wanted column, as tsr_reader_want.
@@ -35,8 +36,8 @@ struct WantedColumn {
   bool operator==(const WantedColumn&) const = default;
 };
 
-tsr_reader_want raw_want(const WantedColumn& want);  // whose name is the other's
-std::vector<FileColumn> columns_of(const Part& reader);
+tsr_reader_want raw_want(const WantedColumn& want);      // whose name is the other's
+std::vector<FileColumn> columns_of(const Part& reader);  // those that can be read
 
 class ReaderPart {
  public:
@@ -46,6 +47,8 @@ class ReaderPart {
   const std::vector<FileBlock>& blocks() const { return blocks_; }
   std::string file(int64_t i) const;
   std::vector<FileColumn> columns() const { return columns_of(*part_); }  // of the first file
+  // Columns of the first file that nothing can be read of; `about` says their type.
+  std::vector<FileColumn> unreadable_columns() const;
   // Which columns read() gives. kNotFound: there is none of such a name.
   void select(const std::vector<WantedColumn>& wants);
   // body(values), one for each selected column, valid while it runs. [any-thread], one after the other.

@@ -11,17 +11,12 @@
 #include <parquet/properties.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
-#include <fstream>
 
+#include "columnar/opened.h"
 #include "columnar/source.h"
-#include "tessera/sdk/error.h"
 
 namespace tessera_readers {
 namespace {
-
-using tessera::sdk::fail;
 
 // One line of what Arrow says, without the kind of failure.
 std::string said(const arrow::Status& status) {
@@ -39,29 +34,6 @@ template <class T>
 T check(arrow::Result<T> result) {
   check(result.status());
   return std::move(result).ValueUnsafe();
-}
-
-bool begins_with(const std::string& path, std::string_view magic) {
-  std::array<char, 8> first{};
-  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  return std::string_view(first.data(), first.size()).starts_with(magic);
-}
-
-// What open() throws, as a sentence about the file.
-template <class Open>
-auto opened(const std::string& path, const char* what, std::string_view magic, const Open& open) {
-  std::string why;
-  if (std::ifstream file(path); !file) fail(TSR_NOT_FOUND, "cannot read ", path);
-  if (!begins_with(path, magic)) fail(TSR_INVALID_ARGUMENT, path, " is no ", what, ": it does not begin as one");
-  try {
-    return open();
-  } catch (const tessera::sdk::Failure&) {
-    throw;
-  } catch (const std::exception& e) {
-    why = e.what();
-  }
-  why.resize(std::min(why.find('\n'), why.size()));
-  fail(TSR_DATA_LOSS, path, " is cut off or damaged: ", why);
 }
 
 std::shared_ptr<arrow::io::ReadableFile> file_at(const std::string& path) {
@@ -183,14 +155,13 @@ class IpcSource : public ArrowSource {
 
 }  // namespace
 
-void require_arrow_cpp() {}
-
-std::unique_ptr<ArrowSource> open_parquet(const std::string& path) {
-  return opened(path, "Parquet file", "PAR1", [&] { return std::make_unique<ParquetSource>(path); });
-}
-
-std::unique_ptr<ArrowSource> open_ipc(const std::string& path) {
-  return opened(path, "Arrow IPC file (a stream is none)", "ARROW1", [&] { return std::make_unique<IpcSource>(path); });
+ArrowOpener arrow_cpp_opener(const ArrowFormat& format) {
+  return [format](const std::string& path) {
+    return opened(path, format, [&]() -> std::unique_ptr<ArrowSource> {
+      if (format.parquet) return std::make_unique<ParquetSource>(path);
+      return std::make_unique<IpcSource>(path);
+    });
+  };
 }
 
 }  // namespace tessera_readers

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "columnar/reader.h"
 
@@ -47,7 +48,8 @@ std::shared_ptr<arrow::Table> table(int64_t rows) {
   return arrow::Table::Make(schema, {*ids.Finish(), *words.Finish(), *lists.Finish()});
 }
 
-class ArrowFiles : public testing::TestWithParam<const char*> {
+// A format, and who reads it.
+class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   ArrowFiles() {
     std::string name = (std::filesystem::temp_directory_path() / "tessera-arrow-XXXXXX").string();
@@ -58,10 +60,11 @@ class ArrowFiles : public testing::TestWithParam<const char*> {
   ArrowFiles(const ArrowFiles&) = delete;
   ArrowFiles& operator=(const ArrowFiles&) = delete;
 
-  bool is_parquet() const { return std::string(GetParam()) == "parquet"; }
+  static const char* format() { return std::get<0>(GetParam()); }
+  static bool is_parquet() { return std::string(format()) == "parquet"; }
   // `units` row groups or record batches.
   std::string write(int64_t rows, int64_t units) const {
-    std::string path = folder_ + "/a." + GetParam();
+    std::string path = folder_ + "/a." + format();
     const auto file = *arrow::io::FileOutputStream::Open(path);
     const auto all = table(rows);
     if (is_parquet()) {
@@ -76,12 +79,18 @@ class ArrowFiles : public testing::TestWithParam<const char*> {
     return path;
   }
   std::unique_ptr<ColumnarReader> open(const std::string& path, int64_t block_bytes = 1 << 20) const {
-    auto out = is_parquet() ? std::make_unique<ColumnarReader>(std::vector<std::string_view>{".parquet"}, open_parquet)
-                            : std::make_unique<ColumnarReader>(std::vector<std::string_view>{".arrow"}, open_ipc);
+    auto out = std::make_unique<ColumnarReader>(std::vector<std::string_view>{".parquet", ".arrow"}, opener_);
     out->open(path, block_bytes);
     return out;
   }
 
+  static ArrowOpener make_opener() {
+    const ArrowFormat& what = is_parquet() ? kParquet : kIpc;
+    if (std::get<1>(GetParam()) == std::string("arrow_cpp")) return arrow_cpp_opener(what);
+    return python_opener(what, {TESSERA_TEST_PYTHON, 60});
+  }
+
+  ArrowOpener opener_ = make_opener();  // one Python for all that a test opens
   std::string folder_;
 };
 
@@ -163,8 +172,11 @@ TEST_P(ArrowFiles, DamagedFilesAreSaidSo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, ArrowFiles, testing::Values("parquet", "arrow"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Formats, ArrowFiles,
+                         testing::Combine(testing::Values("parquet", "arrow"), testing::Values("arrow_cpp", "pyarrow")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_by_" + std::get<1>(info.param);
+                         });
 
 }  // namespace
 }  // namespace tessera_readers

@@ -1,187 +1,84 @@
 #include "columnar/column.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <sstream>
-#include <string_view>
 #include <type_traits>
 
-#include "tessera/sdk/half.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera_readers {
 namespace {
 
-using Storage = ArrowType::Storage;
+using Storage = ArrowValues::Storage;
 using List = ArrowType::List;
-using tessera::sdk::fail;
 
-// How a bool and a half lie.
-struct Bit {};
-struct Half {};
-
-// body(T()) of numbers that lie as T.
-template <class Body>
-void with_storage(Storage storage, const Body& body) {
-  switch (storage) {
-    case Storage::kBool:
-      return body(Bit{});
-    case Storage::kInt8:
-      return body(int8_t{});
-    case Storage::kUInt8:
-      return body(uint8_t{});
-    case Storage::kInt16:
-      return body(int16_t{});
-    case Storage::kUInt16:
-      return body(uint16_t{});
-    case Storage::kInt32:
-      return body(int32_t{});
-    case Storage::kUInt32:
-      return body(uint32_t{});
-    case Storage::kInt64:
-      return body(int64_t{});
-    case Storage::kUInt64:
-      return body(uint64_t{});
-    case Storage::kFloat16:
-      return body(Half{});
-    case Storage::kFloat32:
-      return body(float{});
-    case Storage::kFloat64:
-      return body(double{});
-    default:
-      return;
-  }
-}
-
-template <class T>
-const T* buffer(const ArrowArray& array, int64_t i) {
-  return static_cast<const T*>(array.buffers[i]);
-}
-
-bool bit(const uint8_t* bits, int64_t i) { return (bits[i >> 3] >> (i & 7) & 1) != 0; }
-
-// `i` without the array's offset.
-bool valid(const ArrowArray& array, int64_t i) {
-  const auto* bits = buffer<uint8_t>(array, 0);
-  return bits == nullptr || bit(bits, i + array.offset);
-}
-
-bool all_finite(const float* begin, const float* end) {
+template <class Float>
+bool all_finite(const Float* begin, const Float* end) {
   bool fine = true;
-  for (; begin != end; ++begin) fine &= std::abs(*begin) <= std::numeric_limits<float>::max();
+  for (; begin != end; ++begin) fine &= std::abs(*begin) <= std::numeric_limits<Float>::max();
   return fine;
 }
 
-bool has_nulls(const ArrowArray& array) { return array.null_count != 0 && array.buffers[0] != nullptr; }
-
-template <class T>
-auto number(const ArrowArray& array, int64_t i) {
-  i += array.offset;
-  if constexpr (std::is_same_v<T, Bit>)
-    return static_cast<int8_t>(bit(buffer<uint8_t>(array, 1), i));
-  else if constexpr (std::is_same_v<T, Half>)
-    return tessera::sdk::half_to_float(buffer<uint16_t>(array, 1)[i]);
-  else
-    return buffer<T>(array, 1)[i];
-}
-
-std::string_view text_at(const ArrowArray& array, const ArrowType& type, int64_t i) {
-  i += array.offset;
-  const auto between = [&](const auto* offsets) {
-    return std::string_view(buffer<char>(array, 2) + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i]));
-  };
-  if (type.storage == Storage::kText) return between(buffer<int32_t>(array, 1));
-  if (type.storage == Storage::kLargeText) return between(buffer<int64_t>(array, 1));
-  return {buffer<char>(array, 1) + i * type.width, static_cast<size_t>(type.width)};
-}
-
-// Floats that are whole numbers in all their digits, as ids are.
 template <class V>
 std::string shown(V value) {
+  std::string out;
   if constexpr (std::is_floating_point_v<V>) {
-    if (value == std::trunc(value) && std::fabs(value) < V{0x1p63}) return shown(static_cast<int64_t>(value));
+    const auto wide = static_cast<double>(value);
+    if (!std::isfinite(wide)) return wide < 0 ? "-inf" : "inf";
+    tessera::sdk::append_word(out, wide);
+  } else {
+    tessera::sdk::append_word(out, value);
   }
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+  return out;
 }
 
-std::optional<Storage> storage_of(std::string_view format, int64_t& width) {
-  constexpr std::string_view kOne = "bcCsSiIlLefguUzZ";
-  constexpr Storage kStorage[] = {Storage::kBool,   Storage::kInt8,      Storage::kUInt8,   Storage::kInt16,
-                                  Storage::kUInt16, Storage::kInt32,     Storage::kUInt32,  Storage::kInt64,
-                                  Storage::kUInt64, Storage::kFloat16,   Storage::kFloat32, Storage::kFloat64,
-                                  Storage::kText,   Storage::kLargeText, Storage::kText,    Storage::kLargeText};
-  if (format.size() == 1) {
-    const size_t at = kOne.find(format[0]);
-    return at == std::string_view::npos ? std::nullopt : std::optional(kStorage[at]);
-  }
-  // Times are numbers of their unit.
-  if (format == "tdD" || format == "tts" || format == "ttm") return Storage::kInt32;
-  if (format == "tdm" || format == "ttu" || format == "ttn") return Storage::kInt64;
-  if (format.starts_with("ts") || format.starts_with("tD")) return Storage::kInt64;
-  if (!format.starts_with("w:")) return std::nullopt;
-  const std::string_view digits = format.substr(2);
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), width).ec != std::errc()) return std::nullopt;
-  return Storage::kFixedText;
-}
+struct Bounds {
+  int64_t begin = 0, end = 0;
+};
 
-// Of one value, no list.
-bool read_value_type(const ArrowSchema& schema, ArrowType& type) {
-  const bool dictionary = schema.dictionary != nullptr;
-  const std::optional<Storage> values = storage_of(dictionary ? schema.dictionary->format : schema.format, type.width);
-  if (!values) return false;
-  type.storage = *values;
-  int64_t unused = 0;
-  if (dictionary) type.indices = storage_of(schema.format, unused);
-  return !dictionary || (type.indices && *type.indices >= Storage::kInt8 && *type.indices <= Storage::kUInt64);
+// The items of a list that is not null.
+Bounds bounds_of(const ArrowArray& array, const ArrowType& type, int64_t row) {
+  row += array.offset;
+  const auto between = [&](const auto* offsets) { return Bounds{offsets[row], offsets[row + 1]}; };
+  const auto sized = [&](const auto* offsets, const auto* sizes) {
+    return Bounds{offsets[row], int64_t{offsets[row]} + sizes[row]};
+  };
+  switch (type.list) {
+    case List::kList:
+      return between(buffer_of<int32_t>(array, 1));
+    case List::kLargeList:
+      return between(buffer_of<int64_t>(array, 1));
+    case List::kListView:
+      return sized(buffer_of<int32_t>(array, 1), buffer_of<int32_t>(array, 2));
+    case List::kLargeListView:
+      return sized(buffer_of<int64_t>(array, 1), buffer_of<int64_t>(array, 2));
+    default:
+      return {row * type.list_size, (row + 1) * type.list_size};
+  }
 }
 
 }  // namespace
 
-std::optional<ArrowType> ArrowType::of(const ArrowSchema& schema) {
-  ArrowType type;
-  const std::string_view format = schema.format;
-  if (format == "+l" || format == "+m")
-    type.list = List::kList;
-  else if (format == "+L")
-    type.list = List::kLargeList;
-  else if (format.starts_with("+w:"))
-    type.list = List::kFixedList;
-  if (type.list == List::kNone) return read_value_type(schema, type) ? std::optional(type) : std::nullopt;
-  if (type.list == List::kFixedList) {
-    const std::string_view digits = format.substr(3);
-    (void)std::from_chars(digits.data(), digits.data() + digits.size(), type.list_size);
-  }
-  if (schema.n_children != 1) return std::nullopt;
-  const ArrowSchema& items = *schema.children[0];
-  if (std::string_view(items.format) != "+s") return read_value_type(items, type) ? std::optional(type) : std::nullopt;
-  int64_t unused = 0;
-  if (items.n_children != 2 || items.children[1]->dictionary != nullptr) return std::nullopt;
-  type.weight = storage_of(items.children[1]->format, unused);
-  if (!type.weight || *type.weight >= Storage::kText) return std::nullopt;
-  return read_value_type(*items.children[0], type) ? std::optional(type) : std::nullopt;
-}
-
-ArrowColumn::ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type, const std::string& file)
-    : want_(want), type_(type) {
-  const auto refuse = [&](const char* holds, const char* wanted) {
-    fail(TSR_INVALID_ARGUMENT, file, ", column \"", want.name, "\" holds ", holds, ", but ", wanted, " wanted");
-  };
-  if (want.type < TSR_READER_TEXT || want.type > TSR_READER_INT64)
-    fail(TSR_UNIMPLEMENTED, "values of type ", want.type, " are not known here");
-  if (want.list != (type.list != List::kNone))
-    want.list ? refuse("one value a row", "lists are") : refuse("lists", "one value a row is");
-  if (want.weighted && !type.weight) refuse("lists without weights", "weighted ones are");
-  if (want.type != TSR_READER_TEXT && type.is_text())
-    refuse("texts", want.type == TSR_READER_INT64 ? "whole numbers are" : "numbers are");
+std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) {
+  if (want.type < TSR_READER_TEXT || want.type > TSR_READER_FLOAT64)
+    return "is wanted as values of type " + std::to_string(want.type) + ", which are not known here";
+  if (type.is_null()) return {};
+  const bool list = type.list != List::kNone, nothing = type.values.storage == Storage::kNull;
+  if (want.list != list)
+    return list ? "holds lists, but one value a row is wanted" : "holds one value a row, but lists are wanted";
+  if (want.weighted && !type.weight && !nothing) return "holds lists without weights, but weighted ones are wanted";
+  if (want.type == TSR_READER_TEXT || !type.values.is_text()) return {};
+  return want.type == TSR_READER_INT64 ? "holds texts, but whole numbers are wanted"
+                                       : "holds texts, but numbers are wanted";
 }
 
 void ArrowColumn::start_block(int64_t rows) {
   block_rows_ = rows;
   lent_ = nullptr;
   floats_.clear();
+  doubles_.clear();
   weights_.clear();
   integers_.clear();
   bytes_.clear();
@@ -197,60 +94,89 @@ void ArrowColumn::append(const ArrowArray& array, int64_t first, int64_t rows) {
   if (lent_ == nullptr) append_values(array, first, first + rows);
 }
 
+void ArrowColumn::append_same(const std::optional<std::string>& text, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i) {
+    if (!text)
+      append_null();
+    else if (want_.type == TSR_READER_TEXT)
+      append_text(*text);
+    else
+      append_digits(*text);
+  }
+}
+
 const void* ArrowColumn::as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const {
-  if (has_nulls(array) || array.dictionary != nullptr || type_.weight) return nullptr;
-  if (want_.type == TSR_READER_INT64 && type_.storage == Storage::kInt64)
-    return buffer<int64_t>(array, 1) + array.offset + begin;
-  if (want_.type != TSR_READER_FLOAT32 || type_.storage != Storage::kFloat32) return nullptr;
-  const float* values = buffer<float>(array, 1) + array.offset;
-  return all_finite(values + begin, values + end) ? values + begin : nullptr;
+  const ArrowValues& values = type_.values;
+  if (!values.wraps.empty() || !values.is_number() || type_.weight || has_nulls(array)) return nullptr;
+  const auto finite = [&](const auto* all) -> const void* {
+    all += array.offset;
+    return all_finite(all + begin, all + end) ? all + begin : nullptr;
+  };
+  if (want_.type == TSR_READER_INT64 && values.storage == Storage::kInt64)
+    return buffer_of<int64_t>(array, 1) + array.offset + begin;
+  if (want_.type == TSR_READER_FLOAT32 && values.storage == Storage::kFloat32)
+    return finite(buffer_of<float>(array, 1));
+  if (want_.type == TSR_READER_FLOAT64 && values.storage == Storage::kFloat64)
+    return finite(buffer_of<double>(array, 1));
+  return nullptr;
 }
 
 void ArrowColumn::append_lists(const ArrowArray& array, int64_t first, int64_t rows) {
-  const auto bound = [&](int64_t row) -> int64_t {
-    row += array.offset;
-    if (type_.list == List::kList) return buffer<int32_t>(array, 1)[row];
-    if (type_.list == List::kLargeList) return buffer<int64_t>(array, 1)[row];
-    return row * type_.list_size;
-  };
-  const ArrowArray& items = *array.children[0];
-  if (!has_nulls(array)) {
-    const int64_t begin = bound(first), end = bound(first + rows), before = lists_.back() - begin;
-    const size_t filled = lists_.size();
-    lists_.resize(filled + static_cast<size_t>(rows));
-    const auto add_ends = [&, to = lists_.data() + filled, next = first + 1](const auto& at) {
-      for (int64_t i = 0; i < rows; ++i) to[i] = before + at(next + i);
-    };
-    if (type_.list == List::kList)
-      add_ends([ends = buffer<int32_t>(array, 1) + array.offset](int64_t row) { return ends[row]; });
-    else
-      add_ends(bound);
-    if (rows == block_rows_) lent_ = as_they_lie(items, begin, end);
-    if (lent_ == nullptr) append_items(items, begin, end);
+  if (type_.is_null()) {
+    lists_.resize(lists_.size() + static_cast<size_t>(rows), lists_.back());
     return;
   }
-  // Neighbours are copied in one go: only a list that is null may have something between.
-  int64_t begin = bound(first), end = begin, total = lists_.back();
+  const bool view = type_.list == List::kListView || type_.list == List::kLargeListView;
+  if (type_.list_wraps.empty() && !view && !has_nulls(array)) return append_plain_lists(array, first, rows);
+  // Neighbours are copied in one go: something may lie between them, and views come in any order.
+  const ArrowArray* items = nullptr;
+  Bounds run;
+  int64_t total = lists_.back();
   for (int64_t row = first; row < first + rows; ++row) {
-    if (valid(array, row)) {
-      const int64_t here = bound(row);
-      if (here != end) {
-        append_items(items, begin, end);
-        begin = here;
+    Cell cell;
+    try {
+      cell = cell_of(array, type_.list_wraps, row);
+    } catch (const std::out_of_range& e) {
+      throw WrongValue(std::ssize(lists_) - 1, e.what());
+    }
+    if (cell.array != nullptr && is_valid(*cell.array, cell.i)) {
+      items = cell.array->children[0];
+      const Bounds here = bounds_of(*cell.array, type_, cell.i);
+      if (here.begin != run.end) {
+        append_items(*items, run.begin, run.end);
+        run.begin = here.begin;
       }
-      end = bound(row + 1);
-      total += end - here;
+      run.end = here.end;
+      total += here.end - here.begin;
     }
     lists_.push_back(total);
   }
-  append_items(items, begin, end);
+  if (items != nullptr) append_items(*items, run.begin, run.end);
+}
+
+void ArrowColumn::append_plain_lists(const ArrowArray& array, int64_t first, int64_t rows) {
+  const ArrowArray& items = *array.children[0];
+  if (rows == 0) return;
+  const int64_t begin = bounds_of(array, type_, first).begin, end = bounds_of(array, type_, first + rows - 1).end;
+  const int64_t before = lists_.back() - begin;
+  const size_t filled = lists_.size();
+  lists_.resize(filled + static_cast<size_t>(rows));
+  const auto add_ends = [&, to = lists_.data() + filled](const auto& end_of) {
+    for (int64_t i = 0; i < rows; ++i) to[i] = before + end_of(first + i);
+  };
+  if (type_.list == List::kList)
+    add_ends([ends = buffer_of<int32_t>(array, 1) + array.offset + 1](int64_t row) { return ends[row]; });
+  else
+    add_ends([&](int64_t row) { return bounds_of(array, type_, row).end; });
+  if (rows == block_rows_) lent_ = as_they_lie(items, begin, end);
+  if (lent_ == nullptr) append_items(items, begin, end);
 }
 
 void ArrowColumn::append_items(const ArrowArray& items, int64_t begin, int64_t end) {
   if (begin == end) return;
   if (!type_.weight) return append_values(items, begin, end);
   for (int64_t i = begin; has_nulls(items) && i < end; ++i) {
-    if (!valid(items, i)) wrong(count() + i - begin, "a value of the list is missing");
+    if (!is_valid(items, i)) wrong(count() + i - begin, "a value of the list is missing");
   }
   begin += items.offset;
   end += items.offset;
@@ -260,46 +186,92 @@ void ArrowColumn::append_items(const ArrowArray& items, int64_t begin, int64_t e
 
 void ArrowColumn::append_values(const ArrowArray& array, int64_t begin, int64_t end) {
   if (begin == end) return;
-  if (array.dictionary != nullptr) return append_from_dictionary(array, begin, end);
-  if (want_.type == TSR_READER_TEXT) return append_texts(array, begin, end);
+  const ArrowValues& type = type_.values;
+  if (type.wraps.empty() && type.storage != Storage::kNull) {
+    if (want_.type == TSR_READER_TEXT) return append_texts(array, begin, end);
+    if (type.storage != Storage::kDecimal) return append_numbers(array, begin, end);
+  }
+  for (int64_t i = begin; i < end; ++i) append_cell(value_at(array, type, i, count()));
+}
+
+void ArrowColumn::append_numbers(const ArrowArray& array, int64_t begin, int64_t end) {
   const bool nulls = has_nulls(array);
-  if (!nulls && want_.type == TSR_READER_FLOAT32 && append_floats(array, begin, end)) return;
-  with_storage(type_.storage, [&](auto stored) {
+  if (!nulls && want_.type == TSR_READER_FLOAT32 && append_floats(floats_, array, begin, end)) return;
+  if (!nulls && want_.type == TSR_READER_FLOAT64 && append_floats(doubles_, array, begin, end)) return;
+  with_storage(type_.values.storage, [&](auto stored) {
     using T = decltype(stored);
-    using V = decltype(number<T>(array, 0));
-    constexpr bool kFits = std::is_integral_v<T> && !std::is_same_v<T, uint64_t>;
-    if constexpr (kFits) {
-      const T* from = buffer<T>(array, 1) + array.offset;
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, uint64_t>) {
+      const T* from = buffer_of<T>(array, 1) + array.offset;
       if (!nulls && want_.type == TSR_READER_INT64) {
         integers_.insert(integers_.end(), from + begin, from + end);
         return;
       }
     }
     for (int64_t i = begin; i < end; ++i) {
-      if (nulls && !valid(array, i)) {
+      if (nulls && !is_valid(array, i))
         append_null();
-        continue;
-      }
-      const V value = number<T>(array, i);
-      if (want_.type == TSR_READER_INT64)
-        append_integer(value);
       else
-        append_float(static_cast<double>(value));
+        append_number(number_of<T>(array, i));
     }
   });
 }
 
-// False, and nothing is appended, where one is no number of 32 bits.
-bool ArrowColumn::append_floats(const ArrowArray& array, int64_t begin, int64_t end) {
-  const size_t before = floats_.size();
-  floats_.resize(before + static_cast<size_t>(end - begin));
-  float* out = floats_.data() + before;
-  with_storage(type_.storage, [&](auto stored) {
-    for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<float>(number<decltype(stored)>(array, i));
+// False, and nothing is appended, if one is no number of the type.
+template <class Float>
+bool ArrowColumn::append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end) {
+  const size_t before = floats.size();
+  floats.resize(before + static_cast<size_t>(end - begin));
+  Float* out = floats.data() + before;
+  with_storage(type_.values.storage, [&](auto stored) {
+    for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<Float>(number_of<decltype(stored)>(array, i));
   });
   const bool fine = all_finite(out, out + (end - begin));
-  if (!fine) floats_.resize(before);
+  if (!fine) floats.resize(before);
   return fine;
+}
+
+// `value`: its index among those of the block.
+Cell ArrowColumn::value_at(const ArrowArray& array, const ArrowValues& type, int64_t i, int64_t value) const {
+  try {
+    return cell_of(array, type.wraps, i);
+  } catch (const std::out_of_range& e) {
+    wrong(value, e.what());
+  }
+}
+
+// A value behind dictionaries and runs, a decimal, or none.
+void ArrowColumn::append_cell(const Cell& cell) {
+  const ArrowValues& type = type_.values;
+  if (cell.array == nullptr || type.storage == Storage::kNull || !is_valid(*cell.array, cell.i)) return append_null();
+  if (want_.type == TSR_READER_TEXT) return append_texts(*cell.array, cell.i, cell.i + 1);
+  if (type.storage == Storage::kDecimal) return append_digits(decimal_digits(*cell.array, type, cell.i));
+  with_storage(type.storage, [&](auto stored) { append_number(number_of<decltype(stored)>(*cell.array, cell.i)); });
+}
+
+// A number that is written as one.
+void ArrowColumn::append_digits(const std::string& digits) {
+  const char* const end = digits.data() + digits.size();
+  int64_t whole = 0;
+  const auto [whole_end, whole_code] = std::from_chars(digits.data(), end, whole);
+  if (whole_code == std::errc() && whole_end == end && !digits.empty()) return append_number(whole);
+  double value = 0;
+  const auto [value_end, code] = std::from_chars(digits.data(), end, value);
+  if (value_end != end || (code != std::errc() && code != std::errc::result_out_of_range))
+    wrong(count(), "\"" + digits + "\" is no number");
+  if (want_.type != TSR_READER_INT64) {
+    if (code != std::errc()) wrong(count(), digits + " is no number of 64 bits");
+    return append_float(value);
+  }
+  wrong(count(), digits + (whole_code == std::errc::result_out_of_range ? " does not fit into 64 bits with a sign"
+                                                                        : " is no whole number"));
+}
+
+template <class V>
+void ArrowColumn::append_number(V value) {
+  if (want_.type == TSR_READER_INT64)
+    append_integer(value);
+  else
+    append_float(static_cast<double>(value));
 }
 
 template <class V>
@@ -307,8 +279,8 @@ void ArrowColumn::append_integer(V value) {
   constexpr auto kLimit = static_cast<V>(std::numeric_limits<int64_t>::max());  // of floats: 2^63
   if constexpr (std::is_floating_point_v<V>) {
     if (std::isnan(value)) return append_null();
-    if (value != std::trunc(value)) wrong(count(), shown(value) + " is no whole number");
     if (value >= kLimit || value < -kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
+    if (value != std::trunc(value)) wrong(count(), shown(value) + " is no whole number");
   } else if constexpr (std::is_same_v<V, uint64_t>) {
     if (value > kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
   }
@@ -317,21 +289,32 @@ void ArrowColumn::append_integer(V value) {
 
 void ArrowColumn::append_float(double value) {
   if (std::isnan(value)) return append_null();
+  if (want_.type == TSR_READER_FLOAT64) {
+    if (!std::isfinite(value)) wrong(count(), shown(value) + " is no number");
+    doubles_.push_back(value);
+    return;
+  }
   const auto out = static_cast<float>(value);
   if (!std::isfinite(out)) wrong(count(), shown(value) + " is no number of 32 bits");
   floats_.push_back(out);
 }
 
 void ArrowColumn::append_weights(const ArrowArray& array, int64_t begin, int64_t end) {
-  const bool nulls = has_nulls(array);
-  with_storage(*type_.weight, [&](auto stored) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto weight = static_cast<float>(number<decltype(stored)>(array, i));
-      if ((nulls && !valid(array, i)) || !std::isfinite(weight))
-        wrong(static_cast<int64_t>(weights_.size()), "a weight of the list is missing or no number");
-      weights_.push_back(weight);
+  const ArrowValues& type = *type_.weight;
+  const auto none = [&] { wrong(std::ssize(weights_), "a weight of the list is missing or no number"); };
+  for (int64_t i = begin; i < end; ++i) {
+    const Cell cell = value_at(array, type, i, std::ssize(weights_));
+    if (cell.array == nullptr || !is_valid(*cell.array, cell.i)) none();
+    auto weight = std::numeric_limits<float>::quiet_NaN();
+    if (type.storage == Storage::kDecimal) {
+      const std::string digits = decimal_digits(*cell.array, type, cell.i);
+      (void)std::from_chars(digits.data(), digits.data() + digits.size(), weight);
     }
-  });
+    with_storage(type.storage,
+                 [&](auto stored) { weight = static_cast<float>(number_of<decltype(stored)>(*cell.array, cell.i)); });
+    if (!std::isfinite(weight)) none();
+    weights_.push_back(weight);
+  }
 }
 
 void ArrowColumn::append_text(std::string_view text) {
@@ -342,48 +325,43 @@ void ArrowColumn::append_text(std::string_view text) {
 template <class Offset>
 void ArrowColumn::append_all_texts(const Offset* offsets, const ArrowArray& array, int64_t begin, int64_t end) {
   offsets += array.offset;
-  const auto* bytes = buffer<char>(array, 2);
+  const auto* bytes = buffer_of<char>(array, 2);
   const int64_t before = texts_.back() - offsets[begin];
   if (offsets[begin] != offsets[end]) bytes_.insert(bytes_.end(), bytes + offsets[begin], bytes + offsets[end]);
   for (int64_t i = begin; i < end; ++i) texts_.push_back(before + offsets[i + 1]);
 }
 
 void ArrowColumn::append_texts(const ArrowArray& array, int64_t begin, int64_t end) {
+  const ArrowValues& type = type_.values;
   const bool nulls = has_nulls(array);
-  if (!nulls && type_.storage == Storage::kText) return append_all_texts(buffer<int32_t>(array, 1), array, begin, end);
-  if (!nulls && type_.storage == Storage::kLargeText)
-    return append_all_texts(buffer<int64_t>(array, 1), array, begin, end);
+  if (!nulls && type.storage == Storage::kText)
+    return append_all_texts(buffer_of<int32_t>(array, 1), array, begin, end);
+  if (!nulls && type.storage == Storage::kLargeText)
+    return append_all_texts(buffer_of<int64_t>(array, 1), array, begin, end);
   for (int64_t i = begin; i < end; ++i) {
-    if (nulls && !valid(array, i))
-      append_null();
-    else if (type_.is_text())
-      append_text(text_at(array, type_, i));
-    else
-      with_storage(type_.storage, [&](auto stored) { append_text(shown(number<decltype(stored)>(array, i))); });
-  }
-}
-
-void ArrowColumn::append_from_dictionary(const ArrowArray& array, int64_t begin, int64_t end) {
-  const ArrowArray& dictionary = *array.dictionary;
-  for (int64_t i = begin; i < end; ++i) {
-    if (!valid(array, i)) {
-      append_null();
-      continue;
+    word_.clear();
+    try {
+      if ((!nulls || is_valid(array, i)) && append_word_of(word_, array, type, i))
+        append_text(word_);
+      else
+        append_null();
+    } catch (const std::out_of_range& e) {
+      wrong(count(), e.what());
     }
-    with_storage(*type_.indices, [&](auto stored) {
-      // NOLINTNEXTLINE(bugprone-signed-char-misuse): an index of 8 bits is a number, too
-      const auto at = static_cast<int64_t>(number<decltype(stored)>(array, i));
-      if (at < 0 || at >= dictionary.length)
-        wrong(count(), "names value " + shown(at) + " of a dictionary of " + shown(dictionary.length));
-      append_values(dictionary, at, at + 1);
-    });
   }
 }
 
 int64_t ArrowColumn::count() const {
-  return static_cast<int64_t>(want_.type == TSR_READER_FLOAT32 ? floats_.size()
-                              : want_.type == TSR_READER_INT64 ? integers_.size()
-                                                               : texts_.size() - 1);
+  switch (want_.type) {
+    case TSR_READER_FLOAT32:
+      return static_cast<int64_t>(floats_.size());
+    case TSR_READER_FLOAT64:
+      return static_cast<int64_t>(doubles_.size());
+    case TSR_READER_INT64:
+      return static_cast<int64_t>(integers_.size());
+    default:
+      return static_cast<int64_t>(texts_.size()) - 1;
+  }
 }
 
 void ArrowColumn::append_null() {
@@ -391,6 +369,7 @@ void ArrowColumn::append_null() {
   present_.resize(static_cast<size_t>(count()), 1);
   present_.push_back(0);
   if (want_.type == TSR_READER_FLOAT32) floats_.push_back(std::numeric_limits<float>::quiet_NaN());
+  if (want_.type == TSR_READER_FLOAT64) doubles_.push_back(std::numeric_limits<double>::quiet_NaN());
   if (want_.type == TSR_READER_INT64) integers_.push_back(0);
   if (want_.type == TSR_READER_TEXT) append_text({});
 }
@@ -404,6 +383,7 @@ tsr_reader_values ArrowColumn::values() {
   tsr_reader_values out{};
   out.struct_size = sizeof(out);
   if (want_.type == TSR_READER_FLOAT32) out.values = lent_ ? lent_ : floats_.data();
+  if (want_.type == TSR_READER_FLOAT64) out.values = lent_ ? lent_ : doubles_.data();
   if (want_.type == TSR_READER_INT64) out.values = lent_ ? lent_ : integers_.data();
   if (want_.type == TSR_READER_TEXT) {
     out.values = bytes_.data();

@@ -8,44 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "columnar/arrow_type.h"
 #include "columnar/c_data.h"
+#include "columnar/cell.h"
 #include "tessera/sdk/draft/reader.h"
 
 namespace tessera_readers {
-
-// What the values of an Arrow type are to a reader.
-struct ArrowType {
-  // How they lie; of dictionaries: those of the dictionary.
-  enum class Storage {
-    kBool,
-    kInt8,
-    kUInt8,
-    kInt16,
-    kUInt16,
-    kInt32,
-    kUInt32,
-    kInt64,
-    kUInt64,
-    kFloat16,
-    kFloat32,
-    kFloat64,
-    kText,       // int32 offsets
-    kLargeText,  // int64 offsets
-    kFixedText   // of `width` bytes
-  };
-  enum class List { kNone, kList, kLargeList, kFixedList };  // a map is a list of pairs
-
-  Storage storage = Storage::kBool;
-  std::optional<Storage> weight;   // list of pairs: that of the second
-  std::optional<Storage> indices;  // dictionary: that of the indices
-  List list = List::kNone;
-  int64_t width = 0, list_size = 0;
-
-  bool is_text() const { return storage >= Storage::kText; }
-  bool is_float() const { return storage >= Storage::kFloat16 && storage <= Storage::kFloat64; }
-  // Of a column: none where nothing here reads it.
-  static std::optional<ArrowType> of(const ArrowSchema& schema);
-};
 
 // A value that is not what is wanted: "2.5 is no whole number". `row` counts from the block's first.
 class WrongValue : public std::runtime_error {
@@ -57,30 +25,42 @@ class WrongValue : public std::runtime_error {
   int64_t row_;
 };
 
+// Why a column of the type cannot be read as wanted: "holds texts, but whole numbers are wanted"; empty: it can.
+std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type);
+
 class ArrowColumn {
  public:
-  // Failure(TSR_INVALID_ARGUMENT), beginning with `file`: what the column holds is not what is wanted.
-  ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type, const std::string& file);
+  // For a type that has no misfit with what is wanted.
+  ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type) : want_(want), type_(type) {}
 
   void start_block(int64_t rows);
   // Rows [first, first + rows) of an array of the type. Throws WrongValue; a new block begins then.
   void append(const ArrowArray& array, int64_t first, int64_t rows);
+  // Rows that have one text, which is read as a number where one is wanted; empty: they have no value.
+  void append_same(const std::optional<std::string>& text, int64_t rows);
   // Valid until the array is released, or the next start_block().
   tsr_reader_values values();
 
  private:
   // Elements [begin, end) of an array, its own offset not counted.
   void append_lists(const ArrowArray& array, int64_t first, int64_t rows);
+  void append_plain_lists(const ArrowArray& array, int64_t first, int64_t rows);
   // Where they lie, if they are what is wanted without a change; null: they are not.
   const void* as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const;
-  bool append_floats(const ArrowArray& array, int64_t begin, int64_t end);
+  template <class Float>
+  bool append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end);
   void append_items(const ArrowArray& items, int64_t begin, int64_t end);
   void append_values(const ArrowArray& array, int64_t begin, int64_t end);
+  void append_numbers(const ArrowArray& array, int64_t begin, int64_t end);
   void append_weights(const ArrowArray& array, int64_t begin, int64_t end);
   void append_texts(const ArrowArray& array, int64_t begin, int64_t end);
   template <class Offset>
   void append_all_texts(const Offset* offsets, const ArrowArray& array, int64_t begin, int64_t end);
-  void append_from_dictionary(const ArrowArray& array, int64_t begin, int64_t end);
+  Cell value_at(const ArrowArray& array, const ArrowValues& type, int64_t i, int64_t value) const;
+  void append_cell(const Cell& cell);
+  void append_digits(const std::string& digits);
+  template <class V>
+  void append_number(V value);
   template <class V>
   void append_integer(V value);
   void append_float(double value);
@@ -95,8 +75,10 @@ class ArrowColumn {
   int64_t block_rows_ = 0;
   const void* lent_ = nullptr;  // the block's values in the one array that has them; null: they are copied below
   std::vector<float> floats_, weights_;
+  std::vector<double> doubles_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<char> bytes_;
+  std::string word_;              // of one value
   std::vector<uint8_t> present_;  // of the first values; empty: all are
 };
 

@@ -1,28 +1,47 @@
-// The readers parquet and arrow: tessera.reader/draft-1 over files that Arrow C++ reads, where this was built with it.
+// The readers parquet and arrow: tessera.reader/draft-1 over files that Arrow C++ reads, where this was built with it,
+// or pyarrow in a Python.
 #include "tessera/sdk/plugin.h"
 #include "columnar/reader.h"
 
 namespace tessera_readers {
 namespace {
 
+using tessera::sdk::Options;
+
+// The option `python` names a Python that reads; without it that is Arrow C++, or else the python3 of PATH.
+ArrowOpener opener_of(const ArrowFormat& format, Options& options) {
+  const std::string python = options.string("python", "");
+  const double timeout_s = options.number("timeout_s", 0);
+  if (timeout_s < 0) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "timeout_s is ", timeout_s, ", but must be above 0");
+  ArrowOpener arrow_cpp = arrow_cpp_opener(format);
+  if (arrow_cpp && python.empty()) {
+    if (timeout_s > 0)
+      tessera::sdk::fail(TSR_INVALID_ARGUMENT,
+                         "timeout_s has no effect on files that Arrow C++ reads: give python as well, or leave it out");
+    return arrow_cpp;
+  }
+  PythonOptions given;
+  if (!python.empty()) given.python = python;
+  if (timeout_s > 0) given.timeout_s = timeout_s;
+  return python_opener(format, given);
+}
+
 class Parquet : public ColumnarReader {
  public:
-  Parquet() : ColumnarReader({".parquet"}, open_parquet) {}
-  static void probe(tessera::sdk::Host) { require_arrow_cpp(); }
+  explicit Parquet(Options& options) : ColumnarReader({".parquet"}, opener_of(kParquet, options)) {}
 };
 
 class Ipc : public ColumnarReader {
  public:
-  Ipc() : ColumnarReader({".arrow", ".feather"}, open_ipc) {}
-  static void probe(tessera::sdk::Host) { require_arrow_cpp(); }
+  explicit Ipc(Options& options) : ColumnarReader({".arrow", ".feather"}, opener_of(kIpc, options)) {}
 };
 
 }  // namespace
 
-TESSERA_PLUGIN(
-    "tessera-columnar-readers", "1.0.0",
-    tessera::sdk::component<Parquet>({.id = "parquet", .version = "1.0.0", .about = "Parquet, by Arrow C++"}),
-    tessera::sdk::component<Ipc>(
-        {.id = "arrow", .version = "1.0.0", .about = "Arrow IPC files (Feather), by Arrow C++"}));
+TESSERA_PLUGIN("tessera-columnar-readers", "1.0.0",
+               tessera::sdk::component<Parquet>(
+                   {.id = "parquet", .version = "1.0.0", .about = "Parquet, by Arrow C++ or pyarrow"}),
+               tessera::sdk::component<Ipc>(
+                   {.id = "arrow", .version = "1.0.0", .about = "Arrow IPC files (Feather), by Arrow C++ or pyarrow"}));
 
 }  // namespace tessera_readers

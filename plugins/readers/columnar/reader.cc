@@ -1,6 +1,7 @@
 #include "columnar/reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "files.h"
 #include "tessera/sdk/nearest.h"
@@ -10,6 +11,7 @@ namespace {
 
 using tessera::sdk::fail;
 using tessera::sdk::ReaderBlock;
+using tessera::sdk::ReaderColumn;
 using tessera::sdk::ReaderWant;
 
 void next_batch(ArrowArrayStream& stream, ArrowOwner<ArrowArray>& batch) {
@@ -21,34 +23,69 @@ void next_batch(ArrowArrayStream& stream, ArrowOwner<ArrowArray>& batch) {
 }
 
 int32_t type_of(const ArrowType& type) {
-  return type.is_text() ? TSR_READER_TEXT : type.is_float() ? TSR_READER_FLOAT32 : TSR_READER_INT64;
+  using Storage = ArrowValues::Storage;
+  const Storage storage = type.values.storage;
+  if (type.values.is_text() || storage == Storage::kNull) return TSR_READER_TEXT;
+  if (storage == Storage::kFloat64 || storage == Storage::kDecimal) return TSR_READER_FLOAT64;
+  return storage == Storage::kFloat16 || storage == Storage::kFloat32 ? TSR_READER_FLOAT32 : TSR_READER_INT64;
+}
+
+// The type that has the values of both.
+int32_t wider(int32_t a, int32_t b) {
+  if (a == b || a == TSR_READER_TEXT || b == TSR_READER_TEXT) return a == b ? a : TSR_READER_TEXT;
+  return TSR_READER_FLOAT64;
 }
 
 }  // namespace
 
 void ColumnarReader::open(std::string_view path, int64_t block_bytes) {
-  files_ = files_of(path, endings_);
+  files_ = files_of(path, endings_, KeyFolders::kRead);
   blocks_.clear();
   file_columns_.clear();
   columns_.clear();
   places_.clear();
   wants_.clear();
   source_file_ = unit_ = -1;
-  for (size_t i = 0; i < files_.size(); ++i) scan(static_cast<int64_t>(i), std::max<int64_t>(block_bytes, 1));
+  for (size_t i = 0; i < files_.size(); ++i) scan(path, static_cast<int64_t>(i), std::max<int64_t>(block_bytes, 1));
+  list_columns();
+}
+
+// The columns of the first file, each with a type that has its values in all files.
+void ColumnarReader::list_columns() {
   for (const FileColumn& c : file_columns_.front()) {
-    if (c.type)
-      columns_.push_back(
-          {c.name, type_of(*c.type), c.type->list != ArrowType::List::kNone, c.type->weight.has_value()});
+    ReaderColumn listed{c.name, TSR_READER_TEXT, false, false, c.about};
+    bool typed = false;
+    for (const std::vector<FileColumn>& file : file_columns_) {
+      const auto same = std::find_if(file.begin(), file.end(), [&](const FileColumn& o) { return o.name == c.name; });
+      if (same == file.end() || listed.type == TSR_READER_UNREADABLE) continue;
+      if (same->type && same->type->is_null()) continue;
+      const bool list = same->type && same->type->list != ArrowType::List::kNone;
+      const bool weighted = same->type && same->type->weight.has_value();
+      const int32_t type = same->type ? type_of(*same->type) : TSR_READER_UNREADABLE;
+      const bool first = !std::exchange(typed, true);
+      if (first || type == TSR_READER_UNREADABLE) listed = {c.name, type, list, weighted, same->about};
+      if (first) continue;
+      if (type != TSR_READER_UNREADABLE) listed.type = wider(listed.type, type);
+      listed.weighted = listed.weighted && weighted;
+    }
+    columns_.push_back(std::move(listed));
   }
 }
 
 // A unit is cut into blocks of about as many rows each.
-void ColumnarReader::scan(int64_t file, int64_t block_bytes) {
-  const std::unique_ptr<ArrowSource> source = opener_(files_[static_cast<size_t>(file)]);
+void ColumnarReader::scan(std::string_view path, int64_t file, int64_t block_bytes) {
+  const std::string& name = files_[static_cast<size_t>(file)];
+  const std::unique_ptr<ArrowSource> source = opener_(name);
   const ArrowSchema& schema = source->schema();
   std::vector<FileColumn>& columns = file_columns_.emplace_back();
-  for (int64_t i = 0; i < schema.n_children; ++i)
-    columns.push_back({schema.children[i]->name, ArrowType::of(*schema.children[i])});
+  for (int64_t i = 0; i < schema.n_children; ++i) {
+    const ArrowSchema& column = *schema.children[i];
+    columns.push_back({column.name, ArrowType::of(column), arrow_type_name(column)});
+  }
+  for (auto& [key, value] : folder_keys(path, name)) {
+    const bool own = std::any_of(columns.begin(), columns.end(), [&](const FileColumn& c) { return c.name == key; });
+    if (!own) columns.push_back({key, ArrowType{}, "the key of a folder", value, true});
+  }
   int64_t first_row = 0;
   for (size_t u = 0; u < source->units().size(); ++u) {
     const ArrowSource::Unit& unit = source->units()[u];
@@ -63,7 +100,7 @@ void ColumnarReader::scan(int64_t file, int64_t block_bytes) {
   }
 }
 
-int ColumnarReader::find(const std::string& name, size_t file) const {
+const ColumnarReader::FileColumn& ColumnarReader::find(const std::string& name, size_t file) const {
   std::vector<std::string> names;
   for (const FileColumn& c : file_columns_[file]) names.push_back(c.name);
   const auto found = std::find(names.begin(), names.end(), name);
@@ -72,19 +109,30 @@ int ColumnarReader::find(const std::string& name, size_t file) const {
          tessera::sdk::nearest_name(name, names), "\"");
   if (std::find(found + 1, names.end(), name) != names.end())
     fail(TSR_INVALID_ARGUMENT, files_[file], " has two columns named \"", name, "\"");
-  return static_cast<int>(found - names.begin());
+  return file_columns_[file][static_cast<size_t>(found - names.begin())];
+}
+
+// Refuses what a file does not have, or not as it is wanted.
+void ColumnarReader::check(const ReaderWant& want) const {
+  std::string wrong, fits;
+  for (size_t file = 0; file < files_.size(); ++file) {
+    const FileColumn& column = find(want.name, file);
+    if (!column.type)
+      fail(TSR_INVALID_ARGUMENT, files_[file], ": column \"", want.name, "\" is of Arrow type ", column.about,
+           ", which cannot be read: write it as columns of numbers, texts, times or lists of them");
+    if (column.key && want.list)
+      fail(TSR_INVALID_ARGUMENT, files_[file], ": column \"", want.name,
+           "\" is the key of a folder, but lists are wanted");
+    const std::string why = misfit(want, *column.type);
+    if (why.empty() && fits.empty()) fits = "; in " + files_[file] + " it is of type " + column.about;
+    if (!why.empty() && wrong.empty())
+      wrong = files_[file] + ", column \"" + want.name + "\" " + why + ": it is of Arrow type " + column.about;
+  }
+  if (!wrong.empty()) fail(TSR_INVALID_ARGUMENT, wrong, fits);
 }
 
 void ColumnarReader::select(std::span<const ReaderWant> wants) {
-  for (const ReaderWant& want : wants) {
-    for (size_t file = 0; file < files_.size(); ++file) {
-      const std::optional<ArrowType>& type = file_columns_[file][static_cast<size_t>(find(want.name, file))].type;
-      if (!type)
-        fail(TSR_INVALID_ARGUMENT, files_[file], ", column \"", want.name,
-             "\" is neither of numbers or texts nor of lists of them");
-      (void)ArrowColumn(want, *type, files_[file]);
-    }
-  }
+  for (const ReaderWant& want : wants) check(want);
   wants_.assign(wants.begin(), wants.end());
   source_file_ = unit_ = -1;
 }
@@ -98,15 +146,19 @@ void ColumnarReader::start_file(int64_t file) {
   source_ = opener_(files_[f]);
   selected_.clear();
   indices_.clear();
+  wanted_.clear();
+  std::vector<int> all;
   for (const ReaderWant& want : wants_) {
-    indices_.push_back(find(want.name, f));
-    selected_.emplace_back(want, *file_columns_[f][static_cast<size_t>(indices_.back())].type, files_[f]);
+    const FileColumn& column = find(want.name, f);
+    wanted_.push_back(&column);
+    all.push_back(static_cast<int>(&column - file_columns_[f].data()));
+    if (!column.key) indices_.push_back(all.back());
+    selected_.emplace_back(want, *column.type);
   }
-  const std::vector<int> wanted = indices_;
   std::sort(indices_.begin(), indices_.end());
   indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
   children_.clear();
-  for (const int index : wanted)
+  for (const int index : all)
     children_.push_back(
         static_cast<size_t>(std::lower_bound(indices_.begin(), indices_.end(), index) - indices_.begin()));
   source_file_ = file;
@@ -124,6 +176,7 @@ void ColumnarReader::start_unit(const Place& place) {
 }
 
 void ColumnarReader::take(const ReaderBlock& block, const Place& place) {
+  if (indices_.empty()) return append_batch(block, block.rows);
   start_unit(place);
   next_row_ = place.first;
   const int64_t end = place.first + block.rows;
@@ -134,16 +187,23 @@ void ColumnarReader::take(const ReaderBlock& block, const Place& place) {
       batch_end_ += batch_->length;
     }
     const int64_t rows = std::min(end, batch_end_) - next_row_;
-    for (size_t i = 0; i < selected_.size(); ++i) {
-      try {
-        const ArrowArray& array = *batch_->children[children_[i]];
-        selected_[i].append(array, next_row_ - batch_first_ + batch_->offset, rows);
-      } catch (const WrongValue& e) {
-        fail(TSR_INVALID_ARGUMENT, files_[static_cast<size_t>(block.file)], ", row ", block.first_row + e.row() + 1,
-             ", column \"", wants_[i].name, "\": ", e.what());
-      }
-    }
+    append_batch(block, rows);
     next_row_ += rows;
+  }
+}
+
+// The next rows of the batch, to all columns.
+void ColumnarReader::append_batch(const ReaderBlock& block, int64_t rows) {
+  for (size_t i = 0; i < selected_.size(); ++i) {
+    try {
+      if (wanted_[i]->key)
+        selected_[i].append_same(wanted_[i]->value, rows);
+      else
+        selected_[i].append(*batch_->children[children_[i]], next_row_ - batch_first_ + batch_->offset, rows);
+    } catch (const WrongValue& e) {
+      fail(TSR_INVALID_ARGUMENT, files_[static_cast<size_t>(block.file)], ", row ", block.first_row + e.row() + 1,
+           ", column \"", wants_[i].name, "\": ", e.what());
+    }
   }
 }
 
@@ -171,9 +231,11 @@ void ColumnarReader::damaged(const ReaderBlock& block, const Place& place, const
   batch_.reset();
   std::string column;
   for (size_t i = 0; column.empty() && indices_.size() > 1 && i < wants_.size(); ++i) {
-    if (!readable(block, place, indices_[children_[i]])) column = wants_[i].name;
+    if (!wanted_[i]->key && !readable(block, place, indices_[children_[i]])) column = wants_[i].name;
   }
-  if (column.empty() && !wants_.empty()) column = wants_.front().name;
+  for (size_t i = 0; column.empty() && i < wants_.size(); ++i) {
+    if (!wanted_[i]->key) column = wants_[i].name;
+  }
   fail(TSR_DATA_LOSS, files_[static_cast<size_t>(block.file)], " is damaged behind row ", block.first_row,
        ", column \"", column, "\": ", why);
 }

@@ -29,15 +29,21 @@ class ColumnarReader : public tessera::sdk::Reader {
  private:
   struct FileColumn {
     std::string name;
-    std::optional<ArrowType> type;  // none: nothing here reads it
+    std::optional<ArrowType> type;          // empty: columns of this type cannot be read
+    std::string about;                      // the Arrow type's name; of a folder's key: "the key of a folder"
+    std::optional<std::string> value = {};  // of all rows: that of a folder's key
+    bool key = false;                       // of the file's folders: there is no such column in the file
   };
   // Where a block lies in its file: rows [first, ...) of a unit, which is read in batches of so many.
   struct Place {
     int64_t unit = 0, first = 0, batch = 0;
   };
 
-  void scan(int64_t file, int64_t block_bytes);
-  int find(const std::string& name, size_t file) const;
+  void scan(std::string_view path, int64_t file, int64_t block_bytes);
+  void list_columns();
+  const FileColumn& find(const std::string& name, size_t file) const;
+  void check(const tessera::sdk::ReaderWant& want) const;
+  void append_batch(const tessera::sdk::ReaderBlock& block, int64_t rows);
   void start_file(int64_t file);
   void start_unit(const Place& place);
   void take(const tessera::sdk::ReaderBlock& block, const Place& place);
@@ -47,8 +53,8 @@ class ColumnarReader : public tessera::sdk::Reader {
   std::vector<std::string_view> endings_;
   ArrowOpener opener_;
   std::vector<std::string> files_;
-  std::vector<std::vector<FileColumn>> file_columns_;
-  std::vector<tessera::sdk::ReaderColumn> columns_;  // of the first file
+  std::vector<std::vector<FileColumn>> file_columns_;  // by file: its own, in their order, then its folders' keys
+  std::vector<tessera::sdk::ReaderColumn> columns_;    // of the first file
   std::vector<tessera::sdk::ReaderBlock> blocks_;
   std::vector<Place> places_;  // by block
   std::vector<tessera::sdk::ReaderWant> wants_;
@@ -56,9 +62,10 @@ class ColumnarReader : public tessera::sdk::Reader {
   // What is open: a file, the batches of one of its units, and the batch whose rows come next.
   std::unique_ptr<ArrowSource> source_;
   int64_t source_file_ = -1, unit_ = -1;
-  std::vector<ArrowColumn> selected_;  // by want
-  std::vector<int> indices_;           // of the selected columns in the file, ascending, each once
-  std::vector<size_t> children_;       // by want: which of a batch's
+  std::vector<ArrowColumn> selected_;      // by want
+  std::vector<int> indices_;               // of the selected columns in the file, ascending, each once
+  std::vector<const FileColumn*> wanted_;  // by want
+  std::vector<size_t> children_;           // by want: which of a batch's; unused for keys
   ArrowOwner<ArrowArrayStream> stream_;
   ArrowOwner<ArrowArray> batch_;
   int64_t next_row_ = 0;                     // of the unit

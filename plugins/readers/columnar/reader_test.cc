@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -60,6 +62,44 @@ Made pairs(Made first, Made second) {
 Made named(const char* name, Made column) {
   column.name = name;
   return column;
+}
+
+// Decimals of 32 * Words bits, lowest digits first.
+template <size_t Words>
+Made decimals(const char* format, const std::vector<std::array<uint32_t, Words>>& values) {
+  return {format, "", std::ssize(values), {"", bytes(values)}, {}, nullptr};
+}
+// Texts as views into one more buffer, which those of up to 12 bytes do not need.
+Made views(const char* format, const std::vector<std::string>& values) {
+  std::string all, fields;
+  for (const std::string& text : values) {
+    std::array<int32_t, 4> view = {static_cast<int32_t>(text.size()), 0, 0, static_cast<int32_t>(all.size())};
+    std::memcpy(&view[1], text.data(), std::min<size_t>(text.size(), text.size() > 12 ? 4 : 12));
+    if (text.size() > 12) all += text;
+    fields.append(reinterpret_cast<const char*>(view.data()), sizeof(view));
+  }
+  const auto size = static_cast<int64_t>(all.size());
+  return {format, "", std::ssize(values), {"", fields, all, bytes(std::vector<int64_t>{size})}, {}, nullptr};
+}
+Made indexed(Made indices, Made values) {
+  indices.dictionary = std::make_shared<Made>(std::move(values));
+  return indices;
+}
+Made runs(const std::vector<int32_t>& ends, Made values) {
+  return {"+r",   "", ends.back(), {}, {named("run_ends", numbers("i", ends)), named("values", std::move(values))},
+          nullptr};
+}
+Made nulls(int64_t rows) { return {"n", "", rows, {}, {}, nullptr}; }
+// Lists that name where their items begin and how many there are.
+template <class Offset>
+Made list_views(const std::vector<Offset>& begins, const std::vector<Offset>& sizes, Made items,
+                const std::vector<bool>& valid = {}) {
+  return {sizeof(Offset) == 4 ? "+vl" : "+vL",
+          "",
+          std::ssize(begins),
+          {bits(valid), bytes(begins), bytes(sizes)},
+          {std::move(items)},
+          nullptr};
 }
 
 // Made memory as the C interface shows it: both structs of an array, and of all that are inside.
@@ -199,22 +239,25 @@ class Columnar : public testing::Test {
   }
   // The one column of a file, read as wanted.
   std::unique_ptr<ColumnarReader> read(const Made& column, int32_t type, bool list = false, bool weighted = false) {
-    auto out = reader(add(cat_ += ".made", {{named("c", column)}}));
+    auto out = reader(add(next(), {{named("c", column)}}));
     out->select(std::vector<ReaderWant>{{"c", type, list, weighted}});
     return out;
   }
   std::string wrong(const Made& column, int32_t type, bool list = false, bool weighted = false) {
-    std::string prefix = folder_ + "/" + cat_ + ".made";
     try {
       read(column, type, list, weighted)->read(0);
     } catch (const tessera::sdk::Failure& e) {
-      const std::string said = e.what();
+      const std::string said = e.what(), prefix = folder_ + "/" + name_;
       return said.starts_with(prefix) ? said.substr(prefix.size()) : said;
     }
     return "no error";
   }
 
-  std::string folder_, cat_ = "f";
+  // The name of one more file.
+  std::string next() { return name_ = "f" + std::to_string(++named_) + ".made"; }
+
+  int named_ = 0;
+  std::string folder_, name_;
   std::map<std::string, File> files_;
 };
 
@@ -254,9 +297,11 @@ TEST_F(Columnar, NumbersOfAllTypesBecomeWhatIsWanted) {
                                    numbers<int64_t>("tsu:UTC", {1, 0, 3})};
   for (const Made& column : whole) {
     const auto as_int = read(column, TSR_READER_INT64), as_float = read(column, TSR_READER_FLOAT32),
-               as_text = read(column, TSR_READER_TEXT);
+               as_double = read(column, TSR_READER_FLOAT64), as_text = read(column, TSR_READER_TEXT);
     EXPECT_THAT(of<int64_t>(as_int->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
     EXPECT_THAT(of<float>(as_float->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
+    EXPECT_THAT(of<double>(as_double->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
+    if (column.format.starts_with('t')) continue;  // a time, whose words are others
     EXPECT_THAT(texts_of(as_text->read(0)[0], 3), ElementsAre("1", "0", "3")) << column.format;
     EXPECT_EQ(as_int->read(0)[0].present, nullptr);
   }
@@ -317,7 +362,7 @@ TEST_F(Columnar, Lists) {
 // Two readings of one column lie at one place where neither is a copy.
 TEST_F(Columnar, WhatABatchHasAsItIsWantedIsNotCopied) {
   const auto both = [&](const Made& column, int32_t type, bool list, int64_t block_bytes = 1 << 20) {
-    const auto from = reader(add(cat_ += ".made", {{named("c", column)}}), block_bytes);
+    const auto from = reader(add(next(), {{named("c", column)}}), block_bytes);
     from->select(std::vector<ReaderWant>{{"c", type, list}, {"c", type, list}});
     const auto v = from->read(0);
     return v[0].values == v[1].values;
@@ -400,14 +445,21 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   dictionary.dictionary = std::make_shared<Made>(texts({"red", "blue"}));
   EXPECT_EQ(wrong(dictionary, TSR_READER_TEXT), ", row 2, column \"c\": names value 2 of a dictionary of 2");
 
-  EXPECT_EQ(wrong(texts({"a"}), TSR_READER_INT64), ", column \"c\" holds texts, but whole numbers are wanted");
+  EXPECT_EQ(wrong(texts({"a"}), TSR_READER_INT64),
+            ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string");
   EXPECT_EQ(wrong(numbers<int32_t>("i", {1}), TSR_READER_INT64, true),
-            ", column \"c\" holds one value a row, but lists are wanted");
-  EXPECT_EQ(wrong(missing, TSR_READER_INT64), ", column \"c\" holds lists, but one value a row is wanted");
-  EXPECT_EQ(wrong(missing, TSR_READER_INT64, true, true),
-            ", column \"c\" holds lists without weights, but weighted ones are wanted");
-  EXPECT_EQ(wrong(numbers<int64_t>("d:19,10", {1, 0}), TSR_READER_TEXT),
-            ", column \"c\" is neither of numbers or texts nor of lists of them");
+            ", column \"c\" holds one value a row, but lists are wanted: it is of Arrow type int32");
+  EXPECT_EQ(wrong(missing, TSR_READER_INT64),
+            ", column \"c\" holds lists, but one value a row is wanted: it is of Arrow type list<: int32>");
+  EXPECT_EQ(
+      wrong(missing, TSR_READER_INT64, true, true),
+      ", column \"c\" holds lists without weights, but weighted ones are wanted: it is of Arrow type list<: int32>");
+  EXPECT_EQ(wrong(numbers<float>("f", {1, -std::numeric_limits<float>::infinity()}), TSR_READER_FLOAT64),
+            ", row 2, column \"c\": -inf is no number");
+  EXPECT_EQ(wrong(decimals<1>("d:9,2,32", {{100}, {1250}}), TSR_READER_INT64),
+            ", row 2, column \"c\": 12.5 is no whole number");
+  EXPECT_EQ(wrong(numbers<int32_t>("ttm", {86400000}), TSR_READER_TEXT),
+            ", row 1, column \"c\": 86400000 is no time of a day: a day has 86400000 of these units");
 }
 
 TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
@@ -428,6 +480,260 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
             }),
             twice + " has two columns named \"x\"");
   EXPECT_THAT(sentence([&] { reader(folder_ + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
+}
+
+// A column, its words, and its numbers as doubles; "-": the row has no value. No numbers: texts, which have none.
+struct Typed {
+  Made column;
+  std::vector<std::string> words;
+  std::vector<double> numbers;
+};
+
+std::vector<std::string> words_of(const tsr_reader_values& v, size_t n) {
+  std::vector<std::string> out = texts_of(v, n);
+  for (size_t i = 0; i < n; ++i) {
+    if (v.present != nullptr && v.present[i] == 0) out[i] = "-";
+  }
+  return out;
+}
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+std::vector<Typed> typed_numbers() {
+  const Made flags{"b", "", 2, {"", bits({true, false})}, {}, nullptr};
+  constexpr uint32_t kOnes = 0xffffffff;
+  return {
+      {numbers<int8_t>("c", {-128, 7}), {"-128", "7"}, {-128, 7}},
+      {numbers<uint64_t>("L", {18446744073709551615u, 0}), {"18446744073709551615", "0"}, {18446744073709551615., 0}},
+      {numbers<uint16_t>("e", {0x3e00, 0x4400}), {"1.5", "4"}, {1.5, 4}},
+      {numbers<float>("f", {0.1f, 4, std::nanf("")}), {"0.10000000149011612", "4", "-"}, {0.1f, 4, kNone}},
+      {numbers<double>("g", {0.1, 1e-7, -3e6, kNone}), {"0.1", "1e-07", "-3000000", "-"}, {0.1, 1e-7, -3e6, kNone}},
+      {numbers<int64_t>("l", {1, 2}, {false, true}), {"-", "2"}, {kNone, 2}},
+      {flags, {"true", "false"}, {1, 0}},
+      {decimals<1>("d:9,2,32", {{1250}, {400}, {0}}), {"12.5", "4", "0"}, {12.5, 4, 0}},
+      {decimals<2>("d:18,3,64", {{kOnes, kOnes}, {5, 0}}), {"-0.001", "0.005"}, {-.001, .005}},
+      {decimals<4>("d:38,10", {{0, 0, 1, 0}, {kOnes - 1249, kOnes, kOnes, kOnes}}),
+       {"1844674407.3709551616", "-0.000000125"},
+       {1844674407.3709551616, -.000000125}},
+      {decimals<4>("d:5,-2", {{17, 0, 0, 0}}), {"1700"}, {1700}},
+      {decimals<8>("d:76,0,256", {{0, 0, 0, 1u << 31}, {kOnes, kOnes, kOnes, kOnes, kOnes, kOnes, kOnes, kOnes}}),
+       {"170141183460469231731687303715884105728", "-1"},
+       {0x1p127, -1}},
+      {indexed(numbers<int16_t>("s", {1, 0, 1}, {true, true, false}), numbers<double>("g", {.5, kNone})),
+       {"-", "0.5", "-"},
+       {kNone, .5, kNone}},
+      {runs({2, 3}, numbers<int32_t>("i", {7, 9}, {true, false})), {"7", "7", "-"}, {7, 7, kNone}},
+      {nulls(2), {"-", "-"}, {kNone, kNone}},
+      {indexed(numbers<int8_t>("c", {0}), nulls(1)), {"-"}, {kNone}},
+  };
+}
+
+std::vector<Typed> typed_times() {
+  return {
+      {numbers<int32_t>("tdD", {19753, -1}), {"2024-01-31", "1969-12-31"}, {19753, -1}},
+      {numbers<int64_t>("tdm", {86400000}), {"1970-01-02"}, {86400000}},
+      {numbers<int32_t>("tts", {45296}), {"12:34:56"}, {45296}},
+      {numbers<int32_t>("ttm", {45296500}), {"12:34:56.5"}, {45296500}},
+      {numbers<int64_t>("ttu", {1}), {"00:00:00.000001"}, {1}},
+      {numbers<int64_t>("ttn", {86399999999999}), {"23:59:59.999999999"}, {86399999999999}},
+      {numbers<int64_t>("tss:", {1706659200, -1}), {"2024-01-31", "1969-12-31 23:59:59"}, {1706659200, -1}},
+      {numbers<int64_t>("tsm:UTC", {1706704496500}), {"2024-01-31 12:34:56.5"}, {1706704496500}},
+      {numbers<int64_t>("tsu:+05:30", {1000001}), {"1970-01-01 00:00:01.000001"}, {1000001}},
+      {numbers<int64_t>("tsn:America/New_York", {1}), {"1970-01-01 00:00:00.000000001"}, {1}},
+      {numbers<int64_t>("tss:", {int64_t{1} << 53}), {"104249991374 07:36:32"}, {0x1p53}},
+      {numbers<int64_t>("tDs", {-5, 90}), {"-5", "90"}, {-5, 90}},
+      {indexed(numbers<uint8_t>("C", {0}), numbers<int32_t>("tdD", {19753})), {"2024-01-31"}, {19753}},
+  };
+}
+
+std::vector<Typed> typed_texts() {
+  const Made fixed{"w:2", "", 2, {bits({true, false}), "abcd"}, {}, nullptr};
+  Made bytes_of = texts({"x", ""});
+  bytes_of.format = "z";
+  return {
+      {texts({"a", "", "b"}, {true, true, false}), {"a", "", "-"}, {}},
+      {texts<int64_t>({"x", "yz"}), {"x", "yz"}, {}},
+      {bytes_of, {"x", ""}, {}},
+      {fixed, {"ab", "-"}, {}},
+      {views("vu", {"twelve bytes", "thirteen byte", "", "more than twelve"}),
+       {"twelve bytes", "thirteen byte", "", "more than twelve"},
+       {}},
+      {views("vz", {"b"}), {"b"}, {}},
+      {indexed(numbers<uint32_t>("I", {1, 0}), views("vu", {"red", "a colour without a name"})),
+       {"a colour without a name", "red"},
+       {}},
+      {indexed(numbers<int64_t>("l", {0, 0}), texts<int64_t>({"red"})), {"red", "red"}, {}},
+      {runs({1, 3}, indexed(numbers<int8_t>("c", {1, 0}), texts({"a", "b"}))), {"b", "a", "a"}, {}},
+  };
+}
+
+TEST_F(Columnar, ValuesOfEachTypeHaveTheWordsAndNumbersOfTheTable) {
+  std::vector<Typed> all = typed_numbers();
+  for (const auto& more : {typed_times(), typed_texts()}) all.insert(all.end(), more.begin(), more.end());
+  for (const Typed& typed : all) {
+    const std::string about = typed.column.format;
+    const size_t n = typed.words.size();
+    EXPECT_EQ(words_of(read(typed.column, TSR_READER_TEXT)->read(0)[0], n), typed.words) << about;
+    if (typed.numbers.empty()) continue;
+    const auto doubles = read(typed.column, TSR_READER_FLOAT64), floats = read(typed.column, TSR_READER_FLOAT32);
+    const tsr_reader_values d = doubles->read(0)[0], f = floats->read(0)[0];
+    for (size_t i = 0; i < n; ++i) {
+      EXPECT_THAT(static_cast<const double*>(d.values)[i], testing::NanSensitiveDoubleEq(typed.numbers[i])) << about;
+      EXPECT_THAT(static_cast<const float*>(f.values)[i],
+                  testing::NanSensitiveFloatEq(static_cast<float>(typed.numbers[i])))
+          << about;
+      EXPECT_EQ(d.present == nullptr || d.present[i] != 0, !std::isnan(typed.numbers[i])) << about;
+    }
+  }
+  EXPECT_THAT(words_of(read(numbers<double>("g", {kInfinite, -kInfinite}), TSR_READER_TEXT)->read(0)[0], 2),
+              ElementsAre("-", "-"))
+      << "infinite values are no words";
+  EXPECT_THAT(of<int64_t>(read(decimals<1>("d:9,2,32", {{1200}}), TSR_READER_INT64)->read(0)[0].values, 1),
+              ElementsAre(12));
+}
+
+TEST_F(Columnar, BatchesBeginInTheMiddleOfRunsAndDictionaries) {
+  const Made ends = runs({3, 4, 9}, texts({"a", "b", "c"}));
+  const auto file = reader(add("r.made", {{named("c", ends), named("n", nulls(9))}}), 24);  // 3 rows
+  file->select(std::vector<ReaderWant>{{"c", TSR_READER_TEXT}, {"n", TSR_READER_INT64}});
+  std::string all;
+  for (int64_t b = 0; b < std::ssize(file->blocks()); ++b) {
+    const auto v = file->read(b);
+    const auto rows = static_cast<size_t>(file->blocks()[static_cast<size_t>(b)].rows);
+    for (const std::string& word : words_of(v[0], rows)) all += word;
+    for (size_t r = 0; r < rows; ++r) EXPECT_EQ(v[1].present[r], 0);
+  }
+  EXPECT_EQ(all, "aaabccccc");
+}
+
+TEST_F(Columnar, ListsOfAllLayouts) {
+  const Made items = texts({"a", "b", "c", "d"});
+  // Views lie in any order, and one item may be part of several.
+  const auto check = [&](const Made& column) {
+    const auto from = read(column, TSR_READER_TEXT, true);
+    EXPECT_TRUE(from->columns()[0].list) << column.format;
+    const tsr_reader_values v = from->read(0)[0];
+    EXPECT_THAT(of<int64_t>(v.lists, 4), ElementsAre(0, 2, 2, 5)) << column.format;
+    EXPECT_THAT(texts_of(v, 5), ElementsAre("c", "d", "a", "b", "c")) << column.format;
+  };
+  check(list_views<int32_t>({2, 0, 0}, {2, 4, 3}, items, {true, false, true}));
+  check(list_views<int64_t>({2, 3, 0}, {2, 0, 3}, items));
+  const Made plain = lists<int32_t>({0, 3, 3, 4}, indexed(numbers<int8_t>("c", {0, 1, 2, 3}), items));
+  const Made held = lists<int32_t>({0, 3, 5}, texts({"a", "b", "c", "c", "d"}));
+  check(indexed(numbers<int8_t>("c", {1, 0, 0}, {true, false, true}), held));
+  const auto from = read(plain, TSR_READER_TEXT, true);
+  EXPECT_THAT(texts_of(from->read(0)[0], 4), ElementsAre("a", "b", "c", "d"));
+  const auto run = read(runs({2, 3}, held), TSR_READER_TEXT, true);
+  EXPECT_THAT(texts_of(run->read(0)[0], 8), ElementsAre("a", "b", "c", "a", "b", "c", "c", "d"));
+  const auto empty = read(lists<int32_t>({0, 0, 0}, nulls(0)), TSR_READER_INT64, true);
+  EXPECT_THAT(of<int64_t>(empty->read(0)[0].lists, 3), ElementsAre(0, 0, 0)) << "lists of nothing are of any type";
+  const Made times = lists<int32_t>({0, 2}, numbers<int32_t>("tdD", {0, 19753}));
+  EXPECT_THAT(texts_of(read(times, TSR_READER_TEXT, true)->read(0)[0], 2), ElementsAre("1970-01-01", "2024-01-31"));
+  const Made scored = lists<int32_t>({0, 2}, pairs(texts({"x", "y"}), decimals<1>("d:9,1,32", {{5}, {20}})));
+  EXPECT_THAT(of<float>(read(scored, TSR_READER_TEXT, true, true)->read(0)[0].weights, 2), ElementsAre(.5f, 2.f));
+}
+
+TEST_F(Columnar, TypesThatCannotBeReadAreListedAndNamed) {
+  const Made ids = named("a", numbers<int64_t>("l", {1, 2}));
+  const Made point = pairs(ids, named("b", texts({"x", "y"})));
+  Made either{"+us:0,1", "", 2, {""}, {ids}, nullptr};
+  const std::vector<std::pair<Made, const char*>> types = {
+      {point, "struct<a: int64, b: string>"},
+      {lists<int64_t>({0, 1, 2}, named("item", point)), "large_list<item: struct<a: int64, b: string>>"},
+      {lists<int32_t>({0, 1, 2}, named("item", lists<int32_t>({0, 1, 2}, ids))), "list<item: list<a: int64>>"},
+      {either, "sparse_union<a: int64>"},
+      {numbers<int32_t>("tiM", {1, 2}), "month_interval"},
+      {indexed(numbers<int8_t>("c", {0, 1}), point), "dictionary<values=struct<a: int64, b: string>, indices=int8>"},
+      {numbers<int32_t>("X!", {1, 2}), "\"X!\" (of Arrow's C interface)"}};
+  for (const auto& [column, name] : types) {
+    const std::string path = add(next(), {{named("id", numbers<int64_t>("l", {1, 2})), named("c", column)}});
+    const auto file = reader(path);
+    ASSERT_EQ(file->columns().size(), 2u) << name;
+    EXPECT_EQ(file->columns()[1].type, TSR_READER_UNREADABLE) << name;
+    EXPECT_EQ(file->columns()[1].about, name);
+    EXPECT_EQ(sentence([&] {
+                file->select(std::vector<ReaderWant>{{"c", TSR_READER_TEXT}});
+              }),
+              path + ": column \"c\" is of Arrow type " + name +
+                  ", which cannot be read: write it as columns of numbers, texts, times or lists of them");
+  }
+}
+
+TEST_F(Columnar, NamesOfTypes) {
+  const auto name = [&](const Made& column) {
+    return reader(add("n.made", {{named("c", column)}}))->columns()[0].about;
+  };
+  EXPECT_EQ(name(numbers<int64_t>("tsu:UTC", {1})), "timestamp[us, tz=UTC]");
+  files_.clear();
+  EXPECT_EQ(name(decimals<1>("d:9,2,32", {{1}})), "decimal32(9, 2)");
+  files_.clear();
+  EXPECT_EQ(name(indexed(numbers<int8_t>("c", {0}), views("vu", {"a"}))),
+            "dictionary<values=string_view, indices=int8>");
+  files_.clear();
+  EXPECT_EQ(name(runs({1}, numbers<float>("f", {1}))), "run_end_encoded<run_ends: int32, values: float>");
+  files_.clear();
+  EXPECT_EQ(name({"w:2", "", 1, {"", "ab"}, {}, nullptr}), "fixed_size_binary[2]");
+}
+
+// A column may be of type null in one file, of numbers in the next, of texts in a third one.
+TEST_F(Columnar, FilesDifferInTypes) {
+  const std::string a = add("a.made", {{named("c", nulls(2)), named("l", nulls(2))}});
+  const std::string b = add("b.made", {{named("c", numbers<int64_t>("l", {4, 5})),
+                                        named("l", lists<int32_t>({0, 1, 2}, numbers<double>("g", {1, 2})))}});
+  const auto two = reader(folder_);
+  EXPECT_EQ(two->columns()[0].type, TSR_READER_INT64);
+  EXPECT_TRUE(two->columns()[1].list);
+  two->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}, {"l", TSR_READER_INT64, true}});
+  const auto first = two->read(0);
+  EXPECT_THAT(of<uint8_t>(first[0].present, 2), ElementsAre(0, 0));
+  EXPECT_THAT(of<int64_t>(first[1].lists, 3), ElementsAre(0, 0, 0));
+  EXPECT_THAT(of<int64_t>(two->read(1)[0].values, 2), ElementsAre(4, 5));
+
+  const std::string c = add("c.made", {{named("l", nulls(2)), named("c", texts({"x", "y"}))}});
+  const auto three = reader(folder_);
+  EXPECT_EQ(three->columns()[0].type, TSR_READER_TEXT);
+  three->select(std::vector<ReaderWant>{{"c", TSR_READER_TEXT}});
+  EXPECT_THAT(words_of(three->read(0)[0], 2), ElementsAre("-", "-"));
+  EXPECT_THAT(words_of(three->read(1)[0], 2), ElementsAre("4", "5"));
+  EXPECT_THAT(words_of(three->read(2)[0], 2), ElementsAre("x", "y"));
+  EXPECT_EQ(sentence([&] {
+              three->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}});
+            }),
+            c + ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string; in " + a +
+                " it is of type null");
+}
+
+TEST_F(Columnar, FoldersOfADirectory) {
+  for (const char* folder : {"/day=1/hour=a%20b", "/day=__HIVE_DEFAULT_PARTITION__/hour=2.50", "/_temporary"})
+    std::filesystem::create_directories(folder_ + folder);
+  add("day=1/hour=a%20b/x.made", {{named("id", numbers<int64_t>("l", {1, 2}))}});
+  add("day=__HIVE_DEFAULT_PARTITION__/hour=2.50/x.made", {{named("id", numbers<int64_t>("l", {3, 4}))}});
+  add("_temporary/x.made", {{named("id", numbers<int64_t>("l", {9}))}});
+  const auto file = reader(folder_);
+  ASSERT_EQ(file->files().size(), 2u);
+  ASSERT_EQ(file->columns().size(), 3u);
+  EXPECT_EQ(file->columns()[1].name, "day");
+  file->select(
+      std::vector<ReaderWant>{{"hour", TSR_READER_TEXT}, {"id", TSR_READER_INT64}, {"day", TSR_READER_FLOAT32}});
+  const auto first = file->read(0);
+  EXPECT_THAT(words_of(first[0], 2), ElementsAre("a b", "a b"));
+  EXPECT_THAT(of<int64_t>(first[1].values, 2), ElementsAre(1, 2));
+  EXPECT_THAT(of<float>(first[2].values, 2), ElementsAre(1, 1));
+  const auto second = file->read(1);
+  EXPECT_THAT(words_of(second[0], 2), ElementsAre("2.50", "2.50"));
+  EXPECT_THAT(of<uint8_t>(second[2].present, 2), ElementsAre(0, 0));
+  file->select(std::vector<ReaderWant>{{"day", TSR_READER_INT64}});
+  EXPECT_THAT(of<int64_t>(file->read(0)[0].values, 2), ElementsAre(1, 1)) << "no column of the file is needed";
+  file->select(std::vector<ReaderWant>{{"hour", TSR_READER_FLOAT32}});
+  EXPECT_EQ(sentence([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is no number");
+  std::filesystem::create_directories(folder_ + "/old/older");
+  add("old/older/x.made", {{named("id", numbers<int64_t>("l", {5}))}});
+  EXPECT_EQ(sentence([&] { reader(folder_); }),
+            "directory " + folder_ +
+                " has the folder old, whose files would be left out: move it away, or give a "
+                "pattern of files, such as " +
+                folder_ + "/*/*.made");
 }
 
 TEST_F(Columnar, DamageIsNamedByColumn) {

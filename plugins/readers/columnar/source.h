@@ -37,9 +37,22 @@ class ArrowSource {
 // Opens a file. Failure(TSR_NOT_FOUND), (TSR_INVALID_ARGUMENT), (TSR_DATA_LOSS), naming the file.
 using ArrowOpener = std::function<std::unique_ptr<ArrowSource>(const std::string& path)>;
 
-// By Arrow C++. Failure(TSR_UNIMPLEMENTED) from all three: this was built without it.
-void require_arrow_cpp();
-std::unique_ptr<ArrowSource> open_parquet(const std::string& path);
-std::unique_ptr<ArrowSource> open_ipc(const std::string& path);
+struct ArrowFormat {
+  bool parquet;       // otherwise Arrow IPC
+  const char* what;   // "Parquet file"
+  const char* magic;  // the first bytes of a file
+};
+inline constexpr ArrowFormat kParquet = {true, "Parquet file", "PAR1"};
+inline constexpr ArrowFormat kIpc = {false, "Arrow IPC file (a stream is none)", "ARROW1"};
+
+// Reads by Arrow C++. Null: this was built without it.
+ArrowOpener arrow_cpp_opener(const ArrowFormat& format);
+
+// Reads by pyarrow in a Python, which all files of the opener share. It starts with the first file.
+struct PythonOptions {
+  std::string python = "python3";  // a path, or a name that PATH has
+  double timeout_s = 120;          // how long it may say nothing
+};
+ArrowOpener python_opener(const ArrowFormat& format, const PythonOptions& options);
 
 }  // namespace tessera_readers

@@ -141,15 +141,16 @@ void append_word(std::string& out, B value) {
   out += value ? "true" : "false";
 }
 
-// The date of a number of days since 1970-01-01.
+// The date of a number of days since 1970-01-01; outside of the years 0 to 9999 that number.
 inline void append_date_word(std::string& out, int64_t days) {
+  constexpr int64_t kFirst = -719528, kLast = 2932896;  // of the years 0 and 9999
+  if (days < kFirst || days > kLast) return append_word(out, days);
   const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(days))};
   const auto two = [&](unsigned n) {
     out += static_cast<char>('0' + n / 10);
     out += static_cast<char>('0' + n % 10);
   };
   const int year = static_cast<int>(date.year());
-  if (year < 0 || year > 9999) return append_word(out, days);
   two(static_cast<unsigned>(year) / 100);
   two(static_cast<unsigned>(year) % 100);
   out += '-';

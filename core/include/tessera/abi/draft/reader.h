@@ -24,6 +24,8 @@ extern "C" {
 
 /* What the values of a column are. */
 enum {
+  /* The column is listed so that messages can name it; nothing can be read of it, and select() refuses it. */
+  TSR_READER_UNREADABLE = -1,
   TSR_READER_TEXT = 0, /* bytes, of any encoding */
   TSR_READER_FLOAT32 = 1,
   TSR_READER_INT64 = 2,
@@ -52,6 +54,9 @@ typedef struct tsr_reader_column {
   const char* name; /* lives until the next open() */
   int32_t type;     /* TSR_READER_TEXT, ... */
   int32_t reserved;
+  /* The column's type in the format's own words, for messages: "struct<a: int64>"; lives as long as the name. NULL: the
+   * format has no types. */
+  const char* about;
 } tsr_reader_column;
 
 /* Flags of a block. */
@@ -86,8 +91,9 @@ typedef struct tsr_reader_want {
  * Arrow's layouts, with int64 offsets; they are lent, where Arrow's C data interface would have each released. */
 typedef struct tsr_reader_values {
   uint32_t struct_size;
-  uint32_t flags;       /* none is defined: 0 */
-  const void* values;   /* float32, int64 or float64, one for each value; of text, the bytes of all, one behind the other */
+  uint32_t flags; /* none is defined: 0 */
+  const void*
+      values; /* float32, int64 or float64, one for each value; of text, the bytes of all, one behind the other */
   const int64_t* texts; /* text: value i is [texts[i], texts[i + 1]) of the bytes; else NULL */
   const int64_t* lists; /* list: row r has the values [lists[r], lists[r + 1]); else NULL, and row r has value r */
   const float* weights; /* weighted: one for each value; else NULL */

@@ -22,6 +22,7 @@ struct ReaderColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
   bool list = false, weighted = false;
+  std::string about = {};  // the type in the format's words; empty: the format has no types
 };
 
 // What is wanted of a column.
@@ -84,8 +85,10 @@ class Reader {
   static tsr_code column_slot(void* self, int64_t i, tsr_reader_column* out, tsr_error* err) noexcept {
     return guard(err, [&] {
       const ReaderColumn& c = at(of<C>(self).columns(), i, "columns");
+      const char* const about = c.about.empty() ? nullptr : c.about.c_str();
       write_struct(
-          tsr_reader_column{sizeof(tsr_reader_column), flags_of(c.list, c.weighted), c.name.c_str(), c.type, 0}, out);
+          tsr_reader_column{sizeof(tsr_reader_column), flags_of(c.list, c.weighted), c.name.c_str(), c.type, 0, about},
+          out);
     });
   }
   template <class C>

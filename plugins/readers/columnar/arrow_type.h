@@ -1,0 +1,72 @@
+// What a reader makes of an Arrow type, and the type's name for messages.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "columnar/c_data.h"
+
+namespace tessera_readers {
+
+// The type of one value: a column's, or that of the items of its lists.
+struct ArrowValues {
+  enum class Storage {
+    kNull,  // all are missing
+    kBool,
+    kInt8,
+    kUInt8,
+    kInt16,
+    kUInt16,
+    kInt32,
+    kUInt32,
+    kInt64,
+    kUInt64,
+    kFloat16,
+    kFloat32,
+    kFloat64,
+    kDecimal,    // an integer of `width` bytes, to be divided by 10^scale
+    kText,       // int32 offsets
+    kLargeText,  // int64 offsets
+    kFixedText,  // of `width` bytes
+    kTextView    // views into several buffers
+  };
+  // What a whole number means. It decides how the word is written; numbers stay numbers of their unit.
+  enum class Meaning { kNumber, kDate, kTimeOfDay, kInstant };
+  // A layout around the values: an array of indices into a dictionary, or runs of equal values.
+  struct Wrap {
+    bool runs = false;
+    Storage numbers = Storage::kInt32;  // the type of the indices, or of the ends of the runs
+  };
+
+  std::vector<Wrap> wraps;  // the outermost first
+  Storage storage = Storage::kNull;
+  Meaning meaning = Meaning::kNumber;
+  int64_t per_second = 1;  // times and dates: how many of the unit a second has
+  int64_t width = 0;
+  int32_t scale = 0;
+
+  bool is_text() const { return storage >= Storage::kText; }
+  bool is_number() const { return storage >= Storage::kBool && storage <= Storage::kDecimal; }
+};
+
+struct ArrowType {
+  enum class List { kNone, kList, kLargeList, kFixedList, kListView, kLargeListView };  // a map is a list of pairs
+
+  ArrowValues values;
+  std::optional<ArrowValues> weight;  // a list of pairs: the second of each
+  List list = List::kNone;
+  std::vector<ArrowValues::Wrap> list_wraps;  // around the lists themselves
+  int64_t list_size = 0;                      // kFixedList
+
+  // True for the type null, which can be anything.
+  bool is_null() const { return list == List::kNone && values.storage == ArrowValues::Storage::kNull; }
+  // Empty: no column of this type can be read.
+  static std::optional<ArrowType> of(const ArrowSchema& schema);
+};
+
+// The type as pyarrow prints it: struct<a: int64, b: string>.
+std::string arrow_type_name(const ArrowSchema& schema);
+
+}  // namespace tessera_readers
