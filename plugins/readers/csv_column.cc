@@ -47,6 +47,7 @@ int64_t integer_of(std::string_view text) {
     wrong(text, "does not fit into 64 bits with a sign; ids = \"vocabulary\" or \"hash\" takes such ids");
   const auto real = number_of(text);
   if (real && std::fabs(*real) <= kExact && *real == std::trunc(*real)) return static_cast<int64_t>(*real);
+  if (real && std::fabs(*real) > kExact) wrong(text, "is too large for a whole number that is written so");
   const std::string advice = tessera::sdk::is_missing_word(number) ? ": " + tessera::sdk::number_advice(number) : "";
   wrong(text, ("is no whole number" + advice).c_str());
 }

@@ -284,7 +284,7 @@ TEST(Csv, Encodings) {
                 HasSubstr("a.csv is UTF-16 by its first bytes: the reader's option encoding=utf-16"));
     EXPECT_THAT(sentence([&] { words(bytes.substr(2), "{}"); }), HasSubstr("encoding=utf-16le or utf-16be"));
     EXPECT_THAT(sentence([&] { words(bytes.substr(0, bytes.size() - 1), R"({"encoding": "utf-16"})"); }),
-                HasSubstr("a.csv ends inside a character in the encoding UTF-16 behind row 2"));
+                HasSubstr("a.csv ends inside a character in the encoding UTF-16 behind row 1"));
   }
   EXPECT_THAT(sentence([&] { words("wort,x\na,1\n\x81,2\n", R"({"encoding": "windows-1252"})"); }),
               HasSubstr("a.csv has bytes that are no text in the encoding WINDOWS-1252 behind row 1"));
@@ -430,12 +430,20 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"1,2,3\n4,5,6,7\n", ", row 2 has 4 fields, but the header has 3"},
       {"1,2,3\n4,5,\"6\",7\n", ", row 2 has 4 fields, but the header has 3"},
       {"x,2,3\n", ", row 1, column \"x\": \"x\" is no number"},
-      {"nan,2,3\n", ", row 1, column \"x\": \"nan\" is no number"},
-      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is no number"},
+      {"nan,2,3\n",
+       ", row 1, column \"x\": \"nan\" is no number: the reader's option missing_words=true (reader = "
+       "\"csv?missing_words=true\") takes such words for missing values"},
+      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is a number beyond what a double holds"},
       {"1,2.5,3\n", ", row 1, column \"id\": \"2.5\" is no whole number"},
       {"1,\"two\",3\n", ", row 1, column \"id\": \"two\" is no whole number"},
       {"1,99999999999999999999,3\n",
-       ", row 1, column \"id\": \"99999999999999999999\" does not fit into 64 bits with a sign"},
+       ", row 1, column \"id\": \"99999999999999999999\" does not fit into 64 bits with a sign; ids = "
+       "\"vocabulary\" or \"hash\" takes such ids"},
+      {"1,1e20,3\n", ", row 1, column \"id\": \"1e20\" is too large for a whole number that is written so"},
+      {"\"1,5\",2,3\n",
+       ", row 1, column \"x\": \"1,5\" is no number: decimal = \",\" in its [[column]] if the comma is the decimal "
+       "sign, "
+       "or strip = \",\" if it only groups digits"},
       {"1,2,3\n\n1,2,3;;4\n", ", row 2, column \"tags\": there is a value missing in the list"},
       {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
       {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is no whole number"},

@@ -238,7 +238,8 @@ TEST_F(Values, AColumnOfTheFilesIsUsedTwice) {
   const std::string renamed = "[[column]]\nname = \"click\"\ncolumn = \"y\"\nas = \"label\"\n";
   EXPECT_THAT(batch_of(read("y,id\n1,1\n0,2\n", renamed + kId)).labels.to_vector<float>(), ElementsAre(1, 0));
   EXPECT_EQ(read("y,id\n1,1\n", renamed + kId).labels, std::vector<std::string>{"click"});
-  EXPECT_EQ(error("y,id\n3,1\n", renamed + kId).substr(0, 36), "row 1, column \"y\": the label is 3, bu");
+  EXPECT_THAT(error("y,id\n3,1\n", renamed + kId),
+              HasSubstr("row 1, column \"y\": the label is 3, but must be 0 or 1"));
   EXPECT_THAT(error("y,x\n1,1\n", kLabel + "[[column]]\nname = [\"a\", \"b\"]\ncolumn = \"x\"\nrows = 9\n"),
               HasSubstr("is one of several names, but column = \"x\" is one column"));
   const std::string encoding = read("y,x\n1,3\n0,7.5\n", kLabel + both).encoding;
@@ -293,6 +294,10 @@ TEST_F(Values, NumbersInTextOfAnyCountry) {
   EXPECT_EQ(wrong("1.234,5", "decimal = \",\"\n"),
             begin + "\"1.234,5\" is no number with decimal = \",\": strip = \".\" leaves out points that group digits");
   EXPECT_THAT(wrong("$12.99", ""), HasSubstr("\"$12.99\" is no number: strip = \"$\" in its [[column]]"));
+  EXPECT_THAT(wrong("12 345,6 \xe2\x82\xac", ""),
+              HasSubstr("is no number: strip = \" \xe2\x82\xac\" and decimal = \",\" in its [[column]]"));
+  EXPECT_THAT(wrong("2024-01-31", ""), HasSubstr("\"2024-01-31\" is no number: take = \"days\""));
+  EXPECT_EQ(wrong("12:34", ""), begin + "\"12:34\" is no number");
   EXPECT_THAT(wrong("\\N", ""), HasSubstr("\"\\N\" is no number: the reader's option missing_words=true"));
   EXPECT_THAT(wrong("x", "strip = \"$\"\n"), HasSubstr("\"x\" is no number"));
   EXPECT_THAT(wrong("1", "decimal = \",,\"\n"), HasSubstr("decimal is \",,\", but must be one character"));

@@ -166,6 +166,26 @@ TEST(Protocol, DenseValuesThatAreMissing) {
             "inputs[2].data cannot be null: see the Open Inference Protocol v2");
 }
 
+// Numbers with all their digits, and texts of which the model takes a part.
+TEST(Protocol, TimesAndNumbersOf64Bits) {
+  const std::string taken = replaced(
+      replaced(kColumns, R"("name": "age", "as": "dense",)", R"("name": "age", "as": "dense", "take": "hour",)"),
+      R"("mean": 1, "deviation": 2)", R"("mean": 1700000000000, "deviation": 2)");
+  const Described model(replaced(taken, R"("log1p", )", ""));
+  const std::string body =
+      replaced(replaced(kRaw, R"("datatype": "FP32", "shape": [2], "data": [0, 1.718281828])",
+                        R"("datatype": "FP64", "shape": [2], "data": [1700000000001, 1700000000004])"),
+               R"("datatype": "FP32", "shape": [2], "data": [30, 31])",
+               R"("datatype": "BYTES", "shape": [2], "data": ["2024-01-31T17:30:00Z", "1706743800"])");
+  EXPECT_THAT(model.parse(body).dense, ElementsAre(0.5f, 17, 2, 23));
+  EXPECT_THAT(model.refusal(replaced(body, "1706743800", "17")),
+              HasSubstr("input age of sample 1: \"17\" is no time: a date as 2024-01-31"));
+  EXPECT_EQ(model.refusal(replaced(body, "1700000000004", "1e300")), "input price of sample 1 is too large");
+  const std::string wide = R"("FP64", "shape": [1], "data": [7.5])";
+  EXPECT_THAT(model.parse(replaced(body, R"("FP32", "shape": [1], "data": [7.5])", wide)).input().features[1].values,
+              ElementsAre(1));
+}
+
 TEST(Protocol, ValuesThatAColumnCannotTake) {
   const Described model;
   const auto with = [&](const char* what, const char* instead) { return model.refusal(replaced(kRaw, what, instead)); };
@@ -374,6 +394,8 @@ TEST(Protocol, Metadata) {
   EXPECT_EQ(types.count("dense"), 0u) << described;
   EXPECT_EQ(types["user.values"], "BYTES");
   EXPECT_EQ(types["item.values"], "FP32");
+  EXPECT_EQ(types["price"], "FP64") << "it is transformed";
+  EXPECT_EQ(types["age"], "FP32");
   EXPECT_EQ(types["item.lengths"], "INT32");
   EXPECT_EQ(json::parse(render_server())["extensions"], json({"binary_tensor_data", "model_repository"}));
   EXPECT_EQ(json::parse(render_error("no \xff utf-8"))["error"], "no \xEF\xBF\xBD utf-8");

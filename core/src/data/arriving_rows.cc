@@ -18,7 +18,8 @@ Columns columns_of(const Config& config, const std::string& encoding) {
   if (const std::string learns = columns.learning(); !learns.empty())
     fail(Code::kInvalidArgument, "[[column]] \"", learns,
          "\" learns from all training rows before the first step, and those that arrive have no end: hash its texts "
-         "(ids = \"hash\"), leave standardise out, or go on from a model that has learned, with --load");
+         "(ids = \"hash\"), leave standardise out, give missing a number, or go on from a model that has learned, with "
+         "--load");
   return columns;
 }
 

@@ -37,12 +37,13 @@ class ColumnNumbers {
  public:
   ColumnNumbers(const ColumnConfig& column, int32_t type, const tsr_reader_values& values)
       : column_(column), type_(type), values_(values), counts_missing_(column.take == "missing") {}
-  // Value i, which is that of row i in a column without lists. kMissing: there is none. Throws NoNumber.
+  // Value i, which is that of row i in a column without lists. kMissing: there is none, or it is not finite. Throws
+  // NoNumber.
   double at(int64_t i) const {
     const bool there = values_.lists != nullptr || values_.present == nullptr || values_.present[i] != 0;
     if (!there) return counts_missing_ ? 1 : kMissing;
-    if (type_ == TSR_READER_FLOAT64) return static_cast<const double*>(values_.values)[i];
-    if (type_ == TSR_READER_FLOAT32) return static_cast<double>(static_cast<const float*>(values_.values)[i]);
+    if (type_ == TSR_READER_FLOAT64) return finite(static_cast<const double*>(values_.values)[i]);
+    if (type_ == TSR_READER_FLOAT32) return finite(static_cast<double>(static_cast<const float*>(values_.values)[i]));
     return number_in(column_, text(i));
   }
   // Of a column that is read as text.
@@ -52,6 +53,8 @@ class ColumnNumbers {
   }
 
  private:
+  static double finite(double value) { return std::isfinite(value) ? value : kMissing; }
+
   const ColumnConfig& column_;
   int32_t type_;
   const tsr_reader_values& values_;

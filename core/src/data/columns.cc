@@ -85,7 +85,7 @@ void Vocabulary::drop_rare(int64_t min_count) {
 }
 
 std::string BlockRows::where(int64_t row, const std::string& column) const {
-  return cat(file, ", row ", first_row + row + 1, ", column \"", column, "\"");
+  return cat(file, file.empty() ? "row " : ", row ", first_row + row + 1, ", column \"", column, "\"");
 }
 
 int32_t Columns::type_of(const ColumnConfig& c) {
@@ -271,7 +271,7 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
       for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
     });
   };
-  if (numbers_in_text(c)) {
+  if (numbers_in_text(c) || c.ids == "bucket") {
     encode_numbers(column, at, v, out);
   } else if (c.ids == "row") {
     const auto* numbers = static_cast<const int64_t*>(v.values);
@@ -281,18 +281,16 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
   } else if (c.ids == "hash") {
     const std::string prefix = column.table + "=";
     collect_each([&](int64_t i) { return row_of(prefix, words.of(text_of(v, i)), c.rows); });
-  } else if (c.ids == "vocabulary") {
+  } else {
     const Vocabulary& vocabulary = vocabularies_.at(column.table);
     collect_each([&](int64_t i) { return vocabulary.row(words.of(text_of(v, i))); });
-  } else {
-    collect_each([&, numbers = static_cast<const double*>(v.values)](int64_t i) { return bucket_of(c, numbers[i]); });
   }
 }
 
-// The same of numbers that are taken of texts: an item that has none is left out.
+// The same of numbers: buckets, and what `take` gives. An item that has no number is left out.
 void Columns::encode_numbers(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
   const ColumnConfig& c = column.config;
-  const ColumnNumbers numbers(c, TSR_READER_TEXT, v);
+  const ColumnNumbers numbers(c, column.type, v);
   for (int64_t row = at.first; row < at.first + at.rows; ++row) {
     int64_t begin = v.lists ? v.lists[row] : row;
     const int64_t end = v.lists ? v.lists[row + 1] : row + 1;

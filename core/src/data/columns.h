@@ -54,7 +54,7 @@ struct BlockRows {
   const std::string& file;
   int64_t first_row;    // in the file, of the block's first row, from 0
   int64_t first, rows;  // in the block
-  // "clicks.csv, row 17, column "film"": `row` in the block.
+  // "clicks.csv, row 17, column "film"": `row` in the block. Requests have no file.
   std::string where(int64_t row, const std::string& column) const;
 };
 

@@ -11,6 +11,7 @@
 #include "inference/float_tensors.h"
 #include "tessera/abi/draft/shared_row.h"
 #include "tessera/sdk/half.h"
+#include "tessera/sdk/values.h"
 #include "train/start_rows.h"
 
 namespace tessera {
@@ -28,6 +29,14 @@ Words words_of(const std::string& encoding, const std::string& where) {
   const json all = config::parse_json(encoding, {where, Code::kDataLoss});
   if (!all.is_object() || !all.contains("vocabularies")) return out;
   for (const auto& [table, words] : all["vocabularies"].items()) out[table] = words.get<std::vector<std::string>>();
+  if (all.contains("words")) return out;
+  for (auto& [table, words] : out) {  // texts of an earlier version, as they were written
+    for (std::string& word : words) {
+      std::string canonical;
+      sdk::append_word(canonical, word);
+      word.swap(canonical);
+    }
+  }
   return out;
 }
 

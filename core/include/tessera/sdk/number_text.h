@@ -62,15 +62,32 @@ inline bool reads_as_number(std::string_view text, std::string_view left_out, ch
   return std::any_of(number.begin(), number.end(), values_detail::digit) && number_of(number).has_value();
 }
 
-// The characters of a text that are no part of a number, each one once.
+// The characters (of UTF-8) of a text that are no part of a number, each one once.
 inline std::string other_characters(std::string_view text) {
+  const auto follows = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
   std::string out;
-  for (const char c : text) {
-    const bool part = values_detail::digit(c) || c == '+' || c == '-' || c == '.' || c == ',' || c == ' ' ||
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    for (end = at + 1; end < text.size() && follows(text[end]);) ++end;
+    const char c = text[at];
+    const bool part = values_detail::digit(c) || c == '+' || c == '-' || c == '.' || c == ',' ||
                       (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (!part && out.find(c) == std::string::npos) out += c;
+    const std::string_view character = text.substr(at, end - at);
+    if (!part && out.find(character) == std::string::npos) out += character;
   }
   return out;
+}
+
+// Between its first and its last digit a text has nothing but parts of a number and signs that group digits: dates and
+// times have others.
+inline bool is_one_number(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t first = text.find_first_of(kDigits), last = text.find_last_of(kDigits);
+  if (first == std::string_view::npos) return false;
+  std::string others = other_characters(text.substr(first, last - first));
+  for (const std::string_view group : {" ", "'", "_", "\xc2\xa0", "\xe2\x80\xaf"}) {
+    if (const size_t at = others.find(group); at != std::string::npos) others.erase(at, group.size());
+  }
+  return others.empty();
 }
 
 }  // namespace number_text_detail
@@ -82,6 +99,9 @@ inline std::string number_advice(std::string_view text) {
   if (is_missing_word(text))
     return "the reader's option missing_words=true (reader = \"csv?missing_words=true\") takes such words for missing "
            "values";
+  if (time_of(text))
+    return "take = \"days\", \"hour\", \"weekday\" or \"month\" in its [[column]] takes a number of a time";
+  if (!number_text_detail::is_one_number(text)) return "";
   const std::string others = number_text_detail::other_characters(text);
   const bool comma = text.find(',') != std::string_view::npos;
   const bool as_decimal = comma && reads_as_number(text, others, ',');
