@@ -188,6 +188,7 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 }  // namespace
 
 std::string summary(const ColumnSeen& c) {
+  if (!c.unknown_type.empty()) return cat("of the type ", c.unknown_type);
   if (c.form == Form::kEmpty) return cat(c.fields, " rows, all empty");
   std::string out =
       cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");

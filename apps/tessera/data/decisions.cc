@@ -71,7 +71,7 @@ bool is_key(const ColumnSeen& c) {
 }
 
 std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
-  if (!c.unknown_type.empty()) return cat("no reader gives values of its type, ", c.unknown_type);
+  if (!c.unknown_type.empty()) return cat("no values can be read of its type, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, as the index that a program has written beside the columns";
   for (size_t i = 0; i < at; ++i) {
