@@ -292,7 +292,7 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
                                  ",", bought ? "yes" : "no");
                     }),
                {"--label", "bought", "--html", file("page.html")});
-  EXPECT_EQ(columns.size(), 7u) << job_;
+  EXPECT_EQ(columns.size(), 8u) << job_;
   for (const std::string left : {"it has no name", "it counts the rows", "it is a copy of \"user\"",
                                  "each row has the same", "nearly every row has another one"})
     EXPECT_THAT(job_, HasSubstr("# left out, as " + left));

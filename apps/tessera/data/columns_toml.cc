@@ -139,7 +139,7 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
             "add separator = \"",
             c.items.other_separator(), "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
-    return comment("Few whole numbers: each is a number, and an id as well. Leave out the one that it is not.");
+    return comment("Whole numbers that come often: each is a number, and an id as well. Leave out what it is not.");
   return {};
 }
 
@@ -188,6 +188,7 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 }  // namespace
 
 std::string summary(const ColumnSeen& c) {
+  if (!c.unknown_type.empty()) return cat("of the type ", c.unknown_type);
   if (c.form == Form::kEmpty) return cat(c.fields, " rows, all empty");
   std::string out =
       cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");

@@ -71,7 +71,7 @@ bool is_key(const ColumnSeen& c) {
 }
 
 std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
-  if (!c.unknown_type.empty()) return cat("no reader gives values of its type, ", c.unknown_type);
+  if (!c.unknown_type.empty()) return cat("no values can be read of its type, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, as the index that a program has written beside the columns";
   for (size_t i = 0; i < at; ++i) {
@@ -114,6 +114,7 @@ std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& column
 void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr double kMany = 0.05;
   constexpr int64_t kOrdered = 2;  // more values than these have an order
+  constexpr int64_t kOften = 20;   // rows of a number on average, from which on it can be learned as an id
   if (c.form == Form::kTimes || is_epoch(c)) {
     d.times = true;
     return;
@@ -123,7 +124,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     return;
   }
   const bool few = all_whole(c) && c.exact && c.distinct <= kFewNumbers;
-  d.ids = few;
+  d.ids = few || (all_whole(c) && kOften * c.distinct <= c.fields - c.missing);
   d.dense = !few || c.distinct > kOrdered;
   d.buckets = !few;
   d.was_missing = d.dense && c.missing > 0 && static_cast<double>(c.missing) > kMany * static_cast<double>(c.fields);

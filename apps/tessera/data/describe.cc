@@ -112,6 +112,16 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
   }
 }
 
+// Columns that no values can be read of, by the names of their types.
+void add_unreadable(const data::ReaderPart& files, std::vector<ColumnSeen>& columns) {
+  for (const data::FileColumn& c : files.unreadable_columns()) {
+    ColumnSeen seen;
+    seen.name = c.name;
+    seen.unknown_type = c.about.empty() ? "an unknown one" : c.about;
+    columns.push_back(std::move(seen));
+  }
+}
+
 void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!features.tables.empty()) return;
   fail(Code::kInvalidArgument, "no column beside the label ", quoted(columns[labels.columns.front()].name),
@@ -132,6 +142,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   const std::string with_words = with_missing_words(runtime, found.name);
   std::vector<ColumnSeen> columns;
   for (const ColumnLook& column : looked.columns) columns.push_back(column.seen(!with_words.empty()));
+  add_unreadable(*found.files, columns);
   const Labels labels = choose_labels(columns, options.label);
   const std::vector<Decision> decisions = decide(columns, labels);
   const ColumnsToml features = columns_toml(columns, decisions, labels);

@@ -50,6 +50,8 @@ std::string some_values(const ColumnSeen& c) {
 
 // Why a column that somebody named can be no label.
 std::string why_not(const ColumnSeen& c) {
+  if (!c.unknown_type.empty())
+    return cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
   if (c.form == Form::kEmpty) return cat("column ", quoted(c.name), " is empty: each row needs a label");
   if (c.form == Form::kLists) return cat("column ", quoted(c.name), " has lists, and a label is a number or a word");
   if (c.form == Form::kTimes)

@@ -73,7 +73,7 @@ class Graph {
 std::string Graph::shared(bool several) {
   fm_ = free_name("fm");
   deep_ = free_name("deep");
-  const std::string widths = several ? R"(widths = [64, 32], final_activation = "relu")" : "widths = [64, 32, 1]";
+  const std::string widths = several ? R"(widths = [128, 64], final_activation = "relu")" : "widths = [128, 64, 1]";
   return layer(fm_, "fm", R"("pooled")", cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
 }
 
