@@ -65,6 +65,34 @@ void add_every(const std::string& every, std::vector<std::string>& overrides) {
   overrides.push_back(cat("publish.every_steps=", steps ? static_cast<int64_t>(number) : 0));
 }
 
+void check_train_arguments(const po::variables_map& found, TrainArguments* out) {
+  if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
+  if (found.count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
+  if (found.count("max-steps")) out->job.max_steps = out->max_steps;
+  if (out->job.save_every < 0 || out->max_steps < 0)
+    throw UsageError("--save-every and --max-steps count steps: 0 or more");
+  if (!(out->job.save_every_minutes >= 0 && out->job.save_every_minutes <= 1e6))
+    throw UsageError("--save-every-minutes takes minutes from 0 to 1000000");
+  const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !found["keep"].defaulted();
+  if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
+  if (out->job.save_full_every < 1) throw UsageError("--save-full-every takes a number of checkpoints: 1 or more");
+  if (out->job.save_full_every > 1 && out->job.save_every == 0 && out->job.save_every_minutes == 0)
+    throw UsageError(
+        "--save-full-every is about checkpoints between steps: it needs --save-every or --save-every-minutes");
+  if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
+  if (out->job.overwrite && out->job.resume)
+    throw UsageError("--resume goes on with the run in --save DIR, --overwrite replaces it: give one of them");
+  if (out->job.overwrite && out->job.save.empty() && out->job.save_best.empty())
+    throw UsageError("--overwrite needs --save DIR or --save-best DIR: that is what it replaces");
+  if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
+  if (!out->every.empty()) add_every(out->every, out->overrides);
+  if (!out->metrics.empty()) (void)metrics_address(out->metrics);
+  if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
+  if (!out->job.start.empty() && !out->job.load.empty())
+    throw UsageError("--start begins a new run, --load goes on with one: give one of them");
+  if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
+}
+
 bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments* out) {
   Options options("train", "--config FILE [OPTIONS]");
   auto add = options.add_options();
@@ -117,31 +145,7 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
       "also print the plan, and where the time of a step went: by stage, rank and table");
   const auto found = parse_options(args, options);
   if (!found) return false;
-  if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
-  if (found->count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
-  if (found->count("max-steps")) out->job.max_steps = out->max_steps;
-  if (out->job.save_every < 0 || out->max_steps < 0)
-    throw UsageError("--save-every and --max-steps count steps: 0 or more");
-  if (!(out->job.save_every_minutes >= 0 && out->job.save_every_minutes <= 1e6))
-    throw UsageError("--save-every-minutes takes minutes from 0 to 1000000");
-  const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !(*found)["keep"].defaulted();
-  if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
-  if (out->job.save_full_every < 1) throw UsageError("--save-full-every takes a number of checkpoints: 1 or more");
-  if (out->job.save_full_every > 1 && out->job.save_every == 0 && out->job.save_every_minutes == 0)
-    throw UsageError(
-        "--save-full-every is about checkpoints between steps: it needs --save-every or --save-every-minutes");
-  if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
-  if (out->job.overwrite && out->job.resume)
-    throw UsageError("--resume goes on with the run in --save DIR, --overwrite replaces it: give one of them");
-  if (out->job.overwrite && out->job.save.empty() && out->job.save_best.empty())
-    throw UsageError("--overwrite needs --save DIR or --save-best DIR: that is what it replaces");
-  if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
-  if (!out->every.empty()) add_every(out->every, out->overrides);
-  if (!out->metrics.empty()) (void)metrics_address(out->metrics);
-  if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
-  if (!out->job.start.empty() && !out->job.load.empty())
-    throw UsageError("--start begins a new run, --load goes on with one: give one of them");
-  if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
+  check_train_arguments(*found, out);
   return true;
 }
 

@@ -26,7 +26,7 @@ def page(name, width, height, title, body):
 
 
 def text(x, y, words, kind="", anchor="start"):
-    return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
+    return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">\n{escape(words)}</text>'
 
 
 def box(x, y, width, height, head, lines):

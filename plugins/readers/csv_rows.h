@@ -37,7 +37,7 @@ class CsvRows {
   CsvFormat format_;
   std::vector<std::string> header_;
   std::unordered_map<std::string, size_t> places_;  // in the header, by name
-  std::vector<CsvColumn*> targets_;  // by field; null: nobody wants it
+  std::vector<CsvColumn*> targets_;                 // by field; null: nobody wants it
   std::string scratch_;
 };
 

@@ -212,8 +212,9 @@ TEST_F(DataTestPart, APipeIsNoFile) {
   const std::string pipe = folder_.path() + "/pipe.csv";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(error(keys(pipe, "")),
-            pipe + " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict "
-                   "--data - reads its standard input)");
+            pipe +
+                " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict "
+                "--data - reads its standard input)");
   EXPECT_THAT(error(keys("/dev/zero", "")), HasSubstr("/dev/zero is a device, and not a file of rows"));
 }
 

@@ -99,6 +99,28 @@ void expect_rows_in_order(const TestFolder& folder, const std::string& model, co
   }
 }
 
+// The model knows its columns: texts, in another order, one of which nobody has seen.
+void expect_scores(const TestFolder& folder, const std::string& model) {
+  const std::string asked =
+      folder.write("ask.csv", "film,click,person,price\nfilm 3,1,person 2,9\nfilm 0,0,nobody,0\n");
+  const Finished scored = run_tessera({"predict", "--model", model, "--data", asked});
+  ASSERT_EQ(scored.status, 0) << scored.output;
+  EXPECT_THAT(scored.output, HasSubstr("row,label,score\n0,1,0.9"));
+  EXPECT_THAT(scored.output, HasSubstr("\n1,0,0.0"));
+  EXPECT_THAT(scored.output, HasSubstr("(2 samples) of ask.csv\n"));
+  EXPECT_THAT(scored.output, testing::Not(HasSubstr("vocabulary"))) << "one of two ids is ordinary";
+  const std::string strangers = folder.write("strangers.csv", "film,click,person,price\nfilm 3,1,x,9\nfilm 0,0,y,0\n");
+  const Finished strange = run_tessera({"predict", "--model", model, "--data", strangers});
+  EXPECT_EQ(strange.status, 0);
+  EXPECT_THAT(strange.output,
+              HasSubstr("warning: strangers.csv: person: 100 % of the 2 ids were not in the vocabulary"));
+  const std::string others = folder.write("others.csv", "film,click,people,price\nfilm 3,1,x,9\n");
+  const Finished lacks = run_tessera({"predict", "--model", model, "--data", others});
+  EXPECT_EQ(lacks.status, 2);
+  EXPECT_THAT(lacks.output, HasSubstr("; the model needs "));
+  EXPECT_THAT(lacks.output, HasSubstr("\"person\""));
+}
+
 TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const TestFolder folder;
   const std::string data = folder.write("clicks.csv", clicks(6000)), config = folder.write("job.toml", kJob);
@@ -139,25 +161,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
                    "--set", "data.path=" + data, "--set", "data.buffer_mib=0.05"});
   EXPECT_EQ(many.status, 0) << many.output;
   EXPECT_THAT(many.output, HasSubstr("test: auc?bins=1048576 ")) << "of more samples than the buffer holds";
-  // The model knows its columns: texts, in another order, one of which nobody has seen.
-  const std::string asked =
-      folder.write("ask.csv", "film,click,person,price\nfilm 3,1,person 2,9\nfilm 0,0,nobody,0\n");
-  const Finished scored = run_tessera({"predict", "--model", model, "--data", asked});
-  ASSERT_EQ(scored.status, 0) << scored.output;
-  EXPECT_THAT(scored.output, HasSubstr("row,label,score\n0,1,0.9"));
-  EXPECT_THAT(scored.output, HasSubstr("\n1,0,0.0"));
-  EXPECT_THAT(scored.output, HasSubstr("(2 samples) of ask.csv\n"));
-  EXPECT_THAT(scored.output, testing::Not(HasSubstr("vocabulary"))) << "one of two ids is ordinary";
-  const std::string strangers = folder.write("strangers.csv", "film,click,person,price\nfilm 3,1,x,9\nfilm 0,0,y,0\n");
-  const Finished strange = run_tessera({"predict", "--model", model, "--data", strangers});
-  EXPECT_EQ(strange.status, 0);
-  EXPECT_THAT(strange.output,
-              HasSubstr("warning: strangers.csv: person: 100 % of the 2 ids were not in the vocabulary"));
-  const std::string others = folder.write("others.csv", "film,click,people,price\nfilm 3,1,x,9\n");
-  const Finished lacks = run_tessera({"predict", "--model", model, "--data", others});
-  EXPECT_EQ(lacks.status, 2);
-  EXPECT_THAT(lacks.output, HasSubstr("; the model needs "));
-  EXPECT_THAT(lacks.output, HasSubstr("\"person\""));
+  expect_scores(folder, model);
   // More than the buffer holds is judged without being kept.
   const Finished streamed = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
                                          "data.buffer_mib=0.05", "--output", folder.file("scores.csv")});

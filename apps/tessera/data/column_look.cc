@@ -9,12 +9,6 @@
 namespace tessera::cli {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 constexpr double kDay = 86400e9;  // nanoseconds
 
 }  // namespace

@@ -51,6 +51,9 @@ struct ColumnSeen {
   int64_t tail_fields = 0;
 };
 
+// True if each value is one number.
+inline bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
+
 class ColumnLook {
  public:
   // What is kept of the values: so many different ones, in so many bytes.

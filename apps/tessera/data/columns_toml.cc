@@ -11,8 +11,6 @@
 namespace tessera::cli {
 namespace {
 
-bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
-
 // The [[column]]s of one job, whose names are all different.
 class Writer {
  public:

@@ -12,12 +12,6 @@ namespace {
 
 constexpr int64_t kEnough = 100;  // rows that must be there before "each row has another one" means something
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
 bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
 
 // Words of names: "userId", "user_id" and "user.id" are user and id.

@@ -13,10 +13,8 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kFewNumbers = 20;
+constexpr int64_t kFewGrades = 20;
 constexpr int64_t kFewWords = 20;
-
-bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
 
 bool zero_or_one(const ColumnSeen& c) {
   return c.form == Form::kNumbers && !c.list && c.numbers.whole() == c.numbers.count() && c.numbers.least() >= 0 &&
@@ -27,11 +25,6 @@ bool zero_or_one(const ColumnSeen& c) {
 bool in_steps(const ColumnSeen& c) {
   const std::vector<double> sample = c.numbers.sample();
   return std::all_of(sample.begin(), sample.end(), [](double x) { return 2 * x == std::floor(2 * x); });
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 std::string word_of(const std::string& text) {
@@ -126,7 +119,7 @@ LabelForm label_form(const ColumnSeen& c) {
   if (zero_or_one(c)) return LabelForm::kBinary;
   if (is_number(c)) {
     if (c.numbers.least() == c.numbers.most()) return LabelForm::kNone;
-    const bool few = c.exact && c.distinct <= kFewNumbers && (c.distinct == 2 || in_steps(c));
+    const bool few = c.exact && c.distinct <= kFewGrades && (c.distinct == 2 || in_steps(c));
     return few ? LabelForm::kThreshold : LabelForm::kReal;
   }
   const bool words = c.form == Form::kTexts || (c.form == Form::kLists && !c.items.bracketed());

@@ -10,12 +10,6 @@ namespace {
 
 constexpr size_t kMostItems = 200000;  // different ones that are counted
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 // The id of "id:0.5"; empty: it has no weight.
 std::string_view id_with_weight(std::string_view item) {
   const size_t colon = item.rfind(':');
@@ -45,6 +39,12 @@ std::string_view without_quotes(std::string_view item) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
 
 // As the readers cut: several blanks are one, another separator has an item on both sides.
 ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {

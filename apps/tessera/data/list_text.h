@@ -9,6 +9,9 @@
 
 namespace tessera::cli {
 
+// Without blanks and tabs at its ends.
+std::string_view trimmed(std::string_view text);
+
 class ListText {
  public:
   // A different field, and how many rows have it.

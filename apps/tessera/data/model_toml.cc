@@ -84,7 +84,7 @@ std::string Graph::head(const ColumnSeen& label, bool several) {
   std::string out = layer(first, "linear", inputs_), deep = deep_;
   if (several) {
     deep = free_name("top" + behind);
-    out += layer(deep, "linear", quoted(deep_));
+    out += layer(deep, "linear", cli::quoted(deep_));
   }
   out += layer(logit, "sum", cat(quoted(first), ", ", quoted(fm_), ", ", quoted(deep)));
   const bool real = label_form(label) == LabelForm::kReal;

@@ -8,6 +8,8 @@ namespace tessera::cli {
 
 // A string of TOML, whose escapes are JSON's.
 std::string quoted(const std::string& text);
+// In small letters, as far as they are ASCII.
+std::string lower(std::string text);
 // A number without more digits than it needs; whole ones in all their digits where a double has them.
 std::string plain_number(double value);
 // The number with 4 digits, for people.

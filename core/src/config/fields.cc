@@ -293,9 +293,8 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
       {"missing",
        &S::missing,
        "",
-       "dense, weight: the value of a row that has none, before `transform`: a number, or the `mean` or `median` of "
-       "the "
-       "training rows; unset: a row without a value is an error",
+       "dense, weight: the value of a row that has none, before `transform`: a number, or the training rows' `mean` or "
+       "`median`; unset: such a row is an error",
        -kInfinity,
        kInfinity,
        {"mean", "median"}},

@@ -12,9 +12,8 @@ namespace tessera::config {
 
 template <class S>
 using Member = std::variant<bool S::*, int64_t S::*, double S::*, std::string S::*, std::optional<double> S::*,
-                            std::optional<NumberOrWord> S::*,
-                            std::optional<bool> S::*, std::vector<std::string> S::*, std::vector<int64_t> S::*,
-                            std::vector<double> S::*, PartSpec S::*, PartOptions S::*>;
+                            std::optional<NumberOrWord> S::*, std::optional<bool> S::*, std::vector<std::string> S::*,
+                            std::vector<int64_t> S::*, std::vector<double> S::*, PartSpec S::*, PartOptions S::*>;
 
 template <class S>
 struct Field {

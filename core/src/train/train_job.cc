@@ -33,6 +33,7 @@
 #include "train/trace_file.h"
 #include "train/train_report.h"
 #include "train/training_metrics.h"
+#include "train/unknown_id_sums.h"
 #include "train/validation.h"
 #include "train/warm_start.h"
 
@@ -122,23 +123,6 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
   if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
     fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
          ", but what is saved later must not replace the best: name another directory");
-}
-
-// What all ranks have counted, of the same columns.
-std::vector<UnknownIds> added_up(std::vector<UnknownIds> counts, const ProcessGroup& group) {
-  if (counts.empty() || group.world_size() == 1) return counts;
-  std::vector<double> sums;
-  for (const UnknownIds& c : counts) {
-    sums.push_back(static_cast<double>(c.ids));
-    sums.push_back(static_cast<double>(c.unknown));
-  }
-  const Tensor part = Tensor::from(sums);
-  group.all_reduce(part, ReduceOp::kSum, "unknown ids").wait();
-  for (size_t i = 0; i < counts.size(); ++i) {
-    counts[i].ids = static_cast<int64_t>(part.data<double>()[2 * i]);
-    counts[i].unknown = static_cast<int64_t>(part.data<double>()[2 * i + 1]);
-  }
-  return counts;
 }
 
 }  // namespace

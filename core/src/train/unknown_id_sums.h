@@ -1,0 +1,14 @@
+// Sums of unknown ids over the ranks of a job.
+#pragma once
+
+#include <vector>
+
+#include "tessera/process_group.h"
+#include "tessera/unknown_ids.h"
+
+namespace tessera {
+
+// The counts of all ranks, of the same columns. Collective.
+std::vector<UnknownIds> added_up(std::vector<UnknownIds> counts, const ProcessGroup& group);
+
+}  // namespace tessera
