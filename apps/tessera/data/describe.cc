@@ -12,7 +12,7 @@
 #include "data/label_choice.h"
 #include "data/model_toml.h"
 #include "data/profile_page.h"
-#include "data/test_part.h"
+#include "data/test_choice.h"
 #include "data/toml_text.h"
 
 namespace tessera::cli {

@@ -11,7 +11,7 @@
 #include "data/decisions.h"
 #include "data/encoding.h"
 #include "data/label_choice.h"
-#include "data/test_part.h"
+#include "data/test_choice.h"
 #include "data/xxh64.h"
 #include "tessera/error.h"
 

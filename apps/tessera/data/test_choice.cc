@@ -1,4 +1,4 @@
-#include "data/test_part.h"
+#include "data/test_choice.h"
 
 #include <algorithm>
 #include <cmath>
