@@ -118,13 +118,13 @@ TEST(Help, EveryWrongUseHasStatus2) {
     EXPECT_THAT(unknown.output, HasSubstr("there is no option --no-such-option")) << command;
   }
   const std::string none = "/nonexistent/file";
-  for (const std::string& words :
-       {"train --config " + none, "plan --config " + none, "plan --tables " + none, "stats --config " + none,
-        "predict --model " + none + " --data " + none, "quantize --load " + none + " --save " + none,
-        "serve --model " + none, "model inspect " + none, "model new nothing", "data describe " + none,
-        "report " + none + " " + none, "trace " + none + " " + none, "plugins --config " + none, "verify " + none,
-        std::string("plan --diff ") + none + " " + none, std::string("train --config x --nproc many"),
-        std::string("plan --config x --world-size -3x"), std::string("launch -n 0 -- true")}) {
+  for (const std::string& words : std::vector<std::string>{
+           "train --config " + none, "plan --config " + none, "plan --tables " + none, "stats --config " + none,
+           "predict --model " + none + " --data " + none, "quantize --load " + none + " --save " + none,
+           "serve --model " + none, "model inspect " + none, "model new nothing", "data describe " + none,
+           "report " + none + " " + none, "trace " + none + " " + none, "plugins --config " + none, "verify " + none,
+           "plan --diff " + none + " " + none, "train --config x --nproc many", "plan --config x --world-size -3x",
+           "launch -n 0 -- true"}) {
     const Finished done = run(kProgram + " " + words + " 2>&1 </dev/null");
     EXPECT_EQ(done.status, 2) << words << done.output;
     EXPECT_THAT(done.output, StartsWith("tessera ")) << words;
