@@ -87,7 +87,7 @@ std::string of_metrics(const Config& config, std::string_view key) {
 
 // Each [[table]] says something else.
 std::string of_table_defaults(const Config& config, std::string_view key) {
-  key = key.substr(0, key.find('.'));  // one option of the optimizer
+  if (key.starts_with("optimizer")) return {};  // of which a table may change one option alone
   const auto& all = fields<TableConfig>();
   const auto field = std::find_if(all.begin(), all.end(), [&](const auto& f) { return key == f.name; });
   if (field == all.end() || config.tables.empty()) return {};
