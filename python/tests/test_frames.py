@@ -21,7 +21,7 @@ ROWS = 240
 CONFIG = {
     "job": {"seed": 3, "device": "cpu"},
     "model": {"embedding_dim": 4, "bottom_mlp": [8, 4], "top_mlp": [8, 1]},
-    "data": {"batch": 16, "epochs": 2, "test_fraction": 0.25},
+    "data": {"batch": 16, "epochs": 2, "test": "last", "test_fraction": 0.25},
     "column": [
         {"name": "clicked", "as": "label"},
         {"name": "age", "as": "dense", "missing": 0.5, "transform": ["standardise"]},

@@ -327,7 +327,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
             "[[column]] \"id\" has rows = 5, but a vocabulary has a row for each text of the training rows: leave rows "
             "out; min_count leaves out rare texts, and ids = \"hash\" takes rows");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"idd\"\nrows = 5\n"),
-            file + " has no column \"idd\"; the nearest is \"id\"");
+            file + " has no column \"idd\"; the nearest is \"id\", and there are \"id\", \"x\", \"list\", \"click\"");
   EXPECT_EQ(error(path, label + "rows = 3\n"),
             "[[column]] \"click\" is a label, so its \"rows\" has no effect: leave it out");
 }

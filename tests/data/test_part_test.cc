@@ -231,8 +231,9 @@ TEST_F(DataTestPart, WhatHasNoEffectIsRefused) {
   EXPECT_THAT(error(keys(path, "test = \"time:at\"")), HasSubstr("\"March 0\" is no time: data.test takes numbers"));
   EXPECT_THAT(error(keys(path, "test = \"random\"\ntest_path = \"b.csv\"")), HasSubstr("leave one of them out"));
   EXPECT_EQ(error(keys(path, "test = \"file:b.csv\"\ntest_fraction = 0.2")),
-            "data.test_fraction = 0.2 has no effect beside a file of test rows, b.csv: leave one of them out");
-  EXPECT_THAT(error(keys(path, "test_path = \"b.csv\"\ntest_fraction = 0.2")), HasSubstr("has no effect beside"));
+            "job.toml:5: data.test_fraction has no effect: the test rows are those of b.csv: leave it out");
+  EXPECT_THAT(error(keys(path, "test_path = \"b.csv\"\ntest_fraction = 0.2")),
+              HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"));
   for (const char* reader : {"prepared", "movielens-100k", "synthetic"}) {
     DataConfig config;
     config.reader = reader;

@@ -49,7 +49,7 @@ std::string Writer::section(const ColumnSeen& c, const std::string& what) {
 }
 
 std::string Writer::table(const ColumnSeen& c, const std::string& what, const std::string& keys) {
-  const std::string out = section(c, what) + keys;
+  std::string out = section(c, what) + keys;
   tables.push_back(name_);
   return out;
 }

@@ -54,7 +54,7 @@ std::string of_data(const Config& config, std::string_view key) {
     return cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "makes its data itself and " : "",
                "does not take it, as ", takers(key, for_parts), " would: leave it out, or set data.reader");
   const bool file = !data.test_path.empty() || data.test.starts_with("file:");
-  if (key == "test_fraction" && file && data.test_fraction != 0)
+  if (key == "test_fraction" && file && data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction)
     return cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
                ": leave it out");
   return {};
@@ -87,7 +87,7 @@ std::string of_metrics(const Config& config, std::string_view key) {
 
 // Each [[table]] says something else.
 std::string of_table_defaults(const Config& config, std::string_view key) {
-  key = key.substr(0, key.find('.'));  // one option of the optimizer
+  if (key.starts_with("optimizer")) return {};  // of which a table may change one option alone
   const auto& all = fields<TableConfig>();
   const auto field = std::find_if(all.begin(), all.end(), [&](const auto& f) { return key == f.name; });
   if (field == all.end() || config.tables.empty()) return {};

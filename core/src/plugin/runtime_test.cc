@@ -49,7 +49,7 @@ TEST(Runtime, RequiredPluginsMustBeThere) {
   RuntimeOptions options = nowhere();
   options.require = {"acme.stripe"};
   EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
-              HasSubstr("required plugin \"acme.stripe\" was not found"));
+              HasSubstr("the required plugin \"acme.stripe\" is not found: name its folder"));
 }
 
 TEST(Runtime, ThreadsAreCounted) {

@@ -36,6 +36,8 @@ class JobCheckpoints {
   // Behind the last one. A run that was asked to end waits for no checkpoint but this one.
   void at_end(int64_t step, bool stopped, const Progress& progress);
 
+  void release() { writer_.hold(nullptr); }  // the lock on the directory
+
   bool beside() const { return beside_; }  // training goes on meanwhile
   int64_t copy_bytes() const { return beside_ ? writer_.copy_bytes() : 0; }
   double longest_pause_s() const { return longest_pause_s_; }

@@ -1,5 +1,5 @@
-// The directories that a job saves to: rank 0 holds them for as long as the job lives, and what is there before the job
-// begins is gone on with, replaced, or a reason not to begin.
+// The directories that a job saves to: rank 0 holds them until the job has saved for the last time, and what is there
+// before the job begins is gone on with, replaced, or a reason not to begin.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,8 @@ class SaveDirectories {
   const Lock& save() const { return save_; }
   const Lock& best() const { return best_; }
   std::vector<std::string> warnings() const;
+  // Once the job has saved for the last time: another job may have the directories.
+  void release() { save_.reset(), best_.reset(); }
 
  private:
   void check_new(const char* option, const std::string& directory, const FoundCheckpoints& found) const;

@@ -342,6 +342,8 @@ void TrainJob::train(const TrainWatch& watch) {
       options_.resume && !loaded_.empty() && steps_done() == 0;  // another copy would push out older ones
   if (checkpoints_ && !as_saved)
     checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
+  if (checkpoints_) checkpoints_->release();
+  directories_->release();
 }
 
 ReadBatch TrainJob::batches(const TrainWatch& watch) {

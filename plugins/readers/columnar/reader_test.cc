@@ -473,7 +473,7 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
   EXPECT_EQ(sentence([&] {
               files->select(std::vector<ReaderWant>{{"user", TSR_READER_INT64}});
             }),
-            other + " has no column \"user\"; the nearest is \"usr\"");
+            other + " has no column \"user\"; the nearest is \"usr\", and there are \"usr\", \"film\"");
   const std::string twice = add("c.made", {{named("x", ids), named("x", ids)}});
   EXPECT_EQ(sentence([&] {
               reader(twice)->select(std::vector<ReaderWant>{{"x", TSR_READER_INT64}});
