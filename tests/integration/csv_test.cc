@@ -323,17 +323,18 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   const Config config = load_config(job);
   std::map<std::string, ColumnConfig> columns;
   for (const ColumnConfig& c : config.columns) columns[c.name.at(0)] = c;
-  ASSERT_EQ(columns.size(), 10u) << "weight and its ranges, and whether it is missing; price as a number and as an id";
+  ASSERT_EQ(columns.size(), 10u) << "weight, its ranges and if it is missing; price as a number and as an id";
   EXPECT_EQ(columns.at("shop").min_count, 2) << "1000 of 1100 came once";
   EXPECT_EQ(columns.at("film").min_count, 1);
   EXPECT_EQ(columns.at("label").as, "label");
   EXPECT_FALSE(columns.at("label").threshold);
   EXPECT_EQ(columns.at("weight, kg").as, "dense");
-  EXPECT_EQ(columns.at("weight, kg").missing, std::optional(NumberOrWord{0, ""}));
+  EXPECT_EQ(columns.at("weight, kg").missing, std::optional(NumberOrWord{0, "mean"}));
   EXPECT_EQ(columns.at("tags").separator, "|");
   EXPECT_EQ(columns.at("person").ids, "vocabulary");
   EXPECT_EQ(columns.at("person").separator, "") << "two words are a name here, and no list";
-  EXPECT_EQ(columns.at("price").ids, "vocabulary") << "ten values: a category";
+  EXPECT_EQ(columns.at("price").as, "dense");
+  EXPECT_EQ(columns.at("price value").ids, "vocabulary") << "ten values: a category as well";
   EXPECT_FALSE(columns.contains("session")) << "every row has another one";
   EXPECT_THAT(contents(job), HasSubstr("# left out, as nearly every row has another one: \"session\""));
 
