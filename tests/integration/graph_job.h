@@ -28,11 +28,6 @@ samples = 1200
 test_samples = 300
 batch = 32
 )";
-// The job without the keys of the reader that makes data, for another reader.
-inline std::string without_synthetic(std::string job) {
-  const size_t keys = job.find("columns = 3\n");
-  return keys == std::string::npos ? job : job.erase(keys, job.find("batch = 32") - keys);
-}
 // The three tables, the last with rows of 4.
 inline const std::string kGraphTables = R"(
 [[table]]

@@ -260,7 +260,6 @@ class WrongGraphs : public GraphModels {
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
-    if (data != kWhole) text = without_synthetic(text);
     std::vector<std::string> args = {"train", "--config", folder_.write("wrong.toml", text)};
     if (data != kWhole)
       args.insert(args.end(), {"--set", "data.reader=prepared", "--set",

@@ -231,9 +231,8 @@ loss = "pairwise_loss"
 
 class IdJobs : public testing::Test {
  protected:
-  Finished run(const std::vector<std::string>& more, const std::string& layers = kRanking,
-               const std::string& job = kGraphJob) const {
-    std::vector<std::string> args = {"train", "--config", folder_.write("job.toml", job + kGraphTables + layers)};
+  Finished run(const std::vector<std::string>& more, const std::string& layers = kRanking) const {
+    std::vector<std::string> args = {"train", "--config", folder_.write("job.toml", kGraphJob + kGraphTables + layers)};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args, 60);
   }
@@ -252,7 +251,7 @@ class IdJobs : public testing::Test {
       {"name": "c1", "rows": 50}, {"name": "c2", "rows": 20}, {"name": "user", "rows": 20}]})");
     std::vector<std::string> args = {"--set", "data.reader=prepared", "--set", "data.path=" + folder_.file("")};
     for (const std::string& set : sets) args.insert(args.end(), {"--set", set});
-    const Finished done = run(args, layers, without_synthetic(kGraphJob));
+    const Finished done = run(args, layers);
     EXPECT_EQ(done.status, 2) << done.output;
     EXPECT_THAT(done.output, sentence);
     EXPECT_EQ(std::count(done.output.begin(), done.output.end(), '\n'), 1) << done.output;

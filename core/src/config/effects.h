@@ -19,7 +19,8 @@ using Given = std::map<std::string, std::string, std::less<>>;
 bool takes_effect(const Config& config, std::string_view section, std::string_view key);
 
 // kInvalidArgument: a key that was given, and neither 0 nor empty, has no effect. Keys of a section that is switched
-// off by a key that was given, too, may wait: `validation.fraction = 0`.
+// off by a key that was given, too, may wait: `validation.fraction = 0`. So may keys of generated data in a file, if
+// --set names another reader.
 void check_effects(const Config& config, const Given& given);
 
 }  // namespace tessera::config
