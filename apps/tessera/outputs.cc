@@ -71,10 +71,11 @@ void check_output(const OutputFile& output, const InputFiles& inputs) {
   if (fs::is_directory(path, ignored)) throw UsageError(cat(output.option, " ", output.path, " is a directory"));
   const fs::path real = fs::weakly_canonical(path, ignored);
   for (const std::string& input : inputs.files) {
-    if (!input.empty() && is_of(real, input)) refuse(output, same(path, input) ? input : cat("a file of ", input));
+    if (!input.empty() && is_of(real, input))
+      refuse(output, same(path, input) ? input : cat("or be a file of ", input));
   }
   for (const std::string& input : inputs.folders) {
-    if (!input.empty() && same(real.parent_path(), input)) refuse(output, "a file of " + input);
+    if (!input.empty() && same(real.parent_path(), input)) refuse(output, "or be a file of " + input);
   }
 }
 

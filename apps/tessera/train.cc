@@ -367,6 +367,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   reading.reset();
   return or_abort(*group, [&] {
     if (group->rank() == 0) {
+      if (is_generated(config)) std::fputs("data: generated, none of yours (data.path names files)\n", stderr);
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
       if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
@@ -447,8 +448,6 @@ int train_command(const std::vector<std::string>& args) {
   }
   if (where.rank == 0 && config.publish.directory.empty() && !(config.publish == PublishConfig()))
     std::fputs("tessera: warning: [publish] names no directory, so nothing is published: give --publish DIR\n", stderr);
-  if (where.rank == 0 && is_generated(config))
-    std::fputs("data: generated, none of yours (data.path names files)\n", stderr);
   return run_rank(config, a, where);
 }
 

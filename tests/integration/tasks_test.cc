@@ -246,13 +246,14 @@ TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
                                        "--weights", "fp16", "--config", job, "--set", path});
   ASSERT_EQ(packed.status, 0) << packed.output;
   EXPECT_THAT(packed.output, HasSubstr("test: rmse "));
+  const TestFolder scores;  // apart from the data
   const Finished predicted = run_tessera({"predict", "--model", folder_.file("model"), "--config", job, "--set", path,
-                                          "--part", "test", "--output", folder_.file("scores.csv")});
+                                          "--part", "test", "--output", scores.file("scores.csv")});
   ASSERT_EQ(predicted.status, 0) << predicted.output;
   const size_t at = predicted.output.find("rmse ");
   ASSERT_NE(at, std::string::npos) << predicted.output;
   EXPECT_NEAR(std::stod(predicted.output.substr(at + 5)), rmse, 2e-3);
-  EXPECT_THAT(contents(folder_.file("scores.csv")), HasSubstr("row,label,score\n0,1,"));
+  EXPECT_THAT(contents(scores.file("scores.csv")), HasSubstr("row,label,score\n0,1,"));
 }
 
 // The same samples as columns of a file: the same losses, kept in memory or streamed.
@@ -281,7 +282,7 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   EXPECT_THAT(below.output, HasSubstr("rows.csv, row 1, column \"weight\": the weight is -2, but must be 0 or more"));
   const Finished text = run_columns({"--set", "data.reader=synthetic"});
   EXPECT_EQ(text.status, 2) << text.output;
-  EXPECT_THAT(text.output, HasSubstr("[[column]] \"user\" is of a reader part's files, and \"synthetic\" is none"));
+  EXPECT_THAT(text.output, HasSubstr("data.path has no effect: the reader \"synthetic\" makes its data itself"));
 }
 
 TEST_F(Tasks, MetricsThatDoNotFitALabelAreRefusedBeforeDataIsRead) {

@@ -128,7 +128,8 @@ TEST_F(TorchRecNames, AreSavedAndGoneOnWith) {
 // A model of the same sizes that [model] alone describes.
 TEST_F(TorchRecNames, AreThoseOfADlrm) {
   std::string job = contents(kPresets + "dlrm.toml");
-  job.replace(job.find("[[layer]]"), job.find("[table_defaults]") - job.find("[[layer]]"), "");
+  const size_t layers = job.find("\n[[layer]]");
+  job.replace(layers, job.find("\n[table_defaults]") - layers, "");
   std::vector<std::string> args = {"train",
                                    "--config",
                                    folder_.write("job.toml", job),

@@ -320,7 +320,7 @@ std::vector<TensorFile> split_by_table(const std::string& kind, StoredTensors ot
     bytes += bytes_of(table);
   }
   for (size_t i = 0; i < files.size(); ++i) {
-    char part[32] = "";
+    char part[48] = "";
     if (files.size() > 1) std::snprintf(part, sizeof(part), "-%05zu-of-%05zu", i + 1, files.size());
     files[i].name = cat(kind, part, kSuffix);
   }
