@@ -121,8 +121,6 @@ TEST(QuantEmbeddingBagCollection, HalfOutputAndWeights) {
   Tensor twos = Tensor::empty({10});
   twos.fill(2);
   const auto with_weights = KeyedJaggedTensor::from_lengths_sync(b.keys(), b.values(), b.lengths(), twos);
-  EXPECT_THAT(refusal([&] { (void)plain.forward(with_weights); }), HasSubstr("not weighted: is_weighted = true"));
-  EXPECT_THAT(refusal([&] { (void)whole.forward(with_weights); }), HasSubstr("not weighted: is_weighted = true"));
   const KeyedTensor doubled = weighted.forward(with_weights);
   for (int64_t i = 0; i < want.values().numel(); ++i) {
     ASSERT_NEAR(doubled.values().item(i), 2 * want.values().item(i), 1e-5);  // MEAN too: divided by the bag's length

@@ -489,9 +489,9 @@ TEST(Csv, WrongFilesAndOptions) {
   EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
   EXPECT_EQ(sentence([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
-            second + " has no column \"film\"; the nearest is \"fylm\", and there are \"user\", \"fylm\"");
+            second + " has no column \"film\"; the nearest is \"fylm\", and there are \"fylm\", \"user\"");
   EXPECT_EQ(sentence([&] { csv.open(first).select({want("user\tid", TSR_READER_INT64)}); }),
-            first + " has no column \"user\tid\"; the nearest is \"user\", and there are \"film\", \"user\"");
+            first + " has no column \"user\tid\"; the nearest is \"user\", and there are \"user\", \"film\"");
   EXPECT_THAT(sentence([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));
   EXPECT_THAT(sentence([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
 }

@@ -145,8 +145,8 @@ TEST_P(Under, ARankWithAnotherJobEndsAll) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kConfig);
   const std::string unlike =
-      "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" --set data.path=/nowhere "
-      "--set data.reader=$([ $R = 1 ] && echo prepared || echo synthetic)";
+      "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" "
+      "$([ $R = 1 ] && echo --set data.reader=prepared --set data.path=/nowhere)";
   const Finished done = run(2, {"/bin/sh", "-c", unlike, tessera_path(), config});
   EXPECT_NE(done.status, 0);
   EXPECT_THAT(done.output, HasSubstr("rank 1"));

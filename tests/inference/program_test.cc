@@ -291,7 +291,7 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   const std::string new_model = path("new");
   expect_refused({"quantize"}, 2, HasSubstr("--load CHECKPOINT and --save MODEL are needed"));
   expect_refused(quantizing({"--load", path("nowhere"), "--save", new_model}), 2, HasSubstr("no checkpoint at"));
-  expect_refused(quantizing({"--load", checkpoint_, "--save", path("there")}), 1, HasSubstr("there exists"));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", path("there")}), 2, HasSubstr("there exists"));
   expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--weights", "int7"}), 2,
                  AllOf(HasSubstr("int7"), HasSubstr("int8")));
   expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--table", "movie=int4"}), 2,
@@ -307,7 +307,8 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   EXPECT_FALSE(fs::exists(new_model));
 
   expect_refused({"model"}, 2, HasSubstr("tessera model inspect DIR"));
-  expect_refused({"model", "inspect", path("nowhere")}, 2, HasSubstr("no packed model at"));
+  expect_refused({"model", "inspect", path("nowhere")}, 2,
+                 HasSubstr("nowhere is not there: tessera model inspect takes"));
   expect_refused({"predict", "--model", path("there")}, 2, HasSubstr("--data FILE"));
   expect_refused({"predict", "--model", path("there"), "--data", path("nowhere")}, 2,
                  HasSubstr("--data: there is no file or directory " + path("nowhere")));

@@ -344,21 +344,23 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   ASSERT_EQ(trained.status, 0) << trained.output;
   EXPECT_GT(nlohmann::json::parse(contents(report)).at("test").at("auc").get<double>(), 0.8);
   const Finished again = run_tessera({"data", "describe", path, "--output", job});
-  EXPECT_EQ(again.status, 1);
+  EXPECT_EQ(again.status, 2);
   EXPECT_THAT(again.output, HasSubstr(job + " exists: write to another file, or remove it first"));
   const Finished wrong = run_tessera({"data", "describe", path, "--label", "film"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output,
-              testing::ContainsRegex("column \"film\" has texts .*, and a label is a number: write 0 and 1"));
+              testing::ContainsRegex(
+                  "column \"film\" has .* different texts .*, and a label is a number or one of at most 20 words"));
   const Finished unknown = run_tessera({"data", "describe", path, "--label", "films"});
   EXPECT_EQ(unknown.status, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("there is no column \"films\": --label NAME says which one of label, "));
+  EXPECT_THAT(unknown.output,
+              HasSubstr("there is no column \"films\"; did you mean \"film\"? The files have the columns label, "));
   const Finished none = run_tessera({"data", "describe", folder.write("none.csv", "label,film\n")});
   EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.output, HasSubstr("there are no rows"));
   const Finished timed = run_tessera(
       {"data", "describe", folder.write("timed.csv", "label,film,timestamp\n1,a,1700000000\n0,b,1700000009\n")});
-  EXPECT_THAT(timed.output, HasSubstr("# order_by = \"timestamp\""));
+  EXPECT_THAT(timed.output, HasSubstr("# The files are in order of \"timestamp\": the newest rows are the test"));
 }
 
 TEST(CsvJob, SaysWhichRowsWereTheTest) {

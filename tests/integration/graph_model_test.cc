@@ -324,7 +324,7 @@ options = { widths = [2] })",
   expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = 3 }",
                  HasSubstr("layer \"cross\": names calls \"0.bias\" 3, but a name is a string"));
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
-  expect_refused(kGraphJob + "[data2]\n", "[data2]", "",
+  expect_refused(kGraphJob, "inputs = [\"dense\", \"c0\", \"c1\", \"c2\"]\n", "",
                  HasSubstr("model.bottom_mlp must end with the embedding dimension "), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
                  HasSubstr("table \"c4\" reads the feature \"film\", but the data has no such column"), kMetaAlone);
@@ -334,7 +334,9 @@ options = { widths = [2] })",
       kMetaAlone);
   expect_refused(all, "exact_adagrad", "exact_adagard", AllOf(HasSubstr("table c0"), HasSubstr("exact_adagard")),
                  kMetaAlone);
-  expect_refused(kGraphJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);
+  std::string dlrm = kGraphJob;
+  dlrm.erase(dlrm.find("inputs = "), dlrm.find("[table_defaults]") - dlrm.find("inputs = "));
+  expect_refused(dlrm, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);
 }
 
 // Settings that samples say nothing of: there are none to read.
@@ -349,14 +351,15 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   expect_setting("[dense_optimizer]\nname = \"sgd\"\nbeta1 = 0.5", "dense_optimizer.beta1 = 0.5 has no effect");
   expect_setting("[schedule]\ndense = \"cosin\"", "the nearest is \"cosine\"");
   expect_setting("[schedule]\ntables = [\"cosine\", \"linear?steps=5\"]", "only the last stage may leave out steps");
-  expect_setting("[validation]\npatience = 2", "validation.patience needs rows to validate on");
+  expect_setting("[validation]\npatience = 2", "validation.patience has no effect: no rows are kept for validation");
   expect_setting("[validation]\nfraction = 0.1\nevery_steps = 5\nevery_epochs = 0.5", "validation.every_epochs = 0.5");
   expect_setting("[validation]\nfraction = 0.1\nmonitor = \"acu\"", "there is no metric \"acu\" here");
   expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is no column of ids");
   expect_refused(all, "[table_defaults]\n", "[table_defaults]\nsharding = \"row_wies\"\n",
                  AllOf(HasSubstr("table c0"), HasSubstr("\"row_wies\"")), kMetaAlone);
   expect_setting("[[column]]\nname = \"c0\"", "is of a reader part's files");
-  expect_refused(all, "[data]\n", "[data]\norder_by = \"at\"\n", HasSubstr("data.order_by = \"at\""), kMetaAlone);
+  expect_refused(all, "[data]\n", "[data]\norder_by = \"at\"\n",
+                 HasSubstr("data.order_by has no effect: the reader \"prepared\""), kMetaAlone);
 }
 
 // A model that was offered, on data that lacks its columns.

@@ -163,6 +163,10 @@ std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, co
     KeyedJaggedTensor features = batch_of(c->features, in);
     if (!c->bags() && in.weights != nullptr)
       fail(Code::kInvalidArgument, "rows of sequences have no weights: leave batch->weights out");
+    if (c->bags() && !c->weighted && in.weights != nullptr)
+      fail(Code::kInvalidArgument,
+           "this collection is not weighted: is_weighted in its description makes its sums take the weights; or leave "
+           "batch->weights out");
     if (output != nullptr) check_output(*c, features, output);
     return features;
   });

@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "modules/batch_weights.h"
 #include "sparse/arrays.h"
 
 namespace tessera {
@@ -185,7 +184,6 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   }
   out.values = input.values();
   out.offsets = input.offsets();
-  if (!wiring.sequence()) require_no_weights(rules.weighted, input);
   if (rules.weighted) out.weights = input.weights();
   const CheckedIds checked = check_bounds(rules.bounds, {out.values, out.offsets, out.weights, features, false});
   find_inverse(wiring, input, out);

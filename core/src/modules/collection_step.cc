@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "modules/batch_weights.h"
 #include "modules/embedding_tables.h"
 
 namespace tessera {
@@ -23,7 +22,6 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
   if (weighted && !batch.weights_or_null().defined()) {
     fail(Code::kInvalidArgument, "this collection is weighted, but the batch has no weights");
   }
-  if (!sequences) require_no_weights(options.is_weighted, batch);
   BoundsInput input;
   input.ids = batch.values();
   input.offsets = batch.offsets();

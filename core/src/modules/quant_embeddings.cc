@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "modules/batch_weights.h"
-
 namespace tessera {
 
 QuantEmbeddings::Impl::Impl(const Runtime& r, QuantCollectionOptions o, std::string p)
@@ -50,7 +48,6 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
   if (weighted && !batch.weights_or_null().defined()) {
     fail(Code::kInvalidArgument, "this collection is weighted, but the batch has no weights");
   }
-  if (!sequences) require_no_weights(options.is_weighted, batch);
   std::vector<int64_t> bags, first_bags;
   if (batch.variable_stride_per_key()) {
     bags = batch.stride_per_key();
