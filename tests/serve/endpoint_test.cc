@@ -99,7 +99,7 @@ TEST(EndpointParts, AnswersAreTheModelsAndCounted) {
   sdk::EndpointRequest stranger = infer(body);
   stranger.authorization = "";
   EXPECT_EQ(ByHand::ask(stranger).get().status, 401);
-  EXPECT_THAT(ByHand::ask(infer("{}")).get().json, HasSubstr("\"error\":\"input dense is missing\""));
+  EXPECT_THAT(ByHand::ask(infer("{}")).get().json, HasSubstr("\"error\":\"input dense is missing: "));
   sdk::EndpointRequest from_elsewhere{"POST", "/admin/reload", stranger.authorization, "", std::nullopt, false};
   from_elsewhere.authorization = "Bearer 0123456789abcdef";
   EXPECT_EQ(ByHand::ask(from_elsewhere).get().status, 403);
