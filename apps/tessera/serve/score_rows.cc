@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "config/json.h"
 #include "data/columns.h"
@@ -177,7 +178,10 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     for (RowColumn* column : current_) column->begin(row_);
     if (!current_.empty() || (limits_.columns != nullptr && is_of_data())) return;
     std::vector<std::string> known;
-    for (const RowColumn& column : columns_) known.push_back(column.form().field);
+    for (const RowColumn& column : columns_) {  // several may read one
+      const std::string& field = column.form().field;
+      if (std::find(known.begin(), known.end(), field) == known.end()) known.push_back(field);
+    }
     fail(Code::kInvalidArgument, "row ", row_, ": the model has no column \"", shown(key_), "\"; the nearest is \"",
          sdk::nearest_name(key_, known), "\", of ", listed(known));
   }
@@ -298,12 +302,14 @@ std::string example_rows(const ModelDescription& model, const data::Columns* col
   std::string row;
   size_t told = 0;
   const std::vector<RowColumn> all = row_columns(model, columns);
+  std::set<std::string> fields;
   for (const RowColumn& column : all) {
+    const RowColumn::Form& form = column.form();
+    if (!fields.insert(form.field).second) continue;  // several columns may read one
     if (told++ == kMost) {
       row += ", ...";
       break;
     }
-    const RowColumn::Form& form = column.form();
     const std::string value = form.kind == RowColumn::Kind::kTexts   ? "\"a\""
                               : form.kind == RowColumn::Kind::kArray ? "[0.5, ...]"
                                                                      : "1";
