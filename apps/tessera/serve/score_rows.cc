@@ -243,8 +243,10 @@ class TargetReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool string(string_t& v) override {
-    if (depth_ == 1 && key_ == "model") out_.model = std::move(v);
-    if (depth_ == 1 && key_ == "version") out_.version = std::move(v);
+    if (depth_ == 1 && key_ == "model")
+      out_.model = std::move(v);
+    else if (depth_ == 1 && key_ == "version")
+      out_.version = std::move(v);
     return true;
   }
   bool null() override { return other(); }
