@@ -1,4 +1,4 @@
-// What the fields of a column look like: all of them, one after the other, in bounded memory.
+// The profile of a column: it looks at all fields, one after the other, in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ inline bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers ||
 
 class ColumnLook {
  public:
-  // What is kept of the values: so many different ones, in so many bytes.
+  // The bounds of the values that are kept: how many different ones, and their bytes.
   struct Room {
     size_t values = 20000;
     size_t bytes = size_t{8} << 20;

@@ -118,7 +118,7 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   return out;
 }
 
-// What is not sure of a feature, and what to write if it is otherwise.
+// A comment on what is uncertain about a feature, and what to write if it is otherwise.
 std::string feature_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
     return comment(cat("The comma in ", quoted(c.values.front().text),

@@ -1,4 +1,4 @@
-// What each column of the files becomes in the job.
+// The role of each column of the files in the job.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Decision {
   bool times = false;        // hour, weekday and days of a time
 };
 
-// Of each column. A number counts as few values up to kFewNumbers different ones.
+// The decision for each column. A number has few values if at most kFewNumbers of them differ.
 constexpr int64_t kFewNumbers = 50;
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels);
 

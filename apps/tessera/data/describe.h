@@ -1,4 +1,4 @@
-// What the columns of files seem to be, as the config of a job on them.
+// A description of files: the config of a job that trains on their columns.
 #pragma once
 
 #include <cstdint>

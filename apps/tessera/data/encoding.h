@@ -1,4 +1,4 @@
-// In which encoding the text of files is, by the bytes of one of them.
+// The encoding of files of text, recognised by the bytes of one of them.
 #pragma once
 
 #include <string>

@@ -75,7 +75,7 @@ size_t named(const std::vector<ColumnSeen>& columns, const std::string& name) {
        names_of(columns));
 }
 
-// Of a guess: how good a label each would be, the best one first; 0: none.
+// Ranks the columns for a guess: how good a label each would be, the best one first; 0: none.
 int rank_of(const ColumnSeen& c) {
   const LabelForm form = label_form(c);
   if (form == LabelForm::kNone || c.name.empty()) return 0;

@@ -24,7 +24,7 @@ void count(std::string_view text, int64_t times, std::unordered_map<std::string,
   counts[std::move(key)] += times;
 }
 
-// What stands between the brackets of "[3, 17]"; false: it is no list of items in brackets.
+// Finds the text between the brackets of "[3, 17]"; false: it is no list of items in brackets.
 bool between_brackets(std::string_view text, std::string_view& out) {
   text = trimmed(text);
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
@@ -46,7 +46,7 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// As the readers cut: several blanks are one, another separator has an item on both sides.
+// Splits as the readers do: several blanks are one, another separator has an item on both sides.
 ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {
   Items out;
   for (const auto& [field, times, tail] : values) {

@@ -1,4 +1,4 @@
-// What the numbers of a column are like: extremes, mean and deviation of all, quantiles of a sample of them.
+// A summary of a column's numbers: extremes, mean and deviation of all, quantiles of a sample of them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class NumberSummary {
   double most() const { return most_; }
   double mean() const { return mean_; }
   double deviation() const;
-  // In ascending order: all numbers, or kSample of them drawn evenly, always the same ones.
+  // The numbers in ascending order: all of them, or kSample drawn evenly, always the same ones.
   std::vector<double> sample() const;
 
  private:
