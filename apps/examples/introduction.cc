@@ -22,7 +22,7 @@ class Narrator {
   explicit Narrator(bool speaks) : speaks_(speaks) {}
   template <class... Parts>
   void operator()(const Parts&... parts) const {
-    if (speaks_) std::cout << cat(parts..., "\n") << std::flush;
+    if (speaks_) std::cout << str_cat(parts..., "\n") << std::flush;
   }
 
  private:

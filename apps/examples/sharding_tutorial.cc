@@ -22,10 +22,10 @@ std::vector<EmbeddingBagConfig> tutorial_tables() {
   for (const auto& [size, rows] : {std::pair{"large", 4096}, std::pair{"small", 1024}}) {
     for (int i = 0; i < 2; ++i) {
       EmbeddingBagConfig table;
-      table.name = cat(size, "_table_", i);
+      table.name = str_cat(size, "_table_", i);
       table.num_embeddings = rows;
       table.embedding_dim = 64;
-      table.feature_names = {cat(size, "_table_feature_", i)};
+      table.feature_names = {str_cat(size, "_table_feature_", i)};
       tables.push_back(table);
     }
   }
@@ -112,11 +112,11 @@ int tutorial() {
   const std::vector<EmbeddingBagConfig> tables = tutorial_tables();
   for (const char* sharding_type : {"table_wise", "row_wise", "column_wise", "data_parallel"}) {
     const ShardingPlan plan = plan_for(runtime, tables, sharding_type);
-    std::cout << cat("rank:", where.rank, ",sharding plan: ", plan.tutorial(""), "\n") << std::flush;
+    std::cout << str_cat("rank:", where.rank, ",sharding plan: ", plan.tutorial(""), "\n") << std::flush;
     const double difference = run(runtime, tables, plan, group);
     if (difference > 1e-5) fail(Code::kInternal, sharding_type, ": sharded and unsharded differ by ", difference);
-    std::cout << cat("rank:", where.rank, ",", sharding_type,
-                     ": sharded and unsharded agree before and after an update\n")
+    std::cout << str_cat("rank:", where.rank, ",", sharding_type,
+                         ": sharded and unsharded agree before and after an update\n")
               << std::flush;
   }
   return 0;

@@ -123,8 +123,8 @@ int calibrate_command(const std::vector<std::string>& args) {
   const RankEnvironment here = RankEnvironment::from_environment();
   const bool launched = here.source != "single";
   if (o.nproc > 0 && launched && o.nproc != here.world_size) {
-    throw UsageError(cat("-n ", o.nproc, ", but ", here.source, " has started ", here.world_size,
-                         " rank(s): leave -n out under a launcher"));
+    throw UsageError(str_cat("-n ", o.nproc, ", but ", here.source, " has started ", here.world_size,
+                             " rank(s): leave -n out under a launcher"));
   }
   if (o.nproc == 0) o.nproc = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 2);
   const Machine machine = launched ? calibrated_here(o, here) : calibrated(o);

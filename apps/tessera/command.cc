@@ -13,12 +13,12 @@ namespace tessera::cli {
 namespace {
 
 std::string help_text(const CommandGroup& group) {
-  std::string out = cat("usage: ", group.name, " COMMAND [OPTIONS]\n\n");
+  std::string out = str_cat("usage: ", group.name, " COMMAND [OPTIONS]\n\n");
   size_t widest = 0;
   for (const Command& c : group.commands) widest = std::max(widest, c.name.size());
   for (const Command& c : group.commands)
-    out += cat("  ", c.name, std::string(widest + 3 - c.name.size(), ' '), c.summary, "\n");
-  return out + cat("\n", group.name, " COMMAND --help lists a command's options.\n");
+    out += str_cat("  ", c.name, std::string(widest + 3 - c.name.size(), ' '), c.summary, "\n");
+  return out + str_cat("\n", group.name, " COMMAND --help lists a command's options.\n");
 }
 
 // "tessera bench" is the page tessera-bench.
@@ -28,10 +28,10 @@ std::string page_name(std::string name) {
 }
 
 std::string manual(const CommandGroup& group) {
-  std::string out = cat(".SH SYNOPSIS\n", manual_text(group.name), " COMMAND [OPTIONS]\n.SH COMMANDS\n");
+  std::string out = str_cat(".SH SYNOPSIS\n", manual_text(group.name), " COMMAND [OPTIONS]\n.SH COMMANDS\n");
   for (const Command& c : group.commands)
-    out +=
-        cat(".TP\n\\fB", manual_text(page_name(group.name) + "-" + c.name), "\\fR(1)\n", manual_text(c.summary), "\n");
+    out += str_cat(".TP\n\\fB", manual_text(page_name(group.name) + "-" + c.name), "\\fR(1)\n", manual_text(c.summary),
+                   "\n");
   return out;
 }
 
@@ -41,8 +41,8 @@ Error out_of_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);  // ru_maxrss counts KiB
   return {Code::kResourceExhausted,
-          cat("out of memory: this process had ", usage.ru_maxrss / 1024,
-              " MiB, and neither the machine nor a limit of it (a container's, ulimit -v) gives more")};
+          str_cat("out of memory: this process had ", usage.ru_maxrss / 1024,
+                  " MiB, and neither the machine nor a limit of it (a container's, ulimit -v) gives more")};
 }
 
 const Command* CommandGroup::find(const std::string& wanted) const {
@@ -71,8 +71,8 @@ int CommandGroup::run(const std::vector<std::string>& args) const {
   if (!command) {
     std::vector<std::string> names;
     for (const Command& c : commands) names.push_back(c.name);
-    throw UsageError(cat("unknown command \"", wanted, "\"; the nearest is \"", sdk::nearest_name(wanted, names),
-                         "\": see ", name, " --help"));
+    throw UsageError(str_cat("unknown command \"", wanted, "\"; the nearest is \"", sdk::nearest_name(wanted, names),
+                             "\": see ", name, " --help"));
   }
   if (rest == std::vector<std::string>{"--man"})
     std::cout << manual_head(page_name(name + " " + wanted), command->summary);

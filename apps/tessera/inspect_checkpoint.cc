@@ -24,7 +24,7 @@ std::string percent(double share) {
   return out;
 }
 
-std::string newest(int64_t steps) { return steps == 1 ? "step" : cat(steps, " steps"); }
+std::string newest(int64_t steps) { return steps == 1 ? "step" : str_cat(steps, " steps"); }
 
 void verify_files(const std::string& directory, const Manifest& manifest) {
   for (const Manifest::File& listed : manifest.files) {
@@ -55,7 +55,7 @@ json table_json(const TableEntry& t) {
 void print_text(const std::string& path, const Manifest& m) {
   const std::optional<int64_t> step = saved_step(m.progress);
   std::printf("%s, a checkpoint%s of %d %s, %zu files of %lld bytes\n\n", path.c_str(),
-              step ? cat(" after step ", *step).c_str() : "", m.world_size, m.world_size == 1 ? "rank" : "ranks",
+              step ? str_cat(" after step ", *step).c_str() : "", m.world_size, m.world_size == 1 ? "rank" : "ranks",
               m.files.size(), static_cast<long long>(bytes_of(m)));
   if (m.base) std::printf("of some tables only the rows that changed since %s, beside it\n\n", m.base->name.c_str());
   size_t widest = 8;
@@ -105,15 +105,15 @@ void inspect_checkpoint(const std::string& directory, bool verify, bool as_json)
 }
 
 std::string in_words(const RowFigures& f, int64_t rows) {
-  std::string out = cat(rows, f.capacity > 0 ? cat(" of ", f.capacity) : "", " rows in use");
-  if (f.capacity > 0) out += cat(" (", percent(static_cast<double>(rows) / static_cast<double>(f.capacity)), ')');
+  std::string out = str_cat(rows, f.capacity > 0 ? str_cat(" of ", f.capacity) : "", " rows in use");
+  if (f.capacity > 0) out += str_cat(" (", percent(static_cast<double>(rows) / static_cast<double>(f.capacity)), ')');
   if (f.lookups > 0)
-    out += cat(", ", percent(static_cast<double>(f.hits) / static_cast<double>(f.lookups)), " of ", f.lookups,
-               " lookups found one");
-  out += cat(", ", f.evictions, " evicted");
+    out += str_cat(", ", percent(static_cast<double>(f.hits) / static_cast<double>(f.lookups)), " of ", f.lookups,
+                   " lookups found one");
+  out += str_cat(", ", f.evictions, " evicted");
   if (f.steps_of(1) == 0) return out;
-  return out + cat("; half were seen in the newest ", newest(f.steps_of(0.5)), ", 99 % in the newest ",
-                   newest(f.steps_of(0.99)), ", all in the newest ", newest(f.steps_of(1)));
+  return out + str_cat("; half were seen in the newest ", newest(f.steps_of(0.5)), ", 99 % in the newest ",
+                       newest(f.steps_of(0.99)), ", all in the newest ", newest(f.steps_of(1)));
 }
 
 }  // namespace tessera::cli

@@ -18,8 +18,8 @@ const ModelPreset& preset_of(const std::string& name) {
   if (found != presets.end()) return *found;
   std::string all;
   for (const std::string& known : preset_names()) all += (all.empty() ? "" : ", ") + known;
-  throw UsageError(cat("--model: there is no model \"", name, "\"; the nearest is \"",
-                       sdk::nearest_name(name, preset_names()), "\" of ", all));
+  throw UsageError(str_cat("--model: there is no model \"", name, "\"; the nearest is \"",
+                           sdk::nearest_name(name, preset_names()), "\" of ", all));
 }
 
 bool changes_layers(const std::string& override_text) {
@@ -77,10 +77,10 @@ void check_inputs(const std::string& name, const Config& model, const Names& inp
       const bool of_layer = std::any_of(model.layers.begin(), model.layers.end(),
                                         [&](const LayerConfig& l) { return l.name == input || l.name == whole; });
       if (of_layer || inputs.contains(input) || inputs.contains(whole)) continue;
-      throw UsageError(cat("--model ", name, ": its layer \"", layer.name, "\" takes \"", input,
-                           "\", which this job has not: write its layers into the config with your columns' names "
-                           "(tessera model new ",
-                           name, " prints them)"));
+      throw UsageError(str_cat("--model ", name, ": its layer \"", layer.name, "\" takes \"", input,
+                               "\", which this job has not: write its layers into the config with your columns' names "
+                               "(tessera model new ",
+                               name, " prints them)"));
     }
   }
 }
@@ -89,8 +89,8 @@ void take_labels(const std::string& name, const Config& job, Config& model) {
   const std::vector<std::string> labels = columns_as(job, "label");
   if (labels.empty()) return;  // a reader inside, whose labels are called as the preset's
   if (model.heads.size() > labels.size())
-    throw UsageError(cat("--model ", name, " has ", model.heads.size(), " heads, and the job has ", labels.size(),
-                         labels.size() == 1 ? " column" : " columns", " as = \"label\""));
+    throw UsageError(str_cat("--model ", name, " has ", model.heads.size(), " heads, and the job has ", labels.size(),
+                             labels.size() == 1 ? " column" : " columns", " as = \"label\""));
   for (size_t i = 0; i < model.heads.size(); ++i) {
     HeadConfig& head = model.heads[i];
     const bool own = std::find(labels.begin(), labels.end(), head.label) != labels.end();

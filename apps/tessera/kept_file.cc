@@ -50,7 +50,7 @@ std::string keep_file(const std::string& path) {
   }
   if (!whole || (known >= 0 && dup2(kept, known) < 0))
     fail(Code::kResourceExhausted, "cannot keep ", path, " for the ranks: ", system_error(), "; give a file instead");
-  if (known < 0) return cat("/proc/self/fd/", kept);
+  if (known < 0) return str_cat("/proc/self/fd/", kept);
   close(kept);
   return path;
 }

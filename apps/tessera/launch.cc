@@ -21,7 +21,7 @@ template <class T>
 T number(const std::string& option, const std::string& text, T least, T most) {
   T value{};
   if (!boost::conversion::try_lexical_convert(text, value) || !(value >= least && value <= most)) {
-    throw UsageError(cat(option, " takes a number from ", least, " to ", most, ", not \"", text, "\""));
+    throw UsageError(str_cat(option, " takes a number from ", least, " to ", most, ", not \"", text, "\""));
   }
   return value;
 }

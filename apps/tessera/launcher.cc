@@ -62,7 +62,7 @@ bool is_there(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "/bin:/usr/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
-    if (access(cat(folder.empty() ? "." : folder, "/", program).c_str(), X_OK) == 0) return true;
+    if (access(str_cat(folder.empty() ? "." : folder, "/", program).c_str(), X_OK) == 0) return true;
   }
   return false;
 }
@@ -176,8 +176,8 @@ void restart(int rank, pid_t pid, int how, const Job& job, Ending& ending) {
   Ending::Again& again = ending.again[static_cast<size_t>(rank)];
   const double pause = again.pauses.next(seconds_since(again.started));
   again.due = after(pause);
-  say(cat(job.options.name, ": rank ", job.name(rank), " (process ", pid, ") ", describe_end(how),
-          "; starting it again in ", pause, " s (", ending.restarts, " restarts are left)"));
+  say(str_cat(job.options.name, ": rank ", job.name(rank), " (process ", pid, ") ", describe_end(how),
+              "; starting it again in ", pause, " s (", ending.restarts, " restarts are left)"));
 }
 
 // Ranks whose pause is over.
@@ -249,9 +249,9 @@ void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
   ending.first = failure.rank;
   ending.kill = after(job.options.grace_s);
   const std::string others =
-      processes.running() > 0 ? cat("; ending the other ranks (", processes.running(), " still ran)") : "";
-  say(cat(job.options.name, ": rank ", job.name(failure.rank), " (process ", failure.pid, ") ",
-          describe_end(failure.how), others));
+      processes.running() > 0 ? str_cat("; ending the other ranks (", processes.running(), " still ran)") : "";
+  say(str_cat(job.options.name, ": rank ", job.name(failure.rank), " (process ", failure.pid, ") ",
+              describe_end(failure.how), others));
   processes.kill_all(SIGTERM);
 }
 
@@ -270,8 +270,8 @@ void hand_on(int signal, const Job& job, Processes& processes, Ending& ending) {
     return;
   }
   ending.signal = signal;
-  say(cat(job.options.name, ": handed signal ", signal, " (", strsignal(signal),
-          ") on to all ranks, and waits for them; a second one ends them within ", job.options.grace_s, " s"));
+  say(str_cat(job.options.name, ": handed signal ", signal, " (", strsignal(signal),
+              ") on to all ranks, and waits for them; a second one ends them within ", job.options.grace_s, " s"));
 }
 
 // The ranks here cannot go on without those of a node that has left: they find out themselves, unless they hang.
@@ -281,7 +281,7 @@ void look_for_nodes(Processes& processes, const Job& job, Ending& ending) {
   if (!node || ending.begun() || processes.running() == 0) return;
   ending.status = 1;
   ending.kill = after(job.options.grace_s);
-  say(cat(job.options.name, ": node ", *node, " has left the job; ending the ranks here"));
+  say(str_cat(job.options.name, ": node ", *node, " has left the job; ending the ranks here"));
   processes.kill_all(SIGTERM);
 }
 
@@ -421,7 +421,7 @@ int wait_for_signal(const SignalMask& mask, Rendezvous* rendezvous, double secon
 int launch(const LaunchOptions& options, const std::vector<std::string>& command) {
   TESSERA_CHECK(options.ranks >= 1 && !command.empty());
   if (!is_there(command[0])) {
-    std::cerr << cat("cannot run ", command[0], ": No such file or directory\n") << std::flush;
+    std::cerr << str_cat("cannot run ", command[0], ": No such file or directory\n") << std::flush;
     return 127;
   }
   std::cout.flush();
@@ -438,8 +438,8 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     ranks = nodes.ranks_left(start->ranks, ending);
     const double pause = pauses.next(seconds_since(ending.begun_at), ending.step > reached);
     reached = std::max(reached, ending.step);
-    say(cat(options.name, ": starting the job again with ", ranks, ranks == 1 ? " rank" : " ranks",
-            options.rendezvous ? " here" : "", " in ", pause, " s (", left - 1, " restarts of it are left)"));
+    say(str_cat(options.name, ": starting the job again with ", ranks, ranks == 1 ? " rank" : " ranks",
+                options.rendezvous ? " here" : "", " in ", pause, " s (", left - 1, " restarts of it are left)"));
     if (const int signal = wait_for_signal(mask, nodes.rendezvous(), pause); signal != 0)
       return nodes.leave(128 + signal);
   }

@@ -29,15 +29,16 @@ struct ModelArguments {
 template <class T>
 std::string list(const std::vector<T>& items) {
   std::string out;
-  for (const T& item : items) out += cat(out.empty() ? "" : ", ", item);
+  for (const T& item : items) out += str_cat(out.empty() ? "" : ", ", item);
   return out;
 }
 
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
-  Options options("model", "inspect DIR [OPTIONS]\nnew NAME",
-                  cat("inspect describes a packed model or a checkpoint. new prints a job file to begin with, whose "
-                      "layers may be changed; NAME is one of ",
-                      list(preset_names()), '.'));
+  Options options(
+      "model", "inspect DIR [OPTIONS]\nnew NAME",
+      str_cat("inspect describes a packed model or a checkpoint. new prints a job file to begin with, whose "
+              "layers may be changed; NAME is one of ",
+              list(preset_names()), '.'));
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
   add("json", po::bool_switch(&out->as_json), "one JSON object");
@@ -46,11 +47,11 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   if (!parse_options(args, options)) return false;
   constexpr const char* kActions = "tessera model inspect DIR and tessera model new NAME";
   if (out->action != "inspect" && out->action != "new")
-    throw UsageError(out->action.empty() ? cat("what to do is needed: there are ", kActions)
-                                         : cat('"', out->action, "\" is not known; there are ", kActions));
+    throw UsageError(out->action.empty() ? str_cat("what to do is needed: there are ", kActions)
+                                         : str_cat('"', out->action, "\" is not known; there are ", kActions));
   if (out->directory.empty())
     throw UsageError(out->action == "new"
-                         ? cat("the name of a model is needed: tessera model new NAME, of ", list(preset_names()))
+                         ? str_cat("the name of a model is needed: tessera model new NAME, of ", list(preset_names()))
                          : std::string("the model's directory is needed: tessera model inspect DIR"));
   return true;
 }
@@ -72,9 +73,9 @@ void print_text(const InferenceModel& model) {
   } else {
     std::vector<std::string> layers, heads;
     for (const LayerSpec& l : model.graph.layers)
-      layers.push_back(cat(l.name, " = ", l.type, '(', list(l.inputs), ')'));
+      layers.push_back(str_cat(l.name, " = ", l.type, '(', list(l.inputs), ')'));
     for (const HeadSpec& h : model.graph.heads)
-      heads.push_back(cat(h.name, " = ", h.loss, '(', h.input, ", ", h.label, ')'));
+      heads.push_back(str_cat(h.name, " = ", h.loss, '(', h.input, ", ", h.label, ')'));
     std::printf("layers %s\n  heads %s\n", list(layers).c_str(), list(heads).c_str());
   }
   std::printf("  ids out of range are %s; weights are %s\n\n", policy(d.bounds_check),
@@ -146,18 +147,18 @@ void refuse_other(const std::string& path) {
   const char* const is = !fs::exists(path, ignored)        ? "is not there"
                          : fs::is_directory(path, ignored) ? "is a directory of something else"
                                                            : "is a file";
-  throw UsageError(cat(path, ' ', is,
-                       ": tessera model inspect takes the directory of a packed model (of tessera quantize, "
-                       "with ",
-                       inference::kManifestFile, ") or of checkpoints (of tessera train --save)"));
+  throw UsageError(str_cat(path, ' ', is,
+                           ": tessera model inspect takes the directory of a packed model (of tessera quantize, "
+                           "with ",
+                           inference::kManifestFile, ") or of checkpoints (of tessera train --save)"));
 }
 
 int print_preset(const std::string& name) {
   const auto presets = model_presets();
   const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
   if (found == presets.end()) {
-    throw UsageError(cat("there is no model \"", name, "\"; the nearest is \"", sdk::nearest_name(name, preset_names()),
-                         "\" of ", list(preset_names())));
+    throw UsageError(str_cat("there is no model \"", name, "\"; the nearest is \"",
+                             sdk::nearest_name(name, preset_names()), "\" of ", list(preset_names())));
   }
   std::cout << found->text;
   return 0;

@@ -35,7 +35,7 @@ const ProjectTemplate& template_of(const std::string& kind) {
     if (t.kind == kind) return t;
     known += (known.empty() ? "" : ", ") + std::string(t.kind);
   }
-  throw UsageError(cat("there is no project of the kind \"", kind, "\", only: ", known));
+  throw UsageError(str_cat("there is no project of the kind \"", kind, "\", only: ", known));
 }
 
 NewProject checked_project(const std::string& kind, const std::string& id, const std::string& folder) {
@@ -43,13 +43,13 @@ NewProject checked_project(const std::string& kind, const std::string& id, const
                              kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
   if (id.empty() || kLetters.find(id[0]) == kLetters.npos || id.find_first_not_of(kAllowed) != id.npos)
     throw UsageError(
-        cat("NAME is \"", id, "\", but ids begin with a letter a-z and have letters a-z, digits, _ . - only"));
+        str_cat("NAME is \"", id, "\", but ids begin with a letter a-z and have letters a-z, digits, _ . - only"));
   NewProject out{&template_of(kind), id, id, folder};
   for (char& c : out.target) {
     if (c == '.' || c == '-') c = '_';
   }
   if (out.folder.empty()) out.folder = out.target;
-  if (fs::exists(out.folder)) throw UsageError(cat(out.folder.string(), " exists: name a folder that does not"));
+  if (fs::exists(out.folder)) throw UsageError(str_cat(out.folder.string(), " exists: name a folder that does not"));
   return out;
 }
 
@@ -94,9 +94,9 @@ int new_command(const std::vector<std::string>& args) {
   const NewProject project = checked_project(kind, id, folder);
   write_project(project);
   const std::string where = project.folder.string();
-  std::cout << cat(where, " has the project of the ", kind, " \"", id, "\", which works as it is:\n  cmake -S ", where,
-                   " -B ", where, "/build -DCMAKE_PREFIX_PATH=WHERE_TESSERA_IS && cmake --build ", where,
-                   "/build\n  ctest --test-dir ", where, "/build\n");
+  std::cout << str_cat(where, " has the project of the ", kind, " \"", id, "\", which works as it is:\n  cmake -S ",
+                       where, " -B ", where, "/build -DCMAKE_PREFIX_PATH=WHERE_TESSERA_IS && cmake --build ", where,
+                       "/build\n  ctest --test-dir ", where, "/build\n");
   return 0;
 }
 

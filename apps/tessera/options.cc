@@ -21,7 +21,7 @@ std::string forms_text(const std::string& command, const std::string& forms, con
   std::string out;
   std::istringstream lines(forms);
   for (std::string form; std::getline(lines, form);)
-    out += cat(out.empty() ? first : next, "tessera ", command, " ", form, "\n");
+    out += str_cat(out.empty() ? first : next, "tessera ", command, " ", form, "\n");
   return out;
 }
 
@@ -103,11 +103,11 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
       return std::nullopt;
     }
     if (given.contains(kSurplus))
-      throw UsageError(cat('"', given[kSurplus].as<Words>()[0], "\" is one argument too many", see));
+      throw UsageError(str_cat('"', given[kSurplus].as<Words>()[0], "\" is one argument too many", see));
     po::notify(given);
   } catch (const po::unknown_option& e) {
     const std::string name = e.get_option_name();
-    throw UsageError(cat("there is no option ", name, "; the nearest is ", nearest_option(name, options), see));
+    throw UsageError(str_cat("there is no option ", name, "; the nearest is ", nearest_option(name, options), see));
   } catch (const po::error& e) {
     throw UsageError(e.what() + see);
   }
@@ -117,8 +117,8 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
 std::string manual_head(const std::string& page, const std::string& summary) {
   std::string title = page;
   std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return std::toupper(c); });
-  return cat(".TH ", title, " 1 \"\" \"tessera " TESSERA_VERSION "\" Tessera\n.SH NAME\n", page, " \\- ",
-             manual_text(summary), "\n");
+  return str_cat(".TH ", title, " 1 \"\" \"tessera " TESSERA_VERSION "\" Tessera\n.SH NAME\n", page, " \\- ",
+                 manual_text(summary), "\n");
 }
 
 std::string manual_text(const std::string& text) {

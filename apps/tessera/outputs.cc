@@ -59,8 +59,8 @@ bool is_of(const fs::path& file, const std::string& input) {
 }
 
 void refuse(const OutputFile& output, const std::string& input) {
-  throw UsageError(
-      cat(output.option, " ", output.path, " would replace ", input, ", which this command reads: name another file"));
+  throw UsageError(str_cat(output.option, " ", output.path, " would replace ", input,
+                           ", which this command reads: name another file"));
 }
 
 void check_output(const OutputFile& output, const InputFiles& inputs) {
@@ -68,11 +68,11 @@ void check_output(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
   if (!folder.empty() && !fs::is_directory(folder, ignored))
     fail(Code::kNotFound, output.option, ": there is no directory ", folder.string());
-  if (fs::is_directory(path, ignored)) throw UsageError(cat(output.option, " ", output.path, " is a directory"));
+  if (fs::is_directory(path, ignored)) throw UsageError(str_cat(output.option, " ", output.path, " is a directory"));
   const fs::path real = fs::weakly_canonical(path, ignored);
   for (const std::string& input : inputs.files) {
     if (!input.empty() && is_of(real, input))
-      refuse(output, same(path, input) ? input : cat("or be a file of ", input));
+      refuse(output, same(path, input) ? input : str_cat("or be a file of ", input));
   }
   for (const std::string& input : inputs.folders) {
     if (!input.empty() && same(real.parent_path(), input)) refuse(output, "or be a file of " + input);
@@ -87,7 +87,7 @@ void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inp
     check_output(outputs[i], inputs);
     for (size_t k = 0; k < i; ++k) {
       if (!outputs[k].path.empty() && same(outputs[i].path, outputs[k].path))
-        throw UsageError(cat(outputs[k].option, " and ", outputs[i].option, " are both ", outputs[i].path));
+        throw UsageError(str_cat(outputs[k].option, " and ", outputs[i].option, " are both ", outputs[i].path));
     }
   }
 }

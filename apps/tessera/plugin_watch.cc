@@ -40,8 +40,8 @@ std::map<uint64_t, Seen> look(const std::map<uint64_t, Seen>& before) {
     seen.report = 2 * seen.report;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time - seen.since).count();
     // In one piece: ranks share standard error.
-    std::cerr << cat("tessera: warning: process ", getpid(), " has waited ", seconds, " s for a plugin: ", call.text,
-                     '\n');
+    std::cerr << str_cat("tessera: warning: process ", getpid(), " has waited ", seconds,
+                         " s for a plugin: ", call.text, '\n');
   }
   return now;
 }

@@ -66,7 +66,7 @@ void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, 
   std::cout << json.dump(2) << '\n';
 }
 
-std::string whole_id(const tsr_component& c) { return cat('"', c.id, "\" (priority ", c.priority, ")"); }
+std::string whole_id(const tsr_component& c) { return str_cat('"', c.id, "\" (priority ", c.priority, ")"); }
 
 // What a component that can be used says of itself, and which one of its kind "auto" is.
 void explain_usable(const Runtime& runtime, const LoadEntry& e) {
@@ -86,11 +86,11 @@ void explain(const Runtime& runtime, const LoadReport& report, const std::string
     if (e.id != id) continue;
     found = true;
     const std::string header = e.kind.substr(0, e.kind.find('/')).substr(e.kind.find('.') + 1);
-    std::cout << cat(id, ", ", e.kind, ", version ", e.version, "\n  file      ", e.path, "\n  ABI       ", e.abi,
-                     "\n  state     ", to_string(e.state), e.reason.empty() ? "" : ": " + e.reason, "\n");
+    std::cout << str_cat(id, ", ", e.kind, ", version ", e.version, "\n  file      ", e.path, "\n  ABI       ", e.abi,
+                         "\n  state     ", to_string(e.state), e.reason.empty() ? "" : ": " + e.reason, "\n");
     if (e.state == LoadEntry::State::kAvailable) explain_usable(runtime, e);
-    std::cout << cat("  contract  tessera/abi/", header, ".h; does it keep to it? tessera verify ", e.path, ' ', id,
-                     "\n");
+    std::cout << str_cat("  contract  tessera/abi/", header, ".h; does it keep to it? tessera verify ", e.path, ' ', id,
+                         "\n");
   }
   if (!found) fail(Code::kNotFound, "no plugin has a part \"", id, "\": tessera plugins lists those that were found");
 }

@@ -110,7 +110,7 @@ Dataset lines_of(const InferenceModel& model) {
     set.binary_labels = set.binary_labels && head.loss == kOwnLoss;
   }
   set.binary_labels = set.binary_labels && set.labels.size() == 1;
-  for (int64_t i = 0; i < model.description.dense_inputs; ++i) set.dense.push_back(cat("I", i + 1));
+  for (int64_t i = 0; i < model.description.dense_inputs; ++i) set.dense.push_back(str_cat("I", i + 1));
   for (const ModelFeature& f : model.description.features) set.columns.push_back({f.name, f.ids, "sum"});
   return set;
 }
@@ -155,7 +155,7 @@ class StandardInput {
   StandardInput(const StandardInput&) = delete;
   StandardInput& operator=(const StandardInput&) = delete;
 
-  std::string path() const { return cat("/proc/self/fd/", ::fileno(file_)); }
+  std::string path() const { return str_cat("/proc/self/fd/", ::fileno(file_)); }
   // An error's sentence without that path.
   std::string named(std::string sentence) const {
     for (size_t at = 0; (at = sentence.find(path(), at)) != std::string::npos;)
@@ -288,7 +288,7 @@ class Scores {
     }
     const MetricValues metrics = judge_.values();
     if (!metrics.values.empty())
-      std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, cat(" of ", set_.name, which)).c_str());
+      std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, str_cat(" of ", set_.name, which)).c_str());
   }
 
  private:
@@ -364,7 +364,8 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
-  if (a.part != "all" && rows == 0) throw UsageError(cat("--part ", a.part, ": there are no such rows in ", data.name));
+  if (a.part != "all" && rows == 0)
+    throw UsageError(str_cat("--part ", a.part, ": there are no such rows in ", data.name));
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
   Scores scores(a, session, data, data.train.streamed || data.test.streamed, rows);
@@ -374,8 +375,8 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
                 : a.part == "train" ? ", without its test part"
                 : a.part == "test"
                     ? ", its test part"
-                    : cat(", all rows: ", data.train_rows(), " that a job of this config trains on, and ",
-                          data.test_rows(), " of its test part (--part test)"));
+                    : str_cat(", all rows: ", data.train_rows(), " that a job of this config trains on, and ",
+                              data.test_rows(), " of its test part (--part test)"));
 }
 
 }  // namespace

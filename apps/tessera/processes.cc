@@ -42,9 +42,9 @@ double seconds_until(Deadline deadline) {
 
 std::string describe_end(int status) {
   if (WIFSIGNALED(status)) {
-    return cat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+    return str_cat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
   }
-  return cat("exited with status ", WEXITSTATUS(status));
+  return str_cat("exited with status ", WEXITSTATUS(status));
 }
 
 std::string system_error() { return std::strerror(errno); }

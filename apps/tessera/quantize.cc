@@ -161,7 +161,7 @@ void print_metrics(const MetricValues& before, const MetricValues& after) {
     char numbers[64];
     std::snprintf(numbers, sizeof(numbers), " %.6f before, %.6f after", before.values[m].second,
                   after.values[m].second);
-    text += cat(text.empty() ? "" : "; ", name == "auc" ? "AUC" : name, numbers);
+    text += str_cat(text.empty() ? "" : "; ", name == "auc" ? "AUC" : name, numbers);
   }
   if (!text.empty()) std::printf("test: %s (%lld samples)\n", text.c_str(), static_cast<long long>(after.samples));
 }

@@ -42,7 +42,7 @@ struct Note {
   std::string address;
 
   std::string text() const {
-    std::string line = cat(beat, " ", state, " ", number, " ", ranks, " ", port, " ", address, " ", beat);
+    std::string line = str_cat(beat, " ", state, " ", number, " ", ranks, " ", port, " ", address, " ", beat);
     line.resize(255, ' ');
     return line + "\n";
   }
@@ -64,8 +64,8 @@ struct Said {
   std::vector<int> nodes;
 
   std::string text() const {
-    std::string line = cat(ranks, " ", master_addr, " ", master_port, " ", token);
-    for (int node : nodes) line += cat(" ", node);
+    std::string line = str_cat(ranks, " ", master_addr, " ", master_port, " ", token);
+    for (int node : nodes) line += str_cat(" ", node);
     return line + " end\n";
   }
   static std::optional<Said> read(const std::string& path) {
@@ -79,7 +79,7 @@ struct Said {
 
 std::string list_of(const std::vector<int>& nodes) {
   std::string text = nodes.size() == 1 ? "node" : "nodes";
-  for (size_t i = 0; i < nodes.size(); ++i) text += cat(i == 0 ? " " : ", ", nodes[i]);
+  for (size_t i = 0; i < nodes.size(); ++i) text += str_cat(i == 0 ? " " : ", ", nodes[i]);
   return text;
 }
 
@@ -150,14 +150,14 @@ struct Rendezvous::Impl {
          "; give this machine's address with --local-addr");
   }
 
-  std::string path(const char* what, int64_t which) const { return cat(options.directory, "/", what, "-", which); }
+  std::string path(const char* what, int64_t which) const { return str_cat(options.directory, "/", what, "-", which); }
   void say(const std::string& line) const { std::cerr << name + ": " + line + '\n' << std::flush; }
 
   void write() {
     ++own.beat;
     const std::string text = own.text();
     if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || fdatasync(file) != 0) {
-      if (!std::exchange(warned, true)) say(cat("cannot write to ", options.directory, ": ", system_error()));
+      if (!std::exchange(warned, true)) say(str_cat("cannot write to ", options.directory, ": ", system_error()));
     }
     next_beat = after(kBeat);
   }
@@ -202,9 +202,9 @@ struct Rendezvous::Impl {
   void check_secret(const std::string& file) const {
     struct stat info {};
     if (stat(file.c_str(), &info) != 0 || (info.st_mode & (S_IRGRP | S_IROTH)) == 0) return;
-    say(cat("warning: ", file,
-            " holds the job's token, and others can read it: --rendezvous needs a directory on a "
-            "file system that keeps modes"));
+    say(str_cat("warning: ", file,
+                " holds the job's token, and others can read it: --rendezvous needs a directory on a "
+                "file system that keeps modes"));
   }
 
   JobStart take_part(const Said& said) {
@@ -220,8 +220,8 @@ struct Rendezvous::Impl {
     start.master_addr = said.master_addr;
     start.master_port = said.master_port;
     start.token = said.token;
-    say(cat("start ", number, " of the job: ", said.ranks, said.ranks == 1 ? " rank" : " ranks", " on each of ",
-            list_of(members)));
+    say(str_cat("start ", number, " of the job: ", said.ranks, said.ranks == 1 ? " rank" : " ranks", " on each of ",
+                list_of(members)));
     return start;
   }
 
@@ -334,8 +334,8 @@ void Rendezvous::come(int ranks, int most, int least_world) {
   i.least_world = least_world;
   i.deadline = after(i.options.timeout_s);
   i.write();
-  i.say(cat("node ", i.options.node, " meets the others in ", i.options.directory, " for start ", i.number,
-            " of the job"));
+  i.say(str_cat("node ", i.options.node, " meets the others in ", i.options.directory, " for start ", i.number,
+                " of the job"));
 }
 
 std::optional<JobStart> Rendezvous::meet() {
@@ -344,7 +344,7 @@ std::optional<JobStart> Rendezvous::meet() {
   if (const int64_t last = i.last_start(); last >= i.number) {
     const std::optional<Said> said = Said::read(i.path("start", i.number));
     if (said && i.is_in(*said)) return i.take_part(*said);
-    i.say(cat("start ", last, " of the job is without this node, which waits for the next"));
+    i.say(str_cat("start ", last, " of the job is without this node, which waits for the next"));
     i.own.number = i.number = last + 1;
     i.left_out = true;
     i.write();

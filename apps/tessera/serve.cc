@@ -159,8 +159,9 @@ void allow_open_files(const ServeArguments& a) {
   if (limit.rlim_max < needed) {
     fail(Code::kInvalidArgument, "--max-connections ", a.server.max_connections, " needs ", needed,
          " open files, and this process may have ", limit.rlim_max, " (ulimit -Hn)",
-         limit.rlim_max > beside ? cat(": take --max-connections ", limit.rlim_max - beside, ", or raise that limit")
-                                 : ": raise that limit");
+         limit.rlim_max > beside
+             ? str_cat(": take --max-connections ", limit.rlim_max - beside, ", or raise that limit")
+             : ": raise that limit");
   }
   limit.rlim_cur = needed;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
@@ -263,7 +264,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   for (const std::string& name : a.endpoints) {
     endpoints.push_back(std::make_unique<Endpoint>(runtime, name, a.server, asked, metrics, log));
     log.write(Level::kInfo, "endpoint", {{"id", name}, {"url", endpoints.back()->url()}});
-    more += cat(" and ", endpoints.back()->url());
+    more += str_cat(" and ", endpoints.back()->url());
   }
   server.watch_signals([&models] { models.load("", [](const HttpResponse&) {}); });
   std::string served;
@@ -272,7 +273,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
     log.write(
         Level::kInfo, "listening",
         {{"url", server.url()}, {"model", each->name()}, {"version", version}, {"ranks", a.shards.where.world_size}});
-    served += cat(served.empty() ? "" : ", ", each->name(), " (version ", version, ")");
+    served += str_cat(served.empty() ? "" : ", ", each->name(), " (version ", version, ")");
   }
   std::cout << "serving " << served << " at " << server.url() << more << std::endl;
   if (guard && a.server.tls_cert.empty() && a.server.host != "127.0.0.1" && a.server.host != "::1")

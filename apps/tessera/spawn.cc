@@ -158,11 +158,12 @@ class Collector {
       std::optional<int> status;
       const Deadline deadline = after(2);
       while (!(status = processes_.reap(rank)) && Clock::now() < deadline) usleep(1000);
-      return {0, Error(Code::kInternal, cat("rank ", rank, " ", status ? describe_end(*status) : "closed its pipe"))};
+      return {0,
+              Error(Code::kInternal, str_cat("rank ", rank, " ", status ? describe_end(*status) : "closed its pipe"))};
     }
     const Code code = static_cast<Code>(outcome->code);
     const int weight = code == Code::kAborted ? 3 : code == Code::kDeadlineExceeded ? 2 : 1;
-    return {weight, Error(code, cat("rank ", rank, ": ", pipes_[rank].body()))};
+    return {weight, Error(code, str_cat("rank ", rank, ": ", pipes_[rank].body()))};
   }
 
   [[noreturn]] void throw_failure() {
@@ -177,7 +178,7 @@ class Collector {
   [[noreturn]] void throw_late() {
     std::string names;
     for (int rank = 0; rank < world_; ++rank) {
-      if (pipes_[rank].fd >= 0) names += cat(names.empty() ? "" : ", ", rank);
+      if (pipes_[rank].fd >= 0) names += str_cat(names.empty() ? "" : ", ", rank);
     }
     fail(Code::kDeadlineExceeded, "not done after ", timeout_s_, " s: rank ", names);
   }

@@ -49,7 +49,7 @@ TEST(Launch, SetsTheEnvironmentOfEachRank) {
   for (int rank = 0; rank < 2; ++rank) {
     std::string line;
     std::getline(std::ifstream(path + "." + std::to_string(rank)), line);
-    EXPECT_EQ(line, cat(rank, " 2 ", rank, " 2 127.0.0.1 32 1"));
+    EXPECT_EQ(line, str_cat(rank, " 2 ", rank, " 2 127.0.0.1 32 1"));
     std::remove((path + "." + std::to_string(rank)).c_str());
   }
   EXPECT_EQ(said, "");
@@ -116,10 +116,11 @@ TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
 // A rank that ends by itself is started again with the others; only one that was killed takes its place with it.
 TEST(Launch, StartsAJobAgainWithAllRanksThatWereNotKilled) {
   for (const auto& [end, ranks] : {std::pair{"exit 1", 3}, {"exit 137", 2}}) {
-    const std::string script = cat("[ $RANK = 1 ] && ", end, "; exec sleep 60");
+    const std::string script = str_cat("[ $RANK = 1 ] && ", end, "; exec sleep 60");
     testing::internal::CaptureStderr();
     EXPECT_NE(launch({.ranks = 3, .job_restarts = 1, .least_ranks = 1}, {"sh", "-c", script}), 0);
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(cat("starting the job again with ", ranks, " ranks")))
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr(str_cat("starting the job again with ", ranks, " ranks")))
         << end;
   }
 }
@@ -149,7 +150,7 @@ TEST(Launch, StartsAJobAgainOnlyWhereThatMayHelp) {
   const std::string path = scratch_file("tries");
   for (const auto& [status, starts] : {std::pair{1, 2}, {2, 1}, {75, 1}, {127, 1}}) {
     testing::internal::CaptureStderr();
-    EXPECT_EQ(launch({.ranks = 1, .job_restarts = 1}, {"sh", "-c", cat("echo x >> ", path, "; exit ", status)}),
+    EXPECT_EQ(launch({.ranks = 1, .job_restarts = 1}, {"sh", "-c", str_cat("echo x >> ", path, "; exit ", status)}),
               status);
     testing::internal::GetCapturedStderr();
     std::ifstream in(path);
@@ -261,7 +262,7 @@ pid_t process_in(const std::string& path) {
 bool ends(pid_t pid) {
   for (int i = 0; i < 500; ++i) {
     std::string state, unused;
-    std::ifstream(cat("/proc/", pid, "/stat")) >> unused >> unused >> state;
+    std::ifstream(str_cat("/proc/", pid, "/stat")) >> unused >> unused >> state;
     if (state.empty() || state == "Z") return true;
     usleep(10000);
   }
@@ -396,7 +397,7 @@ TEST(Launch, ForgetsTheLauncherAboveIt) {
 
 TEST(RunInRanks, ReturnsEachRanksTextInOrder) {
   const auto texts = run_in_ranks(4, 2, 30, [](const RankEnvironment& where) {
-    return cat(where.rank, "/", where.world_size, " ", where.local_rank, "/", where.local_world_size);
+    return str_cat(where.rank, "/", where.world_size, " ", where.local_rank, "/", where.local_world_size);
   });
   EXPECT_THAT(texts, ElementsAre("0/4 0/2", "1/4 1/2", "2/4 0/2", "3/4 1/2"));
 }

@@ -199,7 +199,8 @@ int stats_command(const std::vector<std::string>& args) {
     const std::vector<int64_t> popular = by_popularity(usage[t]);
     tables.push_back(describe_usage(job.tables[t], usage[t], popular));
     hot += job.tables[t].name;
-    for (size_t i = 0; i < std::min(popular.size(), static_cast<size_t>(a.hot_rows)); ++i) hot += cat(" ", popular[i]);
+    for (size_t i = 0; i < std::min(popular.size(), static_cast<size_t>(a.hot_rows)); ++i)
+      hot += str_cat(" ", popular[i]);
     hot += '\n';
   }
   if (!a.hot.empty() && !(std::ofstream(a.hot) << hot << std::flush))

@@ -42,11 +42,11 @@ RecordedCall call_of(const json& line) {
   out.sum = line.value("sum", "");
   out.error = line.value("error", "");
   const auto type = line.at("dtype").get<std::string>();
-  out.what = cat(out.operation, " \"", out.label, "\"");
-  if (!type.empty()) out.what += cat(" of ", out.bytes, " bytes of ", type);
-  if (const auto width = line.at("row_elements").get<int64_t>(); width > 0) out.what += cat(" in rows of ", width);
-  out.what += cat(", flags ", line.at("flags").get<uint32_t>(), ", site ", line.at("site").get<std::string>());
-  if (const auto code = line.at("result").get<int>(); code != 0) out.what += cat(", which failed with code ", code);
+  out.what = str_cat(out.operation, " \"", out.label, "\"");
+  if (!type.empty()) out.what += str_cat(" of ", out.bytes, " bytes of ", type);
+  if (const auto width = line.at("row_elements").get<int64_t>(); width > 0) out.what += str_cat(" in rows of ", width);
+  out.what += str_cat(", flags ", line.at("flags").get<uint32_t>(), ", site ", line.at("site").get<std::string>());
+  if (const auto code = line.at("result").get<int>(); code != 0) out.what += str_cat(", which failed with code ", code);
   return out;
 }
 
@@ -60,7 +60,7 @@ RecordedCalls read_calls(const std::string& path, const std::vector<std::string>
     ++number;
     if (file.eof()) break;  // no end of line: a rank that was killed has cut it
     try {
-      RecordedCall call = call_of(config::parse_json(text, {cat(path, ", line ", number), Code::kDataLoss}));
+      RecordedCall call = call_of(config::parse_json(text, {str_cat(path, ", line ", number), Code::kDataLoss}));
       const bool wanted = labels.empty() || std::find(labels.begin(), labels.end(), call.label) != labels.end();
       if (wanted) out.push_back(std::move(call));
     } catch (const nlohmann::json::exception&) {
@@ -73,8 +73,8 @@ RecordedCalls read_calls(const std::string& path, const std::vector<std::string>
 
 RecordedRun read_run(const std::string& prefix, const std::vector<std::string>& labels) {
   RecordedRun out{prefix, {}};
-  for (int rank = 0; std::filesystem::exists(cat(prefix, ".", rank)); ++rank)
-    out.ranks.push_back(read_calls(cat(prefix, ".", rank), labels));
+  for (int rank = 0; std::filesystem::exists(str_cat(prefix, ".", rank)); ++rank)
+    out.ranks.push_back(read_calls(str_cat(prefix, ".", rank), labels));
   if (out.ranks.empty())
     fail(Code::kNotFound, "there is no ", prefix, ".0: a run is named by the \"file\" of its transport \"trace\"");
   return out;
@@ -87,11 +87,12 @@ struct RunDifference {
 };
 
 std::string difference_of(const RecordedCall* a, const RecordedCall* b) {
-  if (a == nullptr) return cat("only the second run goes on, with ", b->what);
-  if (b == nullptr) return cat("only the first run goes on, with ", a->what);
-  if (a->what != b->what) return cat("the first run has ", a->what, ", the second ", b->what);
-  if (a->error != b->error) return cat(a->what, ": the first says \"", a->error, "\", the second \"", b->error, "\"");
-  if (!a->sum.empty() && !b->sum.empty() && a->sum != b->sum) return cat(a->what, " leaves other values");
+  if (a == nullptr) return str_cat("only the second run goes on, with ", b->what);
+  if (b == nullptr) return str_cat("only the first run goes on, with ", a->what);
+  if (a->what != b->what) return str_cat("the first run has ", a->what, ", the second ", b->what);
+  if (a->error != b->error)
+    return str_cat(a->what, ": the first says \"", a->error, "\", the second \"", b->error, "\"");
+  if (!a->sum.empty() && !b->sum.empty() && a->sum != b->sum) return str_cat(a->what, " leaves other values");
   return "";
 }
 
@@ -110,7 +111,7 @@ std::optional<RunDifference> first_difference(const RecordedCalls& a, const Reco
       if (text.empty()) continue;
       const uint64_t number = x != nullptr ? x->number : y->number;
       if (!first || number < first->number)
-        first = RunDifference{rank, number, cat("call ", i, " of group ", group, ": ", text)};
+        first = RunDifference{rank, number, str_cat("call ", i, " of group ", group, ": ", text)};
       break;
     }
   }
@@ -119,7 +120,7 @@ std::optional<RunDifference> first_difference(const RecordedCalls& a, const Reco
 
 std::optional<RunDifference> first_difference(const RecordedRun& a, const RecordedRun& b) {
   if (a.ranks.size() != b.ranks.size())
-    return RunDifference{0, 0, cat("the first run has ", a.ranks.size(), " ranks, the second ", b.ranks.size())};
+    return RunDifference{0, 0, str_cat("the first run has ", a.ranks.size(), " ranks, the second ", b.ranks.size())};
   std::optional<RunDifference> first;
   for (size_t rank = 0; rank < a.ranks.size(); ++rank) {
     auto here = first_difference(a.ranks[rank], b.ranks[rank], static_cast<int>(rank));
@@ -138,7 +139,7 @@ using LabelTotals = std::map<std::string, std::array<LabelTotal, 2>>;  // by lab
 void add_totals(const RecordedRun& run, size_t which, LabelTotals* out) {
   for (const RecordedCalls& calls : run.ranks) {
     for (const RecordedCall& call : calls) {
-      LabelTotal& t = (*out)[cat(call.label.empty() ? "(no label)" : call.label, ", ", call.operation)][which];
+      LabelTotal& t = (*out)[str_cat(call.label.empty() ? "(no label)" : call.label, ", ", call.operation)][which];
       ++t.calls;
       t.bytes += call.bytes;
       t.seconds += call.seconds;

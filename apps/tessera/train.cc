@@ -61,8 +61,8 @@ void add_every(const std::string& every, std::vector<std::string>& overrides) {
   const std::map<std::string_view, double> seconds = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}};
   if (error != std::errc() || number <= 0 || !(steps ? number == std::floor(number) : seconds.contains(rest)))
     throw UsageError("--every takes a time, 60s, 500ms, 5min or 1h, or steps, 100steps, not \"" + every + "\"");
-  overrides.push_back(cat("publish.every_s=", steps ? 0.0 : number * seconds.at(rest)));
-  overrides.push_back(cat("publish.every_steps=", steps ? static_cast<int64_t>(number) : 0));
+  overrides.push_back(str_cat("publish.every_s=", steps ? 0.0 : number * seconds.at(rest)));
+  overrides.push_back(str_cat("publish.every_steps=", steps ? static_cast<int64_t>(number) : 0));
 }
 
 void check_train_arguments(const po::variables_map& found, TrainArguments* out) {
@@ -157,8 +157,8 @@ std::string plan_in_short(const ShardingPlan& plan) {
   }
   std::string out;
   for (const auto& [type, count] : tables)
-    out += cat(out.empty() ? "plan: " : ", ", count, count == 1 ? " table " : " tables ", type);
-  return cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
+    out += str_cat(out.empty() ? "plan: " : ", ", count, count == 1 ? " table " : " tables ", type);
+  return str_cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
 }
 
 void write_report(const std::string& path, const json& report) {
@@ -174,37 +174,38 @@ bool is_generated(const Config& config) { return config.data.reader == "syntheti
 // Where training was left: after a signal, and where no step was left to do.
 std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
   const int64_t steps = job.first_step() + job.steps_done();
-  const std::string done = job.has_end() ? cat(steps, " of ", job.steps(), " steps") : cat(steps, " steps");
+  const std::string done = job.has_end() ? str_cat(steps, " of ", job.steps(), " steps") : str_cat(steps, " steps");
   if (job.stopped()) {
-    return cat("stopped by a signal after ", done, "; ",
-               options.save.empty() ? std::string("nothing was saved, without --save DIR")
-                                    : cat("--load ", options.save, " goes on from there"));
+    return str_cat("stopped by a signal after ", done, "; ",
+                   options.save.empty() ? std::string("nothing was saved, without --save DIR")
+                                        : str_cat("--load ", options.save, " goes on from there"));
   }
-  if (!job.has_end()) return cat("no row has arrived: ", config.data.path, " is at its end");
+  if (!job.has_end()) return str_cat("no row has arrived: ", config.data.path, " is at its end");
   const bool by_option = options.max_steps == job.steps();
-  const std::string limit = by_option ? cat("--max-steps ", job.steps()) : cat("data.epochs = ", config.data.epochs);
-  if (job.loaded().empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");
+  const std::string limit =
+      by_option ? str_cat("--max-steps ", job.steps()) : str_cat("data.epochs = ", config.data.epochs);
+  if (job.loaded().empty()) return str_cat("there is nothing to train: the job has no steps (", limit, ")");
   const std::string& from = options.load.empty() ? job.loaded() : options.load;
-  const std::string left = cat("nothing is left to train: ", from, " is at step ", job.first_step());
+  const std::string left = str_cat("nothing is left to train: ", from, " is at step ", job.first_step());
   if (job.ended_early())
-    return cat(left, ", where training ended early: the last ", config.validation.patience,
-               " validations were no better by ", job.monitor(), "; raise validation.patience to go on");
-  return cat(left, ", and ", limit, by_option ? "" : cat(" ends at ", job.steps()), "; raise ",
-             by_option ? "it" : "data.epochs", " to go on, or give --new-data to begin again with the data");
+    return str_cat(left, ", where training ended early: the last ", config.validation.patience,
+                   " validations were no better by ", job.monitor(), "; raise validation.patience to go on");
+  return str_cat(left, ", and ", limit, by_option ? "" : str_cat(" ends at ", job.steps()), "; raise ",
+                 by_option ? "it" : "data.epochs", " to go on, or give --new-data to begin again with the data");
 }
 
 // What became of --resume.
 std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) {
   std::string text;
-  for (const std::string& passed : job.passed_over()) text += cat("passed over a checkpoint: ", passed, '\n');
-  if (job.loaded().empty()) return cat(text, "begins anew: there is no whole checkpoint at ", options.save, '\n');
-  return cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
+  for (const std::string& passed : job.passed_over()) text += str_cat("passed over a checkpoint: ", passed, '\n');
+  if (job.loaded().empty()) return str_cat(text, "begins anew: there is no whole checkpoint at ", options.save, '\n');
+  return str_cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
 // The last words of a run whose best model the disk did not take.
 std::string unsaved_best_text(const TrainJob& job, const std::string& directory) {
-  return cat("the model of step ", job.unsaved_best()->step, " validated best and was not saved in ", directory, ": ",
-             job.unsaved_best()->error);
+  return str_cat("the model of step ", job.unsaved_best()->step, " validated best and was not saved in ", directory,
+                 ": ", job.unsaved_best()->error);
 }
 
 std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group) {
@@ -269,19 +270,19 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   watch.saved = [&](const TrainSave& save) {
     if (save.error.empty() && !save.best) status.tell_saved(save.step);
     if (!save.error.empty() && save.best)
-      progress.note(cat("tessera: warning: the best checkpoint, of step ", save.step, ", was not written: ", save.error,
-                        "; the one before stays, and training goes on"));
+      progress.note(str_cat("tessera: warning: the best checkpoint, of step ", save.step,
+                            ", was not written: ", save.error, "; the one before stays, and training goes on"));
     if (!save.error.empty() && !save.best)
-      progress.note(cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
-                        "; those before are whole, and training goes on"));
+      progress.note(str_cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
+                            "; those before are whole, and training goes on"));
   };
   watch.published = [&](const TrainPublish& p) {
     if (!p.error.empty())
-      progress.note(cat("tessera: warning: the publication of step ", p.step, " was not written: ", p.error,
-                        "; those before are whole, and the next one has what this one would have had"));
+      progress.note(str_cat("tessera: warning: the publication of step ", p.step, " was not written: ", p.error,
+                            "; those before are whole, and the next one has what this one would have had"));
     if (!p.what.base_error.empty())
-      progress.note(cat("tessera: warning: the base of step ", p.step, " was not written: ", p.what.base_error,
-                        "; its delta is there, and the next publication has a base"));
+      progress.note(str_cat("tessera: warning: the base of step ", p.step, " was not written: ", p.what.base_error,
+                            "; its delta is there, and the next publication has a base"));
   };
   job.train(watch);
   const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
@@ -289,12 +290,12 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   const int64_t patience = config.validation.patience;
   if (job.ended_early() && job.steps_done() > 0) {
     const bool none = std::ssize(all) >= patience && std::all_of(all.end() - patience, all.end(), is_nan);
-    progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
-                      " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
+    progress.note(str_cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
+                          " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
   }
   if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
-    progress.note(cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
-                      save_best.empty() ? "" : cat(", and nothing was saved in ", save_best)));
+    progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
+                          save_best.empty() ? "" : str_cat(", and nothing was saved in ", save_best)));
 }
 
 void write_reports(const json& report, const Config& config, const TrainArguments& a) {
@@ -327,11 +328,11 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   }
   const bool tested = metrics.samples > 0;
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
-  const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
+  const std::string model = last ? "" : str_cat(" of step ", job.tested_step(), ", which validated best");
   if (const Dataset& data = job.data(); tested && !data.test_part.empty())
     std::printf("test rows: %s (%lld)\n", data.test_part.c_str(), static_cast<long long>(data.test_rows()));
   const char* const generated = is_generated(config) ? ", generated data, not yours" : "";
-  std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
+  std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
                              : "there are no test rows");
   for (const UnknownIds& ids : job.unknown_ids()) {
     if (tested && ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text("test rows", ids).c_str());
@@ -403,8 +404,8 @@ int run_rank(const Config& config, const TrainArguments& a, const RankEnvironmen
     job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
   } catch (const Error& e) {
     throw Error(e.code(),
-                cat("job.device = \"", config.job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",
-                    "which every machine has; ", e.what()));
+                str_cat("job.device = \"", config.job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",
+                        "which every machine has; ", e.what()));
   }
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
@@ -431,8 +432,8 @@ int train_command(const std::vector<std::string>& args) {
       {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_writable(a.html);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
-    throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
-                         where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
+    throw UsageError(str_cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
+                             where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
   }
   if (starts_ranks) {
     std::vector<std::string> again = args;

@@ -44,10 +44,10 @@ std::vector<std::string> proposals(const Part& part, uint32_t world_size, const 
     auto& lines = *static_cast<std::vector<std::string>*>(sink->self);
     for (uint32_t i = 0; i < layout->num_parts; ++i) {
       const tsr_layout_part& p = layout->parts[i];
-      std::string line = cat("place ", p.placement, " combine ", p.combine, " rows ", p.row_set, ":");
+      std::string line = str_cat("place ", p.placement, " combine ", p.combine, " rows ", p.row_set, ":");
       for (uint32_t k = 0; k < p.num_rectangles; ++k) {
         const tsr_rectangle& r = p.rectangles[k];
-        line += cat(" ", r.row, "+", r.rows, "x", r.col, "+", r.cols);
+        line += str_cat(" ", r.row, "+", r.rows, "x", r.col, "+", r.cols);
       }
       lines.push_back(line);
     }

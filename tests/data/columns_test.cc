@@ -24,8 +24,8 @@ using testing::HasSubstr;
 std::string numbered_rows(int64_t first, int64_t rows) {
   std::string out = "click,x,id,list\n";
   for (int64_t i = first; i < first + rows; ++i) {
-    out += cat(i % 2, ",", i, ",", i % 50, ",");
-    for (int64_t k = 0; k < i % 4; ++k) out += cat(k ? " " : "", k);
+    out += str_cat(i % 2, ",", i, ",", i % 50, ",");
+    for (int64_t k = 0; k < i % 4; ++k) out += str_cat(k ? " " : "", k);
     out += "\n";
   }
   return out;
@@ -281,7 +281,7 @@ any_id = true
 rows = 50
 )";
   const auto with = [&](const char* id) {
-    const std::string file = folder_.write("any.csv", cat("click,id\n1,7\n0,", id, "\n"));
+    const std::string file = folder_.write("any.csv", str_cat("click,id\n1,7\n0,", id, "\n"));
     const std::string said = error("path = \"" + file + "\"\ntest_fraction = 0\n", columns);
     return said.starts_with(file) ? said.substr(file.size()) : said;
   };
@@ -298,7 +298,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
   const std::string file = folder_.file("a.csv"), path = "path = \"" + file + "\"\n";
   const auto with = [&](const std::string& row, double mib = 256) {
     folder_.write("a.csv", numbered_rows(0, 5000) + row + numbered_rows(0, 500).substr(16));
-    return error(path + cat("test_fraction = 0\nbuffer_mib = ", mib, "\n"), kNumbered);
+    return error(path + str_cat("test_fraction = 0\nbuffer_mib = ", mib, "\n"), kNumbered);
   };
   for (const double mib : {256.0, 0.05}) {  // in memory, and streamed
     EXPECT_EQ(with("1,2,1099511627776,\n", mib),
@@ -339,18 +339,18 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
     std::string text = "click,x,id,list,at\n";
     for (int64_t i = 0; i < kRows; ++i) {
       const int64_t x = i * 7 % kRows;
-      text += cat(x % 2, ",", x, ",", x % 50, ",", x % 4 > 0 ? "1" : "", x % 4 > 1 ? " 2" : "", x % 4 > 2 ? " 3" : "",
-                  ",", time_of(x), "\n");
+      text += str_cat(x % 2, ",", x, ",", x % 50, ",", x % 4 > 0 ? "1" : "", x % 4 > 1 ? " 2" : "",
+                      x % 4 > 2 ? " 3" : "", ",", time_of(x), "\n");
     }
     return text;
   };
-  const auto day = [](int64_t x) { return cat("2026-", 10 + x / 100, "-", 10 + x / 10 % 10, "T1", x % 10); };
+  const auto day = [](int64_t x) { return str_cat("2026-", 10 + x / 100, "-", 10 + x / 10 % 10, "T1", x % 10); };
   const std::string path = "path = \"" + folder_.file("a.csv") + "\"\norder_by = \"at\"\ntest_fraction = 0.2\n";
   std::vector<float> up(800), rest(200);
   std::iota(up.begin(), up.end(), 0.0f);
   std::iota(rest.begin(), rest.end(), 800.0f);
   for (const bool texts : {false, true}) {
-    folder_.write("a.csv", rows([&](int64_t x) { return texts ? day(x) : cat(x * 1e6 - 3e8); }));
+    folder_.write("a.csv", rows([&](int64_t x) { return texts ? day(x) : str_cat(x * 1e6 - 3e8); }));
     const Dataset set = read(path, kNumbered);
     EXPECT_EQ(joined(epoch_of(set.train, 1, 0, 0, false)), up) << texts;
     EXPECT_EQ(joined(epoch_of(set.test, 2, 0, 0, false)), rest) << texts;
@@ -360,11 +360,11 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
                 ", row 144, column \"at\": the value is below that of the row before, and data that is "
                 "streamed is in order where data.order_by says; larger data.buffer_mib than the "
                 "data takes orders it in memory, or sort the files");
-  folder_.write("a.csv", rows([](int64_t x) { return x == 7 ? std::string("noon") : cat(x); }));
+  folder_.write("a.csv", rows([](int64_t x) { return x == 7 ? std::string("noon") : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") +
                                         ", row 2, column \"at\": \"noon\" is no number to order by, "
                                         "but the first value is one");
-  folder_.write("a.csv", rows([](int64_t x) { return x == 14 ? std::string() : cat(x); }));
+  folder_.write("a.csv", rows([](int64_t x) { return x == 14 ? std::string() : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
 }
 
@@ -416,7 +416,7 @@ min_count = 2
 TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
   const auto write = [&](const std::string& name, int64_t from) {
     std::string text = "click,x,word\n";
-    for (int64_t i = from; i < from + 1000; ++i) text += cat(i % 2, ",", i, ",w", i / 10, "\n");
+    for (int64_t i = from; i < from + 1000; ++i) text += str_cat(i % 2, ",", i, ",w", i / 10, "\n");
     folder_.write(name, text);
   };
   write("a.csv", 2000), write("b.csv", 0), write("c.csv", 1000);
@@ -425,7 +425,7 @@ TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
       "\"word\"\nids = \"vocabulary\"\n";
   for (const double mib : {256.0, 0.05}) {
     const Dataset set = read("path = \"" + folder_.file("") + "\"\norder_by = \"x\"\ntest_fraction = 0.1\n" +
-                                 cat("buffer_mib = ", mib, "\n"),
+                                 str_cat("buffer_mib = ", mib, "\n"),
                              columns + "[validation]\nfraction = 0.5\nsplit = \"last\"\n");
     EXPECT_EQ(set.train.streamed != nullptr, mib < 1);
     EXPECT_EQ(set.columns[0].rows, 136) << "1350 rows teach";
@@ -445,13 +445,13 @@ TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
 
 TEST_F(CsvData, LearnsNothingFromWhatValidationKeepsBack) {
   std::string text = "click,x,word\n";
-  for (int i = 0; i < 4000; ++i) text += cat(i % 2, ",", i < 3000 ? 1 : 101, ",w", i / 10, "\n");
+  for (int i = 0; i < 4000; ++i) text += str_cat(i % 2, ",", i < 3000 ? 1 : 101, ",w", i / 10, "\n");
   const std::string columns =
       "[[column]]\nname = \"click\"\nas = \"label\"\n[[column]]\nname = \"x\"\nas = \"dense\"\ntransform = "
       "\"standardise\"\n[[column]]\nname = \"word\"\nids = \"vocabulary\"\n";
   const std::string path = "path = \"" + folder_.write("a.csv", text) + "\"\ntest_fraction = 0\n";
   for (const double mib : {256.0, 0.05}) {
-    const std::string data = path + cat("buffer_mib = ", mib, "\n");
+    const std::string data = path + str_cat("buffer_mib = ", mib, "\n");
     EXPECT_EQ(read(data, columns).columns[0].rows, 401);
     const Dataset last = read(data + "[validation]\nfraction = 0.25\nsplit = \"last\"\n", columns);
     EXPECT_EQ(last.columns[0].rows, 301) << "the words of the first 3000 rows, and all others";

@@ -45,11 +45,11 @@ TEST(Xxh64, RowsOfTheDataPage) {
 class HashedTexts : public testing::Test {
  protected:
   Dataset read(const std::string& encoding = "") const {
-    const std::string job = cat(R"([data]
+    const std::string job = str_cat(R"([data]
 reader = "csv"
 test_fraction = 0
 path = ")",
-                                directory_.path(), R"(/a.csv"
+                                    directory_.path(), R"(/a.csv"
 [[column]]
 name = "click"
 as = "label"
@@ -82,8 +82,8 @@ rows = 5000
 TEST_F(HashedTexts, OfANewModelAreXxh64) {
   const Dataset set = read();
   const auto user = xxh("u1", 1000), other = xxh("Amélie", 1000);
-  EXPECT_THAT(ids(set),
-              ElementsAre(user, other, 17, 4, xxh(cat("17 ", user, ' '), 5000), xxh(cat("4 ", other, ' '), 5000)));
+  EXPECT_THAT(ids(set), ElementsAre(user, other, 17, 4, xxh(str_cat("17 ", user, ' '), 5000),
+                                    xxh(str_cat("4 ", other, ' '), 5000)));
   EXPECT_EQ(ordered_json::parse(set.encoding)["hash"], "xxh64");
   EXPECT_EQ(ids(read(set.encoding)), ids(set));
 }
@@ -93,8 +93,8 @@ TEST_F(HashedTexts, OfAnOlderModelStayWhatTheyWere) {
   encoding.erase("hash");
   const Dataset set = read(encoding.dump());
   const auto user = data::row_of("user=", "u1", 1000), other = data::row_of("user=", "Amélie", 1000);
-  EXPECT_THAT(ids(set), ElementsAre(user, other, 17, 4, data::row_of("both=", cat("17 ", user, ' '), 5000),
-                                    data::row_of("both=", cat("4 ", other, ' '), 5000)));
+  EXPECT_THAT(ids(set), ElementsAre(user, other, 17, 4, data::row_of("both=", str_cat("17 ", user, ' '), 5000),
+                                    data::row_of("both=", str_cat("4 ", other, ' '), 5000)));
   EXPECT_EQ(set.encoding, encoding.dump());
   encoding["hash"] = "md5";
   try {

@@ -43,10 +43,10 @@ class DataTestPart : public testing::Test {
   // Row i has the dense value i and, as a word, the number of ten rows; `time` makes its column "at".
   std::string file(
       const std::string& name, int64_t first, int64_t end,
-      const std::function<std::string(int64_t)>& time = [](int64_t i) { return cat(i); }) {
+      const std::function<std::string(int64_t)>& time = [](int64_t i) { return str_cat(i); }) {
     std::string text = "click,x,word,list,at\n";
     for (int64_t i = first; i < end; ++i)
-      text += cat(i % 2, ",", i, ",w", i / 10, ",", i % 3 == 0 ? "1 2" : "", ",", time(i), "\n");
+      text += str_cat(i % 2, ",", i, ",w", i / 10, ",", i % 3 == 0 ? "1 2" : "", ",", time(i), "\n");
     return folder_.write(name, text);
   }
   Dataset read(const std::string& data, const std::string& more = "") {
@@ -76,7 +76,7 @@ separator = " "
     return "no error";
   }
   static std::string keys(const std::string& path, const std::string& more, double mib = 256) {
-    return cat("path = \"", path, "\"\n", more, "\nbuffer_mib = ", mib, "\n");
+    return str_cat("path = \"", path, "\"\n", more, "\nbuffer_mib = ", mib, "\n");
   }
 
   const Runtime runtime_{{.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false}};
@@ -117,7 +117,7 @@ TEST_F(DataTestPart, RandomRowsAreTheSameInMemoryAndStreamed) {
 
 // Rows are ordered for training, and the test has the same ones as without an order.
 TEST_F(DataTestPart, RandomRowsOfOrderedData) {
-  const std::string path = file("a.csv", 0, kRows, [](int64_t i) { return cat(-i); });
+  const std::string path = file("a.csv", 0, kRows, [](int64_t i) { return str_cat(-i); });
   const std::string split = "test = \"random\"\ntest_fraction = 0.25\n";
   const Dataset plain = read(keys(path, split)), ordered = read(keys(path, split + "order_by = \"at\""));
   for (const auto& [from, to] : {std::pair(plain.train, ordered.train), std::pair(plain.test, ordered.test)}) {
@@ -129,7 +129,7 @@ TEST_F(DataTestPart, RandomRowsOfOrderedData) {
 
 TEST_F(DataTestPart, NothingIsLearnedFromTestRows) {
   const std::string path = file("a.csv", 0, kRows);
-  const auto newest = [](int64_t i) { return cat(i < 300 ? 10 * kRows + i : i); };
+  const auto newest = [](int64_t i) { return str_cat(i < 300 ? 10 * kRows + i : i); };
   const std::string times = file("t.csv", 0, kRows, newest);
   for (const double mib : {256.0, 0.05}) {
     for (const std::string& data :
@@ -168,10 +168,11 @@ TEST_F(DataTestPart, LastRowsAndOtherFiles) {
 }
 
 TEST_F(DataTestPart, NewestRowsByAColumn) {
-  const auto number = [](int64_t i) { return cat(7 * i % 1000); };
+  const auto number = [](int64_t i) { return str_cat(7 * i % 1000); };
   const auto iso = [](int64_t i) {  // zones count: +01:00 is earlier
     const int64_t at = 7 * i % 1000;
-    return cat("2024-03-0", 1 + at / 500, " 1", at / 50 % 10, ":", 10 + at % 50, at % 2 == 0 ? "Z" : ":00.000+00:00");
+    return str_cat("2024-03-0", 1 + at / 500, " 1", at / 50 % 10, ":", 10 + at % 50,
+                   at % 2 == 0 ? "Z" : ":00.000+00:00");
   };
   for (const auto& time : {std::function<std::string(int64_t)>(number), std::function<std::string(int64_t)>(iso)}) {
     const Dataset set = read(keys(file("a.csv", 0, 1000, time), "test = \"time:at\"\ntest_fraction = 0.3"));
@@ -193,7 +194,7 @@ TEST_F(DataTestPart, NewestRowsByAColumn) {
   // Streamed files are in order each, and no two overlap.
   const data::TestDirectory streamed;
   const auto copy = [&](const std::string& name, int64_t first, int64_t at) {
-    std::filesystem::copy_file(file(name, first, first + 2000, [&](int64_t i) { return cat(at + i - first); }),
+    std::filesystem::copy_file(file(name, first, first + 2000, [&](int64_t i) { return str_cat(at + i - first); }),
                                streamed.path() + "/" + name);
   };
   copy("1.csv", 0, 4000), copy("2.csv", 2000, 0), copy("3.csv", 4000, 2000);
@@ -219,7 +220,7 @@ TEST_F(DataTestPart, APipeIsNoFile) {
 }
 
 TEST_F(DataTestPart, WhatHasNoEffectIsRefused) {
-  const std::string path = file("a.csv", 0, 100, [](int64_t i) { return cat("March ", i); });
+  const std::string path = file("a.csv", 0, 100, [](int64_t i) { return str_cat("March ", i); });
   EXPECT_EQ(error(keys(path, "test = \"lsat\"")),
             "data.test = \"lsat\": the nearest is \"last\"; there are random, last, time:COLUMN and file:PATH");
   EXPECT_EQ(error(keys(path, "test = \"time:\"")), "data.test = \"time:\" names no column");
@@ -238,8 +239,8 @@ TEST_F(DataTestPart, WhatHasNoEffectIsRefused) {
     DataConfig config;
     config.reader = reader;
     config.test = "random";
-    EXPECT_EQ(data::reading_error(config), cat("data.test = \"random\" has no effect on \"", reader,
-                                               "\", whose data come with a test part: leave it out"));
+    EXPECT_EQ(data::reading_error(config), str_cat("data.test = \"random\" has no effect on \"", reader,
+                                                   "\", whose data come with a test part: leave it out"));
   }
 }
 

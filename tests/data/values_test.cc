@@ -212,8 +212,8 @@ TEST_F(Values, TakesPartsOfTimes) {
   EXPECT_THAT(batch_of(gaps).sparse.lengths().to_vector<int32_t>(), ElementsAre(0, 1, 0, 0, 1, 0));
   EXPECT_THAT(batch_of(gaps).sparse.values().to_vector<int32_t>(), ElementsAre(2, 2)) << "a Wednesday, the evening";
   for (const char* none : {"17", "20240131", "20240131123000", "31.01.2024", "soon", "1e30"}) {
-    EXPECT_THAT(error(cat("y,at\n1,2024-01-31\n0,", none, "\n"), kLabel + column("hour")),
-                HasSubstr(cat("row 2, column \"at\": \"", none, "\" is no time: a date as 2024-01-31")));
+    EXPECT_THAT(error(str_cat("y,at\n1,2024-01-31\n0,", none, "\n"), kLabel + column("hour")),
+                HasSubstr(str_cat("row 2, column \"at\": \"", none, "\" is no time: a date as 2024-01-31")));
   }
   EXPECT_THAT(error("y,at,id\n1,,1\n", kLabel + kId + column("hour") + "as = \"dense\"\n"),
               HasSubstr("row 1, column \"at\": the value is missing"));

@@ -49,7 +49,7 @@ class Model {
   Model(const Values& sizes, DeviceStreamPtr stream) : stream_(std::move(stream)) {
     for (size_t i = 0; i < sizes.size(); ++i) {
       auto p = std::make_shared<Parameter>();
-      p->name = cat("p", i);
+      p->name = str_cat("p", i);
       p->value = place(Tensor::from(std::vector<float>(sizes[i].size(), 0.0f)));
       parameters_.push_back(std::move(p));
     }
@@ -79,7 +79,7 @@ std::string difference(const Values& got, const Values& want) {
   for (size_t g = 0; g < want.size(); ++g) {
     for (size_t i = 0; i < want[g].size(); ++i) {
       if (!near(got[g][i], want[g][i]))
-        return cat("gradient ", g, ", value ", i, ": ", got[g][i], " instead of ", want[g][i]);
+        return str_cat("gradient ", g, ", value ", i, ": ", got[g][i], " instead of ", want[g][i]);
     }
   }
   return got.size() == want.size() ? "" : "not as many gradients";
@@ -123,7 +123,7 @@ TEST(ClippingOfTwoRanks, IsOfTheMeanOfTheirGradients) {
           results[on_device] = model.gradients();
           norms[on_device] = *optimizer.last_total_grad_norm();
         }
-        if (!near(norms[1], norms[0])) return cat("a norm of ", norms[1], " instead of ", norms[0]);
+        if (!near(norms[1], norms[0])) return str_cat("a norm of ", norms[1], " instead of ", norms[0]);
         return difference(results[1], results[0]);
       });
       for (const std::string& text : texts) EXPECT_EQ(text, "") << id << ", " << odd;
@@ -148,7 +148,7 @@ TEST_P(Clipping, HasTheGradientsAndTheNormOfTheHost) {
       device.set_gradients(given);
       want.step();
       got.step();
-      const std::string which = cat(static_cast<int>(way.clipping), ", p = ", way.norm_type, ", ", odd);
+      const std::string which = str_cat(static_cast<int>(way.clipping), ", p = ", way.norm_type, ", ", odd);
       EXPECT_EQ(difference(device.gradients(), cpu.gradients()), "") << which;
       ASSERT_EQ(got.last_total_grad_norm().has_value(), want.last_total_grad_norm().has_value()) << which;
       if (!want.last_total_grad_norm()) continue;

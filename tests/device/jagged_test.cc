@@ -31,7 +31,7 @@ KeyedJaggedTensor features(const Kind& kind, uint32_t seed = 1) {
   std::vector<float> weights;
   std::vector<std::string> keys;
   for (int64_t k = 0; k < kKeys; ++k) {
-    keys.push_back(cat("f", k));
+    keys.push_back(str_cat("f", k));
     for (int64_t b = 0; b < kStride; ++b) {
       lengths.push_back(static_cast<int64_t>(random() % 5));
       for (int64_t i = 0; i < lengths.back(); ++i) {

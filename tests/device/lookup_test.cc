@@ -50,7 +50,7 @@ LookupOptions options_of(const Case& c, const std::string& kernel, DeviceStreamP
   o.optimizer = {c.optimizer, c.options, c.max_gradient};
   for (const auto& [rows, dim] : c.shape.tables) {
     LookupTable table;
-    table.name = cat("t", o.tables.size());
+    table.name = str_cat("t", o.tables.size());
     table.rows = rows;
     table.dim = dim;
     o.tables.push_back(std::move(table));
@@ -150,11 +150,11 @@ TEST_P(LookupOnGpu, TrainsAsTheReferenceDoes) {
       outputs.push_back(request.output.clone());
       lookup->backward(std::move(context), request.lookup(), request.gradient, 0.5);
     }
-    expect_near(outputs[1], outputs[0], tolerance, cat("output of step ", step));
+    expect_near(outputs[1], outputs[0], tolerance, str_cat("output of step ", step));
     for (int t = 0; t < static_cast<int>(c.shape.tables.size()); ++t) {
-      expect_near(got.weight(t), want.weight(t), tolerance, cat("table ", t, " after step ", step));
+      expect_near(got.weight(t), want.weight(t), tolerance, str_cat("table ", t, " after step ", step));
       for (int k = 0; k < static_cast<int>(want.states().size()); ++k)
-        expect_near(got.state(t, k), want.state(t, k), tolerance, cat("state of table ", t, " after step ", step));
+        expect_near(got.state(t, k), want.state(t, k), tolerance, str_cat("state of table ", t, " after step ", step));
       if (HasFatalFailure()) return;
     }
   }
@@ -177,7 +177,7 @@ std::vector<Case> cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Cases, LookupOnGpu, testing::ValuesIn(cases()), [](const auto& info) {
   const Case& c = info.param;
-  return cat(c.shape.name, '_', c.optimizer, c.rows == DType::kFloat32 ? "" : cat('_', to_string(c.rows)));
+  return str_cat(c.shape.name, '_', c.optimizer, c.rows == DType::kFloat32 ? "" : str_cat('_', to_string(c.rows)));
 });
 
 }  // namespace

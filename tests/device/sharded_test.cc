@@ -112,10 +112,10 @@ Tensor gradient_of(const std::vector<int64_t>& shape) {
 }
 
 std::string difference(const std::string& what, const Tensor& got, const Tensor& want, double most = 1e-6) {
-  if (got.numel() != want.numel()) return cat(what, " has ", got.numel(), " elements, not ", want.numel(), "\n");
+  if (got.numel() != want.numel()) return str_cat(what, " has ", got.numel(), " elements, not ", want.numel(), "\n");
   for (int64_t i = 0; i < got.numel(); ++i) {
     if (!(std::abs(got.item(i) - want.item(i)) <= most))
-      return cat(what, " [", i, "] is ", got.item(i), ", not ", want.item(i), "\n");
+      return str_cat(what, " [", i, "] is ", got.item(i), ", not ", want.item(i), "\n");
   }
   return {};
 }
@@ -123,7 +123,7 @@ std::string difference(const std::string& what, const Tensor& got, const Tensor&
 template <class Module>
 std::string compare_rows(const Module& a, const Module& b, int step, double most = 1e-6) {
   for (const HeldShard& held : a.held_shards()) {
-    const std::string what = cat("step ", step, ", table ", held.table);
+    const std::string what = str_cat("step ", step, ", table ", held.table);
     std::string text = difference(what, a.weight(held), b.weight(held), most);
     const auto mine = a.states(held), theirs = b.states(held);
     for (size_t k = 0; k < mine.size(); ++k)
@@ -179,7 +179,7 @@ std::string pooled(const Case& c, const RankEnvironment& where) {
       return "a forward waited that has met a larger batch before\n";
     const Tensor& values = got.values.values();
     if (values.device() != s.device->device()) return "the output is not on the device\n";
-    std::string text = difference(cat("step ", step, ": output"), s.device->to_host(values), want.values.values());
+    std::string text = difference(str_cat("step ", step, ": output"), s.device->to_host(values), want.values.values());
     const Tensor grad = gradient_of({values.size(0), values.size(1)});
     host.backward(want, grad);
     device.backward(got, step % 2 ? grad : s.device->to_device(grad));
@@ -205,7 +205,8 @@ std::string sequence(const Case& c, const RankEnvironment& where) {
     std::vector<std::pair<std::string, Tensor>> grads;
     for (size_t i = 0; i < want.values.size(); ++i) {
       const Tensor& mine = got.values[i].second.values();
-      text += difference(cat("step ", step, ": output ", i), s.device->to_host(mine), want.values[i].second.values());
+      text +=
+          difference(str_cat("step ", step, ": output ", i), s.device->to_host(mine), want.values[i].second.values());
       grads.emplace_back(want.values[i].first, gradient_of({mine.size(0), mine.size(1)}));
     }
     host.backward(want, grads);
@@ -272,7 +273,7 @@ std::string ahead(const Case& c, const RankEnvironment& where) {
   });
   std::string text;
   for (size_t i = 0; i < got.size(); ++i)
-    text += difference(cat("step ", i, ": output"), s.device->to_host(got[i]), s.device->to_host(want[i]), 0);
+    text += difference(str_cat("step ", i, ": output"), s.device->to_host(got[i]), s.device->to_host(want[i]), 0);
   text += compare_rows(collection, in_turn, kSteps, 0);
   s.group->barrier();
   return text;
@@ -306,8 +307,9 @@ std::string data_parallel(const Case& c, const RankEnvironment& where) {
     const Tensor grad = gradient_of({want.values.values().size(0), 3 * kDim});
     host.backward(want, grad);
     device.backward(got, s.device->to_device(grad));
-    std::string text = difference(cat("output ", step), s.device->to_host(got.values.values()), want.values.values()) +
-                       compare_rows(device, host, step);
+    std::string text =
+        difference(str_cat("output ", step), s.device->to_host(got.values.values()), want.values.values()) +
+        compare_rows(device, host, step);
     if (!text.empty()) return text;
   }
   const auto mine = device.data_parallel_gradients(), theirs = host.data_parallel_gradients();
@@ -356,11 +358,11 @@ INSTANTIATE_TEST_SUITE_P(Worlds, OnDevice,
                                          Case{1, 1, false, false, kGpu, true}, Case{2, 2, false, true, kGpu, true}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return cat(c.world, "_ranks_", c.local_world, "_per_host", c.sequence ? "_sequence" : "",
-                                      c.weighted ? "_weighted" : "", c.variable ? "_variable" : "", '_',
-                                      c.is_gpu()                        ? kGpu
-                                      : c.device == std::string("fake") ? "fake"
-                                                                        : "fake_bare");
+                           return str_cat(c.world, "_ranks_", c.local_world, "_per_host", c.sequence ? "_sequence" : "",
+                                          c.weighted ? "_weighted" : "", c.variable ? "_variable" : "", '_',
+                                          c.is_gpu()                        ? kGpu
+                                          : c.device == std::string("fake") ? "fake"
+                                                                            : "fake_bare");
                          });
 
 }  // namespace

@@ -51,9 +51,9 @@ epochs = 1
 Finished train(const TestFolder& folder, int ranks, const std::string& device, const std::string& kernel,
                const std::string& pipeline) {
   const std::string config = folder.write("job.toml", kConfig);
-  return run_tessera({"train", "--config", config, "--nproc", cat(ranks), "--set", "job.device=" + device, "--set",
+  return run_tessera({"train", "--config", config, "--nproc", str_cat(ranks), "--set", "job.device=" + device, "--set",
                       "job.kernel=" + kernel, "--set", "job.pipeline=" + pipeline, "--set",
-                      cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
+                      str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
                       "report.json=" + folder.file("report.json")});
 }
 
@@ -98,9 +98,9 @@ TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
                          testing::Values(Case{"fake", "fake(reference)", "cpu", 1},
                                          Case{"fake", "fake(reference)", "cpu", 2}),
-                         [](const auto& info) { return cat("ranks_", info.param.ranks); });
+                         [](const auto& info) { return str_cat("ranks_", info.param.ranks); });
 INSTANTIATE_TEST_SUITE_P(Gpu, TrainOnDevice, testing::Values(Case{kGpu, kGpu, kGpu, 1}, Case{kGpu, kGpu, kGpu, 2}),
-                         [](const auto& info) { return cat("ranks_", info.param.ranks); });
+                         [](const auto& info) { return str_cat("ranks_", info.param.ranks); });
 
 // The sentence at the start, of a model of layers on the GPU, or "" where there is none.
 std::string why_on_the_host(const std::string& layers) {
@@ -110,9 +110,9 @@ std::string why_on_the_host(const std::string& layers) {
   const std::string config =
       folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
   const Finished done =
-      run_tessera({"train", "--config", config, "--max-steps", "1", "--set", cat("job.device=", kGpu), "--set",
-                   cat("job.kernel=", kGpu), "--set", cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
-                   "report.json=" + folder.file("report.json")});
+      run_tessera({"train", "--config", config, "--max-steps", "1", "--set", str_cat("job.device=", kGpu), "--set",
+                   str_cat("job.kernel=", kGpu), "--set", str_cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"),
+                   "--set", "report.json=" + folder.file("report.json")});
   EXPECT_EQ(done.status, 0) << done.output;
   if (done.status != 0) return done.output;
   const std::string begin = "the dense part stays in host memory: ";

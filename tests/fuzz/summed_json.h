@@ -16,7 +16,7 @@ inline std::string with_sum(const std::string& head, const std::string& summed_f
   std::snprintf(sum, sizeof(sum), "%08x",
                 static_cast<unsigned>(
                     ::crc32(0, reinterpret_cast<const Bytef*>(summed.data()), static_cast<uInt>(summed.size()))));
-  return cat("{", head, R"("crc32": ")", sum, R"(", "content": )", content, "}");
+  return str_cat("{", head, R"("crc32": ")", sum, R"(", "content": )", content, "}");
 }
 
 }  // namespace tessera::fuzz

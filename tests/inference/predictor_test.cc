@@ -77,7 +77,7 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b, doubl
 class Predicting : public testing::Test {
  protected:
   std::unique_ptr<Predictor> packed(const PackOptions& pack, FloatModelOptions options = {}) {
-    const std::string path = folder_.file(cat("model", count_++));
+    const std::string path = folder_.file(str_cat("model", count_++));
     pack_model(small_model(folder_, std::move(options)).model, path, pack);
     return open_predictor(runtime(), path);
   }
@@ -115,7 +115,7 @@ TEST_F(Predicting, QuantizedModelsDifferByTheirQuantizing) {
     OwnInput input(predictor->model(), 100, 9);
     expect_near(scores_of(*predictor, input.view()), reference.scores(input.view()), c.tolerance);
     // Against the float path on the very numbers that were stored: rounding alone.
-    const InferenceModel stored = open_packed_model(folder_.file(cat("model", count_ - 1)));
+    const InferenceModel stored = open_packed_model(folder_.file(str_cat("model", count_ - 1)));
     FloatPath same(stored);
     expect_near(scores_of(*predictor, input.view()), same.scores(input.view()), 2e-6);
   }

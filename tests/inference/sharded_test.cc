@@ -73,8 +73,8 @@ class Sharded : public testing::Test {
       if (batch == 40) input.values[3][1] = 5000;  // tag, a mean: left out
       out += text_of(scores_of(predictor, input.view()));
     }
-    for (const uint64_t n : predictor.stats().bad_ids) out += cat(n, ' ');
-    return out + cat(predictor.stats().predictions, ' ', predictor.stats().samples);
+    for (const uint64_t n : predictor.stats().bad_ids) out += str_cat(n, ' ');
+    return out + str_cat(predictor.stats().predictions, ' ', predictor.stats().samples);
   }
   std::string alone() {
     const Runtime runtime;
@@ -141,7 +141,7 @@ TEST_F(Sharded, ThreadsOfRank0TakeTurns) {
       });
     }
     for (std::thread& t : threads) t.join();
-    return cat(wrong.load(), " wrong");
+    return str_cat(wrong.load(), " wrong");
   });
   EXPECT_EQ(texts[0], "0 wrong");
 }
@@ -154,8 +154,8 @@ std::string ask_until_lost(ShardedPredictor& predictor) {
     const auto failure = failure_of([&] { (void)scores_of(predictor, input.view()); });
     if (failure.second == Code::kOk) continue;
     const auto again = failure_of([&] { (void)scores_of(predictor, input.view()); });
-    return cat(static_cast<int>(failure.second), ' ', failure.first, " | ", static_cast<int>(again.second), ' ',
-               predictor.usable() ? "usable" : "unusable");
+    return str_cat(static_cast<int>(failure.second), ' ', failure.first, " | ", static_cast<int>(again.second), ' ',
+                   predictor.usable() ? "usable" : "unusable");
   }
   return "never lost";
 }
@@ -165,8 +165,8 @@ TEST_F(Sharded, ALostRankIsUnavailableWithinTheDeadline) {
                                         [] { std::this_thread::sleep_for(std::chrono::seconds(14)); }};  // silence
   for (const auto& lost : ways) {
     const auto texts = run({.world = 2, .group_timeout_s = 6}, folder_.file("model"), ask_until_lost, lost);
-    EXPECT_THAT(texts[0], AllOf(StartsWith(cat(TSR_UNAVAILABLE, " the sharded model has lost a rank")),
-                                HasSubstr("rank 1"), HasSubstr(cat("| ", TSR_UNAVAILABLE, " unusable"))));
+    EXPECT_THAT(texts[0], AllOf(StartsWith(str_cat(TSR_UNAVAILABLE, " the sharded model has lost a rank")),
+                                HasSubstr("rank 1"), HasSubstr(str_cat("| ", TSR_UNAVAILABLE, " unusable"))));
   }
 }
 

@@ -54,9 +54,9 @@ as = "weight"
 inline const std::string kArrivingColumns = "click,price,person,films,weight";
 
 inline std::string arriving_row(int i) {
-  std::string out = cat(i * i % 11 < 4, ',', i % 7, ',', i % 40, ",film", i % 13, ":0.5");
-  if (i % 3 == 0) out += cat(" film", i % 17, ":1.5");
-  return out + cat(",", 1 + i % 2);
+  std::string out = str_cat(i * i % 11 < 4, ',', i % 7, ',', i % 40, ",film", i % 13, ":0.5");
+  if (i % 3 == 0) out += str_cat(" film", i % 17, ":1.5");
+  return out + str_cat(",", 1 + i % 2);
 }
 
 // A file with rows [first, first + count).
@@ -74,7 +74,7 @@ class ArrivingRanks : public testing::Test {
   }
   std::vector<std::string> arguments(int ranks, const std::vector<std::string>& set,
                                      const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> out = {"train", "--config", folder_.file("job.toml"), "--nproc", cat(ranks)};
+    std::vector<std::string> out = {"train", "--config", folder_.file("job.toml"), "--nproc", str_cat(ranks)};
     out.insert(out.end(), more.begin(), more.end());
     for (const std::string& key : {"data.path=" + in_, "report.json=" + folder_.file("report.json")})
       out.insert(out.end(), {"--set", key});

@@ -74,7 +74,7 @@ TEST_F(ArrivingRanks, TrainOnEachMessageOnce) {
   Topic topic;
   std::vector<std::string> set = kNothingLearned;
   set.push_back(
-      cat("data.reader=\"kafka?end=true&format=csv&columns=", kArrivingColumns, "&brokers=", topic.brokers(), '"'));
+      str_cat("data.reader=\"kafka?end=true&format=csv&columns=", kArrivingColumns, "&brokers=", topic.brokers(), '"'));
   set.emplace_back("data.path=clicks");
   const std::string saved = folder_.file("saved");
   Rows sum{};
@@ -105,8 +105,8 @@ TEST_F(ArrivingRanks, GoOnBehindBadMessages) {
   topic.send(60, 60);
   const std::string saved = folder_.file("saved");
   const auto set = [&](const std::string& more) -> std::vector<std::string> {
-    return {cat("data.reader=\"kafka?end=true&format=csv&columns=", kArrivingColumns, "&brokers=", topic.brokers(),
-                more, '"'),
+    return {str_cat("data.reader=\"kafka?end=true&format=csv&columns=", kArrivingColumns, "&brokers=", topic.brokers(),
+                    more, '"'),
             "data.path=clicks"};
   };
   const Finished stopped = run_tessera(arguments(2, set(""), {"--save", saved, "--save-every", "1"}));

@@ -38,7 +38,7 @@ TEST_F(ArrivingRanks, GoOnToTheRowOnAnyNumber) {
   int64_t rows = 0;
   for (const int ranks : {2, 3, 1}) {
     const int most = static_cast<int>(losses.size()) + 2;
-    const json part = train(ranks, {}, {"--save", saved, "--resume", "--max-steps", cat(most)});
+    const json part = train(ranks, {}, {"--save", saved, "--resume", "--max-steps", str_cat(most)});
     ASSERT_FALSE(HasFailure());
     for (const double loss : losses_of(part)) losses.push_back(loss);
     EXPECT_EQ(std::ssize(losses), most);

@@ -31,7 +31,7 @@ class BadNetwork : public testing::Test {
     }
     std::filesystem::remove(folder_.file("metrics"));
     return run_tessera({"train", "--config", config_, "--nproc", "2", "--max-steps", std::to_string(steps), "--set",
-                        "comm.backend=\"" + backend + "\"", "--set", cat("comm.timeout_s=", timeout_s), "--set",
+                        "comm.backend=\"" + backend + "\"", "--set", str_cat("comm.timeout_s=", timeout_s), "--set",
                         "report.log_every=1", "--set", "report.metrics=" + folder_.file("metrics")});
   }
   std::vector<double> losses() const {

@@ -24,7 +24,7 @@ std::vector<std::string> jobs() {
 std::string rows_of(const Config& config, int rows) {
   std::string out;
   for (const ColumnConfig& c : config.columns) {
-    for (const std::string& name : c.name) out += cat(out.empty() ? "" : ",", name);
+    for (const std::string& name : c.name) out += str_cat(out.empty() ? "" : ",", name);
   }
   uint32_t random = 1;
   const auto below = [&](uint32_t n) { return ((random = random * 1664525u + 1013904223u) >> 16) % n; };
@@ -32,7 +32,7 @@ std::string rows_of(const Config& config, int rows) {
     std::string line;
     for (const ColumnConfig& c : config.columns) {
       for (size_t k = 0; k < c.name.size(); ++k)
-        line += cat(line.empty() ? "\n" : ",", below(c.as == "label" ? 2 : 20), c.separator.empty() ? "" : " 3");
+        line += str_cat(line.empty() ? "\n" : ",", below(c.as == "label" ? 2 : 20), c.separator.empty() ? "" : " 3");
     }
     out += line;
   }
@@ -48,7 +48,7 @@ class Bars : public testing::TestWithParam<std::string> {
   }
 
   const TestFolder folder_;
-  const std::string config_ = cat(TESSERA_SOURCE_DIR "/configs/bars/", GetParam(), ".toml");
+  const std::string config_ = str_cat(TESSERA_SOURCE_DIR "/configs/bars/", GetParam(), ".toml");
 };
 
 TEST_P(Bars, SaysThatTheDataIsMissing) {
@@ -71,7 +71,7 @@ TEST_P(Bars, TrainsOnMadeFilesOfTheSameColumns) {
                                    "data.epochs=1",
                                    "job.threads=1"};
   if (validates) sets.emplace_back("validation.fraction=0.25");
-  for (const TableConfig& table : config.tables) sets.push_back(cat("table.", table.name, ".rows=20"));
+  for (const TableConfig& table : config.tables) sets.push_back(str_cat("table.", table.name, ".rows=20"));
   const Finished done = run_tessera(command(sets));
   ASSERT_EQ(done.status, 0) << done.output;
   const auto told = nlohmann::json::parse(contents(report));

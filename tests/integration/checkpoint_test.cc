@@ -48,7 +48,7 @@ std::vector<double> train(const Job& j, int first, int last, const std::string& 
     out.precision(17);
     if (!load.empty()) out << model.load(load) << ' ';
     for (double loss : model.train(first, last)) out << loss << ' ';
-    if (!save.empty()) model.save(save, cat(last));
+    if (!save.empty()) model.save(save, str_cat(last));
     return out.str();
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]) << "all ranks know the progress and the losses";
@@ -163,7 +163,7 @@ std::string extra_of(TestModel& model) {
     std::vector<float> weights(static_cast<size_t>(w.rows * w.cols));
     std::vector<uint32_t> extra(static_cast<size_t>(w.rows));
     model.bags().read_rows(held, 0, w.rows, weights.data(), {}, extra.data());
-    for (size_t r = 0; r < rows.size(); ++r) out += cat(held.table, ' ', rows[r], ": ", extra[r], '\n');
+    for (size_t r = 0; r < rows.size(); ++r) out += str_cat(held.table, ' ', rows[r], ": ", extra[r], '\n');
   }
   return out;
 }
@@ -261,7 +261,7 @@ TEST(Checkpoint, OfStatesPerTable) {
     j.plugins = {TESSERA_TEST_PLUGINS};
     double rate = 0.1;  // another one for each table, so that it is looked up by itself, or not at all in a step
     for (EmbeddingBagConfig& table : j.model.tables)
-      table.optimizer = {"zoo.by_table", cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
+      table.optimizer = {"zoo.by_table", str_cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
     return j;
   };
   expect_continues(by_table(2, by_rows), by_table(4, by_rows));
@@ -284,7 +284,7 @@ TEST(Checkpoint, OfATableOfManyBlocks) {
 std::string failure(TestModel& model, const std::function<void()>& call) {
   const auto [text, code] = error_of(call);
   model.train(0, 1);
-  return cat(static_cast<int>(code), ' ', text);
+  return str_cat(static_cast<int>(code), ' ', text);
 }
 
 TEST(Checkpoint, FailsOnAllRanksWithTheSameSentence) {
@@ -298,7 +298,7 @@ TEST(Checkpoint, FailsOnAllRanksWithTheSameSentence) {
   const auto expect = [&](const Job& where, Code code, const std::string& sentence,
                           const std::function<void(TestModel&)>& call) {
     for (const std::string& text : run(where, [&](TestModel& m) { return failure(m, [&] { call(m); }); })) {
-      EXPECT_THAT(text, testing::StartsWith(cat(static_cast<int>(code), ' ')));
+      EXPECT_THAT(text, testing::StartsWith(str_cat(static_cast<int>(code), ' ')));
       EXPECT_THAT(text, HasSubstr(sentence));
     }
   };

@@ -27,7 +27,7 @@ class CodecJob : public testing::Test {
             "--set",
             R"(comm.lossy=["rows","gradients"])",
             "--set",
-            cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"),
+            str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"),
             "--set",
             "table_defaults.sharding=table_wise"};
   }

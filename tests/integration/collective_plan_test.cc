@@ -29,7 +29,7 @@ std::vector<std::string> outcomes(double timeout_s,
     change(where.rank, modules.front(), options);
     try {
       const ShardingPlan plan = collective_plan(runtime, modules, options, *group);
-      return cat("planned ", plan.at("").tables().size(), " tables");
+      return str_cat("planned ", plan.at("").tables().size(), " tables");
     } catch (const Error& e) {
       return e.what();
     }

@@ -28,7 +28,8 @@ std::string clicks(int rows) {
   for (int i = 0; i < rows; ++i) {
     const auto below = [&](uint32_t n) { return ((random = random * 1664525u + 1013904223u) >> 16) % n; };
     const uint32_t person = below(40), film = below(25), price = below(10);
-    out += cat((person % 3 + film % 4 + price / 5) > 3 ? 1 : 0, ",", price, ",person ", person, ",film ", film, "\n");
+    out +=
+        str_cat((person % 3 + film % 4 + price / 5) > 3 ? 1 : 0, ",", price, ",person ", person, ",film ", film, "\n");
   }
   return out;
 }
@@ -95,7 +96,7 @@ void expect_rows_in_order(const TestFolder& folder, const std::string& model, co
   std::getline(rows, row), std::getline(scores, score);
   for (int i = 0; std::getline(rows, row); ++i) {
     ASSERT_TRUE(std::getline(scores, score));
-    ASSERT_EQ(score.substr(0, score.rfind(',')), cat(i, ",", row.substr(0, 1)));
+    ASSERT_EQ(score.substr(0, score.rfind(',')), str_cat(i, ",", row.substr(0, 1)));
   }
 }
 
@@ -154,7 +155,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const Finished packed = run_tessera({"quantize", "--load", folder.file("end"), "--save", model, "--weights", "fp32",
                                        "--config", config, "--set", "data.path=" + data});
   ASSERT_EQ(packed.status, 0) << packed.output;
-  const std::string auc = cat("AUC ", resumed.at("test").at("auc").get<double>()).substr(0, 9);
+  const std::string auc = str_cat("AUC ", resumed.at("test").at("auc").get<double>()).substr(0, 9);
   EXPECT_THAT(packed.output, HasSubstr(auc));
   const Finished many =
       run_tessera({"quantize", "--load", folder.file("end"), "--save", folder.file("again"), "--config", config,
@@ -270,7 +271,7 @@ TEST(CsvJob, WeightsReachTheLookup) {
   std::string text = "click,x,seen\n";
   for (int i = 0; i < 3000; ++i) {
     const int weight = i * 37 % 100;
-    text += cat(weight >= 50, ",1,0:", weight / 100.0, " 1:", 1 - weight / 100.0, "\n");
+    text += str_cat(weight >= 50, ",1,0:", weight / 100.0, " 1:", 1 - weight / 100.0, "\n");
   }
   const std::string data = folder.write("clicks.csv", text), saved = folder.file("saved"), model = folder.file("model");
   const std::string config = folder.write("job.toml", kJob.substr(0, kJob.find("[[column]]")) + R"(
@@ -314,8 +315,9 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
     std::istringstream fields(line);
     std::string click, price, person, film;
     std::getline(std::getline(std::getline(std::getline(fields, click, ','), price, ','), person, ','), film);
-    data += cat(click, ",", i % 7 ? cat(i * 37 % 1000, ".5") : "", ",s", i, ",", i % 3 ? "new|cheap" : "old|new", ",",
-                person, ",", film, ",", price, ",shop ", i < 2000 ? i % 100 : i, "\n");
+    data +=
+        str_cat(click, ",", i % 7 ? str_cat(i * 37 % 1000, ".5") : "", ",s", i, ",", i % 3 ? "new|cheap" : "old|new",
+                ",", person, ",", film, ",", price, ",shop ", i < 2000 ? i % 100 : i, "\n");
   }
   const std::string path = folder.write("clicks.csv", data), job = folder.file("job.toml");
   const Finished described = run_tessera({"data", "describe", path, "--output", job});
@@ -366,7 +368,7 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
 TEST(CsvJob, SaysWhichRowsWereTheTest) {
   const TestFolder folder;
   std::string sorted = "click,price,person,film\n";
-  for (int i = 0; i < 1000; ++i) sorted += cat(i < 900 ? 0 : 1, ",1,a,b\n");
+  for (int i = 0; i < 1000; ++i) sorted += str_cat(i < 900 ? 0 : 1, ",1,a,b\n");
   const auto train = [&](const std::string& data, const std::string& test) {
     const Finished done =
         run_tessera({"train", "--config", folder.write("job.toml", kJob), "--set", "data.path=" + data, "--set",
@@ -411,7 +413,7 @@ TEST(CsvJob, RanksWithOtherDataEnd) {
   for (size_t i = lines.size() - 1; i > 0; --i) backwards += lines[i] + "\n";
   const std::string first = folder.write("first.csv", rows), config = folder.write("job.toml", kJob);
   const auto run = [&](const std::string& second, const std::vector<std::string>& more) {
-    const std::string port = cat(free_port());
+    const std::string port = str_cat(free_port());
     std::vector<std::unique_ptr<Program>> ranks;
     for (const int rank : {0, 1}) {
       std::vector<std::string> command = {
@@ -459,8 +461,8 @@ TEST(CsvJob, DescribedWithoutDenseColumns) {
   std::string text = "user,film,click\n";
   for (int i = 0; i < kRows; ++i) {
     const int user = i * 7 % 1500, film = i / 4000 * 300 + i % 300;
-    text +=
-        cat("someone with a rather long name so that the file has some blocks ", user, ",", film, ",", user % 2, "\n");
+    text += str_cat("someone with a rather long name so that the file has some blocks ", user, ",", film, ",", user % 2,
+                    "\n");
   }
   const std::string path = folder.write("clicks.csv", text), job = folder.file("job.toml");
   const Finished described = run_tessera({"data", "describe", path, "--output", job});

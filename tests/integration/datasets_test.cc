@@ -49,9 +49,9 @@ class Datasets : public testing::TestWithParam<Baseline> {
   // Trains once and returns the report's "test"; null, and a failure, where that does not work.
   json train(const std::string& data, int seed, int ranks, const std::vector<std::string>& more = {}) {
     const std::string report = scratch_.file("report.json");
-    const std::string config = cat(TESSERA_SOURCE_DIR "/configs/", GetParam().set, ".toml");
-    std::vector<std::string> args = {"train", "--config", config, "--nproc", cat(ranks)};
-    for (const std::string& change : {cat("job.seed=", seed), "data.path=" + data, "report.json=" + report}) {
+    const std::string config = str_cat(TESSERA_SOURCE_DIR "/configs/", GetParam().set, ".toml");
+    std::vector<std::string> args = {"train", "--config", config, "--nproc", str_cat(ranks)};
+    for (const std::string& change : {str_cat("job.seed=", seed), "data.path=" + data, "report.json=" + report}) {
       args.insert(args.end(), {"--set", change});
     }
     args.insert(args.end(), more.begin(), more.end());

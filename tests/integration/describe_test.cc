@@ -63,8 +63,8 @@ TEST_F(Describe, ListsWithWeights) {
     uint32_t random = 1;
     const auto columns = describe("a.csv", rows(3000, "click,tags,seen", [&](int) {
                                     const uint32_t first = below(random, 100), other = 2 + below(random, 8);
-                                    return cat(first >= 50 ? 1 : 0, ",", id, "1:0.", first / 10, first % 10, ";", id,
-                                               other, ":0.5,a|", below(random, 2) ? "b" : "c");
+                                    return str_cat(first >= 50 ? 1 : 0, ",", id, "1:0.", first / 10, first % 10, ";",
+                                                   id, other, ":0.5,a|", below(random, 2) ? "b" : "c");
                                   }));
     ASSERT_EQ(columns.count("tags"), 1u) << job_;
     EXPECT_EQ(columns.at("tags").separator, ";");
@@ -80,8 +80,8 @@ TEST_F(Describe, ListsWithWeights) {
 
 TEST_F(Describe, WeightsAreThoseOfAllItems) {
   const auto columns = describe("a.csv", rows(300, "click,at,tags,marks", [](int i) {
-                                  return cat(i % 2, ",2026-01-0", i % 9 + 1, " 1", i % 10, ":30,a:1;b", i % 3,
-                                             i % 5 ? ":2" : "", ",a:0.5;", i % 7 ? "b:1" : "");
+                                  return str_cat(i % 2, ",2026-01-0", i % 9 + 1, " 1", i % 10, ":30,a:1;b", i % 3,
+                                                 i % 5 ? ":2" : "", ",a:0.5;", i % 7 ? "b:1" : "");
                                 }));
   EXPECT_EQ(columns.at("at hour").take, "hour") << "a time is no weight";
   EXPECT_FALSE(columns.at("tags").weighted);
@@ -96,9 +96,9 @@ TEST_F(Describe, NamesAreNoListsOfWords) {
   uint32_t random = 1;
   const std::string text = rows(4000, "click,title,name,query,kind,tags", [&](int i) {
     const auto word = [&](uint32_t n) { return words[below(random, n)]; };
-    const std::string query = cat(word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8));
-    return cat(query.find("red") != query.npos ? 1 : 0, ",", titles[below(random, 4)], ",person ", i % 200, ",", query,
-               ",", word(5), " ", word(5), " ", word(5), ",\"", word(8), ", ", word(8), ", ", word(8), "\"");
+    const std::string query = str_cat(word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8));
+    return str_cat(query.find("red") != query.npos ? 1 : 0, ",", titles[below(random, 4)], ",person ", i % 200, ",",
+                   query, ",", word(5), " ", word(5), " ", word(5), ",\"", word(8), ", ", word(8), ", ", word(8), "\"");
   });
   const auto columns = describe("a.csv", text);
   EXPECT_EQ(columns.at("title").separator, "");
@@ -116,21 +116,21 @@ TEST_F(Describe, NamesAreNoListsOfWords) {
 
 TEST_F(Describe, FindsTheDelimiter) {
   const auto text = [](const char* d) {
-    return rows(600, cat("click", d, "\"a", d, "b\"", d, "film"),
-                [&](int i) { return cat(i % 2, d, i * 7 % 300, ",5", d, "film, ", i % 2 * 10 + i % 10); });
+    return rows(600, str_cat("click", d, "\"a", d, "b\"", d, "film"),
+                [&](int i) { return str_cat(i % 2, d, i * 7 % 300, ",5", d, "film, ", i % 2 * 10 + i % 10); });
   };
   const std::map<std::string, std::string> readers = {
       {";", "csv?delimiter=;"}, {"\t", "tsv"}, {"|", "csv?delimiter=|"}};
   for (const auto& [delimiter, reader] : readers) {
     const auto columns = describe("a.csv", text(delimiter.c_str()));
     EXPECT_EQ(load_config(file("job.toml")).data.reader, reader);
-    EXPECT_EQ(columns.at(cat("a", delimiter, "b")).decimal, ",");
-    EXPECT_EQ(columns.count(cat("a", delimiter, "b")), 1u);
+    EXPECT_EQ(columns.at(str_cat("a", delimiter, "b")).decimal, ",");
+    EXPECT_EQ(columns.count(str_cat("a", delimiter, "b")), 1u);
     EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
   }
-  describe("a.tsv", rows(300, "click,film", [](int i) { return cat(i % 2, ",film ", i % 20); }));
+  describe("a.tsv", rows(300, "click,film", [](int i) { return str_cat(i % 2, ",film ", i % 20); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv");
-  describe("b.csv", rows(300, "click,a;b", [](int i) { return cat(i % 2, ",x;y", i % 20); }));
+  describe("b.csv", rows(300, "click,a;b", [](int i) { return str_cat(i % 2, ",x;y", i % 20); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv") << "its rows fit their header";
 }
 
@@ -157,8 +157,8 @@ TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
     uint32_t random = 1;
     const auto columns = describe("a.csv", rows(4000, "stars,person,film" + price, [&](int) {
                                     const uint32_t person = below(random, 30), film = below(random, 20);
-                                    return cat(1 + person % 3 + film % 3, ",p", person, ",f", film,
-                                               price.empty() ? "" : cat(",", film, ".5"));
+                                    return str_cat(1 + person % 3 + film % 3, ",p", person, ",f", film,
+                                                   price.empty() ? "" : str_cat(",", film, ".5"));
                                   }));
     EXPECT_EQ(columns.at("stars").threshold, 3) << "the mean is 2.95";
     EXPECT_GT(test_metric(train(), "auc"), 0.9);
@@ -167,7 +167,7 @@ TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
     folder_.write("job.toml", job_);
     EXPECT_LT(test_metric(train("10"), "rmse"), 0.4) << "the stars' own deviation is 1.15\n" << job_;
   }
-  describe("b.csv", rows(300, "label,film,x", [](int i) { return cat(i % 2, ",f", i % 20, ",", i, ".5"); }));
+  describe("b.csv", rows(300, "label,film,x", [](int i) { return str_cat(i % 2, ",f", i % 20, ",", i, ".5"); }));
   EXPECT_THAT(job_, Not(HasSubstr("real"))) << "zeros and ones are a label as they are";
 }
 
@@ -175,8 +175,8 @@ TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
 TEST_F(Describe, OtherLabelsAreNoFeatures) {
   const auto text = [](const std::string& header, bool missing) {
     return rows(600, header, [&](int i) {
-      return cat(i % 3, ",", missing && i % 9 == 0 ? std::string("NA") : cat(i % 2), ",", i % 5 / 4, ",film ", i % 20,
-                 ",", i % 60, ".5");
+      return str_cat(i % 3, ",", missing && i % 9 == 0 ? std::string("NA") : str_cat(i % 2), ",", i % 5 / 4, ",film ",
+                     i % 20, ",", i % 60, ".5");
     });
   };
   auto columns = describe("a.csv", text("y,click,seen,film,x", false));
@@ -205,7 +205,7 @@ TEST_F(Describe, OtherLabelsAreNoFeatures) {
 // The comment, without its marks, is the column as a feature.
 TEST_F(Describe, AnotherLabelMayBeTakenAsAFeature) {
   describe("a.csv", rows(600, "click,rating,film",
-                         [](int i) { return cat(i % 2, ",", i % 2 * 35 + i / 2 % 35, ".5,film ", i / 2 % 20); }));
+                         [](int i) { return str_cat(i % 2, ",", i % 2 * 35 + i / 2 % 35, ".5,film ", i / 2 % 20); }));
   for (const std::string line : {"[[column]]\n", "name = \"rating\"\n", "as = \"dense\"\n", "transform = "}) {
     const size_t at = job_.find("\n# " + line);
     ASSERT_NE(at, job_.npos) << line << job_;
@@ -230,7 +230,7 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   };
   std::string words = "user,click,grade,price\n";
   for (int i = 0; i < 400; ++i)
-    words += cat("u", i % 20, ",", i % 20 < 7 ? "yes" : "no", ",", "abc"[i % 3], ",\"", i % 90, ",5\"\n");
+    words += str_cat("u", i % 20, ",", i % 20 < 7 ? "yes" : "no", ",", "abc"[i % 3], ",\"", i % 90, ",5\"\n");
   auto columns = describe("words.csv", words);
   EXPECT_EQ(columns.at("click").positive, "yes");
   EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
@@ -239,12 +239,12 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   columns = describe("words.csv", words, {"--label", "price"});
   EXPECT_TRUE(columns.at("price").real);
   EXPECT_EQ(columns.at("price").decimal, ",");
-  columns = describe("one.csv", rows(400, "user,click", [&](int i) { return cat("u", i % 20, ",1"); }));
+  columns = describe("one.csv", rows(400, "user,click", [&](int i) { return str_cat("u", i % 20, ",1"); }));
   EXPECT_FALSE(columns.at("click").threshold) << "one class turns no labels";
   EXPECT_THAT(job_, HasSubstr("# Only the value 1 was seen"));
-  columns = describe("two.csv",
-                     rows(400, "user,a,b", [&](int i) { return cat("u", i % 20, ",", i % 20 < 5, ",", i % 20 / 2.0); }),
-                     {"--label", "a,b"});
+  columns = describe(
+      "two.csv", rows(400, "user,a,b", [&](int i) { return str_cat("u", i % 20, ",", i % 20 < 5, ",", i % 20 / 2.0); }),
+      {"--label", "a,b"});
   EXPECT_EQ(load_config(file("job.toml")).heads.size(), 2u);
   EXPECT_NE(train("1"), nlohmann::json());
   EXPECT_THAT(says("user,click\na,1\nb,0\na,1\n", {"--label", "clic"}), HasSubstr("did you mean \"click\"?"));
@@ -252,12 +252,13 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
 }
 
 TEST_F(Describe, AJobWithoutIdsIsRefused) {
-  const std::string text = rows(300, "review,rating", [](int i) { return cat("a text of row ", i, ",", 1 + i % 5); });
+  const std::string text =
+      rows(300, "review,rating", [](int i) { return str_cat("a text of row ", i, ",", 1 + i % 5); });
   const Finished done = run_tessera({"data", "describe", folder_.write("a.csv", text), "--output", file("none.toml")});
   EXPECT_EQ(done.status, 2);
   EXPECT_THAT(done.output, HasSubstr("no column beside the label \"rating\" seems to be ids"));
   EXPECT_FALSE(std::filesystem::exists(file("none.toml")));
-  const auto columns = describe("b.csv", rows(300, "label,hour", [](int i) { return cat(i % 2, ",", i % 24); }));
+  const auto columns = describe("b.csv", rows(300, "label,hour", [](int i) { return str_cat(i % 2, ",", i % 24); }));
   EXPECT_EQ(columns.at("hour value").ids, "vocabulary");
   EXPECT_EQ(columns.at("hour").as, "dense");
   EXPECT_NE(train("1"), nlohmann::json());
@@ -266,8 +267,8 @@ TEST_F(Describe, AJobWithoutIdsIsRefused) {
 TEST_F(Describe, NumbersAsPeopleWriteThem) {
   const auto columns =
       describe("a.csv", rows(600, "click;price;cost;tags;list", [](int i) {
-                 return cat(i % 2, ";", i % 7 ? cat(i % 2 * 40 + i % 40, ",", i % 8 + 1) : "NA", ";$1,", 100 + i % 90,
-                            ".99;", i % 9, ",", i % 8, ",", i % 7, ";[", i % 4, ", ", i % 5, "]");
+                 return str_cat(i % 2, ";", i % 7 ? str_cat(i % 2 * 40 + i % 40, ",", i % 8 + 1) : "NA", ";$1,",
+                                100 + i % 90, ".99;", i % 9, ",", i % 8, ",", i % 7, ";[", i % 4, ", ", i % 5, "]");
                }));
   EXPECT_EQ(columns.at("price").decimal, ",");
   EXPECT_EQ(columns.at("price").missing->word, "mean");
@@ -287,9 +288,9 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
                     [&](int i) {
                       const uint32_t user = below(random, 40), hour = below(random, 24);
                       const bool bought = user % 4 == 0 || hour > 20;
-                      return cat(i, ",", i + 1, ",2024-0", 1 + i % 9, "-10T", hour < 10 ? "0" : "", hour, ":00:00,u",
-                                 user, ",u", user, ",DE,note ", i, ",", i % 50 ? cat(1990 + i % 60) : std::string(),
-                                 ",", bought ? "yes" : "no");
+                      return str_cat(i, ",", i + 1, ",2024-0", 1 + i % 9, "-10T", hour < 10 ? "0" : "", hour,
+                                     ":00:00,u", user, ",u", user, ",DE,note ", i, ",",
+                                     i % 50 ? str_cat(1990 + i % 60) : std::string(), ",", bought ? "yes" : "no");
                     }),
                {"--label", "bought", "--html", file("page.html")});
   EXPECT_EQ(columns.size(), 8u) << job_;
@@ -304,7 +305,7 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
 
 TEST_F(Describe, OtherEncodingsAreRead) {
   const auto columns =
-      describe("a.csv", rows(600, "click,place", [](int i) { return cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
+      describe("a.csv", rows(600, "click,place", [](int i) { return str_cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?encoding=windows-1252");
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
@@ -313,8 +314,9 @@ TEST_F(Describe, WordsWhereNumbersAreMissing) {
   const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
   const auto text = [&](const std::string& header) {
     return rows(2100, header, [&](int i) {
-      const std::string x = i % 3 == 0 ? words[static_cast<size_t>(i / 3 % 7)] : cat(i % 2 * 100 + i * 7 % 50, ".5");
-      return cat(i % 3 == 0 ? 0 : i % 2, ",", x, ",", i % 4 ? "DE" : "NA", ",", i % 5 ? "" : "-");
+      const std::string x =
+          i % 3 == 0 ? words[static_cast<size_t>(i / 3 % 7)] : str_cat(i % 2 * 100 + i * 7 % 50, ".5");
+      return str_cat(i % 3 == 0 ? 0 : i % 2, ",", x, ",", i % 4 ? "DE" : "NA", ",", i % 5 ? "" : "-");
     });
   };
   const auto columns = describe("a.csv", text("click,x,land,none"));
@@ -331,7 +333,7 @@ TEST_F(Describe, WordsWhereNumbersAreMissing) {
   EXPECT_EQ(label.status, 2);
   EXPECT_THAT(label.output, HasSubstr("column \"x\" has no value in 700 of 2100 rows, and each row needs a label"));
   describe("c.tsv", rows(600, "click\tx\tfilm",
-                         [](int i) { return cat(i % 2, "\t", i % 9 ? cat(i, ".5") : "NA", "\tf", i % 20); }));
+                         [](int i) { return str_cat(i % 2, "\t", i % 9 ? str_cat(i, ".5") : "NA", "\tf", i % 20); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "tsv?missing_words=true");
 }
 

@@ -39,7 +39,7 @@ int64_t id_of(int64_t sample) {
 std::string job(const TestFolder& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i)
-    rows += cat(id_of(i) % 2, ',', i % 5, ',', id_of(i), ",shop-", mixed(static_cast<uint64_t>(i)) % 60, "\n");
+    rows += str_cat(id_of(i) % 2, ',', i % 5, ',', id_of(i), ",shop-", mixed(static_cast<uint64_t>(i)) % 60, "\n");
   return dynamic_job(folder, rows, R"(any_id = true
 [[table]]
 name = "item"
@@ -92,9 +92,9 @@ std::map<std::string, Stored> tensors(const std::string& path) {
 // By id what a checkpoint has of each row of a table: its bytes in one tensor.
 std::map<int64_t, std::string> rows_of(const std::string& save, const std::string& table, const std::string& tensor) {
   const auto model = tensors(save + "/model.safetensors"), states = tensors(save + "/optimizer.safetensors");
-  const std::string name = cat("sparse_arch.embedding_bag_collection.embedding_bags.", table, ".weight");
-  const Stored& keys = model.at(cat(name, "/", table, ".keys"));
-  const Stored& values = tensor.empty() ? model.at(name) : states.at(cat(name, "/", table, ".", tensor));
+  const std::string name = str_cat("sparse_arch.embedding_bag_collection.embedding_bags.", table, ".weight");
+  const Stored& keys = model.at(str_cat(name, "/", table, ".keys"));
+  const Stored& values = tensor.empty() ? model.at(name) : states.at(str_cat(name, "/", table, ".", tensor));
   EXPECT_EQ(values.rows, keys.rows);
   const size_t width = values.bytes.size() / static_cast<size_t>(std::max<int64_t>(1, values.rows));
   std::map<int64_t, std::string> out;
@@ -110,7 +110,7 @@ std::string newest(const std::string& saves) {
   int number = 0;
   for (const auto& entry : std::filesystem::directory_iterator(saves))
     number = std::max(number, std::atoi(entry.path().filename().string().substr(5).c_str()));  // save-N
-  return cat(saves, "/save-", number);
+  return str_cat(saves, "/save-", number);
 }
 
 class DynamicCheckpoints : public testing::Test {
@@ -189,7 +189,7 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
 // what one with all rows of the same step holds, and so is what becomes of it.
 TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   const Stopped last = stopped(at("often"));
-  trained("2", {"--save", at("once"), "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  trained("2", {"--save", at("once"), "--max-steps", str_cat(last.step), "--set", kWithoutEnd});
   const std::string all = at("once") + "/save-1";
   const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
   EXPECT_EQ(content.at("base").at("name"), "save-1");
@@ -207,7 +207,8 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   EXPECT_THAT(run_tessera({"model", "inspect", last.changes, "--verify"}).output,
               testing::HasSubstr(" rows changed or are new, "));
 
-  trained("2", {"--load", last.changes, "--save", at("again"), "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  trained("2",
+          {"--load", last.changes, "--save", at("again"), "--max-steps", str_cat(last.step), "--set", kWithoutEnd});
   for (const char* table : {"item", "shop"}) {
     for (const char* tensor : {"", "momentum1", "extra"})
       EXPECT_EQ(rows_of(at("again") + "/save-1", table, tensor), rows_of(all, table, tensor)) << table << tensor;
@@ -216,7 +217,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
     SCOPED_TRACE(ranks);
     const auto on = [&](const std::string& from, const std::string& to) {
       return trained(ranks,
-                     {"--load", from, "--save", at(to), "--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+                     {"--load", from, "--save", at(to), "--max-steps", str_cat(last.step + 40), "--set", kWithoutEnd});
     };
     const json a = on(last.changes, "a"), b = on(all, "b");
     ASSERT_TRUE(a.is_object() && b.is_object());
@@ -243,21 +244,21 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   const Stopped last = stopped(at("often"));
   trained("2", {"--save", at("saved")});
   const auto begun = [&](const std::string& ranks, const std::string& from, std::vector<std::string> more) {
-    more.insert(more.end(), {"--start", from, "--max-steps", "0", "--save", at(cat(ranks, "-begun"))});
-    std::filesystem::remove_all(at(cat(ranks, "-begun")));
+    more.insert(more.end(), {"--start", from, "--max-steps", "0", "--save", at(str_cat(ranks, "-begun"))});
+    std::filesystem::remove_all(at(str_cat(ranks, "-begun")));
     return trained(ranks, more);
   };
   for (const std::string& from : {last.changes, at("saved") + "/save-1"}) {
-    const std::string whole = at(cat("whole", from == last.changes));
-    const json of = trained("1", {"--load", from, "--max-steps", cat(from == last.changes ? last.step : 80), "--save",
-                                  whole, "--set", kWithoutEnd});
+    const std::string whole = at(str_cat("whole", from == last.changes));
+    const json of = trained("1", {"--load", from, "--max-steps", str_cat(from == last.changes ? last.step : 80),
+                                  "--save", whole, "--set", kWithoutEnd});
     for (const char* ranks : {"1", "2"}) {
-      SCOPED_TRACE(cat(from, " on ", ranks));
+      SCOPED_TRACE(str_cat(from, " on ", ranks));
       const json report = begun(ranks, from, {"--set", "table_defaults.optimizer.name=exact_adagrad"});
       ASSERT_TRUE(report.is_object());
       EXPECT_EQ(report.at("start").size(), 1u) << report.at("start");
       EXPECT_THAT(report.at("start").dump(), testing::HasSubstr("begins with 2 of 2 tables and "));
-      const std::string own = at(cat(ranks, "-begun")) + "/save-1", all = whole + "/save-1";
+      const std::string own = at(str_cat(ranks, "-begun")) + "/save-1", all = whole + "/save-1";
       for (const char* table : {"item", "shop"}) EXPECT_EQ(rows_of(own, table, ""), rows_of(all, table, "")) << table;
       EXPECT_NEAR(report.at("test").at("logloss").get<double>(), of.at("test").at("logloss").get<double>(), 1e-6);
     }
@@ -291,9 +292,10 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
 // Fill, hits and ages of the table of 200 rows on two ranks, of which each has all buckets and uses its own.
 void expect_figures(const std::string& shown, const json& report) {
   const json& item = report.at("tables").at("item");
-  EXPECT_THAT(shown, testing::HasSubstr(cat("item: ", item.at("rows_in_use").get<int64_t>(), " of 200 rows in use (")));
-  EXPECT_THAT(shown, testing::HasSubstr(
-                         cat(", ", item.at("evictions").get<int64_t>(), " evicted; half were seen in the newest ")));
+  EXPECT_THAT(shown,
+              testing::HasSubstr(str_cat("item: ", item.at("rows_in_use").get<int64_t>(), " of 200 rows in use (")));
+  EXPECT_THAT(shown, testing::HasSubstr(str_cat(", ", item.at("evictions").get<int64_t>(),
+                                                " evicted; half were seen in the newest ")));
   const size_t at = shown.find(" % of ", shown.find("item: "));
   ASSERT_NE(at, std::string::npos) << shown;
   const double share = std::stod(shown.substr(shown.rfind(' ', at - 1) + 1));

@@ -24,13 +24,13 @@ namespace tessera::test {
 // optimizer in [table_defaults], and the tables; `columns`: the [[column]]s. Returns the job's path.
 inline std::string dynamic_job(const TestFolder& folder, const std::string& rows, const std::string& tables,
                                const std::string& columns) {
-  return folder.write("job.toml", cat(R"(
+  return folder.write("job.toml", str_cat(R"(
 [job]
 seed = 3
 threads = 1
 [plugins]
 path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
+                                          TESSERA_TEST_PLUGINS, R"("]
 [comm]
 backend = "tcp"
 [model]
@@ -40,16 +40,16 @@ top_mlp = [8, 1]
 [table_defaults]
 optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
 )",
-                                      tables, R"([data]
+                                          tables, R"([data]
 reader = "csv"
 path = ")",
-                                      folder.write("data.csv", rows), R"("
+                                          folder.write("data.csv", rows), R"("
 batch = 32
 epochs = 2
 test = "last"
 test_fraction = 0.2
 )",
-                                      columns));
+                                          columns));
 }
 
 // A run of many epochs, however far it goes.

@@ -111,13 +111,13 @@ Rows parsed(const std::string& text) {
 class Dynamic : public testing::TestWithParam<const char*> {};
 
 TEST_P(Dynamic, WhoSurvivesDoesNotDependOnTheRanks) {
-  const std::string kernel = cat("dynamic?capacity=640&evict=", GetParam());
+  const std::string kernel = str_cat("dynamic?capacity=640&evict=", GetParam());
   const Rows alone = parsed(survivors(kernel, 1));
   EXPECT_LE(alone.there.size(), 640u);
   EXPECT_GT(alone.there.size(), 300u);
   EXPECT_GT(alone.asked.size(), alone.there.size() + 200) << "too few evictions to tell";
   for (const int world : {2, 4}) {
-    SCOPED_TRACE(cat(world, " ranks"));
+    SCOPED_TRACE(str_cat(world, " ranks"));
     const Rows together = parsed(survivors(kernel, world));
     ASSERT_EQ(together.asked, alone.asked);
     EXPECT_EQ(together.there, alone.there);
@@ -158,7 +158,7 @@ std::string job_on_texts(const TestFolder& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i) {
     const int64_t item = ids_of(i / kBatch, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
-    rows += cat(item % 2, ',', i % 5, ",item-", item, ",shop-", i % 7, "\n");
+    rows += str_cat(item % 2, ',', i % 5, ",item-", item, ",shop-", i % 7, "\n");
   }
   return dynamic_job(folder, rows, R"([[table]]
 name = "item"

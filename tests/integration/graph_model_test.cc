@@ -56,7 +56,7 @@ class GraphModels : public testing::Test {
     const std::string config = folder_.write("job.toml", kGraphJob + kGraphTables + kLayers),
                       report = folder_.file("report.json");
     std::vector<std::string> args = {
-        "train", "--config", config, "--nproc", cat(ranks), "--set", "report.json=" + report};
+        "train", "--config", config, "--nproc", str_cat(ranks), "--set", "report.json=" + report};
     args.insert(args.end(), more.begin(), more.end());
     const Finished done = run_tessera(args);
     EXPECT_EQ(done.status, 0) << done.output;
@@ -172,7 +172,7 @@ TEST_F(GraphModels, ArePackedAndAsked) {
 TEST_F(GraphModels, TrainOnACsvFile) {
   std::string rows = "clicked,user,film,price\n";
   for (int i = 0; i < 400; ++i)
-    rows += cat((i * 7 + i / 3) % 5 < 2 ? 1 : 0, ',', i % 13, ',', (i * 5) % 11, ',', i % 9, '\n');
+    rows += str_cat((i * 7 + i / 3) % 5 < 2 ? 1 : 0, ',', i % 13, ',', (i * 5) % 11, ',', i % 9, '\n');
   const std::string job = R"(
 [job]
 device = "cpu"

@@ -215,8 +215,9 @@ TEST(LayerGraphs, CallParametersAsTheyAreToldTo) {
     const LayerGraph twice(runtime(), named, {});
     ADD_FAILURE() << "it was made";
   } catch (const Error& e) {
-    EXPECT_EQ(e.what(), cat("the layer \"b\" calls a parameter \"", made.parameters()[0]->name,
-                            "\", but so is another one of \"", named.layers[0].name, "\" called: change their names"));
+    EXPECT_EQ(e.what(),
+              str_cat("the layer \"b\" calls a parameter \"", made.parameters()[0]->name,
+                      "\", but so is another one of \"", named.layers[0].name, "\" called: change their names"));
   }
 }
 

@@ -31,7 +31,8 @@ std::string tiny_job(const TestFolder& folder) {
                "1\t2\t\t1\n"
                "0\t3\t3,9,7,7,7,0\t3\n");
   folder.write("test.tsv", "1\t0\t1\t0\n");
-  return folder.write("job.toml", cat("[data]\nreader = \"prepared\"\npath = \"", folder.file(""), "\"\nbatch = 2\n"));
+  return folder.write("job.toml",
+                      str_cat("[data]\nreader = \"prepared\"\npath = \"", folder.file(""), "\"\nbatch = 2\n"));
 }
 
 TEST(Stats, CountsRowsPopularityAndLengths) {
@@ -75,12 +76,12 @@ TEST(HotRows, TrainAsRowWiseDoes) {
   ASSERT_EQ(stats.status, 0) << stats.output;
   const auto trained = [&](const std::string& sharding) -> json {
     const Finished done = run_tessera(
-        {"train", "--config", config, "--nproc", "4", "--set", cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"),
-         "--set", cat("table_defaults.sharding=[\"", sharding, "\"]"), "--set", "report.json=" + report});
+        {"train", "--config", config, "--nproc", "4", "--set", str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"),
+         "--set", str_cat("table_defaults.sharding=[\"", sharding, "\"]"), "--set", "report.json=" + report});
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status != 0 ? json() : json::parse(contents(report));
   };
-  const json cut = trained("row_wise"), mixed = trained(cat("hot_rows?file=", hot));
+  const json cut = trained("row_wise"), mixed = trained(str_cat("hot_rows?file=", hot));
   ASSERT_FALSE(cut.is_null() || mixed.is_null());
   const std::vector<double> want = cut.at("losses"), got = mixed.at("losses");
   ASSERT_EQ(want.size(), got.size());
@@ -137,7 +138,7 @@ std::vector<double> looked_up(const std::string& sharding) {
            return static_cast<double>(bytes - int64_t{4} * kWorld * (kBags + 1)) / 8;
          };
          group->barrier();
-         return cat(kBags * kIds - ids_of(traffic.ids_sent) + ids_of(traffic.ids_received));
+         return str_cat(kBags * kIds - ids_of(traffic.ids_sent) + ids_of(traffic.ids_received));
        }))
     out.push_back(std::stod(text));
   return out;
@@ -146,14 +147,14 @@ std::vector<double> looked_up(const std::string& sharding) {
 TEST(HotRows, NoRankServesThePopularRowsForAll) {
   const TestFolder folder;
   std::string line = "t";
-  for (int row = 0; row < 256; ++row) line += cat(" ", row);
+  for (int row = 0; row < 256; ++row) line += str_cat(" ", row);
   const auto busiest = [](const std::vector<double>& ids) {
     const double sum = std::accumulate(ids.begin(), ids.end(), 0.0);
     EXPECT_NEAR(sum, kWorld * kBags * kIds, kWorld * kWorld);
     return *std::max_element(ids.begin(), ids.end()) / (sum / kWorld);
   };
   EXPECT_GT(busiest(looked_up("row_wise")), 1.5);
-  EXPECT_LT(busiest(looked_up(cat("hot_rows?file=", folder.write("hot", line + "\n")))), 1.1);
+  EXPECT_LT(busiest(looked_up(str_cat("hot_rows?file=", folder.write("hot", line + "\n")))), 1.1);
 }
 
 }  // namespace

@@ -296,7 +296,7 @@ groups = "c2"
 TEST_F(IdJobs, FilesToScoreNeedNoGroups) {
   const auto rows = [](bool groups) {
     std::string out = groups ? "y,user,film\n" : "y,film\n";
-    for (int i = 0; i < 200; ++i) out += cat(i % 3 == 0, groups ? cat(",u", i % 7) : "", ",f", i % 11, '\n');
+    for (int i = 0; i < 200; ++i) out += str_cat(i % 3 == 0, groups ? str_cat(",u", i % 7) : "", ",f", i % 11, '\n');
     return out;
   };
   const std::string job = folder_.write("job.toml", R"(

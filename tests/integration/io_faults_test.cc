@@ -47,16 +47,16 @@ TEST_P(IoFaults, LeaveACheckpointThatLoads) {
   ASSERT_EQ(run(steps).status, 0);
   int failed = 0;
   for (int call = 1; call < 200; ++call) {
-    SCOPED_TRACE(cat("call ", call));
+    SCOPED_TRACE(str_cat("call ", call));
     const Finished faulty = run(steps + 1, call);
     ASSERT_THAT(faulty.output, testing::AllOf(Not(HasSubstr("begins anew")), Not(HasSubstr("passed over"))));
     // What the one before has left is this one's to go on from.
     const Finished next = run(steps + 1);
     ASSERT_EQ(next.status, 0) << next.output;
-    ASSERT_THAT(next.output,
-                testing::AnyOf(HasSubstr(cat(", after step ", steps)), HasSubstr(cat(", after step ", steps + 1))));
+    ASSERT_THAT(next.output, testing::AnyOf(HasSubstr(str_cat(", after step ", steps)),
+                                            HasSubstr(str_cat(", after step ", steps + 1))));
     if (faulty.status == 0) {
-      ASSERT_THAT(next.output, HasSubstr(cat(", after step ", steps + 1))) << "it said it was saved";
+      ASSERT_THAT(next.output, HasSubstr(str_cat(", after step ", steps + 1))) << "it said it was saved";
     }
     ++steps;
     if (!has_struck(faulty.output)) break;
@@ -74,7 +74,7 @@ TEST(IoFaultsOfALog, TakeNoLineThatComesLater) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 9}));
   for (int call = 1;; ++call) {
-    const std::string log = folder.file(cat("log-", call));
+    const std::string log = folder.file(str_cat("log-", call));
     const Finished done = run_program({tessera_path(), "train", "--config", config, "--max-steps", "4", "--set",
                                        "report.log_every=1", "--set", "report.metrics=" + log},
                                       60, [&] { preload({.under = log, .at = call, .with = ENOSPC}); });

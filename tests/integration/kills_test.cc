@@ -121,7 +121,7 @@ TEST_P(Kills, CostTheWorkSinceTheLastCheckpoint) {
   const uint32_t seed = told != 0           ? static_cast<uint32_t>(told)
                         : GetParam() < 1000 ? 1
                                             : std::random_device()() % 99999;
-  SCOPED_TRACE(cat("again with --gtest_random_seed=", seed));
+  SCOPED_TRACE(str_cat("again with --gtest_random_seed=", seed));
   std::mt19937 random(seed);
   DisturbedJob undisturbed(random);
   undisturbed.run_undisturbed();

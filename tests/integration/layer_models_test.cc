@@ -92,7 +92,7 @@ input = "logit"
 json trained(const TestFolder& folder, int ranks) {
   const std::string report = folder.file("report.json");
   const Finished done = run_tessera({"train", "--config", folder.write("job.toml", kGraphJob + kGraphTables + kLayers),
-                                     "--nproc", cat(ranks), "--set", "report.json=" + report});
+                                     "--nproc", str_cat(ranks), "--set", "report.json=" + report});
   EXPECT_EQ(done.status, 0) << done.output;
   return done.status ? json() : json::parse(contents(report));
 }

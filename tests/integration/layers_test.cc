@@ -83,7 +83,7 @@ TEST(Layers, TakeJaggedAndIntegerInputsAndHaveSeveralOutputs) {
 TEST(Layers, ThatDescribeThemselvesWronglyAreRefusedWhenTheyAreMade) {
   const auto refusal = [](const char* fault) -> std::string {
     try {
-      const DenseLayer layer(runtime(), {"test.odd", cat(R"({"fault": ")", fault, "\"}"), "odd"});
+      const DenseLayer layer(runtime(), {"test.odd", str_cat(R"({"fault": ")", fault, "\"}"), "odd"});
     } catch (const Error& e) {
       return e.what();
     }
@@ -101,7 +101,7 @@ TEST(Layers, ThatDescribeThemselvesWronglyAreRefusedWhenTheyAreMade) {
 // A normalisation over the samples of two ranks is that over all of them on one; buffers are rank 0's at the start, are
 // saved, and come back.
 TEST(Layers, SumOverRanksAndAreSaved) {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / cat("tessera_layers_", getpid());
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / str_cat("tessera_layers_", getpid());
   const auto texts = cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) {
     const Runtime own({.plugin_path = {TESSERA_TEST_PLUGINS}});
     const auto group = ProcessGroup::connect(own, where);
@@ -118,19 +118,19 @@ TEST(Layers, SumOverRanksAndAreSaved) {
     parallel_options.plan->world_size = parallel_options.plan->local_world_size = 2;
     DistributedModelParallel parallel(own, model, group, parallel_options);
     const auto mean = [&] { return norm.buffers()[0]->value.to_vector<float>()[0]; };
-    std::string text = cat("starts with ", mean());
+    std::string text = str_cat("starts with ", mean());
     norm.parameters()[1]->value.fill(0);
     // Rank 0 has samples 1 and 2, rank 1 has 6: their mean is 3.
     const Tensor x = where.rank == 0 ? matrix({1, 1, 2, 2}, 2) : matrix({6, 6}, 2);
-    text += cat(", first output ", norm.forward({x}, true).to_vector<float>()[0]);
+    text += str_cat(", first output ", norm.forward({x}, true).to_vector<float>()[0]);
     norm.backward(where.rank == 0 ? matrix({3, 3, 0, 0}, 2) : matrix({0, 0}, 2));
-    text += cat(", mean ", mean());
+    text += str_cat(", mean ", mean());
     const auto optimizer = make_dense_optimizer({"sgd", R"({"lr": 0.1})"}, parallel.parameters());
     save_checkpoint(folder.string(), parallel, *optimizer, "here");
     norm.buffers()[0]->value.fill(-1);
     norm.buffers()[1]->value.span<int64_t>()[0] = -1;
     load_checkpoint(folder.string(), parallel, *optimizer);
-    text += cat(", again ", mean(), " after ", norm.buffers()[1]->value.to_vector<int64_t>()[0]);
+    text += str_cat(", again ", mean(), " after ", norm.buffers()[1]->value.to_vector<int64_t>()[0]);
     group->barrier();
     return text;
   });

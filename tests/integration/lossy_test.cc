@@ -112,12 +112,13 @@ class Lossy : public testing::TestWithParam<std::pair<bool, bool>> {};
 // Each rank says what it has seen of the labels, "label flags width", and what it has counted.
 TEST_P(Lossy, CallsSayWhereTheyAreAndWhatTheyMayLose) {
   const auto rows = std::get<0>(GetParam()), gradients = std::get<1>(GetParam());
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / cat("tessera_lossy_", getpid());
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / str_cat("tessera_lossy_", getpid());
   std::filesystem::create_directories(folder);
-  const auto log_of = [&](int rank) { return (folder / cat("calls_", rank)).string(); };
+  const auto log_of = [&](int rank) { return (folder / str_cat("calls_", rank)).string(); };
   const auto counted = cli::run_in_ranks(kWorld, kWorld, 60, [&](const RankEnvironment& where) {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
-    ProcessGroupOptions options{.backend = "test.half(tcp)", .options = cat(R"({"log": ")", log_of(where.rank), "\"}")};
+    ProcessGroupOptions options{.backend = "test.half(tcp)",
+                                .options = str_cat(R"({"log": ")", log_of(where.rank), "\"}")};
     options.lossy_rows = rows;
     options.lossy_gradients = gradients;
     const auto group = ProcessGroup::connect(runtime, where, options);
@@ -130,17 +131,18 @@ TEST_P(Lossy, CallsSayWhereTheyAreAndWhatTheyMayLose) {
     input.wire = wire_bytes_of(*group);
     const auto planned = expected_traffic(model.tables, model.expected_plan, input, where.rank);
     const ExchangeBytes<int64_t>& is = model.parallel->bags("sparse").bytes_sent();
-    const auto text = [&](const auto& b) { return cat(b.in_host, "/", b.across_hosts); };
+    const auto text = [&](const auto& b) { return str_cat(b.in_host, "/", b.across_hosts); };
     group->barrier();
-    return cat(text(is.rows), " ", kSteps * planned.rows.in_host, "/0, ", text(is.gradients), " ",
-               kSteps * planned.gradients.in_host, "/0, ", sent);
+    return str_cat(text(is.rows), " ", kSteps * planned.rows.in_host, "/0, ", text(is.gradients), " ",
+                   kSteps * planned.gradients.in_host, "/0, ", sent);
   });
   // Of one of two halves of the columns for the other rank's samples, a step: as float32, 4 bytes each.
   const int64_t exact = kSteps * kBatch * kDim / 2 * 4;
   for (int rank = 0; rank < kWorld; ++rank) {
     const int64_t of_rows = rows ? exact / 2 : exact, of_gradients = gradients ? exact / 2 : exact;
-    EXPECT_THAT(counted[static_cast<size_t>(rank)],
-                testing::StartsWith(cat(of_rows, "/0 ", of_rows, "/0, ", of_gradients, "/0 ", of_gradients, "/0, ")));
+    EXPECT_THAT(
+        counted[static_cast<size_t>(rank)],
+        testing::StartsWith(str_cat(of_rows, "/0 ", of_rows, "/0, ", of_gradients, "/0 ", of_gradients, "/0, ")));
   }
   std::map<std::string, std::pair<uint32_t, int64_t>> seen;  // flags and width, by label
   std::map<std::string, std::set<uint64_t>> sites;
@@ -195,7 +197,7 @@ TEST(LossyRows, TravelAsHalfTheBytes) {
       for (const float v : out.span<float>()) sum += std::abs(v);
       const uint64_t sent = group->bytes_sent() - before;
       group->barrier();
-      return cat(sent, " ", sum);
+      return str_cat(sent, " ", sum);
     });
   };
   const auto exact = outputs(false), lossy = outputs(true);

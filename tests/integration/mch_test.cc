@@ -67,7 +67,7 @@ std::vector<float> sums_of(const std::string& kernel, const std::string& sharder
           items.forward(KeyedJaggedTensor::from_lengths_sync({"item"}, Tensor::from(own), Tensor::from(lengths)))
               .wait();
       const Tensor& values = sums.values.values();
-      for (int64_t i = 0; i < values.numel(); ++i) out += cat(values.data<float>()[i], ' ');
+      for (int64_t i = 0; i < values.numel(); ++i) out += str_cat(values.data<float>()[i], ' ');
       out += '\n';
       Tensor grad = Tensor::empty({count, kDim});
       for (int64_t i = 0; i < grad.numel(); ++i)
@@ -124,9 +124,9 @@ class ManagedCollisions : public testing::TestWithParam<std::pair<const char*, s
 TEST_P(ManagedCollisions, AreThoseInFrontOfAPlainTable) {
   const auto& [options, mch] = GetParam();
   const std::vector<float> want = sums_of("fused", "table_wise", 1, kSlots, &mch);
-  const std::string kernel = cat("mch?zch_size=", kSlots, "&reset=false&", options);
+  const std::string kernel = str_cat("mch?zch_size=", kSlots, "&reset=false&", options);
   for (const auto& [world, sharder] : {std::pair(1, "table_wise"), {2, "table_wise"}, {4, "column_wise"}}) {
-    SCOPED_TRACE(cat(world, " ranks, ", sharder));
+    SCOPED_TRACE(str_cat(world, " ranks, ", sharder));
     const std::vector<float> got = sums_of(kernel, sharder, world, int64_t{1} << 50, nullptr);
     ASSERT_EQ(got.size(), want.size());
     // Row-wise Adagrad keeps a state for each cut, so sums of cut columns are others.
@@ -159,7 +159,7 @@ class MchJob : public testing::Test {
     std::string out = "label,price,item\n";
     for (int64_t i = 0; i < 1600; ++i) {
       const uint64_t x = mixed(static_cast<uint64_t>(i) + 1), id = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
-      out += cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
+      out += str_cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
     }
     return out;
   }
@@ -247,14 +247,14 @@ TEST_F(MchJob, GoesOnWithEmptySlots) {
 TEST_F(MchJob, ChangesAreTheTableToo) {
   const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_}, folder_.file("often"));
   const std::string once = folder_.file("once");
-  trained("1", {"--save", once, "--max-steps", cat(last.step), "--set", kWithoutEnd});
+  trained("1", {"--save", once, "--max-steps", str_cat(last.step), "--set", kWithoutEnd});
   const json content = json::parse(contents(last.changes + "/checkpoint.json")).at("content");
   EXPECT_TRUE(content.at("tables").at(0).at("changes").get<bool>());
   EXPECT_GT(content.at("tables").at(0).at("removed").get<int>(), 0);
   for (const char* ranks : {"1", "2"}) {
     SCOPED_TRACE(ranks);
     const auto on = [&](const std::string& from) {
-      return trained(ranks, {"--load", from, "--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+      return trained(ranks, {"--load", from, "--max-steps", str_cat(last.step + 40), "--set", kWithoutEnd});
     };
     const json a = on(last.changes), b = on(once);
     ASSERT_TRUE(a.is_object() && b.is_object());
@@ -273,7 +273,7 @@ TEST_F(MchJob, WrongOptionsAreNamed) {
         std::pair("mch?zch_size=1", "needs 2 rows or more: ids without one share the last"),
         std::pair("mch?evict=lru", "the nearest known one is")}) {
     const Finished done =
-        run_tessera({"train", "--config", config_, "--set", cat("table_defaults.kernel=\"", kernel, '"')});
+        run_tessera({"train", "--config", config_, "--set", str_cat("table_defaults.kernel=\"", kernel, '"')});
     EXPECT_NE(done.status, 0) << kernel;
     EXPECT_THAT(done.output, testing::HasSubstr(says));
   }

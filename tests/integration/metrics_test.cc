@@ -43,9 +43,9 @@ class MetricsJob : public testing::Test {
                                      "--config",
                                      folder_.write("job.toml", kJob),
                                      "--nproc",
-                                     cat(ranks),
+                                     str_cat(ranks),
                                      "--set",
-                                     cat("plugins.path=", TESSERA_TEST_PLUGINS),
+                                     str_cat("plugins.path=", TESSERA_TEST_PLUGINS),
                                      "--set",
                                      "report.json=" + folder_.file("report.json")};
     args.insert(args.end(), more.begin(), more.end());

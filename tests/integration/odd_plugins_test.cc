@@ -59,7 +59,7 @@ void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.fault; }
 class WrongSharder : public testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongSharder, IsNamedOnEveryRankBeforeItTrains) {
-  for (const std::string& said : first_step_with(cat("test.odd?shift=7&fault=", GetParam().fault))) {
+  for (const std::string& said : first_step_with(str_cat("test.odd?shift=7&fault=", GetParam().fault))) {
     EXPECT_THAT(said, AllOf(HasSubstr("sharder test.odd, table \"film\""), HasSubstr(GetParam().said)));
   }
 }
@@ -93,7 +93,7 @@ class OddJob : public testing::Test {
  protected:
   std::vector<std::string> arguments(std::vector<std::string> more, const char* plugins = TESSERA_ODD_SHARDER) {
     const std::string config = folder_.write("job.toml", small_job({.samples = 320, .test_samples = 32, .epochs = 1}) +
-                                                             cat("[plugins]\npath = [\"", plugins, "\"]\n"));
+                                                             str_cat("[plugins]\npath = [\"", plugins, "\"]\n"));
     more.insert(more.begin() + 1, {"--config", config});
     more.insert(more.begin(), tessera_path());
     return more;
@@ -137,7 +137,7 @@ TEST_F(OddJob, AWrongSharderEndsTheJob) {
 
 TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
   for (const char* fault : {"propose_crashes", "propose_overflows_the_stack"}) {
-    const std::vector<std::string> plan = {"plan", "--set", cat("table_defaults.sharding=test.odd?fault=", fault)};
+    const std::vector<std::string> plan = {"plan", "--set", str_cat("table_defaults.sharding=test.odd?fault=", fault)};
     const char* expected = "crashed (SIGSEGV) in a plugin: test.odd (tessera.sharder/1), propose, \"";
     const Finished named = run(plan);
     EXPECT_NE(named.status, 0);
@@ -169,7 +169,7 @@ TEST_F(OddJob, APluginThatKeepsTheProgramWaitingIsNamed) {
     said = plan.output();
   }
   EXPECT_THAT(said, AllOf(HasSubstr(" s for a plugin: test.odd (tessera.sharder/1), propose, \""),
-                          HasSubstr(cat("process ", plan.pid(), " has waited "))));
+                          HasSubstr(str_cat("process ", plan.pid(), " has waited "))));
 }
 
 TEST_F(OddJob, WhoComputesALayerIsSaid) {

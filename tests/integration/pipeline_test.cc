@@ -28,14 +28,14 @@ using Arguments = std::vector<std::string>;
 class Pipeline : public testing::Test {
  protected:
   Finished run(int ranks, const Arguments& more) {
-    Arguments args = {"train", "--config", folder_.write("job.toml", kConfig), "--nproc", cat(ranks)};
+    Arguments args = {"train", "--config", folder_.write("job.toml", kConfig), "--nproc", str_cat(ranks)};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   }
   json report(int ranks, bool pipeline, Arguments more = {}) {
     const std::string file = folder_.file("report.json");
     more.insert(more.end(),
-                {"--set", "report.json=" + file, "--set", cat("job.pipeline=", pipeline ? "true" : "false")});
+                {"--set", "report.json=" + file, "--set", str_cat("job.pipeline=", pipeline ? "true" : "false")});
     const Finished done = run(ranks, more);
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status ? json() : json::parse(contents(file));
@@ -47,8 +47,8 @@ class Pipeline : public testing::Test {
 TEST_F(Pipeline, GivesTheSameLossesToTheLastBit) {
   for (const int ranks : {1, 2}) {
     for (const char* type : {"row_wise", "table_wise"}) {
-      SCOPED_TRACE(cat(ranks, " ranks, ", type));
-      const Arguments how = {"--set",        cat("table_defaults.sharding=", type),
+      SCOPED_TRACE(str_cat(ranks, " ranks, ", type));
+      const Arguments how = {"--set",        str_cat("table_defaults.sharding=", type),
                              "--save",       folder_.file("checkpoint"),
                              "--save-every", "5",
                              "--overwrite"};
@@ -89,7 +89,7 @@ TEST_F(Pipeline, ALostRankEndsTheOthers) {
   for (const char* pipeline : {"true", "false"}) {
     SCOPED_TRACE(pipeline);
     Arguments args = base;
-    args.insert(args.end(), {"--set", cat("job.pipeline=", pipeline)});
+    args.insert(args.end(), {"--set", str_cat("job.pipeline=", pipeline)});
     const std::string config = folder_.write("job.toml", kConfig);
     Arguments command = {
         tessera_path(), "launch",  "-n",       "2",

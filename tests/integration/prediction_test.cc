@@ -177,8 +177,8 @@ TEST(SampledSteps, ChangeNoNumber) {
   std::vector<EmbeddingBagConfig> tables(3);
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
-    tables[t].name = cat("t", t);
-    tables[t].feature_names = {cat("f", t)};
+    tables[t].name = str_cat("t", t);
+    tables[t].feature_names = {str_cat("f", t)};
     tables[t].num_embeddings = 30;
     tables[t].embedding_dim = 4;
     // The last table's gradients are handed out rather than applied inside the kernel.

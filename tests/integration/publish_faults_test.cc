@@ -79,14 +79,14 @@ TEST_P(PublishFaults, LeaveWhatCanBeFollowedToItsEnd) {
   int64_t last = 0;
   behind(0, &last);
   for (int call = 1; call < 400; ++call) {
-    SCOPED_TRACE(cat("call ", call));
+    SCOPED_TRACE(str_cat("call ", call));
     const int64_t before = last;
     const Finished faulty = run(call);
     ModelFollower follower(runtime, published());
     for (const auto& [base, step] : behind(before, &last)) {
-      EXPECT_THAT(faulty.output, Not(HasSubstr(cat("the publication of step ", step, " was not written"))));
+      EXPECT_THAT(faulty.output, Not(HasSubstr(str_cat("the publication of step ", step, " was not written"))));
       if (base) {
-        EXPECT_THAT(faulty.output, Not(HasSubstr(cat("the base of step ", step, " was not written"))));
+        EXPECT_THAT(faulty.output, Not(HasSubstr(str_cat("the base of step ", step, " was not written"))));
       }
     }
     ASSERT_EQ(follower.status().number, last) << faulty.output;
@@ -121,7 +121,7 @@ TEST_P(PackFaults, LeaveNoModelOrAWholeOne) {
             0);
   int failed = 0;
   for (int call = 1; call < 200; ++call) {
-    SCOPED_TRACE(cat("call ", call));
+    SCOPED_TRACE(str_cat("call ", call));
     const Finished faulty = pack(call);
     const bool is_there = fs::exists(model());
     if (faulty.status == 0) {

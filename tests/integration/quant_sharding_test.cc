@@ -23,10 +23,10 @@ std::vector<QuantizedTable> tables_of(bool pooled) {
   const RowFormat formats[] = {RowFormat::kInt8, RowFormat::kInt4, RowFormat::kInt2};
   for (int t = 0; t < 3; ++t) {
     QuantizedTable table;
-    table.config.name = cat("t", t);
+    table.config.name = str_cat("t", t);
     table.config.num_embeddings = 13;
     table.config.embedding_dim = kDim;
-    table.config.feature_names = {cat("f", t)};
+    table.config.feature_names = {str_cat("f", t)};
     table.config.pooling = !pooled ? PoolingType::kNone : t == 1 ? PoolingType::kMean : PoolingType::kSum;
     table.config.row_format = formats[t];
     table.config.init_range = 1;
@@ -67,7 +67,7 @@ std::string difference(const std::string& what, const Tensor& got, const Tensor&
   if (got.shape() != want.shape()) return what + ": other shapes\n";
   for (int64_t i = 0; i < got.numel(); ++i) {
     if (!(std::abs(got.item(i) - want.item(i)) <= 1e-5)) {
-      return cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
+      return str_cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
     }
   }
   return {};
@@ -113,7 +113,7 @@ class Cuts : public testing::TestWithParam<std::string> {};
 
 TEST_P(Cuts, EqualTheUnshardedCollection) {
   for (const auto& [world, local] : {std::pair(1, 1), {2, 2}, {4, 2}}) {
-    SCOPED_TRACE(cat(world, " ranks, ", local, " in a host"));
+    SCOPED_TRACE(str_cat(world, " ranks, ", local, " in a host"));
     const Topology topology = Topology::of(world, local, "cpu");
     const auto answers = cli::run_in_ranks(world, local, 60, [&](const RankEnvironment& where) {
       const Runtime runtime(with_stripe());

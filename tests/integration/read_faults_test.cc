@@ -48,7 +48,7 @@ class ReadFaults : public testing::TestWithParam<int> {
     command.insert(command.begin(), tessera_path());
     int failed = 0;
     for (int call = 1; call < 400; ++call) {
-      SCOPED_TRACE(cat("call ", call));
+      SCOPED_TRACE(str_cat("call ", call));
       const DiskFault fault{.under = file(""), .at = call, .with = GetParam(), .reads = true};
       const Finished done = run_program(command, 60, [&] { preload(fault); });
       if (done.status == 0) {
@@ -98,7 +98,7 @@ TEST_P(ReadFaults, OfAJobThatLooksForItsCheckpoint) {
   };
   int struck = 0;
   for (int call = 1; call < 200; call += 3) {
-    SCOPED_TRACE(cat("call ", call));
+    SCOPED_TRACE(str_cat("call ", call));
     const Finished done = resumed(call, 1);
     ASSERT_EQ(done.status, 0) << done.output;
     ASSERT_THAT(done.output, HasSubstr("save-1, after step 1"));

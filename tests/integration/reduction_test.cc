@@ -22,7 +22,8 @@ TEST(Reduction, OfMegabytesOverSixAndSevenRanks) {
       for (int64_t i = 0; i < n; ++i) {
         const double want =
             static_cast<double>(world * i) + static_cast<double>(world) * static_cast<double>(world - 1) / 2;
-        if (sums.data<double>()[i] != want) return cat("element ", i, " is ", sums.data<double>()[i], ", not ", want);
+        if (sums.data<double>()[i] != want)
+          return str_cat("element ", i, " is ", sums.data<double>()[i], ", not ", want);
       }
       return "";
     });

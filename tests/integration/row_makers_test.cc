@@ -55,7 +55,7 @@ struct Trial {
   int64_t rows = 1000;
   PoolingType pooling = PoolingType::kSum;
 };
-std::string text_of(const Trial& r) { return cat(r.kernel, ", ", r.sharding, ", ", r.world, " ranks"); }
+std::string text_of(const Trial& r) { return str_cat(r.kernel, ", ", r.sharding, ", ", r.world, " ranks"); }
 
 ShardedEmbeddingBagCollection sharded(const Runtime& runtime, const Trial& trial, std::shared_ptr<ProcessGroup> group) {
   ShardingRequest request;
@@ -164,7 +164,7 @@ TEST(RowMakers, AnEvaluationMakesNoRows) {
     // As many evaluations as would fill the table many times.
     for (int64_t step = 10; step < 20; ++step) {
       const float x = largest(tables.forward(samples(1000, step, 0, kBatch), false, false).wait().values.values());
-      if (x != 0) out += cat("an unseen row holds ", x, "\n");
+      if (x != 0) out += str_cat("an unseen row holds ", x, "\n");
     }
     tables.backward(tables.forward(samples(1000, 0, 0, kBatch)).wait(), gradient(0, 0, kBatch, 1));
     if (largest(tables.forward(samples(1000, 0, 0, kBatch), false, false).wait().values.values()) == 0)
@@ -214,9 +214,9 @@ class RowMakersJob : public testing::Test {
                                   "--config",
                                   config_,
                                   "--set",
-                                  cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"),
+                                  str_cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"),
                                   "--set",
-                                  cat("table_defaults.kernel=\"", kernel, "\"")};
+                                  str_cat("table_defaults.kernel=\"", kernel, "\"")};
     args.insert(args.end(), more.begin(), more.end());
     return test::run_tessera(args);
   }

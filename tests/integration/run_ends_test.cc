@@ -97,7 +97,7 @@ TEST_F(RunEnds, WhatIsWrongIsSaidOnceAndNotTriedAgain) {
 std::string why_no_mounts(const std::string& where) {
   fs::create_directory(where);
   const Finished tried = run_program({"/usr/bin/unshare", "-rm", "mount", "-t", "tmpfs", "none", where}, 20);
-  return tried.status == 0 ? "" : cat("no mounts here: ", tried.output, " (status ", tried.status, ")");
+  return tried.status == 0 ? "" : str_cat("no mounts here: ", tried.output, " (status ", tried.status, ")");
 }
 
 // Runs a script in which $1 is an empty file system of that size, and the rest is the program's command line.
@@ -129,8 +129,8 @@ TEST_F(RunEnds, BeforeTheFirstStepWhereTheDiskIsTooSmall) {
 
 #ifndef TESSERA_TEST_SANITIZE  // which must be loaded first
 TEST_F(RunEnds, NotBecauseOfASlowDisk) {
-  Arguments args = command(
-      {"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set", cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
+  Arguments args = command({"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set",
+                            str_cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
   args.insert(args.begin(), tessera_path());
   const Finished done = run_program(args, 60, [] { setenv("LD_PRELOAD", TESSERA_SLOW_DISK, 1); });
   EXPECT_EQ(done.status, 0) << done.output;
@@ -190,7 +190,7 @@ TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
     EXPECT_THAT(said, Not(HasSubstr("AUC")));
     const int64_t steps = std::stoll(said.substr(said.find(text) + text.size()));
     EXPECT_GE(steps, 5);
-    const Finished rest = train({"--load", saved(), "--set", "data.epochs=1000000", "--max-steps", cat(steps + 3)});
+    const Finished rest = train({"--load", saved(), "--set", "data.epochs=1000000", "--max-steps", str_cat(steps + 3)});
     EXPECT_EQ(rest.status, 0) << rest.output;
     EXPECT_EQ(report().at("first_step"), steps);
   }
@@ -361,11 +361,11 @@ TEST_F(RunEnds, NoStepsAreNoSteps) {
 
 TEST_F(RunEnds, WhatIsHardlyMeantIsSaid) {
   const std::string csv = folder_.write("none.csv", "label,price,film\n"),
-                    columns = folder_.write("columns.toml", cat(R"(
+                    columns = folder_.write("columns.toml", str_cat(R"(
 [data]
 reader = "csv"
 path = ")",
-                                                                csv, R"("
+                                                                    csv, R"("
 test = "last"
 test_fraction = 0
 [[column]]
@@ -481,7 +481,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   const Finished second = train({"--save", saved(), "--resume", "--max-steps", "3"});
   EXPECT_EQ(second.status, 1) << second.output;
-  EXPECT_THAT(second.output, HasSubstr(cat("another job saves to ", saved(), ": process ", job.pid(), " on ")));
+  EXPECT_THAT(second.output, HasSubstr(str_cat("another job saves to ", saved(), ": process ", job.pid(), " on ")));
   ASSERT_EQ(kill(job.pid(), SIGHUP), 0) << "its terminal goes";
   EXPECT_EQ(job.wait(60), 75) << job.output();
   EXPECT_THAT(names(), testing::ElementsAre("save-1"));

@@ -28,14 +28,14 @@ struct Tables {
 };
 
 std::string job(const TestFolder& folder, const Tables& tables) {
-  return folder.write("job.toml", cat(R"(
+  return folder.write("job.toml", str_cat(R"(
 [job]
 seed = 3
 device = "cpu"
 threads = 1
 [plugins]
 path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
+                                          TESSERA_TEST_PLUGINS, R"("]
 [comm]
 backend = "tcp"
 [model]
@@ -45,12 +45,12 @@ top_mlp = [8, 1]
 [table_defaults]
 optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
 kernel = ")",
-                                      tables.kernel, "\"\nsharding = [\"", tables.sharding, R"("]
+                                          tables.kernel, "\"\nsharding = [\"", tables.sharding, R"("]
 [data]
 reader = "synthetic"
 columns = 2
 rows = [)",
-                                      tables.on_demand ? "1000000000" : "3000, 40", R"(]
+                                          tables.on_demand ? "1000000000" : "3000, 40", R"(]
 dense = 3
 pooling = 2
 index_dist = "zipf:1.05"
@@ -85,10 +85,11 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
   }
   // The model that a job which does neither has after so many steps, and its test.
   json plain(int64_t steps) const {
-    return trained(command({"--max-steps", cat(steps), "--save", at(cat("plain-", steps))})).value("test", json());
+    return trained(command({"--max-steps", str_cat(steps), "--save", at(str_cat("plain-", steps))}))
+        .value("test", json());
   }
   InferenceModel packed(const std::string& checkpoint) const {
-    const std::string path = at(cat("packed-", packed_++));
+    const std::string path = at(str_cat("packed-", packed_++));
     pack_model(open_float_model(checkpoint).model, path, {});
     return open_packed_model(path);
   }
@@ -127,13 +128,13 @@ TEST_P(SavedAndPublished, AreTheModelOfAJobThatDoesNeither) {
   const int64_t number = last_publication(), between = number / 2;
   ASSERT_GE(between, 2);
   ASSERT_TRUE(plain(step).is_object());
-  const InferenceModel want = packed(at(cat("plain-", step)));
+  const InferenceModel want = packed(at(str_cat("plain-", step)));
   EXPECT_EQ(difference(packed(last.at("path")), want), "");
   EXPECT_EQ(difference(model_at(at("published"), number).model(), want), "");
   // In between, too, where the other one has marked meanwhile.
   const auto delta = publishing::read_publication(at("published"), Publication::kDelta, between);
   ASSERT_TRUE(plain(delta.step).is_object());
-  EXPECT_EQ(difference(model_at(at("published"), between).model(), packed(at(cat("plain-", delta.step)))), "");
+  EXPECT_EQ(difference(model_at(at("published"), between).model(), packed(at(str_cat("plain-", delta.step)))), "");
   EXPECT_NE(difference(model_at(at("published"), between).model(), want), "");
   int64_t removed = 0;
   for (int64_t n = 2; n <= number; ++n) {
@@ -147,10 +148,10 @@ TEST_P(SavedAndPublished, AreTheModelOfAJobThatDoesNeither) {
 
   // It goes on from what has changed, states and all, and publishes from a base of its own.
   const int64_t end = step + 20;
-  const json resumed = trained(both({"--resume", "--max-steps", cat(end)}));
+  const json resumed = trained(both({"--resume", "--max-steps", str_cat(end)}));
   ASSERT_TRUE(resumed.is_object());
   expect_same(resumed.at("test"), plain(end));
-  const InferenceModel whole = packed(at(cat("plain-", end)));
+  const InferenceModel whole = packed(at(str_cat("plain-", end)));
   EXPECT_EQ(difference(packed(at("saved")), whole), "");
   EXPECT_EQ(resumed.at("publications").at("failed"), 0);
   EXPECT_EQ(difference(model_at(chain_behind(number), last_publication()).model(), whole), "");

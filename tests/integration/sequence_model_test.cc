@@ -85,7 +85,7 @@ class SequenceModels : public testing::Test {
   json train(int ranks, const std::vector<std::string>& more) {
     const std::string config = folder_.write("job.toml", kJob), report = folder_.file("report.json");
     std::vector<std::string> args = {
-        "train", "--config", config, "--nproc", cat(ranks), "--set", "report.json=" + report};
+        "train", "--config", config, "--nproc", str_cat(ranks), "--set", "report.json=" + report};
     args.insert(args.end(), more.begin(), more.end());
     const Finished done = run_tessera(args);
     EXPECT_EQ(done.status, 0) << done.output;
@@ -113,7 +113,7 @@ TEST_F(SequenceModels, TrainToTheSameLossesUnderEveryPlanAndLearn) {
   EXPECT_THAT(one.at("plan").at("modules").dump(), HasSubstr(kSequencePath));
   for (const char* sharding : {"row_wise", "column_wise", "data_parallel"}) {
     SCOPED_TRACE(sharding);
-    const json two = train(2, {"--set", cat("table_defaults.sharding=", sharding)});
+    const json two = train(2, {"--set", str_cat("table_defaults.sharding=", sharding)});
     ASSERT_FALSE(two.is_null());
     expect_same(one, two);
     EXPECT_NEAR(two.at("test").at("auc").get<double>(), one.at("test").at("auc").get<double>(), 1e-3);
@@ -189,7 +189,7 @@ void expect_same_over_ranks(const std::string& model, const std::string& shardin
       alone->predict(Samples(missing).input(), want);
       sharded->predict(Samples(missing).input(), got);
       for (size_t i = 0; i < want.size(); ++i) {
-        if (std::abs(want[i] - got[i]) > 1e-6) return cat("sample ", i, " has ", got[i], " instead of ", want[i]);
+        if (std::abs(want[i] - got[i]) > 1e-6) return str_cat("sample ", i, " has ", got[i], " instead of ", want[i]);
       }
     }
     return "";

@@ -22,9 +22,9 @@ KeyedJaggedTensor batch_of(int rank) {
 // "a: 0 3 9 3 of 2 0 2; ": ids and lengths.
 std::string indices_of(const JaggedTensor& jagged, const std::string& name) {
   std::string out = name + ":";
-  for (const int64_t id : jagged.weights().to_vector<int64_t>()) out += cat(" ", id);
+  for (const int64_t id : jagged.weights().to_vector<int64_t>()) out += str_cat(" ", id);
   out += " of";
-  for (const int32_t n : jagged.lengths().to_vector<int32_t>()) out += cat(" ", n);
+  for (const int32_t n : jagged.lengths().to_vector<int32_t>()) out += str_cat(" ", n);
   return out + "; ";
 }
 
@@ -65,7 +65,7 @@ TEST_P(NeedIndices, OfShardedTablesAreThoseOfTheBatch) {
     const JaggedTensorDict unsharded = alone.forward(batch);
     for (const auto& [name, jagged] : unsharded) whole += indices_of(jagged, name);
     group->barrier();
-    return sharded == whole ? sharded : cat(sharded, "but alone ", whole);
+    return sharded == whole ? sharded : str_cat(sharded, "but alone ", whole);
   });
   EXPECT_EQ(said[0], "a: 0 3 9 3 of 2 0 2; b: 8 0 5 of 1 1 1; ");
   EXPECT_EQ(said[1], "a: 1 3 9 3 of 2 0 2; b: 9 0 5 of 1 1 1; ");
@@ -102,12 +102,12 @@ TEST(HalfTables, OutputsOfShardedOnesAreHalves) {
       for (size_t i = 0; i < want.size(); ++i) {
         all_zero = all_zero && pooled[i] == 0;
         if (!is_half(pooled[i]) || std::abs(pooled[i] - want[i]) > 1e-3f)
-          wrong += cat(type, ": ", pooled[i], " and not ", want[i], "\n");
+          wrong += str_cat(type, ": ", pooled[i], " and not ", want[i], "\n");
       }
       const auto sequences = rows.forward(batch).wait();
       for (const auto& [name, jagged] : sequences.values) {
         for (const float x : jagged.values().to_vector<float>()) {
-          if (!is_half(x)) wrong += cat(type, ", sequence: ", x, "\n");
+          if (!is_half(x)) wrong += str_cat(type, ", sequence: ", x, "\n");
         }
       }
       if (all_zero) wrong += "nothing but zeros\n";

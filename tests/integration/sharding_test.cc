@@ -124,7 +124,7 @@ Tensor gradient_of(const Case& c, int step, int first, int last, int64_t width) 
 std::string difference(const std::string& what, const float* got, const float* want, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     if (std::abs(got[i] - want[i]) > 1e-5f + 1e-4f * std::abs(want[i]))
-      return cat(what, ": element ", i, " is ", got[i], ", not ", want[i], "\n");
+      return str_cat(what, ": element ", i, " is ", got[i], ", not ", want[i], "\n");
   }
   return {};
 }
@@ -135,7 +135,7 @@ std::string compare_weights(const ShardedEmbeddingBagCollection& sharded, const 
     const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
     const auto rows = sharded.table_rows(held, 0, held.where.rows);
     for (int64_t r = 0; r < held.where.rows; ++r) {
-      out += difference(cat("weight of ", held.table, " row ", rows[r]), mine.data<float>() + r * held.where.cols,
+      out += difference(str_cat("weight of ", held.table, " row ", rows[r]), mine.data<float>() + r * held.where.cols,
                         all.data<float>() + rows[r] * all.size(1) + held.where.col, held.where.cols);
     }
   }
@@ -173,7 +173,7 @@ std::string run_rank(const Case& c, const RankEnvironment& where) {
     EmbeddingContext context;
     const KeyedTensor all = whole.forward(batch_of(c, step, 0, c.world), &context);
     if (mine.values.keys() != all.keys()) out += "keys differ\n";
-    out += difference(cat("output of step ", step), mine.values.values().data<float>(),
+    out += difference(str_cat("output of step ", step), mine.values.values().data<float>(),
                       all.values().data<float>() + before * width, c.batch[where.rank] * width);
     sharded.backward(mine, gradient_of(c, step, where.rank, where.rank + 1, width));
     Tensor grad = gradient_of(c, step, 0, c.world, width);
@@ -211,9 +211,9 @@ Case make_bounded_case(uint64_t seed) {
 
 void expect_equals_unsharded(const Case& c) {
   std::string description =
-      cat(c.world, " ranks, ", c.local, " per host, ", c.optimizer.name, c.weighted ? ", weighted" : "");
+      str_cat(c.world, " ranks, ", c.local, " per host, ", c.optimizer.name, c.weighted ? ", weighted" : "");
   for (size_t t = 0; t < c.tables.size(); ++t)
-    description += cat("; ", c.tables[t].num_embeddings, "x", c.tables[t].embedding_dim, " ", c.types[t]);
+    description += str_cat("; ", c.tables[t].num_embeddings, "x", c.tables[t].embedding_dim, " ", c.types[t]);
   SCOPED_TRACE(description);
   const auto differences =
       cli::run_in_ranks(c.world, c.local, 60, [&](const RankEnvironment& where) { return run_rank(c, where); });

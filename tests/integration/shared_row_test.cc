@@ -30,7 +30,7 @@ class SharedRow : public testing::TestWithParam<const char*> {
     std::string out = "label,price,item\n";
     for (int64_t i = 0; i < 1600; ++i) {
       const uint64_t x = mixed(static_cast<uint64_t>(i) + 1), id = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
-      out += cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
+      out += str_cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
     }
     return out;
   }
@@ -49,10 +49,10 @@ class SharedRow : public testing::TestWithParam<const char*> {
 
   const TestFolder folder_;
   const std::string config_ = dynamic_job(folder_, rows(),
-                                          cat(R"(any_id = true
+                                          str_cat(R"(any_id = true
 sharding = ["table_wise"]
 kernel = ")",
-                                              GetParam(), R"("
+                                                  GetParam(), R"("
 [[table]]
 name = "item"
 rows = 130

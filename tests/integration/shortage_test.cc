@@ -133,11 +133,12 @@ std::string one_rank(const RankEnvironment& where) {
     const int64_t before = in_use;
     if (const std::string said = step(runtime, group, k, &came);
         came == said.empty() || said.find("std::") != std::string::npos)
-      wrong = cat("allocation ", k, came ? " failed" : " was there", ", and it said: ", said);
-    if (wrong.empty() && in_use != before) wrong = cat("allocation ", k, " failed, and ", in_use - before, " are lost");
+      wrong = str_cat("allocation ", k, came ? " failed" : " was there", ", and it said: ", said);
+    if (wrong.empty() && in_use != before)
+      wrong = str_cat("allocation ", k, " failed, and ", in_use - before, " are lost");
   }
   if (const std::string said = step(runtime, group, -1, &came); !said.empty()) wrong += "; then: " + said;
-  return k < 50 ? cat(wrong, "; it ended at ", k) : wrong;
+  return k < 50 ? str_cat(wrong, "; it ended at ", k) : wrong;
 }
 
 // The memory of rank 0 runs out; rank 1 hears of it, or was done.
@@ -157,8 +158,9 @@ std::string two_ranks(const RankEnvironment& where, int64_t every) {
     }
     heard += !said.empty();
     if ((where.rank == 0 && came == said.empty()) || said.find("std::") != std::string::npos)
-      wrong += cat("allocation ", k, ": ", said, "\n");
-    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(15)) wrong += cat("allocation ", k, ": late\n");
+      wrong += str_cat("allocation ", k, ": ", said, "\n");
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(15))
+      wrong += str_cat("allocation ", k, ": late\n");
     going_on.data<int32_t>()[0] = where.rank == 0 && came && wrong.empty();
     world->all_reduce(going_on, ReduceOp::kMax).wait();
   }

@@ -13,7 +13,7 @@ struct SmallJob {
 };
 
 inline std::string small_job(const SmallJob& job) {
-  return cat(R"(
+  return str_cat(R"(
 [job]
 seed = 3
 device = "cpu"
@@ -21,7 +21,7 @@ threads = 1
 [comm]
 backend = "tcp"
 timeout_s = )",
-             job.timeout_s, R"(
+                 job.timeout_s, R"(
 [model]
 embedding_dim = 16
 bottom_mlp = [32, 16]
@@ -40,7 +40,7 @@ dense = 5
 pooling = 3
 index_dist = "zipf:1.1"
 samples = )",
-             job.samples, "\ntest_samples = ", job.test_samples, "\nbatch = 32\nepochs = ", job.epochs, "\n");
+                 job.samples, "\ntest_samples = ", job.test_samples, "\nbatch = 32\nepochs = ", job.epochs, "\n");
 }
 
 }  // namespace tessera::test

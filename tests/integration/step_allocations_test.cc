@@ -41,10 +41,10 @@ std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
   std::vector<EmbeddingBagConfig> tables;
   for (int t = 0; t < 10; ++t) {
     EmbeddingBagConfig c;
-    c.name = cat("a table whose name has no room inside a string ", t);
+    c.name = str_cat("a table whose name has no room inside a string ", t);
     c.num_embeddings = kRows;
     c.embedding_dim = kDim;
-    c.feature_names = {cat("a feature whose name has no room inside a string ", t)};
+    c.feature_names = {str_cat("a feature whose name has no room inside a string ", t)};
     c.pooling = pooling;
     tables.push_back(std::move(c));
   }
@@ -122,11 +122,11 @@ std::string count_in_steps(const RankEnvironment& where, const Kind& kind) {
   for (size_t step = 0; step < 12; ++step) {
     const size_t batch = step % w.batches.size();
     const int64_t found = allocations_of([&] { w.train(batch); });
-    if (found) wrong += cat("rank ", where.rank, ": training step ", step, " asked for memory ", found, " times\n");
+    if (found) wrong += str_cat("rank ", where.rank, ": training step ", step, " asked for memory ", found, " times\n");
   }
   for (size_t batch = 0; batch < w.batches.size(); ++batch) {
     const int64_t found = allocations_of([&] { w.infer(batch); });
-    if (found) wrong += cat("rank ", where.rank, ": inference asked for memory ", found, " times\n");
+    if (found) wrong += str_cat("rank ", where.rank, ": inference asked for memory ", found, " times\n");
   }
   group->barrier();
   return wrong;
@@ -151,7 +151,7 @@ std::string count_with_inputs_ahead(const RankEnvironment& where) {
   for (size_t i = 0; i < 8; ++i) {
     const size_t batch = i % w.batches.size(), next = (i + 1) % w.batches.size();
     const int64_t found = allocations_of([&] { step(batch, next); });
-    if (found) wrong += cat("rank ", where.rank, ": step ", i, " asked for memory ", found, " times\n");
+    if (found) wrong += str_cat("rank ", where.rank, ": step ", i, " asked for memory ", found, " times\n");
   }
   group->barrier();
   return wrong;

@@ -109,7 +109,7 @@ class Tasks : public testing::Test {
   static std::string lines(const std::vector<Sample>& samples) {
     std::string out;
     for (const Sample& s : samples)
-      out += cat(s.click, ',', s.rating, ',', s.weight, '\t', s.user % 2, '\t', s.user, '\t', s.film, '\n');
+      out += str_cat(s.click, ',', s.rating, ',', s.weight, '\t', s.user % 2, '\t', s.user, '\t', s.film, '\n');
     return out;
   }
   void write_data(const std::vector<Sample>& samples) {
@@ -128,7 +128,7 @@ class Tasks : public testing::Test {
   std::vector<double> losses(const std::vector<Sample>& samples, int ranks = 1) {
     write_data(samples);
     const std::string report = folder_.file("report.json");
-    const Finished done = run({"--nproc", cat(ranks), "--set", "report.json=" + report});
+    const Finished done = run({"--nproc", str_cat(ranks), "--set", "report.json=" + report});
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status ? std::vector<double>() : json::parse(contents(report)).at("losses").get<std::vector<double>>();
   }
@@ -261,11 +261,11 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   const std::vector<double> prepared = losses(samples());
   std::string rows = "user,film,age,click,rating,weight\n";
   for (const Sample& s : samples())
-    rows += cat(s.user, ',', s.film, ',', s.user % 2, ',', s.click, ',', s.rating, ',', s.weight, '\n');
+    rows += str_cat(s.user, ',', s.film, ',', s.user % 2, ',', s.click, ',', s.rating, ',', s.weight, '\n');
   folder_.write("rows.csv", rows);
   for (const char* buffer : {"256", "0.01"}) {
     const Finished done =
-        run_columns({"--set", cat("data.buffer_mib=", buffer), "--save", folder_.file("saved"), "--overwrite"});
+        run_columns({"--set", str_cat("data.buffer_mib=", buffer), "--save", folder_.file("saved"), "--overwrite"});
     ASSERT_EQ(done.status, 0) << done.output;
     const auto columns = json::parse(contents(folder_.file("report.json"))).at("losses").get<std::vector<double>>();
     EXPECT_EQ(columns, prepared) << buffer;

@@ -24,14 +24,14 @@ using testing::HasSubstr;
 
 // Its tables are cut by rows, unless a test says otherwise: by columns, a rank has two tables of the same ids.
 std::string job(const TestFolder& folder) {
-  return folder.write("job.toml", cat(R"(
+  return folder.write("job.toml", str_cat(R"(
 [job]
 seed = 3
 device = "cpu"
 threads = 1
 [plugins]
 path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
+                                          TESSERA_TEST_PLUGINS, R"("]
 [comm]
 backend = "tcp"
 [model]
@@ -92,10 +92,10 @@ TEST_F(TieredJobs, HaveTheNumbersOfTablesInMemory) {
   for (const char* ranks : {"1", "2"}) {
     for (const char* optimizer : {"exact_adagrad", "exact_rowwise_adagrad", "adam"}) {
       const char* sharding = optimizer == std::string_view("adam") ? "column_wise" : "row_wise";
-      SCOPED_TRACE(cat(ranks, " ranks, ", optimizer));
+      SCOPED_TRACE(str_cat(ranks, " ranks, ", optimizer));
       const std::vector<std::string> with{
-          "--set", cat("table_defaults.optimizer={ name = \"", optimizer, "\", learning_rate = 0.05, eps = 1e-8 }"),
-          "--set", cat("table_defaults.sharding=[\"", sharding, "\"]")};
+          "--set", str_cat("table_defaults.optimizer={ name = \"", optimizer, "\", learning_rate = 0.05, eps = 1e-8 }"),
+          "--set", str_cat("table_defaults.sharding=[\"", sharding, "\"]")};
       const json there = trained(ranks, cached(with)), here = trained(ranks, in_memory(with));
       expect_same(there, here);
       const json large = there["tables"].begin().value();
@@ -154,7 +154,7 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   ASSERT_EQ(looked.status, 0) << looked.output;
   const json last = json::parse(looked.output);
   EXPECT_EQ(last["base"], "save-1");
-  const std::string from = last["path"], steps = cat(last["step"].get<int64_t>() + 20);
+  const std::string from = last["path"], steps = str_cat(last["step"].get<int64_t>() + 20);
   const std::vector<std::string> on{"--set", "data.epochs=100000", "--max-steps", steps};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), on.begin(), on.end());
@@ -169,13 +169,13 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   // The model that it is, for whoever has no job either: the one of a checkpoint with all rows.
   const std::string all = folder_.file("all");
   trained("1", in_memory({"--load", from, "--set", "data.epochs=100000", "--max-steps",
-                          cat(last["step"].get<int64_t>()), "--save", all}));
+                          str_cat(last["step"].get<int64_t>()), "--save", all}));
   for (const std::string& of : {from, all}) {
     const Finished packed = run_tessera({"quantize", "--load", of, "--save", folder_.file(of == all ? "b" : "a")});
     EXPECT_EQ(packed.status, 0) << packed.output;
   }
   for (const char* table : {"table-0.rows", "table-1.rows", "table-2.rows", "dense.safetensors"})
-    EXPECT_EQ(contents(folder_.file(cat("a/", table))), contents(folder_.file(cat("b/", table)))) << table;
+    EXPECT_EQ(contents(folder_.file(str_cat("a/", table))), contents(folder_.file(str_cat("b/", table)))) << table;
 
   const json resumed =
       trained("2", cached(with({"--save", save, "--save-every", "5", "--save-full-every", "1000000", "--resume"})));
@@ -223,7 +223,7 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 #endif
   const json whole = trained("1", in_memory());
   for (const auto& [reads, with] : {std::pair(true, EIO), std::pair(false, EIO), std::pair(true, ENODEV)}) {
-    const std::string name = reads ? "read" : "written", of = cat(name, with);
+    const std::string name = reads ? "read" : "written", of = str_cat(name, with);
     const std::string disk = folder_.file(of), save = folder_.file("save_" + of);
     std::filesystem::create_directories(disk);
     const std::vector<std::string> job{
@@ -231,7 +231,7 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
         config_, "--save",
         save,    "--save-every",
         "5",     "--resume",
-        "--set", cat(R"(table_defaults.kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
+        "--set", str_cat(R"(table_defaults.kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
     std::vector<std::string> sound = job, command = job;
     sound.insert(sound.end(), {"--max-steps", "20"});
     ASSERT_EQ(run_tessera(sound).status, 0);
@@ -240,9 +240,10 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     const Finished broken = run_program(command, 60, [&] { preload(fault); });
     EXPECT_EQ(broken.status, 1) << broken.output;
     EXPECT_TRUE(has_struck(broken.output)) << broken.output;
-    const std::string sentence = cat("its file in \"", disk, "\" cannot be ", name, ": ", std::strerror(with),
-                                     "; go on from the last checkpoint, with another \"directory\" where the disk is "
-                                     "broken");
+    const std::string sentence =
+        str_cat("its file in \"", disk, "\" cannot be ", name, ": ", std::strerror(with),
+                "; go on from the last checkpoint, with another \"directory\" where the disk is "
+                "broken");
     EXPECT_THAT(broken.output, HasSubstr(sentence));
     EXPECT_EQ(broken.output.find(sentence), broken.output.rfind(sentence)) << broken.output;
     const std::string report = folder_.file("report.json");

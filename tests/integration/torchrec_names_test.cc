@@ -25,7 +25,8 @@ const std::vector<std::string> kSmall = {"--set", "data.rows=[90, 70, 50, 30, 20
 NamedTensors with_tables(const std::string& before) {
   NamedTensors out;
   for (uint32_t t = 0; t < 6; ++t)
-    out.add(cat(before, "sparse_arch.embedding_bag_collection.embedding_bags.c", t, ".weight"), {kRowsOf[t], 16}, t);
+    out.add(str_cat(before, "sparse_arch.embedding_bag_collection.embedding_bags.c", t, ".weight"), {kRowsOf[t], 16},
+            t);
   return out;
 }
 
@@ -44,9 +45,9 @@ NamedTensors dlrm_dcn_of(const std::string& before) {
   NamedTensors out = dlrm_of(before, kPooled);
   for (uint32_t k = 0; k < 3; ++k) {
     const std::string net = before + "inter_arch.crossnet.";
-    out.add(cat(net, "V_kernels.", k), {16, kPooled}, 20 + k, 0.1f);
-    out.add(cat(net, "W_kernels.", k), {kPooled, 16}, 30 + k, 0.1f);
-    out.add(cat(net, "bias.", k), {kPooled}, 40 + k, 0.1f);
+    out.add(str_cat(net, "V_kernels.", k), {16, kPooled}, 20 + k, 0.1f);
+    out.add(str_cat(net, "W_kernels.", k), {kPooled, 16}, 30 + k, 0.1f);
+    out.add(str_cat(net, "bias.", k), {kPooled}, 40 + k, 0.1f);
   }
   return out;
 }
@@ -90,8 +91,8 @@ class TorchRecNames : public testing::Test {
     tensors.write(file_);
     const Finished begun = train(preset, {"--start", file_, "--max-steps", "0"});
     ASSERT_EQ(begun.status, 0) << begun.output;
-    EXPECT_THAT(begun.output, HasSubstr(cat("--start: begins with 6 of 6 tables and ", parameters, " of ", parameters,
-                                            " parameters from ", file_)));
+    EXPECT_THAT(begun.output, HasSubstr(str_cat("--start: begins with 6 of 6 tables and ", parameters, " of ",
+                                                parameters, " parameters from ", file_)));
     EXPECT_THAT(begun.output, Not(HasSubstr("nothing here")));
     const Finished packed = quantize(preset, file_);
     ASSERT_EQ(packed.status, 0) << packed.output;

@@ -21,8 +21,8 @@ class TraceOfAJob : public testing::Test {
     std::string file = folder_.file(name);
     const Finished done =
         run_tessera({"train", "--config", config_, "--nproc", "2", "--set",
-                     cat("comm.backend=trace?file=", file, "&checksums=true(tcp)"), "--set",
-                     cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"), "--set", "job.pipeline=false", "--set",
+                     str_cat("comm.backend=trace?file=", file, "&checksums=true(tcp)"), "--set",
+                     str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"), "--set", "job.pipeline=false", "--set",
                      "table_defaults.sharding=table_wise", "--set", "job.seed=" + setting});
     EXPECT_EQ(done.status, 0) << done.output;
     return file;
@@ -58,7 +58,7 @@ TEST_F(TraceOfAJob, IsTheSameForTheSameJobAndPartsWhereJobsDo) {
 TEST(TraceCompare, NamesTheFirstDifference) {
   const TestFolder folder;
   const auto line = [](int n, const std::string& group, const std::string& label, int bytes, const std::string& sum) {
-    return cat(
+    return str_cat(
         R"({"n": )", n, R"(, "group": ")", group, R"(", "op": "all_reduce", "label": ")", label,
         R"(", "dtype": "float32", "bytes": )", bytes,
         R"(, "flags": 4, "site": "00000000000000aa", "row_elements": 0, "start_s": 0.1, "s": 0.5, "result": 0, )",

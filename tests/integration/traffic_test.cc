@@ -20,10 +20,10 @@ std::vector<EmbeddingBagConfig> tables_for(const std::vector<std::string>& types
   std::vector<EmbeddingBagConfig> out;
   for (size_t t = 0; t < types.size(); ++t) {
     EmbeddingBagConfig c;
-    c.name = cat("t", t);
+    c.name = str_cat("t", t);
     c.num_embeddings = kRows;
     c.embedding_dim = kDim;
-    c.feature_names = {cat("f", t)};
+    c.feature_names = {str_cat("f", t)};
     c.pooling = t % 2 ? PoolingType::kMean : PoolingType::kSum;
     out.push_back(std::move(c));
   }
@@ -47,7 +47,7 @@ KeyedJaggedTensor full_batch(size_t features, int rank) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
   for (size_t f = 0; f < features; ++f) {
-    keys.push_back(cat("f", f));
+    keys.push_back(str_cat("f", f));
     for (int64_t b = 0; b < kBatch; ++b) {
       for (int64_t i = 0; i < kIds; ++i) ids.push_back((i * kRows / kIds + (b + rank) % 3) % kRows);
     }
@@ -61,8 +61,8 @@ std::string text_of(const char* what, const HostBytes<int64_t>& counted, const H
   if (static_cast<double>(counted.in_host) == expected.in_host &&
       static_cast<double>(counted.across_hosts) == expected.across_hosts)
     return {};
-  return cat(what, ": ", counted.in_host, " bytes inside the host and ", counted.across_hosts, " across, expected ",
-             expected.in_host, " and ", expected.across_hosts, "\n");
+  return str_cat(what, ": ", counted.in_host, " bytes inside the host and ", counted.across_hosts, " across, expected ",
+                 expected.in_host, " and ", expected.across_hosts, "\n");
 }
 
 std::string run_rank(const RankEnvironment& where, const std::vector<std::string>& types) {
@@ -85,7 +85,7 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
   grad.fill(1);
   sharded.backward(out, grad);
   TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch};
-  for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[cat("f", f)] = kIds;
+  for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[str_cat("f", f)] = kIds;
   const auto expected = expected_traffic(tables, plan, input, where.rank);
   const ExchangeBytes<int64_t>& counted = sharded.bytes_sent();
   if (!(counted == sharded.last_traffic().bytes)) errors += "one step is not all steps\n";
@@ -125,8 +125,8 @@ TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {
       int64_t payloads = 0;
       for (int peer = 0; peer < kWorld; ++peer) payloads += peer == where.rank ? 0 : traffic.ids_sent[peer];
       const bool whole = sent == (kWorld - 1) * traffic.first_message + (traffic.ids_in_second ? payloads : 0);
-      text += cat(traffic.ids_in_second ? "two exchanges" : "one exchange", whole ? "" : ", miscounted",
-                  room.in_host > 0 && room.across_hosts > 0 ? ", room" : "", "; ");
+      text += str_cat(traffic.ids_in_second ? "two exchanges" : "one exchange", whole ? "" : ", miscounted",
+                      room.in_host > 0 && room.across_hosts > 0 ? ", room" : "", "; ");
     }
     group->barrier();
     return text;
@@ -176,13 +176,13 @@ TEST(TrafficAcrossHosts, IsPredictedWithinHostsThatHoldAllRows) {
         EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);
     const auto result = sharded.forward(full_batch(types.size(), where.rank)).wait();
     TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch};
-    for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[cat("f", f)] = kIds;
+    for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[str_cat("f", f)] = kIds;
     const auto expected = expected_traffic(tables, plan, input, where.rank);
     const auto& counted = sharded.last_traffic().bytes;
     group->barrier();
-    return cat(static_cast<double>(counted.rows.across_hosts) == expected.rows.across_hosts, " ",
-               static_cast<double>(counted.gradients.across_hosts) == expected.gradients.across_hosts, " ",
-               counted.rows.across_hosts > 0 || counted.gradients.across_hosts > 0);
+    return str_cat(static_cast<double>(counted.rows.across_hosts) == expected.rows.across_hosts, " ",
+                   static_cast<double>(counted.gradients.across_hosts) == expected.gradients.across_hosts, " ",
+                   counted.rows.across_hosts > 0 || counted.gradients.across_hosts > 0);
   });
   for (const std::string& text : out) EXPECT_EQ(text, "1 1 1");
 }

@@ -32,14 +32,14 @@ class Training : public testing::Test {
     const std::string config = folder_.write("job.toml", kConfig), report = folder_.file("report.json");
     Arguments args = {"train", "--config", config, "--set", "report.json=" + report};
     if (std::find(more.begin(), more.end(), "--max-steps") == more.end())
-      args.insert(args.end(), {"--max-steps", cat(kSteps)});
-    if (hosts == 1) args.insert(args.end(), {"--nproc", cat(ranks)});
+      args.insert(args.end(), {"--max-steps", str_cat(kSteps)});
+    if (hosts == 1) args.insert(args.end(), {"--nproc", str_cat(ranks)});
     args.insert(args.end(), more.begin(), more.end());
     if (hosts > 1) {
       args.insert(args.begin(), tessera_path());
-      args.insert(args.begin(), {"launch", "-n", cat(ranks), "--", "/bin/sh", "-c",
-                                 cat("export LOCAL_WORLD_SIZE=", ranks / hosts, " LOCAL_RANK=$((RANK % ", ranks / hosts,
-                                     ")); exec \"$0\" \"$@\"")});
+      args.insert(args.begin(), {"launch", "-n", str_cat(ranks), "--", "/bin/sh", "-c",
+                                 str_cat("export LOCAL_WORLD_SIZE=", ranks / hosts, " LOCAL_RANK=$((RANK % ",
+                                         ranks / hosts, ")); exec \"$0\" \"$@\"")});
     }
     const Finished done = run_tessera(args);
     EXPECT_EQ(done.status, 0) << done.output;
@@ -91,7 +91,7 @@ class TrainingUnder : public Training, public testing::WithParamInterface<const 
 TEST_P(TrainingUnder, AnyPlanAndWorldGivesTheSameLosses) {
   const json one = train(1, {});
   for (const int ranks : {2, 4}) {
-    SCOPED_TRACE(cat(ranks, " ranks"));
+    SCOPED_TRACE(str_cat(ranks, " ranks"));
     const json many = train(ranks, sharded(GetParam()));
     ASSERT_FALSE(many.is_null());
     EXPECT_EQ(many.at("world_size"), ranks);
@@ -199,8 +199,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, Resuming,
                                          Resumed{4, "data_parallel", 2, "table_wise", kAdam},
                                          Resumed{2, "table_wise", 2, "data_parallel", kAdagrad}),
                          [](const auto& info) {
-                           return cat(info.param.before, "_", info.param.ranks_before, "_to_", info.param.after, "_",
-                                      info.param.ranks_after);
+                           return str_cat(info.param.before, "_", info.param.ranks_before, "_to_", info.param.after,
+                                          "_", info.param.ranks_after);
                          });
 
 TEST_F(Training, SavedOnTheWayIsAsGoodAsSavedAtTheEnd) {
@@ -298,10 +298,10 @@ TEST_F(WrongJobs, OfSeveralRanksSayWhichOneFailed) {
 
 // The process of a launcher's rank; 0 while there is none.
 pid_t process_of_rank(pid_t launcher, int rank) {
-  std::istringstream children(contents(cat("/proc/", launcher, "/task/", launcher, "/children")));
+  std::istringstream children(contents(str_cat("/proc/", launcher, "/task/", launcher, "/children")));
   for (pid_t child = 0; children >> child;) {
-    const std::string environment = '\0' + contents(cat("/proc/", child, "/environ"));
-    if (environment.find(std::string(1, '\0') + cat("RANK=", rank) + '\0') != std::string::npos) return child;
+    const std::string environment = '\0' + contents(str_cat("/proc/", child, "/environ"));
+    if (environment.find(std::string(1, '\0') + str_cat("RANK=", rank) + '\0') != std::string::npos) return child;
   }
   return 0;
 }
@@ -320,7 +320,7 @@ TEST_F(Training, AKilledRankEndsTheJob) {
   ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
   EXPECT_EQ(job.wait(60), 128 + SIGKILL);  // one deadline of 15 s, one grace of 5 s, and a busy machine
   // The others are ended by the launcher, or, a moment earlier, end by themselves.
-  EXPECT_THAT(job.output(), HasSubstr(cat("rank 1 (process ", ranks[1], ") was killed by signal 9")));
+  EXPECT_THAT(job.output(), HasSubstr(str_cat("rank 1 (process ", ranks[1], ") was killed by signal 9")));
   for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank outlived the job";
 }
 

@@ -51,7 +51,7 @@ class Namespace {
   pid_t pid() const { return pid_; }
   // For the child of a fork: the rest of its life happens in here.
   void enter() const {
-    const int fd = open(cat("/proc/", pid_, "/ns/net").c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = open(str_cat("/proc/", pid_, "/ns/net").c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) _exit(126);
     close(fd);
   }
@@ -70,20 +70,20 @@ class TwoHosts {
       problem_ = "unshare(CLONE_NEWNET) is refused";
       return;
     }
-    run(0, cat("ip link add link0 type veth peer name link0 netns ", hosts_[1].pid()));
+    run(0, str_cat("ip link add link0 type veth peer name link0 netns ", hosts_[1].pid()));
     for (const int host : {0, 1}) {
-      run(host, cat("ip link set lo up && ip addr add ", address(host), "/32 dev lo && ip addr add 10.77.0.", host + 1,
-                    "/30 dev link0 && ip link set link0 up"));
-      if (!rate.empty()) run(host, cat("tc qdisc add dev link0 root tbf rate ", rate, " burst 32kb latency 400ms"));
+      run(host, str_cat("ip link set lo up && ip addr add ", address(host), "/32 dev lo && ip addr add 10.77.0.",
+                        host + 1, "/30 dev link0 && ip link set link0 up"));
+      if (!rate.empty()) run(host, str_cat("tc qdisc add dev link0 root tbf rate ", rate, " burst 32kb latency 400ms"));
     }
     for (const int host : {0, 1}) {
-      run(host, cat("ip route add ", address(1 - host), " via 10.77.0.", 2 - host, " src ", address(host)));
+      run(host, str_cat("ip route add ", address(1 - host), " via 10.77.0.", 2 - host, " src ", address(host)));
     }
   }
 
   // Why there are no two hosts here; empty where there are.
   const std::string& problem() const { return problem_; }
-  static std::string address(int host) { return cat("10.77.1.", host + 1); }
+  static std::string address(int host) { return str_cat("10.77.1.", host + 1); }
   const Namespace& operator[](int host) const { return hosts_[static_cast<size_t>(host)]; }
   void cut() { run(0, "ip link set link0 down"); }
 
@@ -120,14 +120,14 @@ class HostsRun {
       if (r < job.extra.size()) command.insert(command.end(), job.extra[r].begin(), job.extra[r].end());
       ranks_[r] = std::make_unique<Program>(command, [&] {
         hosts[rank / kPerHost].enter();
-        set("RANK", cat(rank));
-        set("WORLD_SIZE", cat(kRanks));
+        set("RANK", str_cat(rank));
+        set("WORLD_SIZE", str_cat(kRanks));
         set("MASTER_ADDR", TwoHosts::address(0));
         set("MASTER_PORT", "29500");
         set("TESSERA_JOB_TOKEN", "two hosts");
         if (!job.says_hosts) return;
-        set("LOCAL_RANK", cat(rank % kPerHost));
-        set("LOCAL_WORLD_SIZE", cat(kPerHost));
+        set("LOCAL_RANK", str_cat(rank % kPerHost));
+        set("LOCAL_WORLD_SIZE", str_cat(kPerHost));
       });
     }
   }

@@ -84,7 +84,7 @@ class TwoHostsFail : public testing::Test {
 class LinkCut : public TwoHostsFail, public testing::WithParamInterface<const char*> {};
 
 TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
-  HostsRun run(hosts_, job({"--set", cat("table_defaults.sharding=", GetParam())}));
+  HostsRun run(hosts_, job({"--set", str_cat("table_defaults.sharding=", GetParam())}));
   ASSERT_TRUE(trains(run));
   hosts_.cut();
   const auto start = Clock::now();

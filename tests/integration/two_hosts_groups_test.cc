@@ -27,7 +27,7 @@ std::shared_ptr<ProcessGroup> meet(const RankEnvironment& where) {
 // "0,1": which ranks of the whole job are in `part`, in its order.
 std::string members(const ProcessGroup& part, int world_rank) {
   std::string text;
-  for (const std::string& member : part.all_gather_text(cat(world_rank), "members")) {
+  for (const std::string& member : part.all_gather_text(str_cat(world_rank), "members")) {
     text += (text.empty() ? "" : ",") + member;
   }
   return text;
@@ -42,7 +42,7 @@ std::vector<std::string> on_ranks(int world, int per_host,
 std::string hosts_seen(const RankEnvironment& where) {
   try {
     const auto group = meet(where);
-    return cat(group->local_rank(), " of ", group->local_world_size());
+    return str_cat(group->local_rank(), " of ", group->local_world_size());
   } catch (const Error& e) {
     return e.what();
   }
@@ -52,9 +52,9 @@ TEST(HostGroups, InAHostAndAcrossHosts) {
   const std::vector<std::string> said = on_ranks(6, 2, [](const RankEnvironment& where) {
     const auto group = meet(where);
     const auto in = group->in_host(), across = group->across_hosts();
-    std::string text = cat(members(*in, where.rank), " | ", members(*across, where.rank));
-    text += cat(" | ", in->local_rank(), "/", in->local_world_size());
-    text += cat(" | ", across->local_rank(), "/", across->local_world_size());
+    std::string text = str_cat(members(*in, where.rank), " | ", members(*across, where.rank));
+    text += str_cat(" | ", in->local_rank(), "/", in->local_world_size());
+    text += str_cat(" | ", across->local_rank(), "/", across->local_world_size());
     if (group->in_host() != in || group->across_hosts() != across) text += " | made again";
     return text;
   });
@@ -66,7 +66,7 @@ TEST(HostGroups, WhereAllRanksShareAHostOrNoneDo) {
   const auto body = [](const RankEnvironment& where) {
     const auto group = meet(where);
     const auto in = group->in_host(), across = group->across_hosts();
-    return cat(members(*in, where.rank), " | ", members(*across, where.rank));
+    return str_cat(members(*in, where.rank), " | ", members(*across, where.rank));
   };
   EXPECT_THAT(on_ranks(2, 2, body), ElementsAre("0,1 | 0", "0,1 | 1"));
   EXPECT_THAT(on_ranks(2, 1, body), ElementsAre("0 | 0,1", "1 | 0,1"));
@@ -80,7 +80,7 @@ TEST(HostGroups, SumInTwoSteps) {
     const Tensor sum = Tensor::from<int64_t>({1 << where.rank});
     group->in_host()->all_reduce(sum).wait();
     group->across_hosts()->all_reduce(sum).wait();
-    return cat(sum.to_vector<int64_t>()[0]);
+    return str_cat(sum.to_vector<int64_t>()[0]);
   });
   EXPECT_THAT(said, Each("15"));
 }
@@ -88,7 +88,7 @@ TEST(HostGroups, SumInTwoSteps) {
 TEST(HostGroups, OfAGroupWithUnevenHosts) {
   const std::vector<std::string> said = on_ranks(4, 2, [](const RankEnvironment& where) {
     const auto part = meet(where)->split(where.rank == 3 ? -1 : 0);
-    return part ? cat(part->local_rank(), "/", part->local_world_size()) : std::string("none");
+    return part ? str_cat(part->local_rank(), "/", part->local_world_size()) : std::string("none");
   });
   EXPECT_THAT(said, ElementsAre("0/1", "0/1", "0/1", "none"));
 }

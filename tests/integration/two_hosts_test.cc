@@ -46,12 +46,12 @@ class OnTwoHosts : public testing::Test {
     args.insert(args.begin(), tessera_path());
     const Arguments launch = {"launch",
                               "-n",
-                              cat(ranks),
+                              str_cat(ranks),
                               "--",
                               "/bin/sh",
                               "-c",
-                              cat("export LOCAL_WORLD_SIZE=", ranks / hosts, " LOCAL_RANK=$((RANK % ", ranks / hosts,
-                                  ")); exec \"$0\" \"$@\"")};
+                              str_cat("export LOCAL_WORLD_SIZE=", ranks / hosts, " LOCAL_RANK=$((RANK % ",
+                                      ranks / hosts, ")); exec \"$0\" \"$@\"")};
     args.insert(args.begin(), launch.begin(), launch.end());
     return report_after({run_tessera(args, 60)});
   }

@@ -103,7 +103,7 @@ std::string compare_weights(const ShardedEmbeddings& sharded, const EmbeddingBag
         const double got = mine.item(r * held.where.cols + c);
         const double want = all.item((held.where.row + r) * all.size(1) + held.where.col + c);
         if (std::abs(got - want) > 1e-5)
-          return cat("table ", held.table, " row ", held.where.row + r, " is ", got, ", not ", want, "\n");
+          return str_cat("table ", held.table, " row ", held.where.row + r, " is ", got, ", not ", want, "\n");
       }
     }
   }
@@ -150,7 +150,7 @@ std::string run_out_early(const RankEnvironment& where) {
     }
     const double mean = static_cast<double>(still.size()) / where.world_size;
     const double got = dense->grad.defined() ? dense->grad.item(0) : 0;
-    if (std::abs(got - mean) > 1e-6) return cat("the dense gradient is ", got, ", not ", mean, "\n");
+    if (std::abs(got - mean) > 1e-6) return str_cat("the dense gradient is ", got, ", not ", mean, "\n");
     if (still.empty()) continue;
     EmbeddingContext context;
     const KeyedTensor want = whole.forward(batch_of(still, {.step = step, .samples = 5}), &context);
@@ -160,11 +160,11 @@ std::string run_out_early(const RankEnvironment& where) {
       grad.data<float>()[i] = gradient_at(i % each) / static_cast<float>(where.world_size);
     whole.backward(std::move(context), grad);
     const std::string difference = compare_weights(model.bags("sparse"), whole);
-    if (!difference.empty()) return cat("step ", step, ": ", difference);
+    if (!difference.empty()) return str_cat("step ", step, ": ", difference);
   }
   group->barrier();
   // One step more than the longest has batches: the one in which all say so.
-  return step == batches(where.world_size - 1) + 1 ? "" : cat("finished after ", step, " steps\n");
+  return step == batches(where.world_size - 1) + 1 ? "" : str_cat("finished after ", step, " steps\n");
 }
 
 // `mine`: gradients of a rank's weights; `all`: those of the unsharded module, of the batches of all ranks, each over
@@ -180,12 +180,12 @@ std::string compare_weight_gradients(const Tensor& mine, const Tensor& all, cons
           if (rank != where.rank) continue;
           const double want = all.item(at_all) * where.world_size / static_cast<double>(length), got = mine.item(at++);
           if (std::abs(got - want) > 1e-5 * (1 + std::abs(want)))
-            return cat("the gradient of a weight of ", kTypes[f], " is ", got, ", not ", want, "\n");
+            return str_cat("the gradient of a weight of ", kTypes[f], " is ", got, ", not ", want, "\n");
         }
       }
     }
   }
-  return at == mine.numel() ? "" : cat("there are ", mine.numel(), " gradients for ", at, " ids\n");
+  return at == mine.numel() ? "" : str_cat("there are ", mine.numel(), " gradients for ", at, " ids\n");
 }
 
 // The unsharded module has no weighted MEAN, but a weighted SUM: weights are divided by the bag's length.
@@ -213,7 +213,8 @@ std::string weighted_mean(const RankEnvironment& where) {
     const Tensor& got = mine.values.values();
     for (int64_t i = 0; i < got.numel(); ++i) {
       const double expected = want.values().item(where.rank * got.numel() + i);
-      if (std::abs(got.item(i) - expected) > 1e-5) return cat("output ", i, " is ", got.item(i), ", not ", expected);
+      if (std::abs(got.item(i) - expected) > 1e-5)
+        return str_cat("output ", i, " is ", got.item(i), ", not ", expected);
     }
     const Tensor of_weights = sharded.weight_gradients(batch, gradient_like(got));
     sharded.backward(mine, gradient_like(got));
@@ -248,17 +249,17 @@ std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) 
     EmbeddingContext context;
     const KeyedTensor want = whole.forward(batch_of({owner}, {.step = step, .samples = 1, .rows = rows}), &context);
     const Tensor& got = out.values.values();
-    if (got.numel() != mine * want.values().numel()) return cat("an output of ", got.numel(), " values");
+    if (got.numel() != mine * want.values().numel()) return str_cat("an output of ", got.numel(), " values");
     for (int64_t i = 0; i < got.numel(); ++i) {
       if (std::abs(got.item(i) - want.values().item(i)) > 1e-5)
-        return cat("step ", step, ": output ", i, " is ", got.item(i), ", not ", want.values().item(i));
+        return str_cat("step ", step, ": output ", i, " is ", got.item(i), ", not ", want.values().item(i));
     }
     sharded.backward(out, gradient_like(got));
     Tensor grad = gradient_like(want.values());
     for (float& g : grad.span<float>()) g /= static_cast<float>(where.world_size);
     whole.backward(std::move(context), grad);
     const std::string difference = compare_weights(sharded, whole);
-    if (!difference.empty()) return cat("step ", step, ": ", difference);
+    if (!difference.empty()) return str_cat("step ", step, ": ", difference);
   }
   group->barrier();
   return {};
@@ -307,7 +308,7 @@ std::string shards_without_rows(const RankEnvironment& where) {
   const auto sharded = EmbeddingBagCollectionSharder(runtime, {})
                            .shard({table}, plan_of(runtime, {table}, topology).at("sparse"), group);
   const auto held = sharded.held_shards();
-  if (held.size() != 1) return cat(held.size(), " shards are held");
+  if (held.size() != 1) return str_cat(held.size(), " shards are held");
   const std::vector<int64_t> shape = {where.rank < 2 ? 1 : 0, kDim};
   if (sharded.weight(held[0]).shape() != shape) return "its weight has another shape";
   const auto states = sharded.states(held[0]);
@@ -348,15 +349,16 @@ TEST_P(UnevenWorlds, ABagThatIsTooLongIsAnErrorOnAllRanks) {
   if (!too_many_ids().defined()) GTEST_SKIP() << "no room for 8 GiB of addresses";
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, bag_too_long);
   for (const std::string& error : out) {
-    EXPECT_EQ(error, cat("rank ", GetParam().first - 1, ": feature \"f_row_wise\" has 2147483648 ids in sample 0, but ",
-                         "at most 2147483647 can be in a rank's batch: make it smaller"));
+    EXPECT_EQ(error,
+              str_cat("rank ", GetParam().first - 1, ": feature \"f_row_wise\" has 2147483648 ids in sample 0, but ",
+                      "at most 2147483647 can be in a rank's batch: make it smaller"));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, UnevenWorlds,
                          testing::Values(World{1, 1}, World{2, 2}, World{2, 1}, World{4, 2}, World{6, 3}),
                          [](const auto& info) {
-                           return cat(info.param.first, "_ranks_", info.param.second, "_per_host");
+                           return str_cat(info.param.first, "_ranks_", info.param.second, "_per_host");
                          });
 
 }  // namespace

@@ -76,7 +76,7 @@ std::string difference(const std::string& what, const Tensor& got, const Tensor&
   if (got.shape() != want.shape()) return what + ": other shapes\n";
   for (int64_t i = 0; i < got.numel(); ++i) {
     if (std::abs(got.item(i) - want.item(i)) > 1e-6)
-      return cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
+      return str_cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
   }
   return {};
 }
@@ -98,7 +98,7 @@ std::string compare_tables(const ShardedEmbeddings& sharded, const Whole& whole)
     for (int64_t r = 0; r < held.where.rows; ++r) {
       for (int64_t c = 0; c < held.where.cols; ++c) {
         const double got = mine.item(r * held.where.cols + c), want = all.item(rows[r] * kDim + held.where.col + c);
-        if (std::abs(got - want) > 1e-6) return cat("weight of ", held.table, " is ", got, ", not ", want, "\n");
+        if (std::abs(got - want) > 1e-6) return str_cat("weight of ", held.table, " is ", got, ", not ", want, "\n");
       }
     }
   }
@@ -222,7 +222,7 @@ std::vector<EmbeddingBagConfig> staying_tables() {
     c.name = name;
     c.num_embeddings = kRows;
     c.embedding_dim = kDim;
-    c.feature_names = {cat("f_", name)};
+    c.feature_names = {str_cat("f_", name)};
     c.pooling = c.name == "mean" ? PoolingType::kMean : PoolingType::kSum;
     out.push_back(std::move(c));
   }
@@ -290,7 +290,7 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
       const Tensor want = whole.forward(staying_batch(configs, at, 0, where.world_size), &a.context).values();
       const int64_t before = staying_batch(configs, at, 0, where.rank).stride();
       const Tensor& got = a.mine.values.values();
-      out += difference(cat("output of step ", at), got, want.narrow(before, got.size(0)));
+      out += difference(str_cat("output of step ", at), got, want.narrow(before, got.size(0)));
       a.whole_grad = ramp(want.shape());
       a.grad = a.whole_grad.narrow(before, got.size(0)).clone();
       for (float& g : a.whole_grad.span<float>()) g /= static_cast<float>(where.world_size);

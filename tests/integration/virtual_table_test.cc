@@ -16,14 +16,14 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 std::string job(const TestFolder& folder) {
-  return folder.write("job.toml", cat(R"(
+  return folder.write("job.toml", str_cat(R"(
 [job]
 seed = 3
 device = "cpu"
 threads = 1
 [plugins]
 path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
+                                          TESSERA_TEST_PLUGINS, R"("]
 [comm]
 backend = "tcp"
 [model]
@@ -57,7 +57,7 @@ class VirtualTableJobs : public testing::Test {
                                   "--set",
                                   "report.json=" + folder_.file("report.json"),
                                   "--set",
-                                  cat("table_defaults.kernel=\"", kernel, "\"")};
+                                  str_cat("table_defaults.kernel=\"", kernel, "\"")};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   }
@@ -86,7 +86,7 @@ class VirtualTableJobs : public testing::Test {
 
 TEST_F(VirtualTableJobs, LearnWhatTablesInMemoryDo) {
   for (const char* ranks : {"1", "2"}) {
-    SCOPED_TRACE(cat(ranks, " ranks"));
+    SCOPED_TRACE(str_cat(ranks, " ranks"));
     const json there = trained(on_disk_, ranks), here = trained(in_memory_, ranks);
     expect_same(there, here);
     const json large = there["tables"].begin().value();
@@ -108,12 +108,13 @@ TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
 
 TEST_F(VirtualTableJobs, GoOnFromWhatHasChanged) {
   const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_, "--nproc", "2", "--set",
-                                               cat("table_defaults.kernel=\"", on_disk_, "\"")},
+                                               str_cat("table_defaults.kernel=\"", on_disk_, "\"")},
                                               folder_.file("save"));
-  const std::vector<std::string> on{"--load", last.changes, "--max-steps", cat(last.step + 40), "--set", kWithoutEnd};
+  const std::vector<std::string> on{"--load", last.changes, "--max-steps", str_cat(last.step + 40),
+                                    "--set",  kWithoutEnd};
   const json there = trained(on_disk_, "2", on);
   expect_same(there, trained(in_memory_, "1", on));
-  const json never = trained(on_disk_, "2", {"--max-steps", cat(last.step + 40), "--set", kWithoutEnd});
+  const json never = trained(on_disk_, "2", {"--max-steps", str_cat(last.step + 40), "--set", kWithoutEnd});
   ASSERT_FALSE(never.is_null());
   EXPECT_NEAR(there["test"]["logloss"].get<double>(), never["test"]["logloss"].get<double>(), 1e-4);
 }
@@ -137,7 +138,7 @@ TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
   const auto plan = [&](const std::string& kernel, const std::vector<std::string>& more) {
     std::vector<std::string> args{"plan",         "--config", config_,
                                   "--world-size", "1",        "--ddr-gib",
-                                  "0.1",          "--set",    cat("table_defaults.kernel=\"", kernel, '"')};
+                                  "0.1",          "--set",    str_cat("table_defaults.kernel=\"", kernel, '"')};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   };

@@ -43,7 +43,7 @@ class WarmStart : public testing::Test {
                                      "--config",
                                      folder_.write("job.toml", kGraphJob + kGraphTables + layers),
                                      "--nproc",
-                                     cat(ranks),
+                                     str_cat(ranks),
                                      "--set",
                                      "report.json=" + report_};
     args.insert(args.end(), more.begin(), more.end());
@@ -150,13 +150,13 @@ class WordStart : public WarmStart {
   WordStart() {
     constexpr const char* kHeader = "click,film\n";
     std::string first = kHeader, second = kHeader, test = kHeader;
-    for (int i = 0; i < 40; ++i) second += cat(i % 2, ",new ", i % 10, "\n");
+    for (int i = 0; i < 40; ++i) second += str_cat(i % 2, ",new ", i % 10, "\n");
     for (int i = 0; i < 600; ++i) {
-      first += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
-      second += cat(i % 20 < 7 ? 0 : 1, ",film ", 19 - i % 20, "\n");
+      first += str_cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+      second += str_cat(i % 20 < 7 ? 0 : 1, ",film ", 19 - i % 20, "\n");
     }
-    for (int i = 0; i < 60; ++i) test += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
-    job_ = folder_.write("words.toml", cat(R"(
+    for (int i = 0; i < 60; ++i) test += str_cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+    job_ = folder_.write("words.toml", str_cat(R"(
 [job]
 device = "cpu"
 [model]
@@ -177,9 +177,9 @@ learning_rate = 0.1
 [data]
 reader = "csv"
 path = ")",
-                                           folder_.write("first.csv", first), R"("
+                                               folder_.write("first.csv", first), R"("
 test_path = ")",
-                                           folder_.write("test.csv", test), R"("
+                                               folder_.write("test.csv", test), R"("
 batch = 20
 epochs = 5
 [[column]]
@@ -216,9 +216,10 @@ TEST_F(WordStart, RowsOnDemandFollowThemToo) {
   train({"--save", trained_});
   const double loss = test_loss();
   const std::string there = folder_.file("there");
-  EXPECT_THAT(train({"--start", trained_, "--max-steps", "0", "--save", there, "--set", second_, "--set",
-                     cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"), "--set", "table.film.kernel=\"dynamic\""}),
-              AllOf(HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"), Not(HasSubstr("table film"))));
+  EXPECT_THAT(
+      train({"--start", trained_, "--max-steps", "0", "--save", there, "--set", second_, "--set",
+             str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"), "--set", "table.film.kernel=\"dynamic\""}),
+      AllOf(HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"), Not(HasSubstr("table film"))));
   EXPECT_NEAR(test_loss(), loss, 1e-6);
   EXPECT_THAT(train({"--start", there, "--max-steps", "0"}), Not(HasSubstr("table film")));
   EXPECT_NEAR(test_loss(), loss, 1e-6);

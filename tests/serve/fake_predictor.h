@@ -71,7 +71,7 @@ class FakePredictor : public Predictor {
     for (size_t f = 0; f < model_.features.size(); ++f) {
       for (int64_t id : input.features[f].values) {
         if (model_.bounds_check != BoundsCheckMode::kFatal || (id >= 0 && id < model_.features[f].ids)) continue;
-        return cat("feature ", model_.features[f].name, " has id ", id, "; ids are below ", model_.features[f].ids);
+        return str_cat("feature ", model_.features[f].name, " has id ", id, "; ids are below ", model_.features[f].ids);
       }
     }
     return "";

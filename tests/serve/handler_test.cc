@@ -40,7 +40,7 @@ class HandlerTest : public ::testing::Test {
     ++opened_;
     if (!trouble_.empty()) fail(Code::kDataLoss, trouble_);
     FakeOptions options = next_;
-    options.version = cat("version-", opened_);
+    options.version = str_cat("version-", opened_);
     model_ = std::make_shared<FakePredictor>(options);
     return model_;
   }
@@ -173,7 +173,7 @@ TEST_F(HandlerTest, RowsAreScoredByName) {
                                        {"dense": [0.1, 2], "item": [0, 1, 99]}])";
   const Message message(kSamples);
   for (const char* target : {"/v1/score", "/v1/models/fake/score", "/v1/models/fake/versions/version-1/score"}) {
-    const HttpResponse r = post(target, cat("{", rows, "}"));
+    const HttpResponse r = post(target, str_cat("{", rows, "}"));
     ASSERT_EQ(r.status, 200) << target << r.body;
     const json answer = json::parse(r.body);
     EXPECT_EQ(answer["model"], "fake");
@@ -194,13 +194,13 @@ TEST_F(HandlerTest, RowsAreScoredByName) {
 TEST_F(HandlerTest, ARequestForScoresSaysWhichOfSeveralModels) {
   start({}, {}, {"a", "b"});
   const std::string rows = R"("rows": [{"dense": [0.5, 1]}])";
-  EXPECT_EQ(json::parse(post("/v1/score", cat("{", rows, R"(, "model": "b"})")).body)["model"], "b");
-  EXPECT_EQ(json::parse(post("/v1/models/a/score", cat("{", rows, "}")).body)["model"], "a");
-  const HttpResponse which = post("/v1/score", cat("{", rows, "}"));
+  EXPECT_EQ(json::parse(post("/v1/score", str_cat("{", rows, R"(, "model": "b"})")).body)["model"], "b");
+  EXPECT_EQ(json::parse(post("/v1/models/a/score", str_cat("{", rows, "}")).body)["model"], "a");
+  const HttpResponse which = post("/v1/score", str_cat("{", rows, "}"));
   EXPECT_EQ(which.status, 400);
   EXPECT_THAT(error_of(which),
               HasSubstr("several models are served here: say which, {\"model\": \"a\", \"rows\": [...]}"));
-  EXPECT_EQ(post("/v1/score", cat("{", rows, R"(, "model": "c"})")).status, 404);
+  EXPECT_EQ(post("/v1/score", str_cat("{", rows, R"(, "model": "c"})")).status, 404);
   EXPECT_EQ(post("/v1/score", "{").status, 400);
 }
 

@@ -47,7 +47,7 @@ class Hostile : public ::testing::Test {
   }
   // The most memory that the server has had.
   int64_t peak_bytes() const {
-    std::ifstream in(cat("/proc/", program_->pid(), "/status"));
+    std::ifstream in(str_cat("/proc/", program_->pid(), "/status"));
     for (std::string line; std::getline(in, line);) {
       if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
     }
@@ -65,9 +65,9 @@ class Hostile : public ::testing::Test {
   int port_ = 0;
 };
 
-std::string chunked() { return cat("POST ", kSmall, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"); }
+std::string chunked() { return str_cat("POST ", kSmall, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"); }
 std::string announcing(int64_t bytes) {
-  return cat("POST ", kSmall, " HTTP/1.1\r\nContent-Length: ", bytes, "\r\n\r\n");
+  return str_cat("POST ", kSmall, " HTTP/1.1\r\nContent-Length: ", bytes, "\r\n\r\n");
 }
 
 TEST_F(Hostile, LinesWithoutEnd) {

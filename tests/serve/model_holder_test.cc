@@ -48,7 +48,7 @@ class ModelHolderTest : public testing::Test {
   std::shared_ptr<Predictor> open() {
     if (!trouble_.empty()) fail(Code::kDataLoss, trouble_);
     FakeOptions options;
-    options.version = cat("version-", ++opened_);
+    options.version = str_cat("version-", ++opened_);
     return std::make_shared<FakePredictor>(options);
   }
   Reloaded load(ModelHolder& holder) {

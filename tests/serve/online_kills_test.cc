@@ -211,7 +211,7 @@ TEST_P(OnlineKills, NeverShowAWrongRowAndEndWithTheNewest) {
   const uint32_t seed = told != 0                ? static_cast<uint32_t>(told)
                         : GetParam().count < 100 ? 1
                                                  : std::random_device()() % 99999;
-  SCOPED_TRACE(cat("again with --gtest_random_seed=", seed));
+  SCOPED_TRACE(str_cat("again with --gtest_random_seed=", seed));
   std::mt19937 random(seed);
   std::filesystem::create_directories(published_);
   train();

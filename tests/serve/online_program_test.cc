@@ -69,7 +69,7 @@ class Asking {
     }
   }
   std::string check(const Reply& reply, OwnInput& input) {
-    if (reply.status != 200) return cat("status ", reply.status, ": ", reply.body);
+    if (reply.status != 200) return str_cat("status ", reply.status, ": ", reply.body);
     const json body = json::parse(reply.body);
     const auto version = body["model_version"].get<std::string>();
     const auto found = models_.find(version);
@@ -78,7 +78,7 @@ class Asking {
     const auto got = body["outputs"][0]["data"].get<std::vector<float>>();
     if (got.size() != expected.size()) return "another number of scores";
     for (size_t i = 0; i < got.size(); ++i) {  // other batches round differently
-      if (std::abs(got[i] - expected[i]) > 1e-6f) return cat("score ", got[i], " of version ", version);
+      if (std::abs(got[i] - expected[i]) > 1e-6f) return str_cat("score ", got[i], " of version ", version);
     }
     const std::lock_guard lock(mutex_);
     ++answers_[version];
@@ -123,7 +123,7 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
   const auto metrics = [&] { return Client(port).ask(Client::get("/metrics", "Connection: close\r\n")).body; };
   const auto serves = [&](int64_t number) {
     return comes_true([&] {
-      return metrics().find(cat("tessera_followed_publication{model=\"published\"} ", number, "\n")) !=
+      return metrics().find(str_cat("tessera_followed_publication{model=\"published\"} ", number, "\n")) !=
              std::string::npos;
     });
   };
@@ -154,7 +154,7 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
     return count;
   };
   const auto change = [&](const char* what) {
-    return Client(port).ask(Client::post(cat("/v2/repository/models/published/", what), "")).status;
+    return Client(port).ask(Client::post(str_cat("/v2/repository/models/published/", what), "")).status;
   };
   const int served = events("publication_served"), loaded = events("model_loaded");
   EXPECT_GE(served, 4) << server.output();

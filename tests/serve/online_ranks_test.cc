@@ -68,8 +68,8 @@ class OnlineRanks : public testing::Test {
   }
   std::vector<std::string> command(const std::vector<std::string>& more = {}) {
     port_ = cli::free_port();
-    std::string serve = cat("exec ", test::tessera_path(), " serve --follow published=", folder_.file("rank"),
-                            "$RANK --port ", port_, " --backend tcp --rank-timeout-s 4 --workers 2");
+    std::string serve = str_cat("exec ", test::tessera_path(), " serve --follow published=", folder_.file("rank"),
+                                "$RANK --port ", port_, " --backend tcp --rank-timeout-s 4 --workers 2");
     for (const std::string& word : more) serve += " " + word;
     return {
         test::tessera_path(), "launch", "-n", "2", "--restarts", "5", "--grace", "20", "--", "/bin/sh", "-c", serve};

@@ -71,7 +71,7 @@ TEST(Outputs, ThatThereAreNotAreRefused) {
   std::string many = R"([{"name":"score"})";
   for (int i = 0; i < 16; ++i) many += R"(,{"name":"score"})";
   EXPECT_EQ(refusal(many + "]", one), "the request asks for more than 16 outputs");
-  for (int i = 0; i < 20; ++i) one.outputs.push_back({cat("head", i)});
+  for (int i = 0; i < 20; ++i) one.outputs.push_back({str_cat("head", i)});
   EXPECT_EQ(wanted(many + "]", one).size(), 17u) << "as many as the model has";
   EXPECT_THAT(refusal(unknown, one), HasSubstr("\"head5\", \"head6\" and 13 others"));
 }

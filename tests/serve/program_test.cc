@@ -248,11 +248,11 @@ void load(int connections, int seconds) {
   const int port = port_of(program);
   ASSERT_NE(port, 0);
   const auto run = [&](int for_seconds) {
-    const std::string url = cat("http://127.0.0.1:", port, kSmall);
+    const std::string url = str_cat("http://127.0.0.1:", port, kSmall);
     return test::run_program(
-        {"/usr/bin/env", "wrk", "-t2", cat("-c", connections), cat("-d", for_seconds, "s"), "--latency", "--timeout",
-         "60s", "-s", std::string(TESSERA_SOURCE_DIR) + "/tests/serve/load.lua", url, "--", model.file("request.json"),
-         model.file("response.json")},
+        {"/usr/bin/env", "wrk", "-t2", str_cat("-c", connections), str_cat("-d", for_seconds, "s"), "--latency",
+         "--timeout", "60s", "-s", std::string(TESSERA_SOURCE_DIR) + "/tests/serve/load.lua", url, "--",
+         model.file("request.json"), model.file("response.json")},
         for_seconds + 120);
   };
   run(1);  // warm
@@ -290,9 +290,9 @@ TEST(Long, TritonClient) {
   const int port = port_of(program);
   ASSERT_NE(port, 0);
   std::vector<std::string> client{
-      venv + "/bin/python",       std::string(TESSERA_SOURCE_DIR) + "/tests/serve/triton_client.py",
-      cat("127.0.0.1:", port),    "small",
-      model.file("request.json"), model.file("response.json")};
+      venv + "/bin/python",        std::string(TESSERA_SOURCE_DIR) + "/tests/serve/triton_client.py",
+      str_cat("127.0.0.1:", port), "small",
+      model.file("request.json"),  model.file("response.json")};
 #ifdef TESSERA_GRPC
   client.push_back(grpc_address_of(program));
 #endif

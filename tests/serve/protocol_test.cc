@@ -196,11 +196,11 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
                                    {"INT64", "99", 0}};
   const auto values = [&](const std::string& datatype, const std::string& data) {
     return replaced(kRaw, R"("BYTES", "shape": [5], "data": ["bob", "ann", "nobody", "cy", "ann"])",
-                    cat("\"", datatype, R"(", "shape": [5], "data": [)", data, "]"));
+                    str_cat("\"", datatype, R"(", "shape": [5], "data": [)", data, "]"));
   };
   for (const Case& c : cases) {
     const InferRequest request =
-        model.parse(values(c.datatype, cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
+        model.parse(values(c.datatype, str_cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
     EXPECT_THAT(request.features[0].values, ::testing::Each(c.row)) << c.datatype << " " << c.data;
   }
   // A model that was trained by these words takes texts in other spellings.
@@ -213,7 +213,7 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
                                          {"BOOL", "true", 2},
                                          {"BYTES", "\"2024-01-31T00:00:00Z\"", 3}}) {
     const InferRequest request =
-        modern.parse(values(c.datatype, cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
+        modern.parse(values(c.datatype, str_cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
     EXPECT_THAT(request.features[0].values, ::testing::Each(c.row)) << c.datatype << " " << c.data;
   }
   // null is no value, of texts and of numbers; the last two of each sample count.
@@ -239,7 +239,7 @@ TEST(Protocol, BinaryNumbersOfAVocabularyAreWords) {
     for (int i = 0; i < 5; ++i) bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
     const std::string head =
         replaced(kRaw, R"("BYTES", "shape": [5], "data": ["bob", "ann", "nobody", "cy", "ann"])",
-                 cat("\"", datatype, R"(", "shape": [5], "parameters": {"binary_data_size": )", bytes.size(), "}"));
+                 str_cat("\"", datatype, R"(", "shape": [5], "parameters": {"binary_data_size": )", bytes.size(), "}"));
     return model.parse(head + bytes, head.size()).features[0].values[0];
   };
   EXPECT_EQ(row("INT64", int64_t{4}), 1);

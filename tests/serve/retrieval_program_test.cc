@@ -71,14 +71,15 @@ class TwoTowers : public testing::Test {
     std::string text;
     for (size_t i = 0; i < count; ++i) {
       text += "0\t";
-      for (size_t d = 0; d < 8; ++d) text += cat(d > 0 ? "," : "", users ? static_cast<double>((i + d) % 5) / 4 : 0);
-      text += users ? cat('\t', i, '\t', i % 500, '\t', i % 100, "\t\t\t\n")
-                    : cat("\t\t\t\t", i, '\t', i % 50, '\t', i % 10, '\n');
+      for (size_t d = 0; d < 8; ++d)
+        text += str_cat(d > 0 ? "," : "", users ? static_cast<double>((i + d) % 5) / 4 : 0);
+      text += users ? str_cat('\t', i, '\t', i % 500, '\t', i % 100, "\t\t\t\n")
+                    : str_cat("\t\t\t\t", i, '\t', i % 50, '\t', i % 10, '\n');
     }
     return folder_.write(name, text);
   }
   std::vector<float> vectors(const std::string& data, const char* layer) const {
-    const std::string to = folder_.file(cat(layer, ".safetensors"));
+    const std::string to = folder_.file(str_cat(layer, ".safetensors"));
     const auto done = run_tessera({"predict", "--model", model_, "--data", data, "--vectors", layer, "--output", to});
     EXPECT_EQ(done.status, 0) << done.output;
     if (done.status != 0) return {};
@@ -96,7 +97,7 @@ TEST_F(TwoTowers, FindWhatPlainLoopsFind) {
                            items = vectors(rows("items", kItems, false), "item_tower");
   ASSERT_EQ(users.size(), kUsers * kDim);
   ASSERT_EQ(items.size(), kItems * kDim);
-  Program server({test::tessera_path(), "serve", "--model", "m=" + model_, "--port", "0", "--top-k", cat(kBest),
+  Program server({test::tessera_path(), "serve", "--model", "m=" + model_, "--port", "0", "--top-k", str_cat(kBest),
                   "--items", folder_.file("item_tower.safetensors"), "--query", "user_tower"});
   Client client(port_of(server));
   json inputs = json::array();
@@ -112,8 +113,8 @@ TEST_F(TwoTowers, FindWhatPlainLoopsFind) {
   for (size_t c = 0; c < 6; ++c) {
     std::vector<int64_t> ids;
     for (size_t i = 0; c < 3 && i < kUsers; ++i) ids.push_back(static_cast<int64_t>(i % rows_of_users[c]));
-    add(cat('c', c, ".values"), "INT64", json::array({ids.size()}), ids);
-    add(cat('c', c, ".lengths"), "INT32", json::array({kUsers}), std::vector<int>(kUsers, c < 3 ? 1 : 0));
+    add(str_cat('c', c, ".values"), "INT64", json::array({ids.size()}), ids);
+    add(str_cat('c', c, ".lengths"), "INT32", json::array({kUsers}), std::vector<int>(kUsers, c < 3 ? 1 : 0));
   }
   const auto found = items_of(client.ask(Client::post("/v2/models/m/infer", json{{"inputs", inputs}}.dump())));
   EXPECT_EQ(found, best(users, items, kDim, kBest));
@@ -130,8 +131,8 @@ TEST(FollowedItems, AreThoseOfTheVersion) {
   ASSERT_EQ(done.status, 0) << done.output;
   std::filesystem::create_directories(to);
   test::copy_publication(published, to, Publication::kBase, 1);
-  Program server({test::tessera_path(), "serve", "--follow", "m=" + to, "--port", "0", "--top-k", cat(kBest), "--items",
-                  "c0", "--query", "dense_arch"});
+  Program server({test::tessera_path(), "serve", "--follow", "m=" + to, "--port", "0", "--top-k", str_cat(kBest),
+                  "--items", "c0", "--query", "dense_arch"});
   const int port = port_of(server);
   ASSERT_NE(port, 0);
   const Runtime runtime;

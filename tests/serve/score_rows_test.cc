@@ -36,7 +36,7 @@ class ScoreRows : public ::testing::Test {
     model_.features.push_back({"both", 50, {"both_table"}});
   }
   InferRequest parse(const std::string& rows) const {
-    return parse_scores(model_, cat("{\"rows\": ", rows, "}"), {4, &columns_, "shop"});
+    return parse_scores(model_, str_cat("{\"rows\": ", rows, "}"), {4, &columns_, "shop"});
   }
   std::string refusal(const std::string& body) const {
     try {
@@ -48,7 +48,7 @@ class ScoreRows : public ::testing::Test {
     return "accepted";
   }
   std::string refused_row(const std::string& row) const {
-    return refusal(cat(R"({"rows": [{"price": 1}, )", row, "]}"));
+    return refusal(str_cat(R"({"rows": [{"price": 1}, )", row, "]}"));
   }
 
   data::Columns columns_{kShopColumns, "the test"};
@@ -149,7 +149,7 @@ TEST_F(ScoreRows, TimesAndNumbersInTexts) {
   model.features = {{"day", 7, {"day_table"}}};
   model.outputs = {{"score"}};
   const auto ask = [&](const std::string& row) {
-    return parse_scores(model, cat("{\"rows\": [", row, "]}"), {4, &columns});
+    return parse_scores(model, str_cat("{\"rows\": [", row, "]}"), {4, &columns});
   };
   for (const char* row : {R"({"at": "2024-01-31 13:00", "cost": "65,5"})", R"({"at": 1706706000, "cost": 65.5})",
                           R"({"at": "2024-01-31T14:00:00+01:00", "cost": 65.5})"}) {
@@ -167,7 +167,7 @@ TEST_F(ScoreRows, TimesAndNumbersInTexts) {
 
 TEST_F(ScoreRows, OfAModelWithoutColumns) {
   const ModelDescription model = FakePredictor().model();
-  const auto ask = [&](const std::string& row) { return parse_scores(model, cat("{\"rows\": [", row, "]}"), {}); };
+  const auto ask = [&](const std::string& row) { return parse_scores(model, str_cat("{\"rows\": [", row, "]}"), {}); };
   const InferRequest request = ask(R"({"dense": [0.5, "2"], "user": 3, "item": ["7", 9.0]})");
   EXPECT_THAT(request.dense, ElementsAre(0.5f, 2));
   EXPECT_THAT(ids_of(request, 0), ElementsAre(3));
@@ -197,8 +197,8 @@ TEST_F(ScoreRows, ScoresComeByName) {
   const auto render = [&](const std::vector<std::span<const float>>& values) {
     return json::parse(render_scores(model_, "shop", &columns_, request, values));
   };
-  EXPECT_EQ(render(one), json::parse(cat(R"({"model": "shop", "id": "q", "version": ")", model_.version,
-                                         R"(", "scores": [{"click": 0.25}, {"click": 0.5}]})")));
+  EXPECT_EQ(render(one), json::parse(str_cat(R"({"model": "shop", "id": "q", "version": ")", model_.version,
+                                             R"(", "scores": [{"click": 0.25}, {"click": 0.5}]})")));
   model_.outputs = {{"like"}, {"kinds", 2}};
   EXPECT_EQ(render(two)["scores"], json::parse(R"([{"like": 0.25, "kinds": [1, 2]}, {"like": 0.5, "kinds": [3, 4]}])"));
   request.outputs = {{1, "kinds", false}};

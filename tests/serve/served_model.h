@@ -57,7 +57,7 @@ class ServedModel {
 
   // "", or what is wrong with the answer to `input`: it has to come from one of the models and be what that predicts.
   std::string wrong_with(const Reply& reply, test::OwnInput& input) {
-    if (reply.status != 200) return cat("status ", reply.status, ": ", reply.body);
+    if (reply.status != 200) return str_cat("status ", reply.status, ": ", reply.body);
     const nlohmann::json body = nlohmann::json::parse(reply.body);
     for (const auto& predictor : predictors_) {
       if (body["model_version"] != predictor->model().version) continue;
@@ -65,7 +65,7 @@ class ServedModel {
       const auto got = body["outputs"][0]["data"].get<std::vector<float>>();
       if (got.size() != expected.size()) return "another number of scores";
       for (size_t i = 0; i < got.size(); ++i) {
-        if (std::abs(got[i] - expected[i]) > 1e-6f) return cat("score ", i, " is ", got[i], ", not ", expected[i]);
+        if (std::abs(got[i] - expected[i]) > 1e-6f) return str_cat("score ", i, " is ", got[i], ", not ", expected[i]);
       }
       return "";
     }
@@ -95,10 +95,10 @@ inline int port_of(const test::Program& program) {
 
 // The process of a rank among the launcher's children; 0 while there is none.
 inline pid_t rank_process(pid_t launcher, int rank) {
-  std::ifstream in(cat("/proc/", launcher, "/task/", launcher, "/children"));
-  const std::string wanted = cat("RANK=", rank);
+  std::ifstream in(str_cat("/proc/", launcher, "/task/", launcher, "/children"));
+  const std::string wanted = str_cat("RANK=", rank);
   for (pid_t pid = 0; in >> pid;) {
-    std::istringstream environment(test::contents(cat("/proc/", pid, "/environ")));
+    std::istringstream environment(test::contents(str_cat("/proc/", pid, "/environ")));
     for (std::string entry; std::getline(environment, entry, '\0');) {
       if (entry == wanted) return pid;
     }

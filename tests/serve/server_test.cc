@@ -65,7 +65,7 @@ TEST(Server, HttpDetails) {
   EXPECT_TRUE(closing.is_closed());
   Client head(server.port());
   for (const char* path : {"/v2", "/v2/health/live", "/v2/health/ready"}) {
-    ASSERT_TRUE(head.send(cat("HEAD ", path, " HTTP/1.1\r\nHost: x\r\n\r\n")));
+    ASSERT_TRUE(head.send(str_cat("HEAD ", path, " HTTP/1.1\r\nHost: x\r\n\r\n")));
     const auto answer = head.read(false);
     EXPECT_EQ(answer.status, 200) << path;
     EXPECT_GT(std::stoi(answer.headers.at("content-length")), 0) << "what GET would have sent";
@@ -92,22 +92,22 @@ TEST(Server, OtherTransferEncodingsEndTheConnection) {
   RunningServer server;
   for (const char* coding : {"gzip", "gzip, chunked", "identity", "chunked, chunked", "xchunked", "chunked;q=1"}) {
     Client client(server.port());
-    const Reply reply = client.ask(cat("POST ", kInfer, " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding,
-                                       "\r\n\r\n0\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n"));
+    const Reply reply = client.ask(str_cat("POST ", kInfer, " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding,
+                                           "\r\n\r\n0\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n"));
     EXPECT_TRUE(reply.status == 501 || reply.status == 400) << coding << " " << reply.status;
     EXPECT_TRUE(client.is_closed()) << coding << ": what follows is no request";
   }
   Client twice(server.port());
   EXPECT_EQ(
-      twice.ask(cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n"))
+      twice.ask(str_cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n"))
                   .status /
               100 >=
           4,
       true);
   Client shouts(server.port());
-  EXPECT_EQ(
-      shouts.ask(cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")).status,
-      400)
+  EXPECT_EQ(shouts.ask(str_cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
+                .status,
+            400)
       << "it was read, and is no request of the model";
 }
 
@@ -274,7 +274,7 @@ TEST(Server, AdminCallsComeFromThisHostAlone) {
         "Via: 1.1 proxy", "Forwarded: for=10.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.example",
         "X-Forwarded: 10.0.0.1", "CF-Connecting-IP: 10.0.0.1", "True-Client-IP: 10.0.0.1",
         "X-Envoy-External-Address: 10.0.0.1", "X-Original-Forwarded-For: 10.0.0.1"})
-    EXPECT_EQ(client.ask(Client::post("/admin/reload", "", cat(header, "\r\n"))).status, 403) << header;
+    EXPECT_EQ(client.ask(Client::post("/admin/reload", "", str_cat(header, "\r\n"))).status, 403) << header;
   EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "X-Request-Id: 7\r\nUser-Agent: curl\r\n")).status, 200);
 }
 

@@ -26,7 +26,7 @@ std::string samples_file(const ServedModel& model, const OwnInput& input) {
   const size_t wide = input.dense.size() / kSamples;
   const auto joined = [](const auto& values, size_t first, size_t count) {
     std::string out;
-    for (size_t i = first; i < first + count; ++i) out += cat(i > first ? "," : "", values[i]);
+    for (size_t i = first; i < first + count; ++i) out += str_cat(i > first ? "," : "", values[i]);
     return out;
   };
   for (size_t s = 0; s < kSamples; ++s) {
@@ -145,7 +145,7 @@ TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
   EXPECT_EQ(line, "row,rank,item,score");
   for (size_t i = 0; i < kSamples * kBest; ++i) {
     ASSERT_TRUE(std::getline(lines, line));
-    EXPECT_THAT(line, testing::StartsWith(cat(i / kBest, ",", i % kBest + 1, ",", items[i], ",")));
+    EXPECT_THAT(line, testing::StartsWith(str_cat(i / kBest, ",", i % kBest + 1, ",", items[i], ",")));
     EXPECT_NEAR(std::stof(line.substr(line.rfind(',') + 1)), scores[i], 1e-5f);
   }
   EXPECT_FALSE(std::getline(lines, line));

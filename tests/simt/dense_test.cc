@@ -71,7 +71,7 @@ Parameters some_parameters(Random& random, const DeviceStreamPtr& stream, int co
   const Shape shapes[] = {{7, 5}, {17}, {1}, {40, 33}, {3, 300}, {0, 4}, {}};
   for (int i = 0; i < count; ++i) {
     auto host = std::make_shared<Parameter>(), device = std::make_shared<Parameter>();
-    host->name = device->name = cat("p", i);
+    host->name = device->name = str_cat("p", i);
     host->value = noise(random, shapes[i % 7]);
     device->value = stream->to_device(host->value);
     out.host.push_back(std::move(host));
@@ -215,14 +215,15 @@ void compare_layer(const Runtime& runtime, const DeviceStreamPtr& stream, const 
       on_device.push_back(stream->to_device(on_host.back()));
     }
     const Tensor want = host.forward(on_host, true), got = device.forward(on_device, true);
-    expect_near(got, want, 2e-5, cat("output of ", batch));
+    expect_near(got, want, 2e-5, str_cat("output of ", batch));
     const Tensor grad = noise(random, want.shape());
     std::vector<bool> wanted(c.widths.size(), true);
     wanted[0] = batch != 70;
     const auto want_in = host.backward(grad, wanted), got_in = device.backward(stream->to_device(grad), wanted);
     for (size_t i = 0; i < want_in.size(); ++i) {
       ASSERT_EQ(got_in[i].defined(), want_in[i].defined());
-      if (want_in[i].defined()) expect_near(got_in[i], want_in[i], 1e-4, cat("gradient of input ", i, " of ", batch));
+      if (want_in[i].defined())
+        expect_near(got_in[i], want_in[i], 1e-4, str_cat("gradient of input ", i, " of ", batch));
     }
     for (size_t i = 0; i < host.parameters().size(); ++i) {  // added up over the batches until now
       expect_near(device.parameters()[i]->grad, host.parameters()[i]->grad, 2e-4, host.parameters()[i]->name);
@@ -246,7 +247,7 @@ TEST_P(GpuDense, LayersComputeAsInHostMemory) {
   };
   Random random(11);
   for (const LayerCase& c : cases) {
-    SCOPED_TRACE(cat(c.module, " ", c.options, " ", c.widths[0]));
+    SCOPED_TRACE(str_cat(c.module, " ", c.options, " ", c.widths[0]));
     compare_layer(runtime_, stream_, c, random);
     if (HasFatalFailure()) return;
   }
@@ -320,13 +321,13 @@ TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
     return "no error";
   };
   EXPECT_THAT(message_of({"attention", "{}", "layer", 1, stream_}),
-              testing::HasSubstr(cat("no plugin computes the layer \"attention\" on the device \"", gpu, '"')));
+              testing::HasSubstr(str_cat("no plugin computes the layer \"attention\" on the device \"", gpu, '"')));
   EXPECT_THAT(message_of({gpu + ".mlp", R"({"layers": [1, 1]})", "layer", 1}),
-              testing::HasSubstr(cat("module \"", gpu, ".mlp\" does not compute in host memory")));
+              testing::HasSubstr(str_cat("module \"", gpu, ".mlp\" does not compute in host memory")));
   EXPECT_THAT(message_of({"mlp", "{}", "layer", 1, stream_}), testing::HasSubstr("option \"widths\" must list"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Warp, GpuDense, testing::Values(32, 64), [](const auto& info) { return cat(info.param); });
+INSTANTIATE_TEST_SUITE_P(Warp, GpuDense, testing::Values(32, 64), [](const auto& info) { return str_cat(info.param); });
 
 }  // namespace
 }  // namespace tessera

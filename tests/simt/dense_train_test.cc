@@ -40,8 +40,8 @@ class Training {
       o.parallel.planner = {.topology = Topology::of(group->world_size(), group->local_world_size(), "cpu")};
     for (int64_t t = 0; t < kTables; ++t) {
       EmbeddingBagConfig table;
-      table.name = cat("t", t);
-      table.feature_names = {cat("f", t)};
+      table.name = str_cat("t", t);
+      table.feature_names = {str_cat("f", t)};
       table.num_embeddings = kRows;
       table.embedding_dim = kDim;
       if (o.parallel.planner) o.parallel.planner->constraints[table.name].sharding_types = {sharding};
@@ -77,7 +77,7 @@ Batch batch_of(uint64_t seed, int64_t samples) {
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
   for (int64_t t = 0; t < kTables; ++t) {
-    keys.push_back(cat("f", t));
+    keys.push_back(str_cat("f", t));
     for (int64_t b = 0; b < samples; ++b) {
       lengths.push_back(static_cast<int32_t>(random() % 4));
       for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back(static_cast<int64_t>(random() % kRows));
@@ -114,7 +114,7 @@ TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
     const std::vector<double> want = cpu->take_losses(), got = device->take_losses();
     for (size_t i = 0; i < want.size(); ++i) {
       if (std::abs(got[i] - want[i]) > 1e-5 * std::abs(want[i]))
-        return cat("step ", i, ": ", got[i], " on the device, ", want[i], " on the CPU");
+        return str_cat("step ", i, ": ", got[i], " on the device, ", want[i], " on the CPU");
     }
     return device->dense_on_device() && got.size() == 5 ? "as on the CPU" : "not on the device";
   });
@@ -174,8 +174,8 @@ TEST(DenseTrainingAhead, OfTwoRanksHasTheBitsAndTheErrorsOfInTurn) {
     const std::vector<double> want = by_pipeline(in_turn, 8, false, batches_of(group->rank()));
     if (by_pipeline(ahead, 8, true, batches_of(group->rank())) != want) return "other losses than in turn";
     const std::string wrong = error_of(false, group, bad_id);
-    if (const std::string got = error_of(true, group, bad_id); got != wrong) return cat(got, ", in turn: ", wrong);
-    return cat(wrong, "; ", error_of(true, group, torn));
+    if (const std::string got = error_of(true, group, bad_id); got != wrong) return str_cat(got, ", in turn: ", wrong);
+    return str_cat(wrong, "; ", error_of(true, group, torn));
   });
   for (const std::string& text : texts) {
     EXPECT_EQ(text.rfind("rank 1: ", 0), 0u) << text;
@@ -243,7 +243,7 @@ TEST_F(DenseTraining, AheadHasTheBitsOfInTurnAndWaitsForNothingElse) {
 }
 
 TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / cat("dense_train_", ::getpid());
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / str_cat("dense_train_", ::getpid());
   std::filesystem::create_directories(folder);
   Training device(runtime_, test::gpu_under_test());
   for (uint64_t i = 0; i < 3; ++i) device->step(batch_of(i, 16));

@@ -50,7 +50,7 @@ std::vector<int64_t> integer_list(const std::string& option, const std::string& 
   for (const std::string& item : text_list(option, text)) {
     int64_t value = 0;
     if (!boost::conversion::try_lexical_convert(item, value) || value < least) {
-      throw UsageError(cat(option, " takes whole numbers of at least ", least, ", not \"", item, "\""));
+      throw UsageError(str_cat(option, " takes whole numbers of at least ", least, ", not \"", item, "\""));
     }
     numbers.push_back(value);
   }
@@ -62,8 +62,8 @@ int bench_ranks(int asked, int usual) {
   const RankEnvironment here = RankEnvironment::from_environment();
   if (here.source == "single") return asked == kNotAsked ? usual : asked;
   if (asked != kNotAsked && asked != here.world_size) {
-    throw UsageError(cat("--nproc ", asked, ", but ", here.source, " has started ", here.world_size,
-                         here.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
+    throw UsageError(str_cat("--nproc ", asked, ", but ", here.source, " has started ", here.world_size,
+                             here.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
   }
   return here.world_size;
 }

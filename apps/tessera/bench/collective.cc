@@ -338,7 +338,7 @@ BenchRun bench_collective(const std::vector<std::string>& args, const CommonOpti
   options.common = common;
   if (!parse_collective(args, &options)) return {};
   const bool raw = std::count(options.backends.begin(), options.backends.end(), kRaw) > 0;
-  if (raw && options.nproc != 2) throw UsageError(cat("--backend raw is for 2 ranks, not ", options.nproc));
+  if (raw && options.nproc != 2) throw UsageError(str_cat("--backend raw is for 2 ranks, not ", options.nproc));
   return [options] {
     run_bench(options.nproc, options.common.deadline_s(3600),
               [&](const RankEnvironment& where) { Bench(options, where).run(); });

@@ -47,14 +47,14 @@ bool parse_infer(const std::vector<std::string>& args, InferBench* b) {
                                     {"--rows", b->rows},
                                     {"--dim", b->dim},
                                     {"--pooling", b->pooling}}) {
-    if (value < 1 || value > INT32_MAX) throw UsageError(cat(name, " must be at least 1, and at most 2147483647"));
+    if (value < 1 || value > INT32_MAX) throw UsageError(str_cat(name, " must be at least 1, and at most 2147483647"));
   }
   b->batches = integer_list("--batch", batches, 1);
   for (const std::string& dtype : text_list("--dtype", dtypes)) {
     try {
       b->formats.push_back(row_format_from(dtype));
     } catch (const Error& e) {
-      throw UsageError(cat("--dtype: ", e.what()));
+      throw UsageError(str_cat("--dtype: ", e.what()));
     }
   }
   return true;
@@ -65,7 +65,7 @@ std::vector<QuantizedTable> make_tables(const InferBench& b, RowFormat format) {
   Tensor weights = Tensor::empty({b.rows, b.dim});
   for (int64_t t = 0; t < b.tables; ++t) {
     QuantizedTable table;
-    table.config.name = cat("t", t);
+    table.config.name = str_cat("t", t);
     table.config.num_embeddings = b.rows;
     table.config.embedding_dim = b.dim;
     table.config.init_range = 1;
@@ -89,7 +89,7 @@ struct Requests {
     }
     lengths = Tensor::empty({bags}, DType::kInt32);
     std::fill_n(lengths.data<int32_t>(), bags, static_cast<int32_t>(b.pooling));
-    for (int64_t t = 0; t < b.tables; ++t) keys.push_back(cat("t", t));
+    for (int64_t t = 0; t < b.tables; ++t) keys.push_back(str_cat("t", t));
   }
   int64_t batch;
   std::vector<std::string> keys;

@@ -71,9 +71,10 @@ void refuse_what_does_not_fit(const Runtime& runtime, const LookupBench& b) {
   const double available = b.shape.stream ? static_cast<double>(b.shape.stream->info().free_bytes) : available_memory();
   if (available == 0 || needed <= kMemoryShare * available) return;
   const auto gib = [](double bytes) { return std::round(bytes / (1 << 30) * 10) / 10; };
-  throw UsageError(cat("the tables of all kernels and passes need ", gib(needed), " GiB, but ", gib(available),
-                       " GiB of memory are available and at most 80 % of that may be used: ask for fewer --tables, ",
-                       "--rows, --dim or kernels at once"));
+  throw UsageError(
+      str_cat("the tables of all kernels and passes need ", gib(needed), " GiB, but ", gib(available),
+              " GiB of memory are available and at most 80 % of that may be used: ask for fewer --tables, ",
+              "--rows, --dim or kernels at once"));
 }
 
 void check_positive(const LookupShape& s) {
@@ -83,12 +84,12 @@ void check_positive(const LookupShape& s) {
                                     {"--batch", s.batch},
                                     {"--pooling", s.pooling},
                                     {"--batches", s.batches}}) {
-    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
   }
   const double ids = static_cast<double>(s.tables) * static_cast<double>(s.batch) * static_cast<double>(s.pooling);
   if (ids > 1e9 || s.tables > 1000000) {
-    throw UsageError(cat("a batch of ", ids, " ids for ", s.tables,
-                         " tables is too large: at most 1e9 ids and 1000000 tables are looked up at once"));
+    throw UsageError(str_cat("a batch of ", ids, " ids for ", s.tables,
+                             " tables is too large: at most 1e9 ids and 1000000 tables are looked up at once"));
   }
 }
 
@@ -106,10 +107,10 @@ void read_dtype(const std::string& dtype, LookupShape* shape) {
       return;
     }
     throw UsageError(
-        cat("--dim ", shape->dim, " cannot be quantized to ", dtype, ": take a multiple of ", info.dim_multiple));
+        str_cat("--dim ", shape->dim, " cannot be quantized to ", dtype, ": take a multiple of ", info.dim_multiple));
   }
   throw UsageError(
-      cat("--dtype \"", dtype, "\" is not measured: fp32, fp16, bf16, int8, int4, int2 and fp8 tables are"));
+      str_cat("--dtype \"", dtype, "\" is not measured: fp32, fp16, bf16, int8, int4, int2 and fp8 tables are"));
 }
 
 // False: help was printed.

@@ -116,13 +116,13 @@ double distinct_rows(const LookupShape& shape, const LookupBatches& batches) {
 LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t>& rows) {
   LookupOptions options;
   options.weight_dtype = shape.weights;
-  for (size_t t = 0; t < rows.size(); ++t) options.tables.push_back({cat("t", t), rows[t], shape.dim});
+  for (size_t t = 0; t < rows.size(); ++t) options.tables.push_back({str_cat("t", t), rows[t], shape.dim});
   return options;
 }
 
 void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out) {
   EmbeddingBagConfig table;
-  table.name = cat("t", t);
+  table.name = str_cat("t", t);
   table.num_embeddings = shape.rows;
   table.embedding_dim = shape.dim;
   table.init_range = 1;

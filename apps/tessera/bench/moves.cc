@@ -38,7 +38,7 @@ bool parse_moves(const std::vector<std::string>& args, MovesBench* b) {
                                     {"--dim", b->dim},
                                     {"--batch", b->batch},
                                     {"--arrivals", b->arrivals}}) {
-    if (value < 1 || value > 1 << 20) throw UsageError(cat(name, " must be at least 1, and at most 1048576"));
+    if (value < 1 || value > 1 << 20) throw UsageError(str_cat(name, " must be at least 1, and at most 1048576"));
   }
   return true;
 }

@@ -230,7 +230,7 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
     throw UsageError("--round-per-line is not for predict: its rounds cannot be told apart");
   for (const int64_t mix : integer_list("--mixes", b->mixes, 0)) {
     if (mix > std::ssize(all_mixes()))
-      throw UsageError(cat("--mixes has ", mix, "; there are 1 to ", all_mixes().size()));
+      throw UsageError(str_cat("--mixes has ", mix, "; there are 1 to ", all_mixes().size()));
   }
   return true;
 }

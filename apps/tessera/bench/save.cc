@@ -124,7 +124,7 @@ class SaveSubject {
     writer_->save("{}");
     saves_.push_back(largest(watch.us() / 1e6));
     group_->barrier();
-    plain_.push_back(largest(plain_write(folder_.file(cat("plain-", group_->rank())), from_)));
+    plain_.push_back(largest(plain_write(folder_.file(str_cat("plain-", group_->rank())), from_)));
   }
 
   // The times of all rounds since the last one.

@@ -37,7 +37,7 @@ bool parse_search(const std::vector<std::string>& args, SearchBench* b) {
                                     {"--batch", b->batch},
                                     {"--top-k", b->top_k}}) {
     if (value < 1 || value > retrieval::ItemIndex::kMostItems)
-      throw UsageError(cat(name, " must be at least 1, and at most ", retrieval::ItemIndex::kMostItems));
+      throw UsageError(str_cat(name, " must be at least 1, and at most ", retrieval::ItemIndex::kMostItems));
   }
   if (b->top_k > b->items) throw UsageError("--top-k is more than --items");
   return true;

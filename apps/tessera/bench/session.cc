@@ -49,7 +49,7 @@ std::vector<std::string> take_options(const std::vector<std::string>& args, Sess
     for (const char* name : {"workload", "only", "html", "compare"}) {
       if (values.count(name) > 0 && values[name].as<std::string>().empty())
         throw UsageError(
-            cat("--", name, " is empty: ", name == std::string("only") ? "name workloads" : "name a file"));
+            str_cat("--", name, " is empty: ", name == std::string("only") ? "name workloads" : "name a file"));
     }
     if (!o->only.empty() && o->workload.empty())
       throw UsageError("--only chooses workloads of --workload FILE: name it");
@@ -112,7 +112,7 @@ class Session {
       try {
         jobs_.push_back({w, bench_.prepare(arguments, common)});
       } catch (const UsageError& e) {
-        throw UsageError(w.name.empty() ? e.what() : cat(w.where, ": workload ", w.name, ": ", e.what()));
+        throw UsageError(w.name.empty() ? e.what() : str_cat(w.where, ": workload ", w.name, ": ", e.what()));
       }
       if (!jobs_.back().run) return false;
     }
@@ -137,7 +137,7 @@ class Session {
     try {
       return job.run();
     } catch (const std::exception& e) {
-      std::cerr << cat("tessera bench: workload ", job.workload.name, " is left out: ", e.what(), "\n");
+      std::cerr << str_cat("tessera bench: workload ", job.workload.name, " is left out: ", e.what(), "\n");
       return 1;
     }
   }
@@ -198,8 +198,8 @@ class Session {
 
 void warn_of_strangers(const std::string& file, const std::vector<std::string>& strangers) {
   for (const std::string& text : strangers) {
-    std::cerr << cat("tessera bench: ", file, ": nothing was measured under the circumstances of ", text,
-                     ": they must be those of a line that the bench prints\n");
+    std::cerr << str_cat("tessera bench: ", file, ": nothing was measured under the circumstances of ", text,
+                         ": they must be those of a line that the bench prints\n");
   }
 }
 

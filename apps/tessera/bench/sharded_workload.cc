@@ -46,7 +46,7 @@ bool parse(Options& options, const std::vector<std::string>& args, ShardedBench*
   const std::pair<const char*, int64_t> least_one[] = {
       {"--tables", w.tables}, {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};
   for (const auto& [name, value] : least_one) {
-    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
   }
   b->nproc = bench_ranks(b->nproc, 1);
   workload_tables(w);      // refuses --rows here rather than in every rank
@@ -76,10 +76,10 @@ std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w) {
   std::vector<EmbeddingBagConfig> tables;
   for (int64_t rows : rows_of(w)) {
     EmbeddingBagConfig t;
-    t.name = cat("t", tables.size());
+    t.name = str_cat("t", tables.size());
     t.num_embeddings = rows;
     t.embedding_dim = w.dim;
-    t.feature_names = {cat("f", tables.size())};
+    t.feature_names = {str_cat("f", tables.size())};
     tables.push_back(std::move(t));
   }
   return tables;

@@ -159,7 +159,7 @@ BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& 
                                     {"--rows", b.rows},
                                     {"--dim", b.dim},
                                     {"--batch", b.batch}}) {
-    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
   }
   if (!(b.timeout_s > 0)) throw UsageError("--timeout must be more than 0 seconds");
   return [b] { return run_start(b); };

@@ -49,7 +49,7 @@ bool same_integers(const Tensor& want, const Tensor& got) {
   return want.to(DType::kInt64).to_vector<int64_t>() == got.to(DType::kInt64).to_vector<int64_t>();
 }
 
-std::string error_text(const std::string& field, double error) { return cat(field, ", largest error ", error); }
+std::string error_text(const std::string& field, double error) { return str_cat(field, ", largest error ", error); }
 
 }  // namespace
 
@@ -57,16 +57,16 @@ void Checker::tensor(const std::string& field, const json& want, const Tensor& g
   if (want.is_null() || !got.defined()) {
     ++compared_;
     if (!want.is_null()) fail(field, "want a tensor, got none");
-    if (got.defined()) fail(field, cat("want none, got a tensor of shape ", shape_text(got.shape())));
+    if (got.defined()) fail(field, str_cat("want none, got a tensor of shape ", shape_text(got.shape())));
     return;
   }
   const Tensor expected = tensor_from(want);
   ++compared_;
   if (expected.shape() != got.shape()) {
-    return fail(field, cat("want shape ", shape_text(expected.shape()), ", got ", shape_text(got.shape())));
+    return fail(field, str_cat("want shape ", shape_text(expected.shape()), ", got ", shape_text(got.shape())));
   }
   if (expected.dtype() != got.dtype()) {
-    return fail(field, cat("want ", to_string(expected.dtype()), ", got ", to_string(got.dtype())));
+    return fail(field, str_cat("want ", to_string(expected.dtype()), ", got ", to_string(got.dtype())));
   }
   if (is_integer(got.dtype()) && same_integers(expected, got)) return;
   const double error =
@@ -83,11 +83,11 @@ void Checker::number(const std::string& field, double want, double got) {
 void Checker::equal(const std::string& field, const json& want, const json& got) {
   ++compared_;
   if (same(want, got)) return;
-  fail(field, cat("want ", shortened(want.dump()), ", got ", shortened(got.dump())));
+  fail(field, str_cat("want ", shortened(want.dump()), ", got ", shortened(got.dump())));
 }
 
 void Checker::fail(const std::string& field, const std::string& what) {
-  failures_.push_back({kNoNumber, cat(field, ", ", what)});
+  failures_.push_back({kNoNumber, str_cat(field, ", ", what)});
 }
 
 std::string Checker::summary() const {
@@ -95,7 +95,7 @@ std::string Checker::summary() const {
   const auto worst = std::max_element(failures_.begin(), failures_.end(),
                                       [](const Failure& a, const Failure& b) { return a.error < b.error; });
   std::string text = worst->text;
-  if (failures_.size() > 1) text += cat(" (and ", failures_.size() - 1, " more)");
+  if (failures_.size() > 1) text += str_cat(" (and ", failures_.size() - 1, " more)");
   return text;
 }
 

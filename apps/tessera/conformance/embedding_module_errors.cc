@@ -119,7 +119,7 @@ void embedding_error_op(CaseContext& c) {
   if (w.has("EmbeddingBag|embedding_bag")) return single_table_error(c, w, true);
   if (w.has("Embedding")) return single_table_error(c, w, false);
   if (c.given.contains("tables")) return collection_error(c, w, true);
-  c.check.fail("what", cat("no call is known for \"", w.what, "\""));
+  c.check.fail("what", str_cat("no call is known for \"", w.what, "\""));
 }
 
 }  // namespace tessera::cli

@@ -49,7 +49,7 @@ void mch_op(CaseContext& c) {
       all.insert(all.end(), ids_of(values).begin(), ids_of(values).end());
     }
     const bool evicts = mch.profile(all);
-    const auto field = [&](const char* name) { return cat("steps[", s, "].", name); };
+    const auto field = [&](const char* name) { return str_cat("steps[", s, "].", name); };
     const json& expected = want.at(s);
     for (const auto& [feature, ids] : steps[s].items())
       c.check.tensor(field("remapped"), expected.at("remapped").at(feature), remapped(mch, tensor_from(ids)));
@@ -81,7 +81,7 @@ void mc_ebc_op(CaseContext& c) {
   EmbeddingBagCollection bags(c.runtime, {.tables = {table}, .kernel = c.kernel});
   bags.set_weight("t", weight);
   for (size_t s = 0; s < steps.size(); ++s) {
-    const auto field = [&](const char* name) { return cat("steps[", s, "].", name); };
+    const auto field = [&](const char* name) { return str_cat("steps[", s, "].", name); };
     const Tensor values = tensor_from(steps[s].at("values")), lengths = tensor_from(steps[s].at("lengths"));
     mch.profile(ids_of(values));
     const Tensor rows = remapped(mch, values);

@@ -33,13 +33,13 @@ void metric_op(CaseContext& c) {
     json got = json::object();
     for (RecMetric& m : metrics) {
       m.update(doubles(stream[i], "predictions"), doubles(stream[i], "labels"), doubles(stream[i], "weights"));
-      for (const auto& [name, value] : m.compute()) got[cat(prefix, "-DefaultTask|local_", name)] = value;
+      for (const auto& [name, value] : m.compute()) got[str_cat(prefix, "-DefaultTask|local_", name)] = value;
     }
     const json& want = c.expect.at("after_each_batch").at(i);
-    c.check.equal(cat("values after batch ", i), want.size(), got.size());
+    c.check.equal(str_cat("values after batch ", i), want.size(), got.size());
     for (const auto& [name, value] : want.items()) {
       if (!got.contains(name)) return c.check.fail(name, "there is no such value");
-      c.check.number(cat(name, " after batch ", i), tensor_from(value).item(), got[name].get<double>());
+      c.check.number(str_cat(name, " after batch ", i), tensor_from(value).item(), got[name].get<double>());
     }
   }
 }

@@ -38,7 +38,7 @@ struct Dlrm {
     const json& widths = config().at("over_arch_layer_sizes");
     net.layer("mlp", {{"widths", widths}}, from,
               {{pattern("over_arch.model.0._mlp.") + R"((\d+)\._linear\.(.*))", "$1.$2"},
-               {pattern("over_arch.model.1.") + "(.*)", cat(widths.size() - 1, ".$1")}});
+               {pattern("over_arch.model.1.") + "(.*)", str_cat(widths.size() - 1, ".$1")}});
   }
   void finish() {
     c.check.tensor("output", c.expect.at("output"), net.forward());
@@ -118,11 +118,11 @@ void towers_op(CaseContext& c) {
   std::vector<Net::Node> towers;
   const json& given = c.given.at("config").at("towers");
   for (size_t i = 0; i < given.size(); ++i) {
-    const std::string name = cat("towers.", i);
+    const std::string name = str_cat("towers.", i);
     const Net::Node pooled =
         net.embeddings(given[i].at("tables"), c.given.at("features"), name + ".embedding.embedding_bags.");
     towers.push_back(net.layer("linear", {{"width", outputs_of(given[i].at("interaction").get<std::string>())}},
-                               {pooled}, {{cat(R"(towers\.)", i, R"(\.interaction\.linear\.(.*))"), "$1"}}));
+                               {pooled}, {{str_cat(R"(towers\.)", i, R"(\.interaction\.linear\.(.*))"), "$1"}}));
   }
   net.layer("concat", json::object(), towers, {});
   c.check.tensor("output", c.expect.at("output"), net.forward());

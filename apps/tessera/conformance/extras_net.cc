@@ -22,7 +22,7 @@ void copy_columns(const Tensor& wide, int64_t first, const Tensor& narrow, bool 
 Net::Node Net::input(const Tensor& value) {
   inputs_.push_back(value.reshape({value.size(0), -1}));
   const int64_t width = inputs_.back().size(1);
-  graph_.inputs.push_back({cat("input_", inputs_.size()), GraphInput::kPooled, graph_.pooled_width, width});
+  graph_.inputs.push_back({str_cat("input_", inputs_.size()), GraphInput::kPooled, graph_.pooled_width, width});
   graph_.pooled_width += width;
   return graph_.inputs.back().name;
 }
@@ -44,9 +44,9 @@ Net::Node Net::embeddings(const json& tables, const json& features, const std::s
 
 Net::Node Net::layer(const std::string& type, const json& options, const std::vector<Node>& inputs,
                      const std::vector<Name>& names) {
-  std::string name = cat("layer_", graph_.layers.size());
+  std::string name = str_cat("layer_", graph_.layers.size());
   graph_.layers.push_back({name, type, inputs, options.dump()});
-  for (const Name& n : names) names_.emplace_back(std::regex(n.torch), cat(name, ".", n.own));
+  for (const Name& n : names) names_.emplace_back(std::regex(n.torch), str_cat(name, ".", n.own));
   return name;
 }
 

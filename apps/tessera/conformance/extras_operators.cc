@@ -129,11 +129,12 @@ void regroup_with_gradients(CaseContext& c) {
   const auto groups = c.given.at("groups").get<std::vector<std::vector<std::string>>>();
   const std::vector<Tensor> got = KeyedTensor::regroup(inputs, groups);
   c.check.equal("outputs count", c.expect.at("outputs").size(), got.size());
-  for (size_t i = 0; i < got.size(); ++i) c.check.tensor(cat("outputs[", i, "]"), c.expect["outputs"].at(i), got[i]);
+  for (size_t i = 0; i < got.size(); ++i)
+    c.check.tensor(str_cat("outputs[", i, "]"), c.expect["outputs"].at(i), got[i]);
   const auto grads = KeyedTensor::regroup_backward(inputs, groups, tensor_list(c.given.at("output_grads")));
   c.check.equal("input_grads count", c.expect.at("input_grads").size(), grads.size());
   for (size_t i = 0; i < grads.size(); ++i)
-    c.check.tensor(cat("input_grads[", i, "]"), c.expect["input_grads"].at(i), grads[i]);
+    c.check.tensor(str_cat("input_grads[", i, "]"), c.expect["input_grads"].at(i), grads[i]);
 }
 
 void regroup_by_name(CaseContext& c) {

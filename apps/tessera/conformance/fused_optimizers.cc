@@ -38,7 +38,7 @@ LookupOptions lookup_options_from(const json& tbe, const std::string& kernel) {
   options.compute_kernel = options.optimizer.name == "none" ? "dense" : "fused";
   options.weight_dtype = dtype_from(tbe.value("weights_precision", "FP32"));
   for (const json& t : tbe.at("tables")) {
-    LookupTable table{cat("table", options.tables.size()), t.at("rows").get<int64_t>(), t.at("dim").get<int64_t>()};
+    LookupTable table{str_cat("table", options.tables.size()), t.at("rows").get<int64_t>(), t.at("dim").get<int64_t>()};
     const json& weight = field_or_null(t, "weight");
     if (!weight.is_null() && tensor_from(weight).shape() != std::vector<int64_t>{table.rows, table.dim}) {
       fail(Code::kInvalidArgument, table.name, " is said to be [", table.rows, ", ", table.dim,
@@ -215,7 +215,7 @@ class Tbe {
   void check_tables(const json& expect, Checker& check, const std::string& at) const {
     const json& weights = expect.at("weights");
     for (size_t t = 0; t < options_.tables.size(); ++t) {
-      check.tensor(cat(at, "weights[", t, "]"), weights.at(t),
+      check.tensor(str_cat(at, "weights[", t, "]"), weights.at(t),
                    lookup_.weight(static_cast<int>(t)).to(options_.weight_dtype));
     }
     const json& states = field_or_null(expect, "states");
@@ -228,7 +228,7 @@ class Tbe {
     for (size_t k = 0; k < names.size(); ++k) {
       const json& want = states.at(names[k].get<std::string>());
       for (size_t t = 0; t < want.size(); ++t) {
-        check.tensor(cat(at, names[k].get<std::string>(), "[", t, "]"), want[t],
+        check.tensor(str_cat(at, names[k].get<std::string>(), "[", t, "]"), want[t],
                      lookup_.state(static_cast<int>(t), static_cast<int>(k)));
       }
     }
@@ -245,7 +245,7 @@ void tbe(CaseContext& c) {
   Tbe tbe(c.runtime, c.kernel, c.given);
   const json& steps = c.given.at("steps");
   for (size_t i = 0; i < steps.size(); ++i) {
-    tbe.run_step(steps[i], c.expect.at("steps").at(i), c.check, cat("steps[", i, "]."));
+    tbe.run_step(steps[i], c.expect.at("steps").at(i), c.check, str_cat("steps[", i, "]."));
   }
 }
 
@@ -293,7 +293,7 @@ void refused(CaseContext& c) {
   }
   if (!ids.defined() && !table_wrong) {
     if (!has("float|double|not integer|index|past|out of")) {
-      c.check.fail("what", cat("no call is known for \"", what, "\""));
+      c.check.fail("what", str_cat("no call is known for \"", what, "\""));
       return;
     }
     const bool floats = has("float|double|not integer");

@@ -30,7 +30,7 @@ void apply_optimizer_in_backward_op(CaseContext& c) {
   const Tensor target = tensor_from(c.given.at("target"));
   const json& iterations = c.expect.at("iterations");
   for (size_t i = 0; i < iterations.size(); ++i) {
-    const std::string field = cat("iteration ", i);
+    const std::string field = str_cat("iteration ", i);
     const json& want = iterations[i];
     EmbeddingContext context;
     Tensor grad;
@@ -140,7 +140,7 @@ class FusedModel {
 };
 
 void check_values(CaseContext& c, const std::string& field, const json& want, const FusedModel& model) {
-  for (const auto& [key, value] : model.values()) c.check.tensor(cat(field, ".", key), want.at(key), value);
+  for (const auto& [key, value] : model.values()) c.check.tensor(str_cat(field, ".", key), want.at(key), value);
 }
 
 void check_names(CaseContext& c, FusedModel& model) {
@@ -163,7 +163,7 @@ void check_names(CaseContext& c, FusedModel& model) {
     std::vector<std::string> params = groups[g].params;
     std::sort(params.begin(), params.end());
     for (const auto& [option, value] : wanted[g].items()) {
-      const std::string field = cat("param_groups.", g, ".", option);
+      const std::string field = str_cat("param_groups.", g, ".", option);
       if (option == "params") {
         c.check.equal(field, value, params);
       } else {
@@ -178,7 +178,7 @@ void fused_ebc_op(CaseContext& c) {
   const KeyedJaggedTensor batch = kjt_from(c.given.at("kjt"));
   const json& iterations = c.expect.at("iterations");
   for (size_t i = 0; i < iterations.size(); ++i) {
-    const std::string field = cat("iteration ", i);
+    const std::string field = str_cat("iteration ", i);
     const json& want = iterations[i];
     model.optimizer().zero_grad();
     c.check.number(field + ".loss", want.at("loss").get<double>(), model.forward_backward(batch));

@@ -76,7 +76,7 @@ json described(const EmbeddingModuleShardingPlan& plan) {
 // The shards of each rank, empty ones too: tables in order, left to right.
 void check_shards(CaseContext& c, const EmbeddingModuleShardingPlan& plan, const std::vector<QuantizedTable>& tables) {
   for (const json& want : c.expect.at("shards")) {
-    const std::string at = cat("shards of rank ", want.at("rank").get<int>());
+    const std::string at = str_cat("shards of rank ", want.at("rank").get<int>());
     json specs = json::array();
     std::vector<Tensor> rows;
     for (const QuantizedTable& table : tables) {

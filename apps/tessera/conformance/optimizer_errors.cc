@@ -39,13 +39,13 @@ void negative_option(const std::string& what) {
   std::smatch match;
   if (!std::regex_search(what, match, std::regex("(\\w+) ?= ?(-[0-9.e-]+)"))) {
     for (const char* name : {"lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"}) {
-      if (std::regex_search(what, std::regex(cat("\\b", name, "\\b")))) {
-        small_optimizer("rowwise_adagrad", cat("{\"", name, "\": -1}"));
+      if (std::regex_search(what, std::regex(str_cat("\\b", name, "\\b")))) {
+        small_optimizer("rowwise_adagrad", str_cat("{\"", name, "\": -1}"));
       }
     }
     return;
   }
-  small_optimizer("rowwise_adagrad", cat("{\"", match[1].str(), "\": ", match[2].str(), "}"));
+  small_optimizer("rowwise_adagrad", str_cat("{\"", match[1].str(), "\": ", match[2].str(), "}"));
 }
 
 struct Refusal {
@@ -94,7 +94,7 @@ void optimizer_error_op(CaseContext& c) {
       return expect_refusal(c, [&] { refusal.call(what); });
     }
   }
-  c.check.fail("what", cat("no call is known for \"", what, "\""));
+  c.check.fail("what", str_cat("no call is known for \"", what, "\""));
 }
 
 }  // namespace tessera::cli

@@ -45,14 +45,14 @@ void check_optimizer_state(CaseContext& c, const std::string& field, const json&
   c.check.equal(field + " keys", wanted, keys);
   for (const auto& [key, entries] : state) {
     if (!want.contains(key)) continue;
-    c.check.number(cat(field, ".", key, " entries"), static_cast<double>(want[key].size()),
+    c.check.number(str_cat(field, ".", key, " entries"), static_cast<double>(want[key].size()),
                    static_cast<double>(entries.size()));
     for (const auto& [name, tensor] : entries) {
       if (!want[key].contains(name)) {
-        c.check.fail(cat(field, ".", key), cat("state \"", name, "\" is not expected"));
+        c.check.fail(str_cat(field, ".", key), str_cat("state \"", name, "\" is not expected"));
         continue;
       }
-      c.check.tensor(cat(field, ".", key, ".", name), want[key][name], tensor);
+      c.check.tensor(str_cat(field, ".", key, ".", name), want[key][name], tensor);
     }
   }
 }
@@ -67,7 +67,7 @@ void set_gradients(const KeyedOptimizer& optimizer, const json& grads) {
 
 void check_params(CaseContext& c, const std::string& field, const json& want, const KeyedOptimizer& optimizer) {
   for (const KeyedOptimizer::Item& item : optimizer.params()) {
-    if (want.contains(item.key)) c.check.tensor(cat(field, ".", item.key), want[item.key], item.parameter->value);
+    if (want.contains(item.key)) c.check.tensor(str_cat(field, ".", item.key), want[item.key], item.parameter->value);
   }
 }
 
@@ -104,7 +104,7 @@ void keyed_optimizer_op(CaseContext& c) {
   for (size_t i = 0; i < steps.size(); ++i) {
     set_gradients(*optimizer, c.given.at("grads_per_step").at(i));
     optimizer->step();
-    check_step(c, cat("step ", i), steps[i], *optimizer);
+    check_step(c, str_cat("step ", i), steps[i], *optimizer);
   }
   if (c.expect.contains("state_dict_top_keys")) {
     c.check.equal("state_dict_top_keys", c.expect["state_dict_top_keys"], top_keys(optimizer->state_dict()));
@@ -144,7 +144,7 @@ void keyed_optimizer_resume_op(CaseContext& c) {
   for (size_t i = 0; i < steps.size(); ++i) {
     set_gradients(*second, c.given["grads_per_step"].at(save_after + i));
     second->step();
-    check_step(c, cat("step ", i, " after load"), steps[i], *second);
+    check_step(c, str_cat("step ", i, " after load"), steps[i], *second);
   }
 }
 
@@ -166,7 +166,7 @@ void combined_optimizer_op(CaseContext& c) {
   for (size_t i = 0; i < steps.size(); ++i) {
     set_gradients(optimizer, c.given.at("grads_per_step").at(i));
     optimizer.step();
-    check_step(c, cat("step ", i), steps[i], optimizer);
+    check_step(c, str_cat("step ", i), steps[i], optimizer);
   }
   if (c.expect.contains("param_keys")) c.check.equal("param_keys", c.expect["param_keys"], optimizer.param_keys());
   if (c.expect.contains("state_keys")) c.check.equal("state_keys", c.expect["state_keys"], optimizer.state_keys());
@@ -175,7 +175,7 @@ void combined_optimizer_op(CaseContext& c) {
   }
   const std::vector<ParamGroup> groups = optimizer.param_groups();
   for (size_t g = 0; g < field_or_null(c.expect, "lrs").size(); ++g) {
-    c.check.number(cat("lrs ", g), c.expect["lrs"][g].get<double>(), groups.at(g).number("lr"));
+    c.check.number(str_cat("lrs ", g), c.expect["lrs"][g].get<double>(), groups.at(g).number("lr"));
   }
 }
 
@@ -184,12 +184,12 @@ void warmup_multiplier_op(CaseContext& c) {
   const json& iterations = c.given.at("iterations");
   const auto check = [&](const std::string& field, const WarmupStage& stage, const json& want) {
     for (size_t i = 0; i < iterations.size(); ++i) {
-      c.check.number(cat(field, " at ", iterations[i].dump()), want.at(i).get<double>(),
+      c.check.number(str_cat(field, " at ", iterations[i].dump()), want.at(i).get<double>(),
                      warmup_multiplier(stage, iterations[i].get<int64_t>()));
     }
   };
   for (size_t s = 0; s < stages.size(); ++s) {
-    check(cat("stage ", s), warmup_stage_from(stages[s]), c.expect.at("multipliers").at(s));
+    check(str_cat("stage ", s), warmup_stage_from(stages[s]), c.expect.at("multipliers").at(s));
   }
   if (c.expect.contains("last_stage")) check("last stage", warmup_stages({}).back(), c.expect["last_stage"]);
 }
@@ -212,7 +212,7 @@ void warmup_op(CaseContext& c) {
   }
   const json& steps = c.expect.at("steps");
   for (size_t i = 0; i < steps.size(); ++i) {
-    const std::string field = cat("step ", i);
+    const std::string field = str_cat("step ", i);
     const double used = rate();
     set_gradients(optimizer, c.given.at("grads_per_step").at(i));
     optimizer.step();
@@ -249,14 +249,14 @@ void clipping_op(CaseContext& c) {
       clipping_from(c.given, make_dense_optimizer(dense_spec_from(c.given), parameters_from(c.given.at("params"))));
   const json& steps = c.expect.at("steps");
   for (size_t i = 0; i < steps.size(); ++i) {
-    const std::string field = cat("step ", i);
+    const std::string field = str_cat("step ", i);
     set_gradients(*optimizer, c.given.at("grads_per_step").at(i));
     optimizer->step();
     check_step(c, field, steps[i], *optimizer);
     for (const KeyedOptimizer::Item& item : optimizer->params()) {
       const json& want = field_or_null(field_or_null(steps[i], "clipped_grads"), item.key.c_str());
       if (steps[i].contains("clipped_grads")) {
-        c.check.tensor(cat(field, ".clipped_grads.", item.key), want, item.parameter->grad);
+        c.check.tensor(str_cat(field, ".clipped_grads.", item.key), want, item.parameter->grad);
       }
     }
     if (!steps[i].contains("last_total_grad_norm")) continue;
@@ -276,8 +276,8 @@ void warmup_over_clipping_op(CaseContext& c) {
   for (size_t i = 0; i < steps.size(); ++i) {
     set_gradients(optimizer, c.given.at("grads_per_step").at(i));
     optimizer.step();
-    check_step(c, cat("step ", i), steps[i], optimizer);
-    c.check.number(cat("step ", i, ".lr_after"), steps[i].at("lr_after").get<double>(),
+    check_step(c, str_cat("step ", i), steps[i], optimizer);
+    c.check.number(str_cat("step ", i, ".lr_after"), steps[i].at("lr_after").get<double>(),
                    inner->param_groups().at(0).number("lr"));
   }
 }

@@ -201,7 +201,7 @@ void run_plan(CaseContext& c) {
     } else if (field == "rank_perf" || field == "rank_storage") {
       c.check.equal(field + ", length", want.size(), result.rank_perf.size());
       for (size_t r = 0; r < std::min(want.size(), result.rank_perf.size()); ++r) {
-        const std::string here = cat(field, "[", r, "]");
+        const std::string here = str_cat(field, "[", r, "]");
         if (field == "rank_perf") {
           numbers.compare(here, want[r], result.rank_perf[r]);
         } else {
@@ -234,7 +234,7 @@ void check_shard(CaseContext& c, const Numbers& numbers, const std::string& here
 }
 
 void check_option(CaseContext& c, const Numbers& numbers, const json& want, const ShardingOption& got) {
-  const std::string here = cat("option ", got.name, " ", got.sharding_type, " ", got.compute_kernel);
+  const std::string here = str_cat("option ", got.name, " ", got.sharding_type, " ", got.compute_kernel);
   const json head{{"path", got.path},
                   {"name", got.name},
                   {"sharding_type", got.sharding_type},
@@ -251,7 +251,7 @@ void check_option(CaseContext& c, const Numbers& numbers, const json& want, cons
     } else if (field == "shards") {
       c.check.equal(here + ".shards, length", value.size(), got.shards.size());
       for (size_t i = 0; i < std::min(value.size(), got.shards.size()); ++i) {
-        check_shard(c, numbers, cat(here, ".shards[", i, "]"), value[i], got.shards[i]);
+        check_shard(c, numbers, str_cat(here, ".shards[", i, "]"), value[i], got.shards[i]);
       }
     } else {
       c.check.equal(here + "." + field, value, head.value(field, json()));

@@ -39,7 +39,7 @@ void check_bytes(Checker& check, const std::string& field, const json& want, con
   check.equal(field + ".size", expected.size(), got.size());
   const auto differs = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end());
   const auto at = differs.first - expected.begin();
-  check.equal(cat(field, ", first difference at byte"), static_cast<int64_t>(expected.size()), at);
+  check.equal(str_cat(field, ", first difference at byte"), static_cast<int64_t>(expected.size()), at);
 }
 
 KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json& given) {
@@ -93,7 +93,7 @@ void check_decoded(CaseContext& c, const std::string& field, const json& want, c
       worst = beyond <= 0 ? worst : std::max(worst, std::fabs(g - w));
       if (std::isnan(beyond)) worst = INFINITY;
     }
-    if (worst > 0) c.check.fail(field, cat("row ", r, ", largest error ", worst));
+    if (worst > 0) c.check.fail(field, str_cat("row ", r, ", largest error ", worst));
   }
 }
 
@@ -202,7 +202,7 @@ void hfp8_op(CaseContext& c) {
 std::vector<QuantizedTable> tables_of(const json& given) {
   std::vector<QuantizedTable> tables;
   for (const json& t : given.at("tables")) {
-    tables.push_back(table_from(cat("table ", tables.size()), tensor_from(t.at("weights")),
+    tables.push_back(table_from(str_cat("table ", tables.size()), tensor_from(t.at("weights")),
                                 row_format_from(t.at("weight_type").get<std::string>()), given.at("row_alignment")));
   }
   return tables;
@@ -262,7 +262,8 @@ void storage_op(CaseContext& c) {
     std::iota(every.begin(), every.end(), 0);
     const auto batch = KeyedJaggedTensor::from_lengths_sync({config.name}, Tensor::from(every),
                                                             Tensor::from<int64_t>({config.num_embeddings}));
-    check_decoded(c, cat("dequant_rows ", t), c.expect.at("dequant_rows").at(t), looked_up_rows(c, {tables[t]}, batch));
+    check_decoded(c, str_cat("dequant_rows ", t), c.expect.at("dequant_rows").at(t),
+                  looked_up_rows(c, {tables[t]}, batch));
   }
 }
 

@@ -129,10 +129,10 @@ void check_form(const std::string& path, const json& content) {
   for (const json& one : content["cases"]) {
     ++number;
     const bool named = one.is_object() && one.contains("name") && one["name"].is_string();
-    const std::string who = cat(path, ": case ", number, named ? " (" + one["name"].get<std::string>() + ")" : "");
+    const std::string who = str_cat(path, ": case ", number, named ? " (" + one["name"].get<std::string>() + ")" : "");
     if (!named) throw UsageError(who + " has no \"name\"");
     for (const char* member : {"given", "expect"}) {
-      if (!field_or_null(one, member).is_object()) throw UsageError(cat(who, " has no object \"", member, "\""));
+      if (!field_or_null(one, member).is_object()) throw UsageError(str_cat(who, " has no object \"", member, "\""));
     }
   }
 }
@@ -148,7 +148,7 @@ CaseFile read_case_file(const std::string& path) {
   } catch (const json::parse_error& e) {
     const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const size_t start = text.find("] ");
-    throw UsageError(cat(path, " is not JSON: ", start == std::string::npos ? text : text.substr(start + 2)));
+    throw UsageError(str_cat(path, " is not JSON: ", start == std::string::npos ? text : text.substr(start + 2)));
   }
   check_form(path, file.content);
   if (const json& area = field_or_null(file.content, "area"); area.is_string()) {
@@ -171,7 +171,7 @@ void run_cases(const CaseFile& file, const Runtime& runtime, const RunOptions& o
     const Op* op = find_op(ops, names);
     const Outcome outcome =
         op ? run_one(*op, one, runtime, options)
-           : Outcome{Outcome::kFailed, cat("area \"", file.area, "\" has no op \"", names[0], "\"")};
+           : Outcome{Outcome::kFailed, str_cat("area \"", file.area, "\" has no op \"", names[0], "\"")};
     if (outcome.kind == Outcome::kSkipped) {
       ++tally.skipped;
       out << "SKIP " << name << ": " << outcome.text << std::endl;
@@ -194,7 +194,7 @@ void expect_refusal(CaseContext& c, const std::function<void()>& call) {
     c.check.equal("refused", true, true);
     return;
   }
-  c.check.fail("refused", cat("nothing was refused, want ", field_or_null(c.expect, "error_class").dump()));
+  c.check.fail("refused", str_cat("nothing was refused, want ", field_or_null(c.expect, "error_class").dump()));
 }
 
 }  // namespace tessera::cli

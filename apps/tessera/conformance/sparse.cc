@@ -12,7 +12,7 @@ using Tensors = std::vector<std::pair<std::string, Tensor>>;
 void check_tensor_list(Checker& check, const std::string& field, const json& want, const std::vector<Tensor>& got) {
   check.equal(field + " count", want.size(), got.size());
   for (size_t i = 0; i < std::min(want.size(), got.size()); ++i) {
-    check.tensor(cat(field, "[", i, "]"), want[i], got[i]);
+    check.tensor(str_cat(field, "[", i, "]"), want[i], got[i]);
   }
 }
 
@@ -20,7 +20,7 @@ void check_tensor_dict(Checker& check, const std::string& field, const json& wan
   check.equal(field + " count", want.size(), got.size());
   for (const auto& [key, value] : got) {
     if (want.contains(key))
-      check.tensor(cat(field, "[", key, "]"), want[key], value);
+      check.tensor(str_cat(field, "[", key, "]"), want[key], value);
     else
       check.fail(field, "unexpected key " + key);
   }
@@ -35,7 +35,7 @@ void check_padded(Checker& check, const std::string& field, const json& want, co
   for (size_t i = 0; i < want.size(); ++i) {
     const auto length = length_of(field_or_null(want[i], "desired_length"));
     const double padding = want[i].value("padding_value", 0.0);
-    const std::string name = cat(field, "[", i, "]");
+    const std::string name = str_cat(field, "[", i, "]");
     check.tensor(name + ".values", want[i].at("values"), got.to_padded_dense(length, padding));
     const bool weighted = got.weights_or_null().defined();
     check.tensor(name + ".weights", field_or_null(want[i], "weights"),
@@ -65,7 +65,7 @@ void check_jagged_dict(Checker& check, const std::string& name, const json& want
   check.equal(name + " count", want.size(), got.size());
   for (const auto& [key, jt] : got) {
     if (want.contains(key))
-      check_jagged(check, cat(name, "[", key, "]."), want[key], jt);
+      check_jagged(check, str_cat(name, "[", key, "]."), want[key], jt);
     else
       check.fail(name, "unexpected key " + key);
   }
@@ -93,7 +93,7 @@ void check_kjt_field(Checker& check, const std::string& name, const std::string&
   if (field == "str") return check.equal(name, want, got.str());
   if (field == "to_dict") return check_jagged_dict(check, name, want, got.to_dict());
   if (field == "getitem") {
-    for (const auto& [key, jt] : want.items()) check_jagged(check, cat(name, "[", key, "]."), jt, got[key]);
+    for (const auto& [key, jt] : want.items()) check_jagged(check, str_cat(name, "[", key, "]."), jt, got[key]);
     return;
   }
   if (field != "inverse_indices") return check.fail(name, "the runner does not know this field");
@@ -124,7 +124,7 @@ void check_keyed_tensor(Checker& check, const json& want, const KeyedTensor& got
     else if (field == "to_dict")
       check_tensor_dict(check, field, value, got.to_dict());
     else if (field == "getitem") {
-      for (const auto& [key, part] : value.items()) check.tensor(cat(field, "[", key, "]"), part, got[key]);
+      for (const auto& [key, part] : value.items()) check.tensor(str_cat(field, "[", key, "]"), part, got[key]);
     } else
       check.fail(field, "the runner does not know this field");
   }
@@ -150,7 +150,7 @@ void regroup_grad_op(CaseContext& c) {
     const KeyedTensor by_key(inputs[i].keys(), inputs[i].length_per_key(), grads[i], inputs[i].key_dim());
     std::vector<Tensor> parts;
     for (const auto& [key, part] : by_key.to_dict()) parts.push_back(part);
-    check_tensor_list(c.check, cat("grads[", i, "]"), want[i], parts);
+    check_tensor_list(c.check, str_cat("grads[", i, "]"), want[i], parts);
   }
 }
 
@@ -178,14 +178,14 @@ void split_op(CaseContext& c) {
   const json& want = c.expect.at("parts");
   c.check.equal("parts count", want.size(), parts.size());
   for (size_t i = 0; i < std::min(want.size(), parts.size()); ++i) {
-    check_kjt(c.check, cat("parts[", i, "]."), want[i], result(parts[i]));
+    check_kjt(c.check, str_cat("parts[", i, "]."), want[i], result(parts[i]));
   }
 }
 
 // An op whose result is one KeyedJaggedTensor, compared with expect itself or with one of its members.
 Op kjt_op(KeyedJaggedTensor (*make)(const CaseContext& c, const json& given), const char* member = nullptr) {
   return [make, member](CaseContext& c) {
-    check_kjt(c.check, member ? cat(member, ".") : "", member ? c.expect.at(member) : c.expect,
+    check_kjt(c.check, member ? str_cat(member, ".") : "", member ? c.expect.at(member) : c.expect,
               result(make(c, c.given)));
   };
 }

@@ -39,13 +39,13 @@ class Writer {
 std::string Writer::section(const ColumnSeen& c, const std::string& what) {
   name_ = c.name;
   if (!what.empty()) {
-    name_ = cat(c.name, " ", what);
-    for (int i = 2; taken_.contains(name_); ++i) name_ = cat(c.name, " ", what, " ", i);
+    name_ = str_cat(c.name, " ", what);
+    for (int i = 2; taken_.contains(name_); ++i) name_ = str_cat(c.name, " ", what, " ", i);
     taken_.insert(name_);
   }
-  std::string out = cat(first_ ? "" : "\n", "[[column]]\nname = ", quoted(name_), "\n");
+  std::string out = str_cat(first_ ? "" : "\n", "[[column]]\nname = ", quoted(name_), "\n");
   first_ = false;
-  return name_ == c.name ? out : cat(out, "column = ", quoted(c.name), "\n");
+  return name_ == c.name ? out : str_cat(out, "column = ", quoted(c.name), "\n");
 }
 
 std::string Writer::table(const ColumnSeen& c, const std::string& what, const std::string& keys) {
@@ -56,7 +56,7 @@ std::string Writer::table(const ColumnSeen& c, const std::string& what, const st
 
 std::string Writer::number(const ColumnSeen& c, const std::string& what, const std::string& keys) {
   ++dense;
-  return cat(section(c, what), "as = \"dense\"\n", keys);
+  return str_cat(section(c, what), "as = \"dense\"\n", keys);
 }
 
 std::string Writer::ids(const ColumnSeen& c) const {
@@ -65,12 +65,12 @@ std::string Writer::ids(const ColumnSeen& c) const {
   constexpr int64_t kMostWords = 2000000;  // of a vocabulary
   std::string out = "ids = \"vocabulary\"\n";
   if (c.distinct > kMostWords) {
-    out = cat("ids = \"hash\"\nrows = ", c.distinct, "\n");
+    out = str_cat("ids = \"hash\"\nrows = ", c.distinct, "\n");
   } else if (kMany * c.once >= c.distinct && c.once > 1) {
     out += "min_count = 2\n";
   }
   const char separator = c.form == Form::kLists ? c.items.separator() : '\0';
-  if (separator != 0) out += cat("separator = \"", separator, "\"\n");
+  if (separator != 0) out += str_cat("separator = \"", separator, "\"\n");
   if (c.weighted) return out + "weighted = true\n";
   return out + (c.form == Form::kLists && mean_ ? "pooling = \"mean\"\n" : "");
 }
@@ -95,7 +95,7 @@ std::string bounds(const ColumnSeen& c) {
     const double bound = quantile(sample, static_cast<double>(i) / kRanges);
     const std::string text = rounded(bound, c.numbers.deviation() / 100);
     if (bound <= c.numbers.least() || text == last) continue;
-    out += cat(out.empty() ? "" : ", ", text);
+    out += str_cat(out.empty() ? "" : ", ", text);
     last = text;
   }
   return out;
@@ -108,34 +108,35 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
     if (c.hours || c.form == Form::kNumbers) out += table(c, "hour", "take = \"hour\"\nids = \"row\"\nrows = 24\n");
     out += table(c, "weekday", "take = \"weekday\"\nids = \"row\"\nrows = 7\n");
     const char* const missing = c.missing > 0 ? "missing = \"mean\"\n" : "";
-    return out + number(c, "days", cat("take = \"days\"\n", missing, "transform = \"standardise\"\n"));
+    return out + number(c, "days", str_cat("take = \"days\"\n", missing, "transform = \"standardise\"\n"));
   }
   if (d.dense) out += number(c, "", dense_keys(c));
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));
   if (d.was_missing) out += number(c, "missing", "take = \"missing\"\n");
   if (const std::string ranges = d.buckets ? bounds(c) : ""; !ranges.empty())
-    out += table(c, "range", cat("ids = \"bucket\"\n", written_keys(c), "bounds = [", ranges, "]\n"));
+    out += table(c, "range", str_cat("ids = \"bucket\"\n", written_keys(c), "bounds = [", ranges, "]\n"));
   return out;
 }
 
 // A comment on what is uncertain about a feature, and what to write if it is otherwise.
 std::string feature_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
-    return comment(cat("The comma in ", quoted(c.values.front().text),
-                       " is taken as one between groups of digits. If it is the decimal sign, write decimal = \",\" "
-                       "instead of strip."));
+    return comment(
+        str_cat("The comma in ", quoted(c.values.front().text),
+                " is taken as one between groups of digits. If it is the decimal sign, write decimal = \",\" "
+                "instead of strip."));
   if (c.form == Form::kLists && !c.list && c.items.weighted())
-    return comment(cat(c.distinct,
-                       " ids, each with a number behind \":\" that weighs its row. If it is a part of the "
-                       "id, leave weighted out."));
+    return comment(str_cat(c.distinct,
+                           " ids, each with a number behind \":\" that weighs its row. If it is a part of the "
+                           "id, leave weighted out."));
   if (c.form == Form::kLists && !c.list)
-    return comment(cat(c.distinct, " items in ", c.items.wholes(),
-                       " different fields: a list. If a whole field is one id, leave separator and pooling out."));
+    return comment(str_cat(c.distinct, " items in ", c.items.wholes(),
+                           " different fields: a list. If a whole field is one id, leave separator and pooling out."));
   if (c.items.other_separator() != 0)
     return comment(
-        cat("Whole fields come again and again: one id each. If their words mean something by themselves, "
-            "add separator = \"",
-            c.items.other_separator(), "\" and pooling = \"mean\"."));
+        str_cat("Whole fields come again and again: one id each. If their words mean something by themselves, "
+                "add separator = \"",
+                c.items.other_separator(), "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
     return comment("Whole numbers that come often: each is a number, and an id as well. Leave out what it is not.");
   return {};
@@ -151,17 +152,18 @@ std::string strangers_note(const ColumnSeen& c) {
   for (const ListText::Value& v : c.values) {
     if (v.text.find_first_of("0123456789") == std::string::npos) strangers.push_back(v.text);
   }
-  return comment(cat(c.numbers_among, " of ", there, " fields are numbers, but ", others, " are not",
-                     strangers.empty() ? "" : cat(", as ", listed(strangers, 3)),
-                     ": so all are texts. If these fields are empty or NA instead, the column is read as numbers."));
+  return comment(
+      str_cat(c.numbers_among, " of ", there, " fields are numbers, but ", others, " are not",
+              strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
+              ": so all are texts. If these fields are empty or NA instead, the column is read as numbers."));
 }
 
 // A column that would tell the label, most likely: what to write if it does not.
 std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
   const std::string feature = writer.feature(c, d);
   const LabelForm form = label_form(c);
-  std::string out =
-      comment(cat("left out, as ", d.reason, ": ", quoted(c.name), ". If it is a feature, known before the label is:"));
+  std::string out = comment(
+      str_cat("left out, as ", d.reason, ": ", quoted(c.name), ". If it is a feature, known before the label is:"));
   out += commented(feature);
   if (d.dense && !any_dense)
     out += comment("The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.");
@@ -172,7 +174,7 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, b
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return comment(cat("left out, as ", d.reason, ": ", quoted(c.name)));
+      return comment(str_cat("left out, as ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:
@@ -186,24 +188,24 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 }  // namespace
 
 std::string summary(const ColumnSeen& c) {
-  if (!c.unknown_type.empty()) return cat("of the type ", c.unknown_type);
-  if (c.form == Form::kEmpty) return cat(c.fields, " rows, all empty");
+  if (!c.unknown_type.empty()) return str_cat("of the type ", c.unknown_type);
+  if (c.form == Form::kEmpty) return str_cat(c.fields, " rows, all empty");
   std::string out =
-      cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
+      str_cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
   if (is_number(c))
-    out += cat(", ", plain_number(c.numbers.least()), " to ", plain_number(c.numbers.most()), ", mean ",
-               short_number(c.numbers.mean()), ", deviation ", short_number(c.numbers.deviation()));
+    out += str_cat(", ", plain_number(c.numbers.least()), " to ", plain_number(c.numbers.most()), ", mean ",
+                   short_number(c.numbers.mean()), ", deviation ", short_number(c.numbers.deviation()));
   if (c.form == Form::kLists && !c.list)
-    out += cat(", ", short_number(c.items.mean_length()), " a row, at most ", c.items.longest());
+    out += str_cat(", ", short_number(c.items.mean_length()), " a row, at most ", c.items.longest());
   const bool few = (c.form == Form::kTexts || c.form == Form::kLists) && !c.values.empty() && c.repeated;
   if (few && !c.list) {
     const double share = 100.0 * static_cast<double>(c.values.front().count) / static_cast<double>(c.fields);
-    out += cat(", most often ", quoted(c.values.front().text), " (", short_number(std::round(share)), " %)");
+    out += str_cat(", most often ", quoted(c.values.front().text), " (", short_number(std::round(share)), " %)");
   }
-  if (c.form == Form::kTimes && !c.values.empty()) out += cat(", times as ", quoted(c.values.front().text));
+  if (c.form == Form::kTimes && !c.values.empty()) out += str_cat(", times as ", quoted(c.values.front().text));
   if (c.missing > 0) {
-    out += cat(", ", c.missing, " of ", c.fields, " missing");
-    if (!c.missing_words.empty()) out += cat(", as ", listed(c.missing_words, 8));
+    out += str_cat(", ", c.missing, " of ", c.fields, " missing");
+    if (!c.missing_words.empty()) out += str_cat(", as ", listed(c.missing_words, 8));
   }
   return out;
 }
@@ -223,13 +225,13 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vect
     const Decision& d = decisions[i];
     const bool left = d.kind == Decision::Kind::kLeftOut || d.kind == Decision::Kind::kOtherLabel;
     out.missing_words = out.missing_words || (!left && !c.missing_words.empty() && is_number(c));
-    out.text += cat("\n", comment(summary(c)));
+    out.text += str_cat("\n", comment(summary(c)));
     if (d.kind == Decision::Kind::kLabel) out.text += guess_note(columns, labels);
     out.text += column_text(c, d, writer, any_dense);
     const LabelForm form = label_form(c);
     if (d.kind == Decision::Kind::kFeature && form == LabelForm::kBinary && c.distinct == 2)
-      out.text += comment(
-          cat("0 and 1: if ", quoted(c.name), " is another label, or known only after the label is, leave it out."));
+      out.text += comment(str_cat("0 and 1: if ", quoted(c.name),
+                                  " is another label, or known only after the label is, leave it out."));
   }
   out.tables = writer.tables, out.dense = writer.dense;
   return out;

@@ -65,16 +65,16 @@ bool is_key(const ColumnSeen& c) {
 }
 
 std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
-  if (!c.unknown_type.empty()) return cat("no values can be read of its type, ", c.unknown_type);
+  if (!c.unknown_type.empty()) return str_cat("no values can be read of its type, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, as the index that a program has written beside the columns";
   for (size_t i = 0; i < at; ++i) {
     const ColumnSeen& o = columns[i];
     if (!c.list && !o.list && o.form != Form::kEmpty && !o.name.empty() && o.fields == c.fields &&
         o.words_hash == c.words_hash)
-      return cat("it is a copy of ", quoted(o.name));
+      return str_cat("it is a copy of ", quoted(o.name));
   }
-  if (c.distinct == 1 && c.missing == 0) return cat("each row has the same value, ", quoted(c.values.front().text));
+  if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
   if (c.form == Form::kNested) return "its fields begin with a bracket and are no lists of items";
   if (c.form == Form::kTimes || is_epoch(c)) return {};
   if (is_key(c))
@@ -100,7 +100,7 @@ std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& column
     const ColumnSeen& label = columns[l];
     const bool numbered = stem(label.name) != lower(label.name) && stem(c.name) != lower(c.name);
     if (numbered && !stem(c.name).empty() && stem(c.name) == stem(label.name) && label_form(c) == LabelForm::kBinary)
-      return cat("it is 0 and 1, and named as the label ", quoted(label.name));
+      return str_cat("it is 0 and 1, and named as the label ", quoted(label.name));
   }
   return {};
 }

@@ -97,7 +97,7 @@ Looked look_at_files(data::ReaderPart& files, int64_t most, bool progress) {
 }
 
 std::string with_option(const std::string& reader, const std::string& option) {
-  return cat(reader, reader.find('?') == std::string::npos ? "?" : "&", option);
+  return str_cat(reader, reader.find('?') == std::string::npos ? "?" : "&", option);
 }
 
 // The reader with an option by which words as NA are no numbers; empty: it has none such.
@@ -149,15 +149,15 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   require_features(features, columns, labels);
   const TestPart test = test_part(columns, decisions, labels);
   const ModelFacts facts = {looked.of, kTested};
-  const std::string rows =
-      looked.rows == looked.of ? cat("all ", looked.rows, " rows") : cat(looked.rows, " of ", looked.of, " rows");
+  const std::string rows = looked.rows == looked.of ? str_cat("all ", looked.rows, " rows")
+                                                    : str_cat(looked.rows, " of ", looked.of, " rows");
   Description out;
-  out.job = cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
-                "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
-                quoted(features.missing_words ? with_words : found.name), "\npath = ", quoted(options.path), "\n",
-                data_sizes(facts), test.text, "test_fraction = ", kTested, "\n", features.text,
-                model_toml(columns, labels, features, facts, test.in_time));
-  out.page = profile_page(columns, decisions, cat(options.path, ": ", rows, "."), out.job);
+  out.job = str_cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
+                    "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
+                    quoted(features.missing_words ? with_words : found.name), "\npath = ", quoted(options.path), "\n",
+                    data_sizes(facts), test.text, "test_fraction = ", kTested, "\n", features.text,
+                    model_toml(columns, labels, features, facts, test.in_time));
+  out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;
 }
 

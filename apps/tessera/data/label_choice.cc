@@ -37,24 +37,25 @@ std::string some_values(const ColumnSeen& c) {
   constexpr size_t kSome = 3;
   std::string out;
   for (size_t i = 0; i < std::min(kSome, c.values.size()); ++i)
-    out += cat(i == 0 ? "" : ", ", quoted(c.values[i].text));
+    out += str_cat(i == 0 ? "" : ", ", quoted(c.values[i].text));
   return out + (c.values.size() > kSome ? ", ..." : "");
 }
 
 // Why a column that somebody named can be no label.
 std::string why_not(const ColumnSeen& c) {
   if (!c.unknown_type.empty())
-    return cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
-  if (c.form == Form::kEmpty) return cat("column ", quoted(c.name), " is empty: each row needs a label");
-  if (c.form == Form::kLists) return cat("column ", quoted(c.name), " has lists, and a label is a number or a word");
+    return str_cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
+  if (c.form == Form::kEmpty) return str_cat("column ", quoted(c.name), " is empty: each row needs a label");
+  if (c.form == Form::kLists)
+    return str_cat("column ", quoted(c.name), " has lists, and a label is a number or a word");
   if (c.form == Form::kTimes)
-    return cat("column ", quoted(c.name), " has times (", some_values(c), "), and a label is a number or a word");
+    return str_cat("column ", quoted(c.name), " has times (", some_values(c), "), and a label is a number or a word");
   if (is_number(c))
-    return cat("column ", quoted(c.name), " has the value ", plain_number(c.numbers.least()),
-               " in each row: nothing can be learned from one value; name another column by --label");
-  return cat("column ", quoted(c.name), " has ", c.exact ? "" : "about ", c.distinct, " different texts (",
-             some_values(c), "), and a label is a number or one of at most ", kFewWords,
-             " words: write 0 and 1 into the file, or name another column by --label");
+    return str_cat("column ", quoted(c.name), " has the value ", plain_number(c.numbers.least()),
+                   " in each row: nothing can be learned from one value; name another column by --label");
+  return str_cat("column ", quoted(c.name), " has ", c.exact ? "" : "about ", c.distinct, " different texts (",
+                 some_values(c), "), and a label is a number or one of at most ", kFewWords,
+                 " words: write 0 and 1 into the file, or name another column by --label");
 }
 
 void require_complete(const ColumnSeen& c) {
@@ -71,7 +72,7 @@ size_t named(const std::vector<ColumnSeen>& columns, const std::string& name) {
   for (const ColumnSeen& c : columns) names.push_back(c.name);
   const std::string nearest = sdk::nearest_name(name, names);
   fail(Code::kInvalidArgument, "there is no column ", quoted(name),
-       nearest.empty() ? "" : cat("; did you mean ", quoted(nearest), "?"), " The files have the columns ",
+       nearest.empty() ? "" : str_cat("; did you mean ", quoted(nearest), "?"), " The files have the columns ",
        names_of(columns));
 }
 
@@ -178,8 +179,8 @@ Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& 
 std::string names_of(const std::vector<ColumnSeen>& columns) {
   constexpr size_t kMost = 20;
   std::string out;
-  for (size_t i = 0; i < std::min(kMost, columns.size()); ++i) out += cat(i == 0 ? "" : ", ", columns[i].name);
-  return out + (columns.size() > kMost ? cat(", ... (", columns.size(), " in all)") : "");
+  for (size_t i = 0; i < std::min(kMost, columns.size()); ++i) out += str_cat(i == 0 ? "" : ", ", columns[i].name);
+  return out + (columns.size() > kMost ? str_cat(", ... (", columns.size(), " in all)") : "");
 }
 
 }  // namespace tessera::cli

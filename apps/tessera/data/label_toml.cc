@@ -17,33 +17,34 @@ std::string words_note(const ColumnSeen& c, const std::string& positive) {
     if (word != positive) others.push_back(word);
   }
   if (others.empty()) return comment("Only one value was seen: nothing can be learned from it. Look at more rows.");
-  return comment(cat(quoted(positive), " is 1, ", listed(others, 8), others.size() == 1 ? " is 0" : " are 0",
-                     ". To turn it, name the other word."));
+  return comment(str_cat(quoted(positive), " is 1, ", listed(others, 8), others.size() == 1 ? " is 0" : " are 0",
+                         ". To turn it, name the other word."));
 }
 
 }  // namespace
 
 std::string written_keys(const ColumnSeen& c) {
   if (c.form != Form::kWritten) return {};
-  return cat(c.written.decimal.empty() ? "" : cat("decimal = ", quoted(c.written.decimal), "\n"),
-             c.written.strip.empty() ? "" : cat("strip = ", quoted(c.written.strip), "\n"));
+  return str_cat(c.written.decimal.empty() ? "" : str_cat("decimal = ", quoted(c.written.decimal), "\n"),
+                 c.written.strip.empty() ? "" : str_cat("strip = ", quoted(c.written.strip), "\n"));
 }
 
 std::string label_toml(const ColumnSeen& c) {
-  const std::string head = cat("[[column]]\nname = ", quoted(c.name), "\nas = \"label\"\n", written_keys(c));
+  const std::string head = str_cat("[[column]]\nname = ", quoted(c.name), "\nas = \"label\"\n", written_keys(c));
   switch (label_form(c)) {
     case LabelForm::kWords: {
       const std::string positive = positive_of(c);
-      return words_note(c, positive) + head + cat("positive = ", quoted(positive), "\n");
+      return words_note(c, positive) + head + str_cat("positive = ", quoted(positive), "\n");
     }
     case LabelForm::kThreshold:
-      return comment(cat("1 from ", plain_number(threshold_of(c)), " on, else 0; the mean is ",
-                         short_number(c.numbers.mean()),
-                         ". To predict the number itself, write real = true instead of the threshold, and loss = "
-                         "\"mse\" in [[head]].")) +
-             head + cat("threshold = ", plain_number(threshold_of(c)), "\n");
+      return comment(str_cat("1 from ", plain_number(threshold_of(c)), " on, else 0; the mean is ",
+                             short_number(c.numbers.mean()),
+                             ". To predict the number itself, write real = true instead of the threshold, and loss = "
+                             "\"mse\" in [[head]].")) +
+             head + str_cat("threshold = ", plain_number(threshold_of(c)), "\n");
     case LabelForm::kReal:
-      return comment(cat("The number itself is predicted. To predict whether it is above its mean, write threshold = ",
+      return comment(
+                 str_cat("The number itself is predicted. To predict whether it is above its mean, write threshold = ",
                          plain_number(c.numbers.mean()), " instead of real, and take the model of another label.")) +
              head + "real = true\n";
     case LabelForm::kBinary:
@@ -51,7 +52,8 @@ std::string label_toml(const ColumnSeen& c) {
       break;
   }
   const bool one = c.numbers.least() == c.numbers.most();
-  return (one ? comment(cat("Only the value ", plain_number(c.numbers.least()),
+  return (one ? comment(
+                    str_cat("Only the value ", plain_number(c.numbers.least()),
                             " was seen, in all rows: nothing can be learned from it. Is the file sorted, or a part?"))
               : "") +
          head;
@@ -61,8 +63,8 @@ std::string guess_note(const std::vector<ColumnSeen>& columns, const Labels& lab
   if (!labels.guessed) return {};
   std::vector<std::string> others;
   for (const size_t i : labels.candidates) others.push_back(columns[i].name);
-  return comment(cat("A guess: no --label said what is to be predicted.",
-                     others.empty() ? "" : cat(" It could also be ", listed(others, 10), ".")));
+  return comment(str_cat("A guess: no --label said what is to be predicted.",
+                         others.empty() ? "" : str_cat(" It could also be ", listed(others, 10), ".")));
 }
 
 }  // namespace tessera::cli

@@ -54,13 +54,13 @@ class Graph {
  private:
   std::string layer(const std::string& name, const std::string& type, const std::string& inputs,
                     const std::string& options = "") const {
-    return cat("\n[[layer]]\nname = ", quoted(name), "\ntype = \"", type, "\"\ninputs = [", inputs, "]\n",
-               options.empty() ? "" : cat("options = { ", options, " }\n"));
+    return str_cat("\n[[layer]]\nname = ", quoted(name), "\ntype = \"", type, "\"\ninputs = [", inputs, "]\n",
+                   options.empty() ? "" : str_cat("options = { ", options, " }\n"));
   }
   // A name that no table, layer or head has.
   std::string free_name(const std::string& wanted) {
     std::string name = wanted;
-    for (int i = 2; taken_.contains(name) || taken_.contains(name + "_label"); ++i) name = cat(wanted, "_", i);
+    for (int i = 2; taken_.contains(name) || taken_.contains(name + "_label"); ++i) name = str_cat(wanted, "_", i);
     taken_.insert(name);
     return name;
   }
@@ -74,7 +74,7 @@ std::string Graph::shared(bool several) {
   fm_ = free_name("fm");
   deep_ = free_name("deep");
   const std::string widths = several ? R"(widths = [128, 64], final_activation = "relu")" : "widths = [128, 64, 1]";
-  return layer(fm_, "fm", R"("pooled")", cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
+  return layer(fm_, "fm", R"("pooled")", str_cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
 }
 
 std::string Graph::head(const ColumnSeen& label, bool several) {
@@ -86,26 +86,26 @@ std::string Graph::head(const ColumnSeen& label, bool several) {
     deep = free_name("top" + behind);
     out += layer(deep, "linear", cli::quoted(deep_));
   }
-  out += layer(logit, "sum", cat(quoted(first), ", ", quoted(fm_), ", ", quoted(deep)));
+  out += layer(logit, "sum", str_cat(quoted(first), ", ", quoted(fm_), ", ", quoted(deep)));
   const bool real = label_form(label) == LabelForm::kReal;
   std::string input = logit, weight;
   if (real) {
     const double deviation = std::max(label.numbers.deviation(), 1e-30);
     input = free_name("scale" + behind);
     out += layer(input, "affine", quoted(logit),
-                 cat("factor = ", short_number(deviation), ", offset = ", short_number(label.numbers.mean())));
-    weight = cat("weight = ", short_number(1 / (deviation * deviation)), "\n");
+                 str_cat("factor = ", short_number(deviation), ", offset = ", short_number(label.numbers.mean())));
+    weight = str_cat("weight = ", short_number(1 / (deviation * deviation)), "\n");
   }
   const std::string name = free_name(of.empty() ? "prediction" : of);
-  return cat(out, "\n[[head]]\nname = ", quoted(name), "\ninput = ", quoted(input), "\nloss = \"",
-             real ? "mse" : "binary_cross_entropy", "\"\nlabel = ", quoted(label.name), "\n", weight);
+  return str_cat(out, "\n[[head]]\nname = ", quoted(name), "\ninput = ", quoted(input), "\nloss = \"",
+                 real ? "mse" : "binary_cross_entropy", "\"\nlabel = ", quoted(label.name), "\n", weight);
 }
 
 }  // namespace
 
 std::string data_sizes(const ModelFacts& facts) {
   const int64_t rows = trained_rows(facts);
-  return cat("batch = ", batch_of(rows), "\nepochs = ", epochs_of(rows), "\n");
+  return str_cat("batch = ", batch_of(rows), "\nepochs = ", epochs_of(rows), "\n");
 }
 
 std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& labels, const ColumnsToml& features,
@@ -113,19 +113,19 @@ std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& lab
   constexpr size_t kMany = 100;  // tables, from which on rows are narrower
   const int64_t dim = features.tables.size() > kMany ? 4 : 8;
   const bool several = labels.columns.size() > 1;
-  std::string out = cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
-                        "patience = ", facts.rows < 5000 ? 8 : 3, "\n");
+  std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
+                            "patience = ", facts.rows < 5000 ? 8 : 3, "\n");
   out += comment("`--save-best DIR` keeps the model that validated best, and tests that one instead of the last one.");
   out +=
       "\n[table_defaults]\ninit_range = 0.01\n"
       "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.03, eps = 1e-8 }\n"
       "\n[dense_optimizer]\nname = \"adam\"\nlearning_rate = 0.001\n"
       "\n[schedule]\ntables = [\"cosine?to=0.05\"]\ndense = [\"cosine?to=0.05\"]\n";
-  out += "\n" + comment(cat("DeepFM: a linear model, a factorization machine and an mlp, whose cost grows with the "
-                            "number of columns, ",
-                            features.tables.size(), " of ids and ", features.dense,
-                            " of numbers. `tessera model new` has others."));
-  out += cat("[model]\nembedding_dim = ", dim, "\n");
+  out += "\n" + comment(str_cat("DeepFM: a linear model, a factorization machine and an mlp, whose cost grows with the "
+                                "number of columns, ",
+                                features.tables.size(), " of ids and ", features.dense,
+                                " of numbers. `tessera model new` has others."));
+  out += str_cat("[model]\nembedding_dim = ", dim, "\n");
   Graph graph(features, dim);
   out += graph.shared(several);
   for (const size_t l : labels.columns) out += graph.head(columns[l], several);

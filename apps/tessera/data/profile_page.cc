@@ -33,8 +33,8 @@ std::vector<Bin> bins_of_numbers(const ColumnSeen& c) {
   const double width = (high - low) / kBins;
   for (size_t i = 0; i < kBins; ++i) {
     const double from = low + static_cast<double>(i) * width, share = counts[i] / static_cast<double>(sample.size());
-    out.push_back({cat(short_number(from), " to ", short_number(from + width), ": ",
-                       short_number(std::round(1000 * share) / 10), " %"),
+    out.push_back({str_cat(short_number(from), " to ", short_number(from + width), ": ",
+                           short_number(std::round(1000 * share) / 10), " %"),
                    share});
   }
   return out;
@@ -45,7 +45,7 @@ std::vector<Bin> bins_of_values(const ColumnSeen& c) {
   constexpr size_t kBins = 24;
   std::vector<Bin> out;
   for (size_t i = 0; i < std::min(kBins, c.values.size()); ++i)
-    out.push_back({cat(c.values[i].text, ": ", c.values[i].count), static_cast<double>(c.values[i].count)});
+    out.push_back({str_cat(c.values[i].text, ": ", c.values[i].count), static_cast<double>(c.values[i].count)});
   return out;
 }
 
@@ -57,7 +57,7 @@ std::string histogram(const ColumnSeen& c) {
   if (bins.empty()) return {};
   double highest = 0;
   for (const Bin& b : bins) highest = std::max(highest, b.height);
-  Svg svg(kWidth, kHeight, cat("how often the values of ", c.name, " come"));
+  Svg svg(kWidth, kHeight, str_cat("how often the values of ", c.name, " come"));
   const double step = kWidth / static_cast<double>(std::max<size_t>(bins.size(), 8));
   for (size_t i = 0; i < bins.size(); ++i) {
     const double height = highest > 0 ? std::max(1.0, bins[i].height / highest * (kHeight - 4)) : 1;
@@ -90,7 +90,7 @@ std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vect
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSeen& c = columns[i];
     const std::string name = c.name.empty() ? "(without a name)" : escaped(c.name);
-    const std::string text = cat(summary(c), ". ", role_of(decisions[i]), ".");
+    const std::string text = str_cat(summary(c), ". ", role_of(decisions[i]), ".");
     const std::string image = histogram(c);
     out += html_section(name, escaped(text), image.empty() ? "<p></p>\n" : image);
   }

@@ -32,7 +32,7 @@ TEST(HyperLogLog, CountsWithinThreePercent) {
   for (const int n : {0, 1, 100, 5000, 40000, 300000}) {
     HyperLogLog counter;
     for (int twice = 0; twice < 2; ++twice) {
-      for (int i = 0; i < n; ++i) counter.add(data::xxh64(cat("value ", i)));
+      for (int i = 0; i < n; ++i) counter.add(data::xxh64(str_cat("value ", i)));
     }
     EXPECT_NEAR(counter.count(), n, 0.03 * n) << n;
   }
@@ -55,44 +55,45 @@ TEST(NumberSummary, KnowsTheWholeAndASample) {
 TEST(ColumnLook, MemoryIsBounded) {
   const ColumnLook::Room small = {50, 100000};
   const ColumnSeen many = look(
-      "id", 20000, [](int i) { return cat("user ", i); }, small);
+      "id", 20000, [](int i) { return str_cat("user ", i); }, small);
   EXPECT_EQ(many.values.size(), 50u);
   EXPECT_FALSE(many.exact);
   EXPECT_FALSE(many.repeated);
   EXPECT_NEAR(static_cast<double>(many.distinct), 20000, 600);
   const ColumnSeen long_texts =
-      look("review", 100, [](int i) { return std::string(10000, 'x') + cat(i); }, {1000, 100000});
+      look("review", 100, [](int i) { return std::string(10000, 'x') + str_cat(i); }, {1000, 100000});
   EXPECT_LE(long_texts.values.size(), 10u);
   EXPECT_NEAR(static_cast<double>(long_texts.distinct), 100, 5);
 }
 
 TEST(ColumnLook, FormsOfColumns) {
   EXPECT_EQ(look("a", 10, [](int) { return ""; }).form, Form::kEmpty);
-  const ColumnSeen numbers = look("a", 100, [](int i) { return i % 10 == 0 ? std::string("\\N") : cat(i, ".5"); });
+  const ColumnSeen numbers = look("a", 100, [](int i) { return i % 10 == 0 ? std::string("\\N") : str_cat(i, ".5"); });
   EXPECT_EQ(numbers.form, Form::kNumbers);
   EXPECT_EQ(numbers.missing, 10);
   EXPECT_THAT(numbers.missing_words, ElementsAre("\\N"));
-  const ColumnSeen times = look("a", 100, [](int i) { return cat("2024-01-", i / 10 + 10, "T0", i % 10, ":30:00Z"); });
+  const ColumnSeen times =
+      look("a", 100, [](int i) { return str_cat("2024-01-", i / 10 + 10, "T0", i % 10, ":30:00Z"); });
   EXPECT_EQ(times.form, Form::kTimes);
   EXPECT_TRUE(times.hours);
   EXPECT_TRUE(times.sorted);
-  EXPECT_EQ(look("a", 20, [](int i) { return cat("2024-01-", i + 10); }).hours, false);
-  EXPECT_EQ(look("a", 100, [](int i) { return cat("{\"a\": ", i, "}"); }).form, Form::kNested);
-  EXPECT_EQ(look("a", 100, [](int i) { return cat("[[", i, "], [2]]"); }).form, Form::kNested);
-  const ColumnSeen mixed = look("a", 100, [](int i) { return i == 7 ? std::string("unknown") : cat(i); });
+  EXPECT_EQ(look("a", 20, [](int i) { return str_cat("2024-01-", i + 10); }).hours, false);
+  EXPECT_EQ(look("a", 100, [](int i) { return str_cat("{\"a\": ", i, "}"); }).form, Form::kNested);
+  EXPECT_EQ(look("a", 100, [](int i) { return str_cat("[[", i, "], [2]]"); }).form, Form::kNested);
+  const ColumnSeen mixed = look("a", 100, [](int i) { return i == 7 ? std::string("unknown") : str_cat(i); });
   EXPECT_EQ(mixed.form, Form::kTexts);
   EXPECT_EQ(mixed.numbers_among, 99);
 }
 
 TEST(ColumnLook, ListsInBrackets) {
   const ColumnSeen numbers =
-      look("a", 200, [](int i) { return i % 9 == 0 ? "[]" : cat("[", i % 5, ", ", i % 7, "]"); });
+      look("a", 200, [](int i) { return i % 9 == 0 ? "[]" : str_cat("[", i % 5, ", ", i % 7, "]"); });
   EXPECT_EQ(numbers.form, Form::kLists);
   EXPECT_EQ(numbers.items.separator(), ',');
   EXPECT_EQ(numbers.distinct, 7);
-  const ColumnSeen words = look("a", 200, [](int i) { return cat("['a", i % 5, "', \"b", i % 7, "\"]"); });
+  const ColumnSeen words = look("a", 200, [](int i) { return str_cat("['a", i % 5, "', \"b", i % 7, "\"]"); });
   EXPECT_EQ(words.distinct, 12);
-  EXPECT_EQ(look("a", 200, [](int i) { return cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
+  EXPECT_EQ(look("a", 200, [](int i) { return str_cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
 }
 
 TEST(WrittenNumbers, OfPeople) {
@@ -121,15 +122,15 @@ TEST(WrittenNumbers, OfPeople) {
 TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
   const int rows = 30000;
   std::vector<ColumnSeen> columns;
-  columns.push_back(look("", rows, [](int i) { return cat(i); }));
-  columns.push_back(look("row", rows, [](int i) { return cat(i + 1); }));
-  columns.push_back(look("licence", rows, [&](int i) { return cat((i * 7919) % rows); }));
-  columns.push_back(look("note", rows, [](int i) { return cat("note ", i); }));
+  columns.push_back(look("", rows, [](int i) { return str_cat(i); }));
+  columns.push_back(look("row", rows, [](int i) { return str_cat(i + 1); }));
+  columns.push_back(look("licence", rows, [&](int i) { return str_cat((i * 7919) % rows); }));
+  columns.push_back(look("note", rows, [](int i) { return str_cat("note ", i); }));
   columns.push_back(look("country", rows, [](int) { return "DE"; }));
-  columns.push_back(look("film", rows, [](int i) { return cat("film ", i % 50); }));
-  columns.push_back(look("movie", rows, [](int i) { return cat("film ", i % 50); }));
-  columns.push_back(look("price", rows, [](int i) { return cat(i % 9000, ".5"); }));
-  columns.push_back(look("click", rows, [](int i) { return cat(i % 2); }));
+  columns.push_back(look("film", rows, [](int i) { return str_cat("film ", i % 50); }));
+  columns.push_back(look("movie", rows, [](int i) { return str_cat("film ", i % 50); }));
+  columns.push_back(look("price", rows, [](int i) { return str_cat(i % 9000, ".5"); }));
+  columns.push_back(look("click", rows, [](int i) { return str_cat(i % 2); }));
   const std::vector<Decision> d = decide(columns, choose_labels(columns, "click"));
   const std::vector<std::string> reasons = {"it has no name", "it counts the rows", "it numbers the rows",
                                             "nearly every row has another one", "each row has the same value"};
@@ -145,12 +146,12 @@ TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
 
 TEST(Decisions, TimesAndFewNumbers) {
   std::vector<ColumnSeen> columns;
-  columns.push_back(look("when", 500, [](int i) { return cat(1260759144 + int64_t{997} * i * i); }));
-  columns.push_back(look("timestamp", 500, [](int i) { return cat(1260759000 + int64_t{997} * i * i); }));
-  columns.push_back(look("stars", 500, [](int i) { return cat(i % 5); }));
-  columns.push_back(look("flag", 500, [](int i) { return cat(i % 2); }));
-  columns.push_back(look("userId", 500, [](int i) { return cat(i % 90); }));
-  columns.push_back(look("y", 500, [](int i) { return cat(i / 3 % 2); }));
+  columns.push_back(look("when", 500, [](int i) { return str_cat(1260759144 + int64_t{997} * i * i); }));
+  columns.push_back(look("timestamp", 500, [](int i) { return str_cat(1260759000 + int64_t{997} * i * i); }));
+  columns.push_back(look("stars", 500, [](int i) { return str_cat(i % 5); }));
+  columns.push_back(look("flag", 500, [](int i) { return str_cat(i % 2); }));
+  columns.push_back(look("userId", 500, [](int i) { return str_cat(i % 90); }));
+  columns.push_back(look("y", 500, [](int i) { return str_cat(i / 3 % 2); }));
   const std::vector<Decision> d = decide(columns, choose_labels(columns, "y"));
   EXPECT_EQ(d[0].kind, Decision::Kind::kLeftOut) << "unique whole numbers without the name of a time";
   EXPECT_TRUE(d[1].times);
@@ -162,11 +163,11 @@ TEST(Labels, FormsAndWords) {
   const auto form = [](const ColumnSeen& c) { return label_form(c); };
   EXPECT_EQ(form(look("a", 100, [](int) { return "1"; })), LabelForm::kBinary) << "one class alone";
   EXPECT_EQ(form(look("a", 100, [](int) { return "5"; })), LabelForm::kNone) << "one value alone";
-  const ColumnSeen stars = look("a", 100, [](int i) { return cat(i % 5 + 1); });
+  const ColumnSeen stars = look("a", 100, [](int i) { return str_cat(i % 5 + 1); });
   EXPECT_EQ(form(stars), LabelForm::kThreshold);
   EXPECT_EQ(threshold_of(stars), 4);
-  EXPECT_EQ(threshold_of(look("a", 100, [](int i) { return cat(i % 2 + 1); })), 2);
-  EXPECT_EQ(form(look("a", 100, [](int i) { return cat(i * 37 % 91); })), LabelForm::kReal);
+  EXPECT_EQ(threshold_of(look("a", 100, [](int i) { return str_cat(i % 2 + 1); })), 2);
+  EXPECT_EQ(form(look("a", 100, [](int i) { return str_cat(i * 37 % 91); })), LabelForm::kReal);
   EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "Yes" : "No"; })), "Yes");
   EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "True" : "False"; })), "true");
   EXPECT_EQ(positive_of(look("a", 100, [](int i) { return i % 3 ? "left" : "stayed"; })), "stayed") << "the rarer one";
@@ -174,10 +175,10 @@ TEST(Labels, FormsAndWords) {
 
 TEST(Labels, AreChosenOrRefusedByName) {
   std::vector<ColumnSeen> columns;
-  columns.push_back(look("female", 100, [](int i) { return cat(i % 2); }));
-  columns.push_back(look("bought", 100, [](int i) { return cat(i / 2 % 2); }));
-  columns.push_back(look("age", 100, [](int i) { return cat(i % 60); }));
-  columns.push_back(look("name", 100, [](int i) { return cat("n", i); }));
+  columns.push_back(look("female", 100, [](int i) { return str_cat(i % 2); }));
+  columns.push_back(look("bought", 100, [](int i) { return str_cat(i / 2 % 2); }));
+  columns.push_back(look("age", 100, [](int i) { return str_cat(i % 60); }));
+  columns.push_back(look("name", 100, [](int i) { return str_cat("n", i); }));
   const Labels guess = choose_labels(columns, "");
   EXPECT_TRUE(guess.guessed);
   EXPECT_THAT(guess.columns, ElementsAre(0u));
@@ -198,23 +199,23 @@ TEST(Labels, AreChosenOrRefusedByName) {
 
 TEST(TestPart, SortedFilesAreSaid) {
   std::vector<ColumnSeen> columns;
-  columns.push_back(look("y", 5000, [](int i) { return cat(i >= 4600 ? 1 : i % 2); }));
-  columns.push_back(look("branch", 5000, [](int i) { return cat("branch ", i / 1000); }));
-  columns.push_back(look("day", 5000, [](int i) { return cat("2024-01-", 10 + (i * 7) % 19); }));
+  columns.push_back(look("y", 5000, [](int i) { return str_cat(i >= 4600 ? 1 : i % 2); }));
+  columns.push_back(look("branch", 5000, [](int i) { return str_cat("branch ", i / 1000); }));
+  columns.push_back(look("day", 5000, [](int i) { return str_cat("2024-01-", 10 + (i * 7) % 19); }));
   const Labels labels = choose_labels(columns, "y");
   TestPart part = test_part(columns, decide(columns, labels), labels);
   EXPECT_FALSE(part.in_time);
   EXPECT_THAT(part.text, HasSubstr("test = \"random\"\n"));
   EXPECT_THAT(part.text, HasSubstr("has other labels than the rest: \"y\" is"));
   EXPECT_THAT(part.text, HasSubstr("\"branch\""));
-  columns[2] = look("day", 5000, [](int i) { return cat("2024-01-", 10 + i / 400); });
+  columns[2] = look("day", 5000, [](int i) { return str_cat("2024-01-", 10 + i / 400); });
   part = test_part(columns, decide(columns, labels), labels);
   EXPECT_TRUE(part.in_time);
   EXPECT_THAT(part.text, HasSubstr("test = \"last\"\n"));
 }
 
 TEST(Encoding, IsToldByTheBytes) {
-  const std::string path = std::filesystem::temp_directory_path() / cat("tessera_encoding_", getpid(), ".csv");
+  const std::string path = std::filesystem::temp_directory_path() / str_cat("tessera_encoding_", getpid(), ".csv");
   const auto of = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
     return encoding_of(path);

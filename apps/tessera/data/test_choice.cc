@@ -40,8 +40,8 @@ std::string drift_note(const std::vector<ColumnSeen>& columns, const std::vector
     if (drift(columns[i]) > kDeviations || other_words(columns[i]) > kShare) names.push_back(columns[i].name);
   }
   if (names.empty()) return {};
-  return comment(cat("The last tenth of the rows differs from the others in ", listed(names, 5),
-                     ": the files are sorted. Do not test on the last rows, unless they are the newest."));
+  return comment(str_cat("The last tenth of the rows differs from the others in ", listed(names, 5),
+                         ": the files are sorted. Do not test on the last rows, unless they are the newest."));
 }
 
 }  // namespace
@@ -57,20 +57,22 @@ TestPart test_part(const std::vector<ColumnSeen>& columns, const std::vector<Dec
   if (time != nullptr && time->sorted && time->missing == 0) {
     out.in_time = true;
     out.text =
-        comment(cat("The files are in order of ", quoted(time->name),
-                    ": the newest rows are the test, as the model will meet them. test = \"random\" takes any.")) +
+        comment(str_cat("The files are in order of ", quoted(time->name),
+                        ": the newest rows are the test, as the model will meet them. test = \"random\" takes any.")) +
         "test = \"last\"\n";
     return out;
   }
   for (const size_t l : labels.columns) {
     if (drift(columns[l]) > 0.1)
-      out.text += comment(cat("The last tenth of the rows has other labels than the rest: ", quoted(columns[l].name),
-                              " is ", short_number(columns[l].tail_mean), " there, and ",
-                              short_number(columns[l].head_mean), " before, on average."));
+      out.text +=
+          comment(str_cat("The last tenth of the rows has other labels than the rest: ", quoted(columns[l].name),
+                          " is ", short_number(columns[l].tail_mean), " there, and ",
+                          short_number(columns[l].head_mean), " before, on average."));
   }
   out.text += drifts + "test = \"random\"\n";
   if (time != nullptr)
-    out.text += comment(cat("test = ", quoted("time:" + time->name), " takes the newest rows by this column instead."));
+    out.text +=
+        comment(str_cat("test = ", quoted("time:" + time->name), " takes the newest rows by this column instead."));
   return out;
 }
 

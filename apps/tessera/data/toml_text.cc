@@ -22,7 +22,7 @@ std::string quoted(const std::string& text) {
 
 std::string plain_number(double value) {
   constexpr double kExact = 9007199254740992;  // 2^53
-  if (value == std::floor(value) && std::abs(value) <= kExact) return cat(static_cast<int64_t>(value));
+  if (value == std::floor(value) && std::abs(value) <= kExact) return str_cat(static_cast<int64_t>(value));
   std::array<char, 40> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
@@ -69,7 +69,7 @@ std::string commented(const std::string& text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    out += cat("# ", text.substr(at, end - at), "\n");
+    out += str_cat("# ", text.substr(at, end - at), "\n");
     at = end + 1;
   }
   return out;
@@ -77,7 +77,7 @@ std::string commented(const std::string& text) {
 
 std::string listed(const std::vector<std::string>& texts, size_t most) {
   std::string out;
-  for (size_t i = 0; i < std::min(most, texts.size()); ++i) out += cat(i == 0 ? "" : ", ", quoted(texts[i]));
+  for (size_t i = 0; i < std::min(most, texts.size()); ++i) out += str_cat(i == 0 ? "" : ", ", quoted(texts[i]));
   return out + (texts.size() > most ? ", ..." : "");
 }
 

@@ -57,7 +57,7 @@ std::string bytes_text(double bytes) {
   return text;
 }
 
-std::string count_of(size_t n, const char* what) { return cat(n, " ", what, n == 1 ? "" : "s"); }
+std::string count_of(size_t n, const char* what) { return str_cat(n, " ", what, n == 1 ? "" : "s"); }
 
 class Picture {
  public:
@@ -72,24 +72,25 @@ class Picture {
     const double bottom = kTop + panels + kLegend;
     const double height = bottom + 24 * static_cast<double>(types_.size() + 1) + 10;
     const double width = std::max(x_of(result_.topology.world_size) + 40, 520.0);
-    std::string out =
-        cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(width), "\" height=\"", fixed(height),
-            "\" viewBox=\"0 0 ", fixed(width), " ", fixed(height), "\" font-family=\"sans-serif\" font-size=\"12\">\n");
-    out += cat("<style>", palette(), kImageStyle, "</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n");
+    std::string out = str_cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(width), "\" height=\"",
+                              fixed(height), "\" viewBox=\"0 0 ", fixed(width), " ", fixed(height),
+                              "\" font-family=\"sans-serif\" font-size=\"12\">\n");
+    out +=
+        str_cat("<style>", palette(), kImageStyle, "</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n");
     const Topology& where = result_.topology;
-    out += cat("<text x=\"", fixed(kMargin), "\" y=\"20\" font-size=\"15\">",
-               count_of(static_cast<size_t>(where.world_size), "rank"), " on ",
-               count_of(static_cast<size_t>(where.hosts()), "host"), ", ", escaped(where.compute_device), ", ",
-               count_of(result_.chosen.size(), "table"), "</text>\n");
+    out += str_cat("<text x=\"", fixed(kMargin), "\" y=\"20\" font-size=\"15\">",
+                   count_of(static_cast<size_t>(where.world_size), "rank"), " on ",
+                   count_of(static_cast<size_t>(where.hosts()), "host"), ", ", escaped(where.compute_device), ", ",
+                   count_of(result_.chosen.size(), "table"), "</text>\n");
     out += panel("bytes", "memory per rank", kTop, &Box::bytes, bytes_text);
     out += panel("load", "predicted time per rank and step", kTop + kPanel + kBetween, &Box::us, time_text);
-    out += cat("<text x=\"", fixed(kMargin), "\" y=\"", fixed(bottom + 13),
-               "\" class=\"soft\">A box is a shard of a table; its colour is how the table is cut:</text>\n");
+    out += str_cat("<text x=\"", fixed(kMargin), "\" y=\"", fixed(bottom + 13),
+                   "\" class=\"soft\">A box is a shard of a table; its colour is how the table is cut:</text>\n");
     for (size_t i = 0; i < types_.size(); ++i) {
       const double y = bottom + 24 * static_cast<double>(i + 1);
-      out += cat("<rect x=\"", fixed(kMargin), "\" y=\"", fixed(y), "\" width=\"16\" height=\"16\" fill=\"", color(i),
-                 "\"/>\n<text x=\"", fixed(kMargin + 24), "\" y=\"", fixed(y + 13), "\">", escaped(types_[i]),
-                 "</text>\n");
+      out += str_cat("<rect x=\"", fixed(kMargin), "\" y=\"", fixed(y), "\" width=\"16\" height=\"16\" fill=\"",
+                     color(i), "\"/>\n<text x=\"", fixed(kMargin + 24), "\" y=\"", fixed(y + 13), "\">",
+                     escaped(types_[i]), "</text>\n");
     }
     return out + "</svg>\n";
   }
@@ -105,9 +106,9 @@ class Picture {
       const auto bytes = static_cast<double>(s.storage.hbm + s.storage.ddr);
       const double us = 1000 * s.perf.total();
       boxes_.push_back({ranks[i], bytes, us, index, option.name,
-                        cat(option.path.empty() ? "" : option.path + ".", option.name, ": ", option.sharding_type, ", ",
-                            option.compute_kernel, ", rows ", s.row, " to ", s.row + s.rows, ", columns ", s.col,
-                            " to ", s.col + s.cols, ", ", bytes_text(bytes), ", ", time_text(us))});
+                        str_cat(option.path.empty() ? "" : option.path + ".", option.name, ": ", option.sharding_type,
+                                ", ", option.compute_kernel, ", rows ", s.row, " to ", s.row + s.rows, ", columns ",
+                                s.col, " to ", s.col + s.cols, ", ", bytes_text(bytes), ", ", time_text(us))});
     }
   }
 
@@ -123,19 +124,19 @@ class Picture {
     for (const Box& b : boxes_) filled[static_cast<size_t>(b.rank)] += b.*size;
     const double most = *std::max_element(filled.begin(), filled.end());
     const double scale = most > 0 ? kPanel / most : 0;
-    std::string out = cat("<g id=\"", name, "\">\n<text x=\"", fixed(kMargin), "\" y=\"", fixed(top - 20), "\">",
-                          caption, "; the fullest rank has ", escaped(words(most)), "</text>\n", frames(top));
+    std::string out = str_cat("<g id=\"", name, "\">\n<text x=\"", fixed(kMargin), "\" y=\"", fixed(top - 20), "\">",
+                              caption, "; the fullest rank has ", escaped(words(most)), "</text>\n", frames(top));
     std::fill(filled.begin(), filled.end(), 0.0);
     for (const Box& b : boxes_) {
       double& below = filled[static_cast<size_t>(b.rank)];
       const double height = b.*size * scale;
-      out += cat("<rect class=\"shard\" x=\"", fixed(x_of(b.rank)), "\" y=\"", fixed(top + kPanel - below - height),
-                 "\" width=\"", fixed(column_ - 2), "\" height=\"", fixed(height), "\" fill=\"", color(b.color),
-                 "\"><title>", escaped(b.title), "</title></rect>\n");
+      out += str_cat("<rect class=\"shard\" x=\"", fixed(x_of(b.rank)), "\" y=\"", fixed(top + kPanel - below - height),
+                     "\" width=\"", fixed(column_ - 2), "\" height=\"", fixed(height), "\" fill=\"", color(b.color),
+                     "\"><title>", escaped(b.title), "</title></rect>\n");
       if (height >= kNameHeight && column_ >= kNameWidth) {
-        out += cat("<text class=\"on\" x=\"", fixed(x_of(b.rank) + 4), "\" y=\"",
-                   fixed(top + kPanel - below - height / 2 + 4), "\" pointer-events=\"none\">",
-                   escaped(cut_to(b.table, column_ - 8)), "</text>\n");
+        out += str_cat("<text class=\"on\" x=\"", fixed(x_of(b.rank) + 4), "\" y=\"",
+                       fixed(top + kPanel - below - height / 2 + 4), "\" pointer-events=\"none\">",
+                       escaped(cut_to(b.table, column_ - 8)), "</text>\n");
       }
       below += height;
     }
@@ -148,16 +149,16 @@ class Picture {
     std::string out;
     for (int host = 0; host < result_.topology.hosts(); ++host) {
       const double x = x_of(host * local), width = local * column_;
-      out += cat("<rect class=\"host\" x=\"", fixed(x - 3), "\" y=\"", fixed(top - 4), "\" width=\"", fixed(width + 4),
-                 "\" height=\"", fixed(kPanel + 8), "\"><title>host ", host, "</title></rect>\n");
+      out += str_cat("<rect class=\"host\" x=\"", fixed(x - 3), "\" y=\"", fixed(top - 4), "\" width=\"",
+                     fixed(width + 4), "\" height=\"", fixed(kPanel + 8), "\"><title>host ", host, "</title></rect>\n");
       if (width >= 40) {
-        out += cat("<text x=\"", fixed(x), "\" y=\"", fixed(top + kPanel + 34), "\" class=\"soft\">host ", host,
-                   "</text>\n");
+        out += str_cat("<text x=\"", fixed(x), "\" y=\"", fixed(top + kPanel + 34), "\" class=\"soft\">host ", host,
+                       "</text>\n");
       }
     }
     const int every = std::max(1, static_cast<int>(std::ceil(24 / column_)));
     for (int rank = 0; rank < result_.topology.world_size; rank += every) {
-      out += cat("<text x=\"", fixed(x_of(rank)), "\" y=\"", fixed(top + kPanel + 18), "\">", rank, "</text>\n");
+      out += str_cat("<text x=\"", fixed(x_of(rank)), "\" y=\"", fixed(top + kPanel + 18), "\">", rank, "</text>\n");
     }
     return out;
   }
@@ -176,9 +177,9 @@ std::string plan_html(const PlanResult& result) {
   std::string lines;
   std::istringstream report(result.report());
   for (std::string line; std::getline(report, line);) lines += escaped(line) + "\n";
-  return cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" ",
-             "content=\"width=device-width, initial-scale=1\"/>\n<title>Sharding plan</title>\n<style>", kPageStyle,
-             "</style></head>\n", "<body>\n", plan_svg(result), "<pre>\n", lines, "</pre>\n</body>\n</html>\n");
+  return str_cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" ",
+                 "content=\"width=device-width, initial-scale=1\"/>\n<title>Sharding plan</title>\n<style>", kPageStyle,
+                 "</style></head>\n", "<body>\n", plan_svg(result), "<pre>\n", lines, "</pre>\n</body>\n</html>\n");
 }
 
 void write_picture(const std::string& path, const PlanResult& result) {

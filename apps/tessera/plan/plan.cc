@@ -130,8 +130,8 @@ std::vector<double> numbers_of(const char* option, const std::vector<std::string
       std::istringstream number(text);
       double value = 0;
       if (!(number >> value) || !number.eof()) {
-        throw UsageError(cat(option, " ", word,
-                             ": GiB are one number for all ranks, such as 40, or one for each, such as 40,40,80"));
+        throw UsageError(str_cat(option, " ", word,
+                                 ": GiB are one number for all ranks, such as 40, or one for each, such as 40,40,80"));
       }
       out.push_back(value);
     }
@@ -145,7 +145,7 @@ JobData job_data(const Arguments& a, const Runtime& runtime, const Config& confi
       return read_job_data(runtime, config);
     } catch (const Error& e) {
       if (e.code() != Code::kNotFound) throw;
-      throw Error(e.code(), cat(e.what(), "; --no-data plans without reading it"));
+      throw Error(e.code(), str_cat(e.what(), "; --no-data plans without reading it"));
     }
   }
   std::cerr
@@ -156,7 +156,7 @@ JobData job_data(const Arguments& a, const Runtime& runtime, const Config& confi
     (void)bounds_check_of(job.tables);
     return job;
   } catch (const Error& e) {
-    throw Error(e.code(), cat(e.what(), "; without --no-data the data is read, or every [[table]] says its rows"));
+    throw Error(e.code(), str_cat(e.what(), "; without --no-data the data is read, or every [[table]] says its rows"));
   }
 }
 
@@ -193,10 +193,10 @@ Job job_from_config(const Arguments& a) {
 
 std::string sharding_text(const ParameterSharding& s) {
   std::string ranks;
-  for (const int r : s.ranks()) ranks += cat(ranks.empty() ? "" : ",", r);
+  for (const int r : s.ranks()) ranks += str_cat(ranks.empty() ? "" : ",", r);
   std::string sizes;
-  for (const ShardMetadata& shard : s.shards) sizes += cat(sizes.empty() ? "" : " ", shard.rows, "x", shard.cols);
-  return cat(s.sharding_type, " ", s.compute_kernel, " on ranks ", ranks, " as ", sizes);
+  for (const ShardMetadata& shard : s.shards) sizes += str_cat(sizes.empty() ? "" : " ", shard.rows, "x", shard.cols);
+  return str_cat(s.sharding_type, " ", s.compute_kernel, " on ranks ", ranks, " as ", sizes);
 }
 
 std::vector<std::string> modules_of(const ShardingPlan& a, const ShardingPlan& b) {
@@ -219,9 +219,9 @@ EmbeddingModuleShardingPlan module_of(const ShardingPlan& plan, const std::strin
 // Lines "- what A has" and "+ what B has"; empty for equal plans.
 std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
   std::string out;
-  const auto line = [&](char sign, const std::string& text) { out += cat(sign, " ", text, "\n"); };
+  const auto line = [&](char sign, const std::string& text) { out += str_cat(sign, " ", text, "\n"); };
   const auto world = [](const ShardingPlan& p) {
-    return cat(p.world_size, " ranks, ", p.local_world_size, " per host, ", p.compute_device);
+    return str_cat(p.world_size, " ranks, ", p.local_world_size, " per host, ", p.compute_device);
   };
   if (world(a) != world(b)) {
     line('-', world(a));
@@ -232,11 +232,11 @@ std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
     const std::string prefix = path.empty() ? "" : path + ".";
     for (const auto& [name, sharding] : ours.tables()) {
       const bool same = theirs.contains(name) && theirs.at(name) == sharding;
-      if (!same) line('-', cat(prefix, name, ": ", sharding_text(sharding)));
-      if (!same && theirs.contains(name)) line('+', cat(prefix, name, ": ", sharding_text(theirs.at(name))));
+      if (!same) line('-', str_cat(prefix, name, ": ", sharding_text(sharding)));
+      if (!same && theirs.contains(name)) line('+', str_cat(prefix, name, ": ", sharding_text(theirs.at(name))));
     }
     for (const auto& [name, sharding] : theirs.tables()) {
-      if (!ours.contains(name)) line('+', cat(prefix, name, ": ", sharding_text(sharding)));
+      if (!ours.contains(name)) line('+', str_cat(prefix, name, ": ", sharding_text(sharding)));
     }
   }
   return out;

@@ -95,7 +95,7 @@ void HeadJudge::add(const std::vector<std::vector<float>>& values, const Batch& 
       judged.set.add(scores, batch.label(*judged.head.label), nullptr, batch.sample_weights);
     } catch (const Error& e) {
       if (judged.before.empty()) throw;
-      throw Error(e.code(), cat("the head \"", judged.head.name, "\": ", e.what()));
+      throw Error(e.code(), str_cat("the head \"", judged.head.name, "\": ", e.what()));
     }
   }
 }

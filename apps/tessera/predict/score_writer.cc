@@ -27,7 +27,7 @@ std::string first_line(const std::vector<AskedHead>& heads) {
   for (const AskedHead& head : heads) {
     if (head.label) out += ',' + csv_field(label_name(heads, head));
     for (size_t w = 0; w < head.width; ++w)
-      out += ',' + csv_field(head.width == 1 ? head.name : cat(head.name, '_', w));
+      out += ',' + csv_field(head.width == 1 ? head.name : str_cat(head.name, '_', w));
   }
   return out + '\n';
 }

@@ -49,27 +49,28 @@ HttpResponse busy(const std::string& why) {
 std::optional<HttpResponse> refusal(const error_code& error, bool timed_out, const ServerOptions& options) {
   if (timed_out) {
     return HttpResponse::failed(408, Failure::kSlowSender,
-                                cat("the request did not arrive within ", options.read_timeout.count(), " ms"));
+                                str_cat("the request did not arrive within ", options.read_timeout.count(), " ms"));
   }
   if (error == http::error::body_limit) {
-    return HttpResponse::failed(413, Failure::kTooLarge, cat("a request takes at most ", options.max_body, " bytes"));
+    return HttpResponse::failed(413, Failure::kTooLarge,
+                                str_cat("a request takes at most ", options.max_body, " bytes"));
   }
   if (error == http::error::header_limit) {
     return HttpResponse::failed(431, Failure::kTooLarge,
-                                cat("a request's header takes at most ", options.max_header, " bytes"));
+                                str_cat("a request's header takes at most ", options.max_header, " bytes"));
   }
   if (error == http::error::buffer_overflow) {
     return HttpResponse::failed(
         431, Failure::kTooLarge,
-        cat("the line before a chunk, or the trailer, takes at most ", options.max_header, " bytes"));
+        str_cat("the line before a chunk, or the trailer, takes at most ", options.max_header, " bytes"));
   }
   if (error == boost::system::errc::no_buffer_space) {
-    return busy(cat("requests of ", options.max_bodies, " bytes are under way"));
+    return busy(str_cat("requests of ", options.max_bodies, " bytes are under way"));
   }
   if (error == boost::system::errc::not_enough_memory) return out_of_memory();
   if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
   if (error.category() == make_error_code(http::error::bad_method).category()) {
-    return HttpResponse::failed(400, Failure::kBadHttp, cat("this is no HTTP/1.1 request: ", error.message()));
+    return HttpResponse::failed(400, Failure::kBadHttp, str_cat("this is no HTTP/1.1 request: ", error.message()));
   }
   return std::nullopt;
 }
@@ -136,7 +137,7 @@ class StreamConnection final : public Connection {
     const Leave leave{*this};
     bool more = co_await greeted();
     if (more && crowded) {
-      response_ = busy(cat(shared_.options.max_connections, " connections are open"));
+      response_ = busy(str_cat(shared_.options.max_connections, " connections are open"));
       more = co_await refuse();
     }
     while (more) more = co_await turn();
@@ -216,14 +217,15 @@ class StreamConnection final : public Connection {
     if (count > shared_.options.max_fields) {
       return HttpResponse::failed(
           431, Failure::kTooLarge,
-          cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
+          str_cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
     }
     // What is not understood does not say where the request ends.
     const size_t codings = fields.count(http::field::transfer_encoding);
     if (codings > 1 || (codings == 1 && !beast::iequals(fields[http::field::transfer_encoding], "chunked"))) {
-      return HttpResponse::failed(501, Failure::kBadHttp,
-                                  cat("Transfer-Encoding ", shown(fields[http::field::transfer_encoding]),
-                                      codings > 1 ? " and others" : "", " is not understood: use chunked, or none"));
+      return HttpResponse::failed(
+          501, Failure::kBadHttp,
+          str_cat("Transfer-Encoding ", shown(fields[http::field::transfer_encoding]), codings > 1 ? " and others" : "",
+                  " is not understood: use chunked, or none"));
     }
     return std::nullopt;
   }

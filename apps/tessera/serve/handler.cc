@@ -122,7 +122,7 @@ HttpResponse Handler::get(std::string_view path) {
   if (path == "/metrics") return metrics_text();
   if (starts_with(path, kModels)) return model_get(path.substr(kModels.size()));
   return HttpResponse::not_found(
-      cat("there is nothing at ", shown(path), ": the service begins at /v2, and POST /v1/score takes rows"));
+      str_cat("there is nothing at ", shown(path), ": the service begins at /v2, and POST /v1/score takes rows"));
 }
 
 HttpResponse Handler::ready() const {
@@ -133,7 +133,7 @@ HttpResponse Handler::ready() const {
 HttpResponse Handler::model_get(std::string_view rest) {
   const ModelPath path = model_path(rest);
   if (!path.good || (!path.action.empty() && path.action != "ready")) {
-    return HttpResponse::not_found(cat("there is nothing at ", kModels, shown(rest)));
+    return HttpResponse::not_found(str_cat("there is nothing at ", kModels, shown(rest)));
   }
   Found found = models_.find(path.name, path.version);
   if (!found.model) return std::move(found.refusal);
@@ -192,8 +192,9 @@ Clock::time_point Handler::score(HttpRequest&& request, const Respond& respond) 
     try {
       target = score_target(request.body);
       if (target.model.empty())
-        why = cat("several models are served here: say which, {\"model\": ", json_string(models_.all().front()->name()),
-                  ", \"rows\": [...]}, or POST ", kScoreModels, "NAME/score");
+        why = str_cat(
+            "several models are served here: say which, {\"model\": ", json_string(models_.all().front()->name()),
+            ", \"rows\": [...]}, or POST ", kScoreModels, "NAME/score");
     } catch (const Error& e) {
       why = e.what();
     }
@@ -217,9 +218,9 @@ Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, c
   if (http.arrived != Clock::time_point() && Clock::now() > http.arrived + options_.deadline) return answer(overdue());
   Predictor& model = *found.model;
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {
-    return answer(HttpResponse::failed(
-        415, Failure::kBadHttp,
-        cat("Content-Encoding ", shown(http.content_encoding), " is not understood: send the request uncompressed")));
+    return answer(HttpResponse::failed(415, Failure::kBadHttp,
+                                       str_cat("Content-Encoding ", shown(http.content_encoding),
+                                               " is not understood: send the request uncompressed")));
   }
   const auto refuse = [&](const std::string& why) {
     return answer(HttpResponse::failed(400, Failure::kBadRequest, why));
@@ -229,7 +230,7 @@ Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, c
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, json_bytes.emplace());
     if (stop != end || error != std::errc()) {
-      return refuse(cat("Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\""));
+      return refuse(str_cat("Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\""));
     }
   }
   InferRequest request;
@@ -267,7 +268,7 @@ Clock::time_point Handler::submit(const Found& found, InferRequest&& request, co
           }};
   if (batcher_.submit(std::move(job))) return deadline;
   HttpResponse full = HttpResponse::unavailable(
-      Failure::kQueueFull, cat("the queue is full (", batcher_.options().max_queue, " requests): ask again later"));
+      Failure::kQueueFull, str_cat("the queue is full (", batcher_.options().max_queue, " requests): ask again later"));
   full.inference = true;
   full.model = found.served->name();
   respond(std::move(full));

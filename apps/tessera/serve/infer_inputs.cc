@@ -17,14 +17,14 @@ std::string example_of(const InputForm& input) {
   const char* const value = input.datatype == "BYTES" ? "\"a\"" : "1";
   int64_t values = 1;
   for (const int64_t extent : input.shape) {
-    shape += cat(shape.empty() ? "" : ", ", extent < 0 ? 1 : extent);
+    shape += str_cat(shape.empty() ? "" : ", ", extent < 0 ? 1 : extent);
     values *= extent < 0 ? 1 : extent;
   }
   constexpr int64_t kMost = 4;
-  for (int64_t i = 0; i < std::min(values, kMost); ++i) data += cat(i == 0 ? "" : ", ", value);
+  for (int64_t i = 0; i < std::min(values, kMost); ++i) data += str_cat(i == 0 ? "" : ", ", value);
   if (values > kMost) data += ", ...";
-  return cat("{\"name\": ", json_string(input.name), ", \"datatype\": \"", input.datatype, "\", \"shape\": [", shape,
-             "], \"data\": [", data, "]}");
+  return str_cat("{\"name\": ", json_string(input.name), ", \"datatype\": \"", input.datatype, "\", \"shape\": [",
+                 shape, "], \"data\": [", data, "]}");
 }
 
 }  // namespace
@@ -59,14 +59,15 @@ std::string missing_text(const ModelDescription& model, const std::string& name,
   const auto called_so = [&](const InputForm& input) { return input.name == name; };
   const auto form = std::find_if(inputs.begin(), inputs.end(), called_so);
   const std::string_view served = served_name(model, limits);
-  return cat("input ", name, " is missing",
-             json.inputs.empty()
-                 ? cat(": the request has no \"inputs\"",
-                       json.unknown.empty() ? "" : cat(", and \"", json.unknown, "\" is none of its members"))
-                 : "",
-             "; model ", served, " takes ", listed(names, ""),
-             form == inputs.end() ? "" : cat(", for example {\"inputs\": [", example_of(*form), ", ...]}"),
-             "; or by the names of columns POST /v1/models/", served, "/score ", example_rows(model, limits.columns));
+  return str_cat(
+      "input ", name, " is missing",
+      json.inputs.empty()
+          ? str_cat(": the request has no \"inputs\"",
+                    json.unknown.empty() ? "" : str_cat(", and \"", json.unknown, "\" is none of its members"))
+          : "",
+      "; model ", served, " takes ", listed(names, ""),
+      form == inputs.end() ? "" : str_cat(", for example {\"inputs\": [", example_of(*form), ", ...]}"),
+      "; or by the names of columns POST /v1/models/", served, "/score ", example_rows(model, limits.columns));
 }
 
 }  // namespace tessera::serve

@@ -169,21 +169,21 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       case Where::kParameters:
         return "parameters." + key_;
       case Where::kInputs:
-        return cat("inputs[", out_.inputs.size(), "]");
+        return str_cat("inputs[", out_.inputs.size(), "]");
       case Where::kInput:
-        return cat("inputs[", out_.inputs.size() - 1, "].", key_);
+        return str_cat("inputs[", out_.inputs.size() - 1, "].", key_);
       case Where::kInputParameters:
-        return cat("inputs[", out_.inputs.size() - 1, "].parameters.", key_);
+        return str_cat("inputs[", out_.inputs.size() - 1, "].parameters.", key_);
       case Where::kShape:
-        return cat("inputs[", out_.inputs.size() - 1, "].shape");
+        return str_cat("inputs[", out_.inputs.size() - 1, "].shape");
       case Where::kData:
-        return cat("inputs[", out_.inputs.size() - 1, "].data");
+        return str_cat("inputs[", out_.inputs.size() - 1, "].data");
       case Where::kOutputs:
-        return cat("outputs[", out_.outputs.size(), "]");
+        return str_cat("outputs[", out_.outputs.size(), "]");
       case Where::kOutput:
-        return cat("outputs[", out_.outputs.size() - 1, "].", key_);
+        return str_cat("outputs[", out_.outputs.size() - 1, "].", key_);
       case Where::kOutputParameters:
-        return cat("outputs[", out_.outputs.size() - 1, "].parameters.", key_);
+        return str_cat("outputs[", out_.outputs.size() - 1, "].parameters.", key_);
       case Where::kPassedOver:
         break;
     }

@@ -42,7 +42,7 @@ struct TensorName {
     return name.size() == stem.size() + suffix.size() && name.substr(0, stem.size()) == stem &&
            name.substr(stem.size()) == suffix;
   }
-  std::string text() const { return cat(stem, suffix); }
+  std::string text() const { return str_cat(stem, suffix); }
 };
 
 // The tensors of a request by name, each handed out once, wherever its numbers are.

@@ -13,9 +13,9 @@ std::string listed(const std::vector<std::string>& names, const char* quote) {
   std::string out;
   for (size_t i = 0; i < told; ++i) {
     if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
-    out += cat(quote, shown(names[i]), quote);
+    out += str_cat(quote, shown(names[i]), quote);
   }
-  return left == 0 ? out : cat(out, " and ", left, left == 1 ? " other" : " others");
+  return left == 0 ? out : str_cat(out, " and ", left, left == 1 ? " other" : " others");
 }
 
 }  // namespace tessera::serve

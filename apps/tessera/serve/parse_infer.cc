@@ -245,7 +245,7 @@ class FeatureReader {
   void read_lengths(const std::string& name, size_t values, std::vector<int32_t>& lengths) {
     const size_t before = lengths.size();
     tensors_.append(tensors_.require({name, ".lengths"}), "INT32", 1, lengths);
-    take_batch(std::ssize(lengths) - static_cast<int64_t>(before), limits_, cat(name, ".lengths"), out_);
+    take_batch(std::ssize(lengths) - static_cast<int64_t>(before), limits_, str_cat(name, ".lengths"), out_);
     check_lengths(name, {lengths.data() + before, lengths.size() - before}, values);
   }
 
@@ -258,7 +258,7 @@ class FeatureReader {
     tensors_.append(*at, "FP32", 1, weights);
     if (weights.size() - before != ids)
       refuse("input ", name, ".weights has ", weights.size() - before, " weights for ", ids, " ids");
-    check_finite(cat(name, ".weights"), weights.data() + before, ids, 0);
+    check_finite(str_cat(name, ".weights"), weights.data() + before, ids, 0);
     return true;
   }
 
@@ -321,7 +321,7 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
 
 // 2 features "a" and "b".
 std::string counted(const std::vector<std::string>& names, const char* what) {
-  return cat(names.size(), ' ', what, names.size() == 1 ? " " : "s ", listed(names));
+  return str_cat(names.size(), ' ', what, names.size() == 1 ? " " : "s ", listed(names));
 }
 
 // With what there is to send, as the model's metadata have it.

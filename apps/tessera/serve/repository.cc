@@ -24,8 +24,8 @@ HttpResponse about(const Served& served, HttpResponse response) {
 HttpResponse not_there(const Served& served) {
   if (served.holder().unloaded())
     return about(served, HttpResponse::failed(503, Failure::kUnavailable,
-                                              cat("model \"", served.name(), "\" is unloaded: POST ",
-                                                  "/v2/repository/models/", served.name(), "/load loads it")));
+                                              str_cat("model \"", served.name(), "\" is unloaded: POST ",
+                                                      "/v2/repository/models/", served.name(), "/load loads it")));
   return about(served, HttpResponse::unavailable(Failure::kUnavailable,
                                                  "the model, or a rank of it, is lost; it is being loaded again"));
 }
@@ -56,7 +56,7 @@ class Loads {
     json loaded = json::array();
     for (const auto& [name, result] : results_) {
       if (!result.done) {
-        const std::string whose = results_.size() > 1 ? cat("model \"", name, "\": ") : "";
+        const std::string whose = results_.size() > 1 ? str_cat("model \"", name, "\": ") : "";
         return HttpResponse::failed(500, Failure::kInternal, whose + result.error);
       }
       loaded.push_back({{"name", name}, {"version", result.version}, {"previous", result.previous}});
@@ -115,7 +115,7 @@ HttpResponse ModelRepository::unknown(const std::string& name) const {
   for (const auto& served : all_) names.push_back(served->name());
   std::sort(names.begin(), names.end());
   return HttpResponse::not_found(
-      cat("model \"", shown(name), "\" is not served here; ", there_is(std::move(names), "\"")));
+      str_cat("model \"", shown(name), "\" is not served here; ", there_is(std::move(names), "\"")));
 }
 
 Found ModelRepository::find(const std::string& name, const std::string& version) const {
@@ -135,8 +135,8 @@ Found ModelRepository::find(const std::string& name, const std::string& version)
   const std::vector<std::string> loaded = versions(name);
   if (loaded.empty()) return {nullptr, nullptr, not_there(*last)};
   return {nullptr, nullptr,
-          about(*last, HttpResponse::not_found(cat("version ", shown(version), " of model ", shown(name),
-                                                   " is not served; ", there_is(loaded, ""))))};
+          about(*last, HttpResponse::not_found(str_cat("version ", shown(version), " of model ", shown(name),
+                                                       " is not served; ", there_is(loaded, ""))))};
 }
 
 std::vector<std::string> ModelRepository::versions(const std::string& name) const {

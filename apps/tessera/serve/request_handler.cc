@@ -30,7 +30,8 @@ HttpResponse HttpResponse::unavailable(Failure failure, const std::string& sente
 HttpResponse HttpResponse::not_found(const std::string& sentence) { return failed(404, Failure::kNotFound, sentence); }
 
 HttpResponse HttpResponse::not_allowed(const std::string& method, const char* allow) {
-  HttpResponse out = failed(405, Failure::kBadHttp, cat("method ", shown(method), " is not allowed here: use ", allow));
+  HttpResponse out =
+      failed(405, Failure::kBadHttp, str_cat("method ", shown(method), " is not allowed here: use ", allow));
   out.allow = allow;
   return out;
 }

@@ -315,9 +315,10 @@ std::string example_rows(const ModelDescription& model, const data::Columns* col
     const std::string value = form.kind == RowColumn::Kind::kTexts   ? "\"a\""
                               : form.kind == RowColumn::Kind::kArray ? "[0.5, ...]"
                                                                      : "1";
-    row += cat(row.empty() ? "" : ", ", '"', form.field, "\": ", form.weighted ? cat("[[", value, ", 0.5]]") : value);
+    row += str_cat(row.empty() ? "" : ", ", '"', form.field,
+                   "\": ", form.weighted ? str_cat("[[", value, ", 0.5]]") : value);
   }
-  return cat("{\"rows\": [{", row, "}]}");
+  return str_cat("{\"rows\": [{", row, "}]}");
 }
 
 }  // namespace tessera::serve

@@ -126,25 +126,25 @@ void LiveMetrics::add_training(std::string& out) const {
   prometheus::head(out, kStage, "counter", "Time in each stage of a step, by rank; exchanges with waiting for others.");
   for (size_t rank = 0; rank < stages_.size(); ++rank) {
     for (const auto& [stage, seconds] : stages_[rank])
-      prometheus::line(out, kStage, cat("{rank=\"", rank, "\",stage=", prometheus::label(stage), "}"), seconds);
+      prometheus::line(out, kStage, str_cat("{rank=\"", rank, "\",stage=", prometheus::label(stage), "}"), seconds);
   }
   constexpr const char* kWaited = "tessera_train_waited_seconds_total";
   if (!waited_.empty())
     prometheus::head(out, kWaited, "counter", "That the other ranks, all together, had to wait for a rank.");
   for (size_t rank = 0; rank < waited_.size(); ++rank)
-    prometheus::line(out, kWaited, cat("{peer=\"", rank, "\"}"), waited_[rank]);
+    prometheus::line(out, kWaited, str_cat("{peer=\"", rank, "\"}"), waited_[rank]);
   constexpr const char* kTraining = "tessera_train_training";
   if (!progress_.training.empty())
     prometheus::head(out, kTraining, "gauge", "Of training batches before they were learned from (metrics.training).");
   for (const auto& [name, value] : progress_.training)
-    prometheus::line(out, kTraining, cat("{metric=", prometheus::label(name), "}"), value);
+    prometheus::line(out, kTraining, str_cat("{metric=", prometheus::label(name), "}"), value);
   if (validation_.metrics.values.empty()) return;
   add(out, "tessera_train_validation_step", "gauge", "When the last validation was.",
       static_cast<double>(validation_.step));
   constexpr const char* kValidation = "tessera_train_validation";
   prometheus::head(out, kValidation, "gauge", "What the last validation said.");
   for (const auto& [name, value] : validation_.metrics.values)
-    prometheus::line(out, kValidation, cat("{metric=", prometheus::label(name), "}"), value);
+    prometheus::line(out, kValidation, str_cat("{metric=", prometheus::label(name), "}"), value);
 }
 
 void LiveMetrics::add_checkpoint(std::string& out) const {

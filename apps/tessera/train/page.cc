@@ -58,7 +58,7 @@ std::string metrics_table(const json& report) {
     if (v["best"].get<bool>()) best = &v;
   }
   if (report["test"]["samples"].get<int64_t>() > 0) add("test", report["test"]);
-  if (best) add(cat("best validation, at step ", (*best)["step"].get<int64_t>()), *best);
+  if (best) add(str_cat("best validation, at step ", (*best)["step"].get<int64_t>()), *best);
   return rows.empty() ? "" : html_table(rows);
 }
 
@@ -67,7 +67,8 @@ std::string stage_bars_of(const json& report) {
   for (const auto& [stage, us] : report["stages"].items()) {
     const double mean = number(us["us_per_step"]), largest = number(us["largest_us_per_step"]);
     bars.push_back({stage, time_text(mean),
-                    cat(stage, ": ", time_text(mean), ", the slowest rank ", time_text(largest)), mean, mean, largest});
+                    str_cat(stage, ": ", time_text(mean), ", the slowest rank ", time_text(largest)), mean, mean,
+                    largest});
   }
   double all = 0;
   for (const Bar& b : bars) all += b.high;
@@ -83,7 +84,7 @@ std::string plan_table(const json& report) {
       for (const json& shard : table["shards"]) ++shards[shard["rank"].get<int64_t>()];
       std::string ranks;
       for (const auto& [rank, n] : shards)
-        ranks += cat(ranks.empty() ? "" : ", ", rank, n > 1 ? cat(" (", n, ")") : "");
+        ranks += str_cat(ranks.empty() ? "" : ", ", rank, n > 1 ? str_cat(" (", n, ")") : "");
       rows.push_back({{"table", table["name"]},
                       {"sharding_type", table["sharding_type"]},
                       {"compute_kernel", table["compute_kernel"]},
@@ -111,19 +112,19 @@ std::string notes_text(const json& report) {
 std::string run_in_short(const json& report) {
   const json& train = report["train"];
   const auto ranks = report["world_size"].get<int64_t>();
-  return cat(ranks, ranks == 1 ? " rank" : cat(" ranks over ", report["backend"].get<std::string>()), " on ",
-             report["device"].get<std::string>(), ": ", report["steps"].get<int64_t>(), " steps in ",
-             number_text(std::round(10 * number(train["seconds"])) / 10), " s, ",
-             number_text(std::round(number(train["samples_per_s"]))), " samples/s; ",
-             report["data"]["train_rows"].get<int64_t>(), " rows to train on, ",
-             report["data"]["test_rows"].get<int64_t>(), " to test on.");
+  return str_cat(ranks, ranks == 1 ? " rank" : str_cat(" ranks over ", report["backend"].get<std::string>()), " on ",
+                 report["device"].get<std::string>(), ": ", report["steps"].get<int64_t>(), " steps in ",
+                 number_text(std::round(10 * number(train["seconds"])) / 10), " s, ",
+                 number_text(std::round(number(train["samples_per_s"]))), " samples/s; ",
+                 report["data"]["train_rows"].get<int64_t>(), " rows to train on, ",
+                 report["data"]["test_rows"].get<int64_t>(), " to test on.");
 }
 
 }  // namespace
 
 std::string train_page(const json& report) {
   const std::string title =
-      cat("tessera train: ", report["model"].get<std::string>(), " on ", report["data"]["name"].get<std::string>());
+      str_cat("tessera train: ", report["model"].get<std::string>(), " on ", report["data"]["name"].get<std::string>());
   std::string out = "<p>" + escaped(run_in_short(report)) + "</p>\n";
   out += html_section("Metrics", "", metrics_table(report));
   out += html_section("Curves", "", loss_curve(report) + validation_curves(report));

@@ -41,9 +41,9 @@ int64_t size_of(const std::string& path) {
 
 std::string reading_text(const std::string& path, int64_t size, int64_t read, double seconds) {
   constexpr int64_t kMb = 1000000;
-  const std::string all = size >= kMb ? cat(" (", size / kMb, " MB)") : std::string();
-  return cat("reading ", fs::path(path).filename().string(), all, ": ", read / kMb, " MB so far, ",
-             static_cast<int64_t>(seconds), " s");
+  const std::string all = size >= kMb ? str_cat(" (", size / kMb, " MB)") : std::string();
+  return str_cat("reading ", fs::path(path).filename().string(), all, ": ", read / kMb, " MB so far, ",
+                 static_cast<int64_t>(seconds), " s");
 }
 
 ReadingLine::ReadingLine(std::string path, bool shown) : path_(std::move(path)) {

@@ -28,8 +28,8 @@ std::string measured_text(const json& pair) {
 
 std::string predicted_step_text(const json& c) {
   const json& step = c["step_us"];
-  return cat("plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
-             format("%.1f us predicted, %.1f us measured\n", number(step["predicted"]), number(step["measured"])));
+  return str_cat("plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
+                 format("%.1f us predicted, %.1f us measured\n", number(step["predicted"]), number(step["measured"])));
 }
 
 std::string plan_versus_actual_text(const json& c) {
@@ -39,7 +39,7 @@ std::string plan_versus_actual_text(const json& c) {
   std::string out;
   if (c["ranks"].size() > 1) out += "Measured exchanges include waiting for the other ranks.\n";
   out += format("%-20s", "us per step");
-  for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", cat("rank ", r, ", plan/actual").c_str());
+  for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", str_cat("rank ", r, ", plan/actual").c_str());
   out += "\n";
   const auto row = [&](const std::string& name, const auto& of) {
     out += format("%-20s", name.c_str());
@@ -131,9 +131,9 @@ class HeadTable {
 double number(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids) {
-  return cat("tessera: warning: ", rows, ": ", ids.warning(),
-             ", which is made of the training rows: such ids all count as one. Are these other data, or written in "
-             "another way?");
+  return str_cat("tessera: warning: ", rows, ": ", ids.warning(),
+                 ", which is made of the training rows: such ids all count as one. Are these other data, or written in "
+                 "another way?");
 }
 
 void print_tables(const json& report) {

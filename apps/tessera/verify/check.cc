@@ -58,16 +58,16 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
   std::string said = message();
   if (code == TSR_OK) {
     if (raw_.error.code != TSR_OK || raw_.error.rank != -1 || !said.empty())
-      throw Broken(cat(what, " succeeded, but wrote into the caller's tsr_error: ", said), kErrorRule);
+      throw Broken(str_cat(what, " succeeded, but wrote into the caller's tsr_error: ", said), kErrorRule);
     return "";
   }
   if (said.size() == sizeof(raw_.error.message)) throw Broken(what + " gave a message without its NUL", kErrorRule);
-  if (said.empty()) throw Broken(cat(what, " failed with ", name_of(code), " and an empty message"), kErrorRule);
+  if (said.empty()) throw Broken(str_cat(what, " failed with ", name_of(code), " and an empty message"), kErrorRule);
   if (raw_.error.code != code) {
-    throw Broken(cat(what, " returned ", name_of(code), ", but filled in ", name_of(raw_.error.code), ": ", said),
+    throw Broken(str_cat(what, " returned ", name_of(code), ", but filled in ", name_of(raw_.error.code), ": ", said),
                  kErrorRule);
   }
-  if (raw_.error.rank < -1) throw Broken(cat(what, " blames rank ", raw_.error.rank), kErrorRule);
+  if (raw_.error.rank < -1) throw Broken(str_cat(what, " blames rank ", raw_.error.rank), kErrorRule);
   return said;
 }
 
@@ -77,8 +77,8 @@ Made::Made(const tsr_component& component, const tsr_host* host, const std::stri
   const tsr_code code =
       component.create(host, options.c_str(), inner_ == nullptr ? nullptr : inner_->raw(), &raw_.self, call.out());
   if (code != TSR_OK) raw_.component = nullptr;
-  call.fails_well(code, cat("create with ", options));
-  call.succeeds(code, cat("create with ", options));
+  call.fails_well(code, str_cat("create with ", options));
+  call.succeeds(code, str_cat("create with ", options));
 }
 
 Made::~Made() {
@@ -106,7 +106,7 @@ std::string Subject::changed_when_opened() {
 Made Subject::make(const std::string& options, const tsr_host* host) {
   const tsr_component& c = component();
   PartPtr wrapped = inner();
-  doing(cat("create with ", options));
+  doing(str_cat("create with ", options));
   return {c, host == nullptr ? host_.raw() : host, options, std::move(wrapped)};
 }
 
@@ -129,7 +129,7 @@ PartPtr Subject::inner() {
   try {
     return others().create(c.kind, inner);
   } catch (const Error& e) {
-    throw Skipped(cat("the part for it to wrap cannot be made: ", e.what()));
+    throw Skipped(str_cat("the part for it to wrap cannot be made: ", e.what()));
   }
 }
 

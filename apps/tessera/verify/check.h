@@ -42,11 +42,11 @@ class Skipped : public std::runtime_error {
 
 template <class... Parts>
 [[noreturn]] void broken(const Parts&... parts) {
-  throw Broken(cat(parts...));
+  throw Broken(str_cat(parts...));
 }
 template <class... Parts>
 void require(bool holds, const Parts&... parts) {
-  if (!holds) throw Broken(cat(parts...));
+  if (!holds) throw Broken(str_cat(parts...));
 }
 
 using Random = std::mt19937_64;

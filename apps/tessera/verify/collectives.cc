@@ -26,7 +26,7 @@ DLDataType type_of() {
 }
 template <class T>
 std::string type_name() {
-  return cat(std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
+  return str_cat(std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
 }
 
 // Other numbers on each rank and at each position, whose sums are exact in every type. Floats have 12 bits behind the
@@ -254,7 +254,7 @@ void check_collective_in_flight(Subject& subject) {
       std::vector<float> want = values<float>(i % 2, int64_t{50} * i);
       for (size_t k = 0; i % 3 != 0 && k < want.size(); ++k)
         want[k] = reduced<float>(3, static_cast<int64_t>(k), TSR_REDUCE_SUM);
-      expect(data[static_cast<size_t>(i)], want, group, cat("operation ", i, " of ", kCount, " in flight"));
+      expect(data[static_cast<size_t>(i)], want, group, str_cat("operation ", i, " of ", kCount, " in flight"));
     }
   });
 }

@@ -63,11 +63,11 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   options.argument("component", po::value(&a.components), -1);
   if (!parse_options(args, options)) return std::nullopt;
   if (a.plugin.empty()) throw UsageError("no PLUGIN.so given: see tessera verify --help");
-  if (a.level < 1 || a.level > 5) throw UsageError(cat("--level is ", a.level, ", but there are levels 1 to 5"));
+  if (a.level < 1 || a.level > 5) throw UsageError(str_cat("--level is ", a.level, ", but there are levels 1 to 5"));
   if (!a.compute_kernel.empty()) (void)compute_kernel_name(a.compute_kernel);  // refuses what is none
   std::error_code error;
   const auto path = std::filesystem::canonical(a.plugin, error);
-  if (error) throw UsageError(cat("cannot read ", a.plugin, ": ", error.message()));
+  if (error) throw UsageError(str_cat("cannot read ", a.plugin, ": ", error.message()));
   a.plugin = path.string();
   check_outputs({{"--json", a.json}, {"--junit", a.junit}}, {{a.plugin}, {}});
   return a;
@@ -106,7 +106,7 @@ std::vector<Subject::What> components_of(const Arguments& a) {
     if (out.size() == before) {
       std::string ids;
       for (const plugin::ManifestLine& line : lines) ids += (ids.empty() ? "" : ", ") + line.id;
-      throw UsageError(cat("the plugin has no component \"", part.id, "\": it has ", ids));
+      throw UsageError(str_cat("the plugin has no component \"", part.id, "\": it has ", ids));
     }
   }
   return out;

@@ -34,10 +34,10 @@ void check_contract_create(Subject& subject) {
 void check_contract_bad_options(Subject& subject) {
   Creation create(subject);
   for (const char* options : {R"({"tessera_verify_knows_no_such_option": 1})", "{", "[]", "no JSON", ""}) {
-    subject.doing(cat("create with ", options));
+    subject.doing(str_cat("create with ", options));
     Call call;
     const tsr_code code = create(subject.host().raw(), options, call.out());
-    const std::string what = cat("create with the options ", *options == '\0' ? "\"\"" : options);
+    const std::string what = str_cat("create with the options ", *options == '\0' ? "\"\"" : options);
     call.fails(code, what);
     if (std::string_view(options).starts_with("{\"") && code != TSR_INVALID_ARGUMENT)
       broken(what, " failed with ", name_of(code), ", but an unknown key is TSR_INVALID_ARGUMENT");
@@ -68,11 +68,11 @@ void check_contract_no_memory(Subject& subject) {
   Creation create(subject);
   for (int64_t allowed = 0; allowed < 8; ++allowed) {
     subject.host().allow(allowed);
-    subject.doing(cat("create with memory for ", allowed, " blocks"));
+    subject.doing(str_cat("create with memory for ", allowed, " blocks"));
     Call call;
     const tsr_code code = create(subject.host().raw(), subject.what().options, call.out());
     subject.host().allow(-1);
-    call.fails_well(code, cat("create with memory for ", allowed, " blocks"));
+    call.fails_well(code, str_cat("create with memory for ", allowed, " blocks"));
     if (code == TSR_OK) create.component.destroy(create.self);
     if (subject.host().live_bytes() != 0)
       broken("when memory ran out in create, it kept ", subject.host().live_bytes(), " bytes of the host");
@@ -107,7 +107,7 @@ void check_contract_process(Subject& subject) {
   }
   if (const std::string changed = before.restore(); !changed.empty()) broken("in destroy, it changed ", changed);
   if (const int now = threads_once_at_most(threads); now > threads) {
-    throw Broken(cat("destroy left ", now - threads, now - threads == 1 ? " thread" : " threads", " running"),
+    throw Broken(str_cat("destroy left ", now - threads, now - threads == 1 ? " thread" : " threads", " running"),
                  "abi/plugin.h, tsr_component::destroy");
   }
 }

@@ -68,8 +68,8 @@ void Array::check_end(const std::string& who) const {
 }
 
 std::string KernelShape::text() const {
-  return cat(compute_kernel, ", rows of ", name_of(weights), ", outputs of ", name_of(output),
-             max_gradient > 0 ? cat(", max_gradient ", max_gradient) : "");
+  return str_cat(compute_kernel, ", rows of ", name_of(weights), ", outputs of ", name_of(output),
+                 max_gradient > 0 ? str_cat(", max_gradient ", max_gradient) : "");
 }
 
 LookupBatch::LookupBatch(Random& random, const KernelShape& shape, const BatchShape& how) {
@@ -241,7 +241,7 @@ void KernelBed::open() {
   if (const std::string why = why_not(); !why.empty()) throw Skipped(why);
   Call call;
   const tsr_code code = try_open(call);
-  call.succeeds(code, cat("open (", shape().text(), "), which supports() accepted,"));
+  call.succeeds(code, str_cat("open (", shape().text(), "), which supports() accepted,"));
   require(instance_ != nullptr, "open succeeded, but gave no instance");
 }
 

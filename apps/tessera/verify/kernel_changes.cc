@@ -19,7 +19,7 @@ class Changes {
     const tsr_part& part = *kernel.part.raw();
     if (TSR_HAS(tsr_component, part.component, extension))
       api_ = static_cast<const tsr_kernel_changes*>(part.component->extension(part.self, TSR_KERNEL_CHANGES));
-    if (api_ == nullptr) throw Skipped(cat("it has no ", TSR_KERNEL_CHANGES));
+    if (api_ == nullptr) throw Skipped(str_cat("it has no ", TSR_KERNEL_CHANGES));
   }
 
   tsr_code mark(uint32_t follower, Call& call) {

@@ -209,7 +209,7 @@ void check_kernel_prefetch(Subject& subject) {
   const auto* draft = TSR_HAS(tsr_component, component, extension)
                           ? static_cast<const tsr_prefetch*>(component->extension(k.part.self(), TSR_PREFETCH))
                           : nullptr;
-  if (draft == nullptr) throw Skipped(cat("it does not have ", TSR_PREFETCH));
+  if (draft == nullptr) throw Skipped(str_cat("it does not have ", TSR_PREFETCH));
   KernelBed bed(k.with({{{1000, 16}, {3, 8}, {200, 33}}}, "exact_adagrad"));
   bed.open();
   Random random = subject.random();
@@ -295,7 +295,7 @@ void check_kernel_threads(Subject& subject) {
         Call call;
         const tsr_code code = k.api.forward(bed.instance(), &batches[t].raw, out.raw(), nullptr, nullptr, call.out());
         if (code != TSR_OK)
-          wrong[t] = cat("forward failed with ", name_of(code), ": ", call.message());
+          wrong[t] = str_cat("forward failed with ", name_of(code), ": ", call.message());
         else if (values_of(out) != want[t])
           wrong[t] = "forward gave something else than alone";
       }

@@ -122,7 +122,7 @@ void check_kernel_save(Subject& subject) {
       subject.doing("load of a stream that was cut");
       Call cut_call;
       const tsr_code code = k.api.load(to.instance(), t, &cut.io, cut_call.out());
-      cut_call.fails(code, cat("load of ", size, " of ", saved.bytes.size(), " bytes"));
+      cut_call.fails(code, str_cat("load of ", size, " of ", saved.bytes.size(), " bytes"));
     }
     Stream full;
     full.room = saved.bytes.size() / 2;

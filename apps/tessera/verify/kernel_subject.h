@@ -18,10 +18,11 @@ struct Kernel {
   explicit Kernel(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_kernel>()) {
     bool host = false;
     for (const int32_t* type = api.device_types; *type != 0; ++type) host |= *type == kDLCPU;
-    if (!host) throw Skipped(cat("it serves devices of type ", api.device_types[0], ": verify has host memory only"));
+    if (!host)
+      throw Skipped(str_cat("it serves devices of type ", api.device_types[0], ": verify has host memory only"));
     if (const std::string& text = s.what().compute_kernel; !text.empty()) asked = compute_kernel_name(text);
     if (!asked.name.empty() && !plugin::serves(api, asked.name))
-      throw Skipped(cat("it does not serve \"", asked.name, "\""));
+      throw Skipped(str_cat("it does not serve \"", asked.name, "\""));
   }
   // If one was asked for, no other is looked at.
   bool serves(const char* compute_kernel) const {

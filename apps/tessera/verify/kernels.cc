@@ -21,10 +21,10 @@ void check_kernel_supports(Subject& subject) {
     KernelBed bed(k.with(std::move(shape)));
     tsr_kernel_config config = bed.config();
     config.device = device;
-    subject.doing(cat("supports for ", what));
+    subject.doing(str_cat("supports for ", what));
     Call call;
     const tsr_code code = k.api.supports(k.part.self(), &config, call.out());
-    call.fails(code, cat("supports for ", what));
+    call.fails(code, str_cat("supports for ", what));
   };
   KernelShape shape = k.any_shape();
   shape.compute_kernel = "verify_knows_no_such_kernel";
@@ -86,7 +86,7 @@ void check_kernel_no_memory(Subject& subject) {
     Call call;
     const tsr_code code = bed.try_open(call);
     subject.host().allow(-1);
-    call.fails_well(code, cat("open with memory for ", allowed, " blocks"));
+    call.fails_well(code, str_cat("open with memory for ", allowed, " blocks"));
     if (code == TSR_OK) return;
     require(code == TSR_RESOURCE_EXHAUSTED, "open fails with ", name_of(code),
             " when memory runs out, but that is TSR_RESOURCE_EXHAUSTED");
@@ -209,7 +209,7 @@ void check_kernel_update(Subject& subject) {
       PlainTables plain(bed, random);
       for (int64_t step = 1; step <= 3; ++step) {
         train_step(bed, plain, random, step);
-        plain.compare_rows(bed, cat("after step ", step, " of ", optimizer));
+        plain.compare_rows(bed, str_cat("after step ", step, " of ", optimizer));
       }
     }
   }
@@ -357,7 +357,7 @@ void check_kernel_sequences(Subject& subject) {
       }
       default:
         train_step(bed, plain, random, step);
-        plain.compare_rows(bed, cat("after call ", step, " of 150"));
+        plain.compare_rows(bed, str_cat("after call ", step, " of 150"));
     }
   }
   plain.compare_rows(bed, "after 150 calls");

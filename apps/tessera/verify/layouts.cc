@@ -16,15 +16,15 @@ std::string why_misplaced(const OnePart& part, const Question& q) {
       return "";
     case TSR_PLACE_ONE_HOST:
       return n <= q.local ? ""
-                          : cat("TSR_PLACE_ONE_HOST with ", n, " rectangles for the ", q.local, " ranks of a host");
+                          : str_cat("TSR_PLACE_ONE_HOST with ", n, " rectangles for the ", q.local, " ranks of a host");
     case TSR_PLACE_EVERY_RANK:
-      return n == q.world ? "" : cat("TSR_PLACE_EVERY_RANK with ", n, " rectangles for ", q.world, " ranks");
+      return n == q.world ? "" : str_cat("TSR_PLACE_EVERY_RANK with ", n, " rectangles for ", q.world, " ranks");
     case TSR_PLACE_HOSTS:
       return n % q.local == 0
                  ? ""
-                 : cat("TSR_PLACE_HOSTS with ", n, " rectangles, which fill no hosts of ", q.local, " ranks");
+                 : str_cat("TSR_PLACE_HOSTS with ", n, " rectangles, which fill no hosts of ", q.local, " ranks");
     default:
-      return cat("placement ", part.placement, " does not exist");
+      return str_cat("placement ", part.placement, " does not exist");
   }
 }
 
@@ -34,12 +34,12 @@ bool equal(const tsr_rectangle& a, const tsr_rectangle& b) {
 
 std::string why_not_combined(const OnePart& part, const Question& q) {
   if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
-    return cat("combine ", part.combine, " does not exist");
+    return str_cat("combine ", part.combine, " does not exist");
   for (const tsr_rectangle& r : part.rectangles) {
     if (part.combine == TSR_COMBINE_REPLICA && !equal(r, part.rectangles.front()))
-      return cat(text_of(r), " is no copy of ", text_of(part.rectangles.front()), ", but the part is a REPLICA");
+      return str_cat(text_of(r), " is no copy of ", text_of(part.rectangles.front()), ", but the part is a REPLICA");
     if (part.combine == TSR_COMBINE_CONCAT && part.row_set == TSR_ROWS_RANGE && r.rows != q.rows)
-      return cat(text_of(r), " lacks rows, but TSR_COMBINE_CONCAT puts columns beside each other");
+      return str_cat(text_of(r), " lacks rows, but TSR_COMBINE_CONCAT puts columns beside each other");
   }
   return "";
 }

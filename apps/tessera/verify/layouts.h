@@ -38,10 +38,10 @@ struct Question {
   int32_t device = kDLCPU;
 
   std::string text() const {
-    std::string out = cat("table of ", rows, " rows x ", cols, " columns on ", world, " ranks");
-    if (local != world) out += cat(", ", local, " a host");
-    if (min_partition > 0) out += cat(", min_partition ", min_partition);
-    if (max_shards > 0) out += cat(", max_shards ", max_shards);
+    std::string out = str_cat("table of ", rows, " rows x ", cols, " columns on ", world, " ranks");
+    if (local != world) out += str_cat(", ", local, " a host");
+    if (min_partition > 0) out += str_cat(", min_partition ", min_partition);
+    if (max_shards > 0) out += str_cat(", max_shards ", max_shards);
     return out;
   }
 };

@@ -82,7 +82,7 @@ std::vector<tsr_parameter> list_of(const char* what, const Slot& slot) {
     Call call;
     const tsr_code code = slot(i, &p, call.out());
     if (call.fails_well(code, what); code == TSR_OUT_OF_RANGE) return out;
-    call.succeeds(code, cat(what, " ", i));
+    call.succeeds(code, str_cat(what, " ", i));
     require(p.name != nullptr && *p.name != '\0', "a ", what, " has no name");
     require(p.ndim >= 0 && p.ndim <= 4, what, " ", p.name, " has ", p.ndim, " dimensions, but 1 to 4 are allowed");
     for (int32_t d = 0; d < p.ndim; ++d)
@@ -288,11 +288,11 @@ void check_module_outputs(Subject& subject) {
   const auto refused = [&](const Values& values, const char* what) {
     tsr_value value{};
     value.struct_size = sizeof(value);
-    subject.doing(cat("output for ", what));
+    subject.doing(str_cat("output for ", what));
     Call call;
     call.fails(api.output(part.self(), 0, static_cast<uint32_t>(values.size()), sizeof(tsr_value), inputs.data(),
                           &value, call.out()),
-               cat("output for ", what));
+               str_cat("output for ", what));
   };
   refused({}, "no inputs");
   Values strange = inputs;
@@ -354,10 +354,10 @@ void check_module_gradients(Subject& subject) {
     layer.backward(layer.forward(true));
     for (size_t i = 0; i < layer.inputs.size(); ++i) {
       if (layer.grad_inputs[i] != nullptr)
-        compare_gradient(layer, *layer.inputs[i], *layer.grad_inputs[i], cat("input ", i));
+        compare_gradient(layer, *layer.inputs[i], *layer.grad_inputs[i], str_cat("input ", i));
     }
     for (size_t p = 0; p < layer.parameters.size(); ++p)
-      compare_gradient(layer, *layer.parameters[p], *layer.grad_parameters[p], cat("parameter ", p));
+      compare_gradient(layer, *layer.parameters[p], *layer.grad_parameters[p], str_cat("parameter ", p));
   }
 }
 
@@ -371,12 +371,13 @@ void check_module_accumulation(Subject& subject) {
   layer.backward(layer.forward(true));
   for (size_t i = 0; i < layer.inputs.size(); ++i) {
     if (layer.grad_inputs[i] != nullptr)
-      compare_gradient(layer, *layer.inputs[i], *layer.grad_inputs[i], cat("input ", i, ", which held 1000 before,"));
+      compare_gradient(layer, *layer.inputs[i], *layer.grad_inputs[i],
+                       str_cat("input ", i, ", which held 1000 before,"));
   }
   layer.backward(layer.forward(true), false);
   for (size_t p = 0; p < layer.parameters.size(); ++p) {
     compare_gradient(layer, *layer.parameters[p], *layer.grad_parameters[p],
-                     cat("parameter ", p, ", half of what two backwards added up,"), 2);
+                     str_cat("parameter ", p, ", half of what two backwards added up,"), 2);
   }
 }
 

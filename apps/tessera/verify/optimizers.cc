@@ -170,7 +170,7 @@ void check_optimizer_rows_of_every_width(Subject& subject) {
     RowSet rows(o.ref, dim, 3);
     rows.randomize(random);
     const std::vector<float> grads = rows.grads;
-    subject.doing(cat("update_row of ", dim, " floats"));
+    subject.doing(str_cat("update_row of ", dim, " floats"));
     for (int64_t step = 1; step <= 3; ++step) o.one_by_one(at_step(step), rows);
     rows.check_ends("update_row");
     require(rows.grads == grads, "update_row changes the gradient of a row of ", dim, " floats");
@@ -198,7 +198,7 @@ void check_optimizer_rows_together(Subject& subject) {
       RowSet alone(o.ref, dim, count);
       alone.randomize(random);
       RowSet together = alone;
-      subject.doing(cat("update_rows of ", count, " rows of ", dim, " floats"));
+      subject.doing(str_cat("update_rows of ", count, " rows of ", dim, " floats"));
       for (int64_t step = 1; step <= 3; ++step) {
         o.one_by_one(at_step(step), alone);
         o.together(at_step(step), together);
@@ -245,7 +245,7 @@ void check_optimizer_formula(Subject& subject) {
   Optimizer(subject).needs_update();
   const std::vector<const Formula*> formulas = formulas_of(subject.what().line.id);
   if (formulas.empty())
-    throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
+    throw Skipped(str_cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
   for (const Formula* formula : formulas) compare_with(*formula, subject);
 }
 
@@ -257,7 +257,7 @@ void check_optimizer_over_kernel(Subject& subject) {
   try {
     kernel = subject.others().create("tessera.kernel/1", "auto");
   } catch (const Error& e) {
-    throw Skipped(cat("there is no kernel beside this program: ", e.what()));
+    throw Skipped(str_cat("there is no kernel beside this program: ", e.what()));
   }
   KernelShape shape;
   shape.tables = {{7, 4}, {40, 17}, {100, 32}};
@@ -272,7 +272,7 @@ void check_optimizer_over_kernel(Subject& subject) {
   PlainTables plain(bed, random);
   for (int64_t step = 1; step <= 3; ++step) {
     train_step(bed, plain, random, step);
-    plain.compare_rows(bed, cat("after step ", step, " in the kernel \"", kernel->id(), "\""));
+    plain.compare_rows(bed, str_cat("after step ", step, " in the kernel \"", kernel->id(), "\""));
   }
 }
 

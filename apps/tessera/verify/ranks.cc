@@ -107,7 +107,7 @@ tsr_work* Group::begin(const char* label, double timeout_s, const Start& start) 
   tsr_work* work = nullptr;
   Call call;
   const tsr_code code = start(&how, &work, call.out());
-  call.fails_well(code, cat("the start of ", label == nullptr ? "an operation" : label));
+  call.fails_well(code, str_cat("the start of ", label == nullptr ? "an operation" : label));
   if (code != TSR_OK) throw Refused(code, call.message(), call.rank());
   require(work != nullptr, "an operation started, but gave no work");
   return work;
@@ -141,7 +141,7 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
   const std::string token = random_token();
   const SharedEnds said(meeting.world);
   Processes processes(meeting.world, Processes::kWithParent);
-  subject.doing(cat("an exchange of ", meeting.world, " ranks"));
+  subject.doing(str_cat("an exchange of ", meeting.world, " ranks"));
   std::vector<bool> comes(static_cast<size_t>(meeting.world), true);
   for (const int rank : meeting.absent) comes[static_cast<size_t>(rank)] = false;
   std::vector<bool> awaited = comes;
@@ -183,7 +183,7 @@ void in_all_ranks(Subject& subject, const Meeting& meeting, const std::function<
   for (const bool own : {true, false}) {
     for (size_t rank = 0; rank < ends.size(); ++rank) {
       if (ends[rank].threw && (ends[rank].code == TSR_UNKNOWN) == own)
-        broken(own ? "" : cat("rank ", rank, " of ", ends.size(), " failed with ", name_of(ends[rank].code), ": "),
+        broken(own ? "" : str_cat("rank ", rank, " of ", ends.size(), " failed with ", name_of(ends[rank].code), ": "),
                ends[rank].text);
     }
   }

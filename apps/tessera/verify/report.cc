@@ -40,7 +40,7 @@ std::string xml(const std::string& text) {
 }  // namespace
 
 std::string line_of(const Result& r) {
-  std::string out = cat(to_string(r.outcome), ' ', r.check, ", ", r.component);
+  std::string out = str_cat(to_string(r.outcome), ' ', r.check, ", ", r.component);
   if (!r.text.empty()) out += ": " + r.text;
   if (!r.rule.empty()) out += " [" + r.rule + "]";
   return out;
@@ -52,7 +52,7 @@ std::string summary_of(const std::vector<Result>& results) {
                           Outcome::kSkipped}) {
     int n = 0;
     for (const Result& r : results) n += r.outcome == o;
-    if (n > 0) out += cat(out.empty() ? "" : ", ", n, ' ', lower(to_string(o)));
+    if (n > 0) out += str_cat(out.empty() ? "" : ", ", n, ' ', lower(to_string(o)));
   }
   return out.empty() ? "nothing was run" : out;
 }
@@ -78,14 +78,15 @@ std::string junit_of(const Run& run) {
     failures += is_defect(r.outcome);
     skipped += r.outcome == Outcome::kSkipped;
   }
-  std::string out = cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"", xml(run.path), "\" tests=\"",
-                        run.results.size(), "\" failures=\"", failures, "\" skipped=\"", skipped, "\">\n");
+  std::string out =
+      str_cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"", xml(run.path), "\" tests=\"",
+              run.results.size(), "\" failures=\"", failures, "\" skipped=\"", skipped, "\">\n");
   for (const Result& r : run.results) {
-    out +=
-        cat("  <testcase classname=\"", xml(r.component), "\" name=\"", xml(r.check), "\" time=\"", r.seconds, "\">");
-    if (is_defect(r.outcome)) out += cat("<failure message=\"", xml(r.text), "\">", xml(line_of(r)), "</failure>");
-    if (r.outcome == Outcome::kSkipped) out += cat("<skipped message=\"", xml(r.text), "\"/>");
-    if (r.outcome == Outcome::kWarned) out += cat("<system-out>", xml(line_of(r)), "</system-out>");
+    out += str_cat("  <testcase classname=\"", xml(r.component), "\" name=\"", xml(r.check), "\" time=\"", r.seconds,
+                   "\">");
+    if (is_defect(r.outcome)) out += str_cat("<failure message=\"", xml(r.text), "\">", xml(line_of(r)), "</failure>");
+    if (r.outcome == Outcome::kSkipped) out += str_cat("<skipped message=\"", xml(r.text), "\"/>");
+    if (r.outcome == Outcome::kWarned) out += str_cat("<system-out>", xml(line_of(r)), "</system-out>");
     out += "</testcase>\n";
   }
   return out + "</testsuite>\n";

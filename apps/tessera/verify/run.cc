@@ -83,9 +83,10 @@ void perform(const Check& check, const Subject::What& what, Report& report) {
   } catch (const Skipped& e) {
     say(report, Outcome::kSkipped, e.what(), "");
   } catch (const std::exception& e) {
-    say(report, Outcome::kFailed, cat("an exception came out of ", report.doing, ": ", e.what()), check.rule);
+    say(report, Outcome::kFailed, str_cat("an exception came out of ", report.doing, ": ", e.what()), check.rule);
   } catch (...) {
-    say(report, Outcome::kFailed, cat("an exception came out of ", report.doing), "docs/ABI.md, No exception crosses");
+    say(report, Outcome::kFailed, str_cat("an exception came out of ", report.doing),
+        "docs/ABI.md, No exception crosses");
   }
 }
 
@@ -98,8 +99,8 @@ bool wait_for(pid_t pid, double seconds, int* status) {
 }
 
 std::string how_it_ended(int status) {
-  return WIFSIGNALED(status) ? cat("SIG", sigabbrev_np(WTERMSIG(status)))
-                             : cat("the process ended with status ", WEXITSTATUS(status));
+  return WIFSIGNALED(status) ? str_cat("SIG", sigabbrev_np(WTERMSIG(status)))
+                             : str_cat("the process ended with status ", WEXITSTATUS(status));
 }
 
 }  // namespace
@@ -154,11 +155,11 @@ Result run_check(const Check& check, const Subject::What& what) {
     result.rule = report->rule;
   } else if (!in_time) {
     result.outcome = Outcome::kTimedOut;
-    result.text = cat(report->doing, " was not done after ", check.seconds, " s");
+    result.text = str_cat(report->doing, " was not done after ", check.seconds, " s");
     result.rule = check.rule;
   } else {
     result.outcome = Outcome::kCrashed;
-    result.text = cat("it crashed in ", report->doing, " (", how_it_ended(status), ")");
+    result.text = str_cat("it crashed in ", report->doing, " (", how_it_ended(status), ")");
     result.rule = check.rule;
   }
   return result;

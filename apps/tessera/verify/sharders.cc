@@ -55,7 +55,7 @@ class Asked {
     const tsr_code code = propose(q, longer, sink.raw(), call);
     if (!sink.wrong.empty()) throw Broken(q.text() + ": " + sink.wrong, kLayoutRule);
     call.fails_well(code, "propose");
-    call.succeeds(code, cat("propose for a ", q.text()));
+    call.succeeds(code, str_cat("propose for a ", q.text()));
     return sink.layouts;
   }
 
@@ -102,7 +102,7 @@ class Asked {
         if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.num_rectangles == 0)
           return void(wrong = "a layout has a part without rectangles");
         if (part.rectangle_stride < sizeof(tsr_rectangle))
-          return void(wrong = cat("rectangle_stride is ", part.rectangle_stride, ", less than a rectangle"));
+          return void(wrong = str_cat("rectangle_stride is ", part.rectangle_stride, ", less than a rectangle"));
         OnePart one{part.placement, part.combine, part.row_set, {}};
         for (uint32_t k = 0; k < part.num_rectangles; ++k) {
           one.rectangles.push_back(*reinterpret_cast<const tsr_rectangle*>(

@@ -113,9 +113,9 @@ void check_static_entry_symbol(Subject& subject) {
   }
   require(entry, "it has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL);
   if (others > 0) {
-    throw Warning(cat("it exports ", others, " further symbol", others == 1 ? "" : "s", " (", other,
-                      "), which another library may have, too: link with a version script that hides all but the "
-                      "entry, as tessera_add_plugin does"));
+    throw Warning(str_cat("it exports ", others, " further symbol", others == 1 ? "" : "s", " (", other,
+                          "), which another library may have, too: link with a version script that hides all but the "
+                          "entry, as tessera_add_plugin does"));
   }
 }
 
@@ -137,7 +137,7 @@ void check_static_manifest(Subject& subject) {
   for (const plugin::ManifestLine& line : library.note().components) {
     if (std::find(std::begin(kKinds), std::end(kKinds), line.kind) == std::end(kKinds))
       throw Warning(
-          cat("\"", line.id, "\" is a ", line.kind, ", which this core does not know: nobody will ask for it"));
+          str_cat("\"", line.id, "\" is a ", line.kind, ", which this core does not know: nobody will ask for it"));
   }
 }
 

@@ -46,7 +46,7 @@ class Error : public std::runtime_error {
   int rank_;
 };
 
-// One argument of cat() and fail(), without its type: so that each of their many callers only names its parts, and the
+// One argument of str_cat() and fail(), without its type: each of their many callers only names its parts, and the
 // code that prints them exists once for each type. Borrows the argument.
 class TextPart {
  public:
@@ -76,11 +76,11 @@ class TextPart {
   return out.str();
 }
 template <class... Parts>
-std::string cat(const Parts&... parts) {
+std::string str_cat(const Parts&... parts) {
   return cat_parts({TextPart(parts)...});
 }
 
-// throw Error(code, cat(parts...))
+// throw Error(code, str_cat(parts...))
 [[noreturn]] [[gnu::noinline]] inline void fail_parts(Code code, std::initializer_list<TextPart> parts) {
   throw Error(code, cat_parts(parts));
 }
@@ -100,7 +100,7 @@ class AbiError {
     std::string text(what);
     if (!text.empty()) text += ": ";
     if (said().empty())
-      text += cat("failed with code ", code);
+      text += str_cat("failed with code ", code);
     else
       text += said();
     throw Error(static_cast<Code>(code), text, raw_.rank);
@@ -119,7 +119,7 @@ class AbiError {
   do {                                                                                     \
     if (!(condition)) {                                                                    \
       std::fprintf(stderr, "%s:%d: check failed: %s %s\n", __FILE__, __LINE__, #condition, \
-                   ::tessera::cat("" __VA_ARGS__).c_str());                                \
+                   ::tessera::str_cat("" __VA_ARGS__).c_str());                            \
       std::abort();                                                                        \
     }                                                                                      \
   } while (0)

@@ -81,7 +81,9 @@ struct Name {
   const char* what;
   const std::string* feature = nullptr;
 
-  std::string text() const { return feature == nullptr ? what : tessera::cat(what, " of feature \"", *feature, "\""); }
+  std::string text() const {
+    return feature == nullptr ? what : tessera::str_cat(what, " of feature \"", *feature, "\"");
+  }
 };
 template <class... Parts>
 [[noreturn]] void refuse(const Name& name, const Parts&... parts) {
@@ -121,7 +123,7 @@ std::span<const T> elements_of(const DLTensor* tensor, const Name& name, int64_t
   const bool flat = t.ndim == 1 && cols == 1;
   if (!flat && t.ndim != 2) refuse(name, " has ", t.ndim, " dimensions");
   if (t.shape[0] != rows || (!flat && t.shape[1] != cols))
-    refuse(name, " has to be [", rows, cols == 1 && flat ? "" : tessera::cat(", ", cols), "]");
+    refuse(name, " has to be [", rows, cols == 1 && flat ? "" : tessera::str_cat(", ", cols), "]");
   const int64_t across = flat ? 1 : t.strides == nullptr ? 1 : t.strides[1];
   const int64_t down = t.strides == nullptr ? cols : t.strides[0];
   const size_t n = static_cast<size_t>(rows * cols);
@@ -159,7 +161,7 @@ void check_output(const DLTensor& out, const tessera::ModelOutput& output, int64
   if (!fits || out.shape[0] != batch || out.dtype.code != kDLFloat || out.dtype.bits != 32 || out.dtype.lanes != 1 ||
       out.device.device_type != kDLCPU) {
     fail(Code::kInvalidArgument, "output \"", output.name, "\" has to be float32 [", batch, ", ", output.width, "]",
-         output.width == 1 ? tessera::cat(" or [", batch, "]") : "", " in host memory");
+         output.width == 1 ? tessera::str_cat(" or [", batch, "]") : "", " in host memory");
   }
   if (batch > 0 && out.data == nullptr) fail(Code::kInvalidArgument, "output \"", output.name, "\" has no data");
 }

@@ -106,7 +106,7 @@ void check_table(const ShardedEmbeddings& c, const char* table) {
   std::string known;
   for (const EmbeddingBagConfig& t : c.tables()) {
     if (t.name == table) return;
-    known += cat(known.empty() ? "" : ", ", t.name);
+    known += str_cat(known.empty() ? "" : ", ", t.name);
   }
   fail(Code::kNotFound, "there is no table \"", table, "\"; the collection has ", known);
 }
@@ -168,7 +168,7 @@ tsr_code tsr_model_parallel_dense(const tsr_model_parallel* model, const char* n
         *view = parameter->value.dl();
         return;
       }
-      known += cat(known.empty() ? "" : ", ", parameter->name);
+      known += str_cat(known.empty() ? "" : ", ", parameter->name);
     }
     fail(Code::kNotFound, "the model's description has no dense parameter \"", name, "\"; it has ",
          known.empty() ? "none" : known);

@@ -80,7 +80,7 @@ struct tsr_step {
         wait();
       } catch (const Error& e) {
         if (stage == Stage::kStarted)
-          session.group->abort(cat("a step was closed before it was waited for: ", e.what()));
+          session.group->abort(str_cat("a step was closed before it was waited for: ", e.what()));
       }
     } catch (...) {  // nobody is left to be told
     }

@@ -31,7 +31,7 @@ struct LayerShape {
   int64_t batch, in, out;
 };
 LayerSubject layer_of(const Runtime& runtime, const LayerShape& s) {
-  return {DenseLayer(runtime, {kMlp, cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"),
+  return {DenseLayer(runtime, {kMlp, str_cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"),
                                "calibrate", 1}),
           {filled({s.batch, s.in})},
           filled({s.batch, s.out}),

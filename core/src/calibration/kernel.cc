@@ -63,7 +63,7 @@ class KernelSubject {
     o.kernel = kernel;
     o.compute_kernel = "fused";
     o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01})", 0};
-    for (int64_t t = 0; t < tables; ++t) o.tables.push_back({cat("t", t), rows, dim});
+    for (int64_t t = 0; t < tables; ++t) o.tables.push_back({str_cat("t", t), rows, dim});
     return o;
   }
 

@@ -12,8 +12,8 @@ constexpr int kAttempts = 3;
 std::string of_link(const char* where, const std::optional<LinkFigures>& link) {
   constexpr double kBytes = 1 << 20, kFastest = 1e-8;  // seconds: 100 TB/s
   if (!link) return "";
-  if (link->all_to_all.at(kBytes) < kFastest) return cat("an all-to-all of 1 MiB ", where, " that takes no time");
-  if (link->all_reduce.at(kBytes) < kFastest) return cat("an all-reduce of 1 MiB ", where, " that takes no time");
+  if (link->all_to_all.at(kBytes) < kFastest) return str_cat("an all-to-all of 1 MiB ", where, " that takes no time");
+  if (link->all_reduce.at(kBytes) < kFastest) return str_cat("an all-reduce of 1 MiB ", where, " that takes no time");
   return "";
 }
 
@@ -26,15 +26,15 @@ std::string of_dense(const DenseFigures& dense) {
 
 std::string of_kernel(const KernelFigures& kernel) {
   for (const tsr_row_cost& row : kernel.rows) {
-    if (row.lookup <= 0) return cat("lookups of kernel ", kernel.kernel, " that take no time");
-    if (row.update <= 0) return cat("updates of kernel ", kernel.kernel, " that take no time");
+    if (row.lookup <= 0) return str_cat("lookups of kernel ", kernel.kernel, " that take no time");
+    if (row.update <= 0) return str_cat("updates of kernel ", kernel.kernel, " that take no time");
   }
   return "";
 }
 
 bool loud(const Calibration& c) { return c.others && *c.others > kLoudShare; }
 std::string noise_text(const Calibration& c) {
-  return c.others ? cat("other programs used ", std::lround(100 * *c.others), " % of the processors")
+  return c.others ? str_cat("other programs used ", std::lround(100 * *c.others), " % of the processors")
                   : "what other programs used of the processors is not known";
 }
 
@@ -58,7 +58,7 @@ Machine settled(const std::function<Calibration()>& measure, const std::function
     wrong = impossible_figure(c.machine);
     if (wrong.empty() && !loud(c)) return std::move(c.machine);
     std::string line = noise_text(c);
-    if (!wrong.empty()) line += cat(", and the result has ", wrong);
+    if (!wrong.empty()) line += str_cat(", and the result has ", wrong);
     say(line + (attempt < kAttempts ? ": measuring again" : ""));
     if (wrong.empty() && (!best || c.others < best->others)) best = std::move(c);
   }
@@ -67,7 +67,7 @@ Machine settled(const std::function<Calibration()>& measure, const std::function
          ", as it does where other programs take the processors: nothing is saved; run it when the machine has nothing "
          "else to do");
   }
-  say(cat("the figures are noisy: ", noise_text(*best), ", in the quietest of ", kAttempts, " times"));
+  say(str_cat("the figures are noisy: ", noise_text(*best), ", in the quietest of ", kAttempts, " times"));
   return std::move(best->machine);
 }
 

@@ -11,8 +11,8 @@ std::vector<EmbeddingBagConfig> tables_of(const SyntheticModel& m) {
   std::vector<EmbeddingBagConfig> out;
   for (int64_t t = 0; t < m.tables; ++t) {
     EmbeddingBagConfig c;
-    c.name = cat("t", t);
-    c.feature_names = {cat("f", t)};
+    c.name = str_cat("t", t);
+    c.feature_names = {str_cat("f", t)};
     c.num_embeddings = m.rows;
     c.embedding_dim = m.dim;
     c.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
@@ -65,7 +65,7 @@ StepPrediction SyntheticStep::predicted(const Runtime& runtime, const ShardingPl
 std::vector<Batch> SyntheticStep::batches(int rank, int count) const {
   constexpr uint64_t kScatter = 2654435761;  // a prime
   const SyntheticModel& m = model_;
-  const data::IndexDistribution draw(m.zipf > 0 ? cat("zipf:", m.zipf) : "uniform", m.rows);
+  const data::IndexDistribution draw(m.zipf > 0 ? str_cat("zipf:", m.zipf) : "uniform", m.rows);
   data::Random random(100 + static_cast<uint64_t>(rank));
   std::vector<std::string> keys;
   for (const EmbeddingBagConfig& t : module_.tables) keys.push_back(t.feature_names[0]);

@@ -392,7 +392,7 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   ASSERT_TRUE(writer.follow_changes());
   const auto save = [&](int step, CheckpointRows rows) {
     model.train(step, step + 1);
-    writer.save(cat(step), rows);
+    writer.save(str_cat(step), rows);
     return in_directory(dir.file("c"));
   };
   using Names = std::vector<std::string>;
@@ -657,7 +657,7 @@ TEST(Checkpoint, HoldsNothingThatIsNoNumber) {
   auto [text, code] = error_of([&] { model.save(dir.file("c"), "bad"); });
   EXPECT_EQ(code, Code::kFailedPrecondition);
   const int64_t row = model.bags().table_rows(held, 3, 1)[0];
-  EXPECT_THAT(text, HasSubstr(cat("table \"film\" holds nan in row ", row, ":")));
+  EXPECT_THAT(text, HasSubstr(str_cat("table \"film\" holds nan in row ", row, ":")));
   model.bags().set_weight(held, before);
   model.dense().data<float>()[1] = -inf;
   std::tie(text, code) = error_of([&] { model.save(dir.file("c"), "bad"); });

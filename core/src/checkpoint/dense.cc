@@ -22,7 +22,7 @@ std::string names_of(const std::vector<std::vector<std::string>>& settings) {
   for (const auto& group : settings) {
     std::string names;
     for (const std::string& setting : group)
-      names += cat(names.empty() ? "" : ", ", setting.substr(0, setting.find(" = ")));
+      names += str_cat(names.empty() ? "" : ", ", setting.substr(0, setting.find(" = ")));
     if (!names.empty() && std::find(groups.begin(), groups.end(), names) == groups.end()) groups.push_back(names);
   }
   std::string out;
@@ -42,7 +42,7 @@ std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimize
   std::vector<std::vector<std::string>> out;
   for (const ParamGroup& group : optimizer.param_groups()) {
     out.emplace_back();
-    for (const auto& [name, value] : group.options) out.back().push_back(cat(name, " = ", to_string(value)));
+    for (const auto& [name, value] : group.options) out.back().push_back(str_cat(name, " = ", to_string(value)));
   }
   return out;
 }

@@ -40,7 +40,7 @@ enum class Presence { kThere, kMissing, kUnknown };
 
 Presence manifest_of(const std::string& path) {
   try {
-    return type_of(cat(path, '/', kManifestFile)) == S_IFREG ? Presence::kThere : Presence::kMissing;
+    return type_of(str_cat(path, '/', kManifestFile)) == S_IFREG ? Presence::kThere : Presence::kMissing;
   } catch (const Error&) {
     return Presence::kUnknown;
   }
@@ -48,7 +48,7 @@ Presence manifest_of(const std::string& path) {
 // One that cannot be looked at counts: opening it will say why.
 bool is_checkpoint(const std::string& path) { return manifest_of(path) != Presence::kMissing; }
 
-std::string path_of(const std::string& directory, int64_t number) { return cat(directory, '/', kName, number); }
+std::string path_of(const std::string& directory, int64_t number) { return str_cat(directory, '/', kName, number); }
 
 // N of "save-N".
 std::optional<int64_t> number_of(std::string_view name) {
@@ -77,7 +77,7 @@ Contents contents_of(const std::string& directory) {
     const bool staged = name.ends_with(kStaging);
     if (const auto number = number_of(name.substr(0, name.size() - (staged ? kStaging.size() : 0)))) {
       out.last = std::max(out.last, *number);
-      const std::string path = cat(directory, '/', name);
+      const std::string path = str_cat(directory, '/', name);
       if (staged)
         out.staged.push_back(*number);
       else if (is_checkpoint(path))
@@ -96,7 +96,7 @@ Contents contents_of(const std::string& directory) {
 // Nothing, where the manifest does not go: what lacks it is no checkpoint.
 void remove_files(const std::string& directory) {
   std::error_code error;
-  fs::remove(cat(directory, '/', kManifestFile), error);
+  fs::remove(str_cat(directory, '/', kManifestFile), error);
   if (error) return;
   std::vector<fs::path> own;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -135,7 +135,7 @@ Seen look_at(const std::string& path) {
     const Manifest manifest = manifest_in(path);
     if (manifest.base) seen.base = base_path(path, *manifest.base);
     for (const Manifest::File& file : manifest.files) {
-      const InputFile there(cat(path, '/', file.name));
+      const InputFile there(str_cat(path, '/', file.name));
       if (there.size() != file.bytes)
         fail(Code::kDataLoss, there.path(), " has ", there.size(), " bytes instead of ", file.bytes);
     }
@@ -233,8 +233,8 @@ void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const
   const int64_t copies = std::max<int64_t>(1, std::min(saves, int64_t{keep} + 1 - whole));
   const auto room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(copies) * static_cast<double>(bytes) <= room) return;
-  fail(Code::kResourceExhausted, copies == 1 ? std::string("a checkpoint") : cat(copies, " checkpoints"), " of ", bytes,
-       " bytes will not fit in ", directory_, ", where ", static_cast<int64_t>(room),
+  fail(Code::kResourceExhausted, copies == 1 ? std::string("a checkpoint") : str_cat(copies, " checkpoints"), " of ",
+       bytes, " bytes will not fit in ", directory_, ", where ", static_cast<int64_t>(room),
        " bytes are free: make room, or save elsewhere");
 }
 
@@ -297,7 +297,7 @@ HeldCheckpoint hold_checkpoint(const std::string& directory) {
 
 bool has_base(const std::string& path, const Manifest::Base& base) {
   try {
-    const InputFile file(cat(base_path(path, base), '/', kManifestFile));
+    const InputFile file(str_cat(base_path(path, base), '/', kManifestFile));
     return file.crc32(0, file.size()) == base.crc;
   } catch (const Error& e) {
     if (e.code() == Code::kNotFound || e.code() == Code::kDataLoss) return false;
@@ -322,7 +322,7 @@ FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryL
   { const StagedCheckpoint tidied(target, held); }
   for (const std::string& path : newest_first(target)) {
     const Seen seen = look_at(path);
-    const std::string why = seen.why.starts_with(path) ? seen.why : cat(path, ": ", seen.why);
+    const std::string why = seen.why.starts_with(path) ? seen.why : str_cat(path, ": ", seen.why);
     if (seen.state == Seen::kWhole)
       (out.unreadable.empty() ? out.whole : out.older).push_back(path);
     else
@@ -330,7 +330,7 @@ FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryL
   }
   if (!out.whole.empty()) return out;
   for (const int64_t number : contents_of(target).rests)
-    out.broken.push_back(cat(path_of(target, number), " has lost its ", kManifestFile));
+    out.broken.push_back(str_cat(path_of(target, number), " has lost its ", kManifestFile));
   return out;
 }
 

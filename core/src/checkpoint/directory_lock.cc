@@ -34,7 +34,7 @@ std::string utc_now() {
 std::string this_process() {
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
-  return cat("process ", ::getpid(), " on ", host.data(), " since ", utc_now());
+  return str_cat("process ", ::getpid(), " on ", host.data(), " since ", utc_now());
 }
 
 std::string text_in(int fd) {
@@ -50,7 +50,7 @@ bool is_busy(int error) { return error == EAGAIN || error == EACCES; }
 
 DirectoryLock::DirectoryLock(const std::string& directory, const char* use)
     : directory_(absolute_directory(directory, "a checkpoint needs the path of a directory")),
-      path_(cat(directory_, '/', kLockFile)) {
+      path_(str_cat(directory_, '/', kLockFile)) {
   if (const mode_t type = type_of(directory_); type != 0 && type != S_IFDIR)
     fail(Code::kAlreadyExists, directory_, " is a file: checkpoints need a directory");
   made_ = make_directories(directory_);
@@ -80,8 +80,8 @@ bool DirectoryLock::try_lock(const char* use) {
   whole.l_whence = SEEK_SET;
   if (::fcntl(fd_.get(), F_OFD_SETLK, &whole) != 0) {
     if (is_busy(errno)) return false;
-    warning_ = cat("cannot lock ", path_, ": ", std::generic_category().message(errno),
-                   "; nothing keeps another job out of ", directory_);
+    warning_ = str_cat("cannot lock ", path_, ": ", std::generic_category().message(errno),
+                       "; nothing keeps another job out of ", directory_);
   } else if (::stat(path_.c_str(), &there) != 0 || there.st_ino != mine.st_ino || there.st_dev != mine.st_dev) {
     return false;  // the job before removed its file when it ended
   }

@@ -58,7 +58,7 @@ TEST(StagedCheckpoint, KeepsTheLastFew) {
   EXPECT_THAT(names(target), ElementsAre("save-2", "save-3"));
   EXPECT_EQ(content(target + "save-2"), "second");
   EXPECT_EQ(content(hold_checkpoint(target + "save-2").path), "second") << "one of them by its own path";
-  for (int i = 4; i <= 12; ++i) save(target, cat(i), 3);
+  for (int i = 4; i <= 12; ++i) save(target, str_cat(i), 3);
   EXPECT_THAT(names(target), ElementsAre("save-10", "save-11", "save-12"));
   EXPECT_EQ(newest(target), "12") << "numbers, not texts";
   save(target, "last", 1);
@@ -104,7 +104,7 @@ TEST(DirectoryLock, IsNotForTwoJobs) {
   const auto [text, code] = test::error_of([&] { StagedCheckpoint second(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnavailable);
   EXPECT_THAT(text, testing::AllOf(HasSubstr("another job saves to " + first.directory()),
-                                   HasSubstr(cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
+                                   HasSubstr(str_cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
 }
 
 // A reader of the directory can lock it, and what is in it, but not the lock's file.
@@ -281,7 +281,7 @@ TEST(StagedCheckpoint, LooksForRoom) {
   };
   const auto [text, code] = refused(int64_t{1} << 60, 1, 2);
   EXPECT_EQ(code, Code::kResourceExhausted);
-  EXPECT_THAT(text, testing::StartsWith(cat("a checkpoint of ", int64_t{1} << 60, " bytes will not fit in ")));
+  EXPECT_THAT(text, testing::StartsWith(str_cat("a checkpoint of ", int64_t{1} << 60, " bytes will not fit in ")));
   EXPECT_THAT(refused(int64_t{1} << 60, 100, 4).first, testing::StartsWith("4 checkpoints of ")) << "one is there";
 }
 
@@ -295,8 +295,8 @@ TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
     if (writer == 0) {
       test::error_of([&] {
         for (int i = last + 1; true; ++i) {
-          save(dir.file("c"), cat(i), 1 + i % 3);
-          test::write_file(dir.file("committed"), cat(i));
+          save(dir.file("c"), str_cat(i), 1 + i % 3);
+          test::write_file(dir.file("committed"), str_cat(i));
         }
       });
       _exit(1);
@@ -334,7 +334,7 @@ TEST(HeldCheckpoint, BesideItsWriter) {
   const TestDirectory dir;
   save(dir.file("c"), "0");
   const std::jthread writer([&] {
-    for (int i = 1; i <= 200; ++i) save(dir.file("c"), cat(i), 1);
+    for (int i = 1; i <= 200; ++i) save(dir.file("c"), str_cat(i), 1);
   });
   int last = 0;
   while (last < 200) {

@@ -30,7 +30,7 @@ uint32_t zeros(int64_t bytes) { return moved(kStart, bytes) ^ kStart; }
 std::string size_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return cat(" (files of this process may have ", limit.rlim_cur, " bytes: raise ulimit -f)");
+  return str_cat(" (files of this process may have ", limit.rlim_cur, " bytes: raise ulimit -f)");
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ OutputFile OutputFile::join(const std::string& path, int64_t bytes) { return {pa
 OutputFile::OutputFile(const std::string& path, int64_t bytes) : OutputFile(path, bytes, O_CREAT | O_TRUNC) {
   if (bytes == 0) return;
   if (::fallocate(fd_.get(), 0, 0, bytes) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-    fail_with(errno, cat("reserve ", bytes, " bytes for").c_str(), path);
+    fail_with(errno, str_cat("reserve ", bytes, " bytes for").c_str(), path);
   }
   if (::ftruncate(fd_.get(), bytes) != 0) fail_with(errno, "size", path);
 }

@@ -20,7 +20,7 @@ namespace {
 
 TensorFiles open_checked(const ProcessGroup& group, const OpenCheckpoint& source, const char* kind) {
   TensorFiles out;
-  for (const Manifest::File& listed : source.manifest.files_of(kind, cat(source.directory, '/', kManifestFile))) {
+  for (const Manifest::File& listed : source.manifest.files_of(kind, str_cat(source.directory, '/', kManifestFile))) {
     std::optional<InputFile> file;
     together(group, "opening of a checkpoint", [&] {
       file.emplace(open_listed(source.directory, listed));
@@ -42,11 +42,11 @@ OpenCheckpoint open_held(const ProcessGroup& group, const std::function<HeldChec
   const auto texts = together(group, "checkpoint.json", [&]() -> std::string {
     if (group.rank() != 0) return "";
     source.held = hold();
-    return source.held.path + '\0' + read_text(cat(source.held.path, '/', kManifestFile));
+    return source.held.path + '\0' + read_text(str_cat(source.held.path, '/', kManifestFile));
   });
   const size_t end = texts[0].find('\0');
   source.directory = texts[0].substr(0, end);
-  source.manifest = Manifest::from_json(texts[0].substr(end + 1), cat(source.directory, '/', kManifestFile));
+  source.manifest = Manifest::from_json(texts[0].substr(end + 1), str_cat(source.directory, '/', kManifestFile));
   source.model = open_checked(group, source, kModel);
   source.optimizer = open_checked(group, source, kOptimizer);
   return source;
@@ -125,9 +125,9 @@ class FitCheck {
   static StoredTensor all_rows(const TableEntry& t) {
     return {t.dtype, {t.on_demand() ? t.stored_rows() : t.rows, t.dim}, 0};
   }
-  static std::string quoted(const std::string& kernel) { return cat('"', kernel, '"'); }
+  static std::string quoted(const std::string& kernel) { return str_cat('"', kernel, '"'); }
   static std::string optimizer_of(const TableEntry& t) {
-    return cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
+    return str_cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
   }
 
   void check_dense(const Parameter& parameter) const {

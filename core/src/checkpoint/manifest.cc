@@ -174,27 +174,27 @@ StoredTensor TableEntry::state(size_t k) const {
   return {DType::kFloat32, {stored_rows(), state_width(k)}, 0};
 }
 
-std::string TableEntry::state_name(size_t k) const { return cat(parameter, '/', name, '.', states[k].name); }
+std::string TableEntry::state_name(size_t k) const { return str_cat(parameter, '/', name, '.', states[k].name); }
 
 StoredTensor TableEntry::extra() const { return {DType::kInt32, {stored_rows(), extra_width()}, 0}; }
 
-std::string TableEntry::extra_name() const { return cat(parameter, '/', name, ".extra"); }
+std::string TableEntry::extra_name() const { return str_cat(parameter, '/', name, ".extra"); }
 
 StoredTensor TableEntry::key_list() const { return {DType::kInt64, {stored_rows()}, 0}; }
 
-std::string TableEntry::keys_name() const { return cat(parameter, '/', name, ".keys"); }
+std::string TableEntry::keys_name() const { return str_cat(parameter, '/', name, ".keys"); }
 
 StoredTensor TableEntry::removed_list() const { return {DType::kInt64, {removed.value_or(0)}, 0}; }
 
-std::string TableEntry::removed_name() const { return cat(parameter, '/', name, ".removed"); }
+std::string TableEntry::removed_name() const { return str_cat(parameter, '/', name, ".removed"); }
 
 std::string TableEntry::table_extra_name(size_t shard) const {
-  return cat(parameter, '/', name, ".table_extra.", shard);
+  return str_cat(parameter, '/', name, ".table_extra.", shard);
 }
 
 std::string TableEntry::state_list() const {
   std::string out;
-  for (const Lookup::State& s : states) out += cat(out.empty() ? "" : ", ", s.name, s.per_row ? " (per row)" : "");
+  for (const Lookup::State& s : states) out += str_cat(out.empty() ? "" : ", ", s.name, s.per_row ? " (per row)" : "");
   return out.empty() ? "none" : out;
 }
 
@@ -255,14 +255,14 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
 }
 
 Manifest manifest_in(const std::string& directory) {
-  const std::string path = cat(directory, '/', kManifestFile);
+  const std::string path = str_cat(directory, '/', kManifestFile);
   return Manifest::from_json(read_text(path), path);
 }
 
 InputFile open_listed(const std::string& directory, const Manifest::File& file) {
-  const std::string manifest = cat(directory, '/', kManifestFile);
+  const std::string manifest = str_cat(directory, '/', kManifestFile);
   try {
-    InputFile opened(cat(directory, '/', file.name));
+    InputFile opened(str_cat(directory, '/', file.name));
     if (opened.size() == file.bytes) return opened;
     fail(Code::kDataLoss, opened.path(), " has ", opened.size(), " bytes, and ", manifest, " says ", file.bytes);
   } catch (const Error& e) {
@@ -282,12 +282,12 @@ int64_t bytes_of(const StoredTensors& tensors) {
   return bytes;
 }
 
-std::string index_name(const std::string& kind) { return cat(kind, kSuffix, ".index.json"); }
+std::string index_name(const std::string& kind) { return str_cat(kind, kSuffix, ".index.json"); }
 
 bool is_file_name(const std::string& name) {
   if (name == kManifestFile) return true;
   for (const std::string kind : {kModel, kOptimizer}) {
-    if (name == index_name(kind) || name == cat(kind, kSuffix)) return true;
+    if (name == index_name(kind) || name == str_cat(kind, kSuffix)) return true;
     constexpr std::string_view kPart = "-00000-of-00000";
     if (name.size() != kind.size() + kPart.size() + kSuffix.size() || !name.starts_with(kind)) continue;
     std::string part = name.substr(kind.size(), kPart.size());
@@ -322,7 +322,7 @@ std::vector<TensorFile> split_by_table(const std::string& kind, StoredTensors ot
   for (size_t i = 0; i < files.size(); ++i) {
     char part[48] = "";
     if (files.size() > 1) std::snprintf(part, sizeof(part), "-%05zu-of-%05zu", i + 1, files.size());
-    files[i].name = cat(kind, part, kSuffix);
+    files[i].name = str_cat(kind, part, kSuffix);
   }
   return files;
 }

@@ -54,10 +54,10 @@ class HeaderParser {
     std::sort(ranges.begin(), ranges.end());
     int64_t end = data_begin_;
     for (const auto& [first, last] : ranges) {
-      if (first != end) damaged(cat(first < end ? "tensors overlap" : "there is a gap", " at byte ", first));
+      if (first != end) damaged(str_cat(first < end ? "tensors overlap" : "there is a gap", " at byte ", first));
       end = last;
     }
-    if (end != file_.size()) damaged(cat("its tensors end at byte ", end, ", and the file at ", file_.size()));
+    if (end != file_.size()) damaged(str_cat("its tensors end at byte ", end, ", and the file at ", file_.size()));
     return tensors;
   }
 
@@ -139,8 +139,8 @@ int64_t StoredTensor::bytes() const {
 }
 
 std::string describe(const StoredTensor& tensor) {
-  std::string out = cat(to_string(tensor.dtype), " [");
-  for (size_t i = 0; i < tensor.shape.size(); ++i) out += cat(i ? ", " : "", tensor.shape[i]);
+  std::string out = str_cat(to_string(tensor.dtype), " [");
+  for (size_t i = 0; i < tensor.shape.size(); ++i) out += str_cat(i ? ", " : "", tensor.shape[i]);
   return out + "]";
 }
 

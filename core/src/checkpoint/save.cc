@@ -71,7 +71,7 @@ class Files {
   Files(const std::string& directory, const Layout& layout, Role role) {
     for (const auto* kind : {&layout.model, &layout.optimizer}) {
       for (const TensorFile& file : *kind) {
-        const std::string path = cat(directory, '/', file.name);
+        const std::string path = str_cat(directory, '/', file.name);
         for (const auto& [name, tensor] : file.tensors) by_tensor_[name] = files_.size();
         files_.push_back(role == kMake ? SafetensorsWriter(path, file.tensors)
                                        : SafetensorsWriter::join(path, file.tensors));
@@ -178,7 +178,7 @@ struct CheckpointWriter::Impl {
     if (!base) return false;
     return together(model.group(), "base of a checkpoint", [&] {
              try {
-               const bool there = model.group().rank() == 0 && has_base(cat(directory, "/save"), *base);
+               const bool there = model.group().rank() == 0 && has_base(str_cat(directory, "/save"), *base);
                return there ? "there" : "";
              } catch (const Error&) {  // it cannot be told: all rows are written
                return "";
@@ -255,7 +255,7 @@ Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) cons
   for (const ParameterPtr& p : dense_tensors(model)) out.parameters.emplace_back(p->name, kept(p->value));
   if (content == CheckpointContent::kAll) {
     for (const auto& [key, state] : optimizer.state()) {
-      for (const auto& [name, value] : state) out.states.emplace_back(cat(key, '/', name), kept(value));
+      for (const auto& [name, value] : state) out.states.emplace_back(str_cat(key, '/', name), kept(value));
     }
   }
   Manifest& m = out.manifest;
@@ -321,7 +321,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
     const uint32_t crc = write_text(staged->file(kManifestFile), rest.manifest.json());
     staged->commit(replaces ? 1 : keep);
     replaces = false;
-    return cat(crc, ' ', staged->name());
+    return str_cat(crc, ' ', staged->name());
   });
   if (!all || !follows) return;
   const size_t space = ends[0].find(' ');
@@ -383,7 +383,7 @@ bool CheckpointWriter::reserve_copies() {
   constexpr double kShare = 0.8;  // of what is free, for all ranks of a host
   const ProcessGroup& ranks = impl_->model.group();
   const auto texts =
-      together(ranks, "room for rows", [&] { return cat(copy_bytes(), ' ', system_memory().available); });
+      together(ranks, "room for rows", [&] { return str_cat(copy_bytes(), ' ', system_memory().available); });
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const size_t host = rank / static_cast<size_t>(ranks.local_world_size());
     double copies = 0;

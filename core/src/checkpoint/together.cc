@@ -16,7 +16,7 @@ constexpr char kFine = '+', kFailed = '!', kBusy = '.';
 constexpr auto kTurn = std::chrono::milliseconds(250);  // the longest that a busy rank says nothing
 
 std::string failure(Code code, const std::string& text) {
-  return cat(kFailed, static_cast<int32_t>(code), ' ', text.empty() ? "unknown error" : text);
+  return str_cat(kFailed, static_cast<int32_t>(code), ' ', text.empty() ? "unknown error" : text);
 }
 
 std::string outcome(const std::function<std::string()>& body) {
@@ -37,7 +37,7 @@ std::vector<std::string> results_of(std::vector<std::string> all) {
     if (all[rank].front() == kFailed) {
       const size_t space = all[rank].find(' ');
       const auto code = static_cast<Code>(std::stoi(all[rank].substr(1, space - 1)));
-      throw Error(code, cat(all.size() > 1 ? cat("rank ", rank, ": ") : "", all[rank].substr(space + 1)),
+      throw Error(code, str_cat(all.size() > 1 ? str_cat("rank ", rank, ": ") : "", all[rank].substr(space + 1)),
                   static_cast<int>(rank));
     }
     all[rank].erase(0, 1);

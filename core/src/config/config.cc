@@ -155,7 +155,7 @@ void apply_to_list(const Override& o, std::vector<S>& list) {
     if (one.name == o.path[1]) return apply_to(o, one);
   }
   fail(Code::kNotFound, o.source, ": there is no ", o.path[0], " \"", o.path[1], "\"",
-       known.empty() ? "" : cat("; the nearest is \"", sdk::nearest_name(o.path[1], known), "\""));
+       known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(o.path[1], known), "\""));
 }
 
 // Every override but those of lists, which wait for these.
@@ -190,7 +190,7 @@ void decode_sections(const toml::table& file, Config& config) {
     const std::string name(key.str());
     if (std::find(known.begin(), known.end(), name) == known.end()) config::unknown_key(node, "", name, known);
     if (name != "table" && name != "column" && name != "layer" && name != "head" && !node.is_table())
-      config::wrong_type(node, name, cat("a section, [", name, "]"));
+      config::wrong_type(node, name, str_cat("a section, [", name, "]"));
   }
   config::for_each_section(config, [&](const char* name, auto& out) {
     const toml::node* node = file.get(name);
@@ -243,7 +243,7 @@ std::vector<S> decode_list(const toml::table& file, const std::string& key, cons
   if (!node) return list;
   const toml::array* array = node->as_array();
   if (!array || !std::all_of(array->begin(), array->end(), [](const toml::node& n) { return n.is_table(); })) {
-    config::wrong_type(*node, key, cat("a list of tables, each written [[", key, "]]"));
+    config::wrong_type(*node, key, str_cat("a list of tables, each written [[", key, "]]"));
   }
   std::set<std::string> names;
   for (const toml::node& item : *array) {
@@ -289,7 +289,7 @@ void decode_graph(const toml::table& file, const std::vector<Override>& override
 config::Given given_keys(const toml::table& file, const std::vector<Override>& overrides) {
   config::Given given;
   const auto add = [&](const std::string& section, const toml::table& keys) {
-    for (const auto& [key, node] : keys) given.insert_or_assign(cat(section, ".", key.str()), where(node));
+    for (const auto& [key, node] : keys) given.insert_or_assign(str_cat(section, ".", key.str()), where(node));
   };
   for (const auto& [key, node] : file) {
     const std::string section(key.str());
@@ -315,7 +315,7 @@ void choose_reader(const config::Given& given, Config& config) {
   try {
     config.data.reader = config::reader_of_path(config.data.path);
   } catch (const Error& e) {
-    throw Error(e.code(), cat(path->second, ": ", e.what()));
+    throw Error(e.code(), str_cat(path->second, ": ", e.what()));
   }
 }
 

@@ -38,7 +38,7 @@ struct Rule {
 };
 
 std::string number_text(double v) {
-  return cat(json(v == std::floor(v) && std::abs(v) < 1e15 ? json(int64_t(v)) : json(v)));
+  return str_cat(json(v == std::floor(v) && std::abs(v) < 1e15 ? json(int64_t(v)) : json(v)));
 }
 
 template <class T>
@@ -46,9 +46,9 @@ T in_range(const toml::node& at, const Rule& rule, T value) {
   const auto v = static_cast<double>(value);
   if (v >= rule.least && v <= rule.most && !std::isnan(v)) return value;
   const bool open = rule.most > 9e18;
-  fail(Code::kInvalidArgument, where(at), ": ", rule.name, " is ", cat(json(value)), ", but must be ",
-       open ? cat("at least ", number_text(rule.least))
-            : cat("between ", number_text(rule.least), " and ", number_text(rule.most)));
+  fail(Code::kInvalidArgument, where(at), ": ", rule.name, " is ", str_cat(json(value)), ", but must be ",
+       open ? str_cat("at least ", number_text(rule.least))
+            : str_cat("between ", number_text(rule.least), " and ", number_text(rule.most)));
 }
 
 void read(const toml::node& node, const Rule& rule, bool& out) {
@@ -188,7 +188,7 @@ void read(const toml::node& node, const Rule& rule, PartOptions& out) {
   const char* like = rule.name.ends_with(".optimizer") ? "{ learning_rate = 0.001 }"
                      : rule.name.ends_with(".names")   ? "{ \"*\" = \"over_arch.model.*\" }"
                                                        : "{ widths = [64, 1] }";
-  if (!table) wrong_type(node, rule.name, cat("an inline table like ", like));
+  if (!table) wrong_type(node, rule.name, str_cat("an inline table like ", like));
   json options = json::object();
   for (const auto& [key, value] : in_written_order(*table)) options[key] = to_json(*value, rule.name + "." + key);
   out.json = options.dump();
@@ -206,7 +206,7 @@ std::vector<std::string> names_of(const std::vector<Field<S>>& all) {
 std::string where(const toml::node& node) {
   const toml::source_region& source = node.source();
   const std::string path = source.path ? *source.path : std::string("config");
-  return path.starts_with("--set ") ? path : cat(path, ":", source.begin.line);
+  return path.starts_with("--set ") ? path : str_cat(path, ":", source.begin.line);
 }
 
 void wrong_type(const toml::node& at, const std::string& what, const std::string& expected) {
@@ -216,13 +216,13 @@ void wrong_type(const toml::node& at, const std::string& what, const std::string
 void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
                  const std::vector<std::string>& known) {
   const std::string nearest = sdk::nearest_name(key, known);
-  std::string meant = cat("the nearest known key is \"", nearest, "\"");
+  std::string meant = str_cat("the nearest known key is \"", nearest, "\"");
   if (sdk::name_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
     meant = "there are";
-    for (const std::string& name : known) meant += cat(name == known.front() ? " \"" : ", \"", name, "\"");
+    for (const std::string& name : known) meant += str_cat(name == known.front() ? " \"" : ", \"", name, "\"");
   }
   fail(Code::kInvalidArgument, where(at), ": unknown key \"", key, "\"",
-       section.empty() ? "" : cat(" in [", section, "]"), "; ", meant);
+       section.empty() ? "" : str_cat(" in [", section, "]"), "; ", meant);
 }
 
 void set_option(PartSpec& part, const std::string& key, const toml::node& value) {

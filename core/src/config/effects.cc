@@ -37,9 +37,9 @@ bool has(const List& list, std::string_view key) {
 std::string takers(std::string_view key, bool parts) {
   std::string out;
   for (const ReaderKeys& r : inside()) {
-    if (has(r.keys, key)) out += cat(out.empty() ? "\"" : ", \"", r.reader, '"');
+    if (has(r.keys, key)) out += str_cat(out.empty() ? "\"" : ", \"", r.reader, '"');
   }
-  return cat(out, parts ? cat(out.empty() ? "" : " and ", "reader parts such as \"csv\"") : "");
+  return str_cat(out, parts ? str_cat(out.empty() ? "" : " and ", "reader parts such as \"csv\"") : "");
 }
 
 std::string of_data(const Config& config, std::string_view key) {
@@ -52,12 +52,12 @@ std::string of_data(const Config& config, std::string_view key) {
       std::find_if(inside().begin(), inside().end(), [&](const ReaderKeys& r) { return data.reader == r.reader; });
   const bool taken = own == inside().end() ? for_parts : has(own->keys, key);
   if (!taken && !has(kAny, key))
-    return cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "makes its data itself and " : "",
-               "does not take it, as ", takers(key, for_parts), " would: leave it out, or set data.reader");
+    return str_cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "makes its data itself and " : "",
+                   "does not take it, as ", takers(key, for_parts), " would: leave it out, or set data.reader");
   const bool file = !data.test_path.empty() || data.test.starts_with("file:");
   if (key == "test_fraction" && file && data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction)
-    return cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
-               ": leave it out");
+    return str_cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
+                   ": leave it out");
   return {};
 }
 
@@ -149,8 +149,8 @@ bool is_of_replaced_reader(const Given& given, std::string_view section, std::st
 
 void check_kernel(const Config& config, const Given& given) {
   for (const TableConfig& t : config.tables) {
-    const auto own = given.find(cat("table.", t.name, ".kernel"));
-    if (own != given.end() && given.contains(cat("table.", t.name, ".kernels")) && !t.kernels.empty())
+    const auto own = given.find(str_cat("table.", t.name, ".kernel"));
+    if (own != given.end() && given.contains(str_cat("table.", t.name, ".kernels")) && !t.kernels.empty())
       fail(Code::kInvalidArgument, own->second, ": table.", t.name,
            ".kernel has no effect: the planner chooses from its kernels; leave one of them out");
   }

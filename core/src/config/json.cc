@@ -21,7 +21,7 @@ std::string shown(const Value& value) {
 std::string shown(unsigned char byte) {
   if (byte == '\n' || byte == '\r') return "the line's end";
   if (byte > ' ' && byte < 127) return {'\'', static_cast<char>(byte), '\''};
-  return byte == ' ' ? "a space" : cat("the byte ", static_cast<int>(byte));
+  return byte == ' ' ? "a space" : str_cat("the byte ", static_cast<int>(byte));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void no_json(std::string_view text, const JsonSource& source, size_t at) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   fail(source.code, source.name, " is no JSON: line ", line, ", byte ", before.size() + 1, ": ",
        at > text.size() ? "it ends too early"
-                        : cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
+                        : str_cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
 }
 
 JsonObject::JsonObject(const Value& value, Source source, std::string where)
@@ -70,7 +70,7 @@ JsonObject::JsonObject(const Value& value, Source source, std::string where)
 }
 
 std::string JsonObject::place(std::string_view key) const {
-  return where_.empty() ? std::string(key) : cat(where_, '.', key);
+  return where_.empty() ? std::string(key) : str_cat(where_, '.', key);
 }
 
 void JsonObject::wrong_type(const Value& value, std::string_view key, const char* expected) const {
@@ -113,7 +113,7 @@ std::vector<JsonObject> JsonObject::objects(const char* key, const char* name) c
   for (const Value& one : list) {
     const bool named = name != nullptr && one.is_object() && one.contains(name) && one[name].is_string();
     const std::string which = named ? shown(one[name]) : std::to_string(out.size());
-    out.push_back({one, source_, cat(place(key), '[', which, ']')});
+    out.push_back({one, source_, str_cat(place(key), '[', which, ']')});
   }
   return out;
 }
@@ -122,7 +122,7 @@ std::vector<JsonObject> JsonObject::list(const Value& value, const JsonSource& s
   if (!value.is_array()) fail(source.code, source.name, " is no list [...]", source.advice);
   const auto shared = std::make_shared<const JsonSource>(source);
   std::vector<JsonObject> out;
-  for (const Value& one : value) out.push_back({one, shared, cat('[', out.size(), ']')});
+  for (const Value& one : value) out.push_back({one, shared, str_cat('[', out.size(), ']')});
   return out;
 }
 

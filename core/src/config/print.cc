@@ -95,7 +95,7 @@ void print_section(const S& section, bool one_table, std::string& out, const Wan
       if (!one_table && config::only_of_one_table(field.name)) continue;
     }
     const std::string value = value_text(section, field);
-    if (!value.empty() && wanted(field.name)) out += cat(field.name, " = ", value, "\n");
+    if (!value.empty() && wanted(field.name)) out += str_cat(field.name, " = ", value, "\n");
   }
 }
 
@@ -106,8 +106,8 @@ void reference_of(const std::string& title, bool (*wanted)(const std::string&), 
   for (const auto& field : config::fields<S>()) {
     if (!wanted(field.name)) continue;
     const std::string value = value_text(defaults, field);
-    out += cat("| `", field.name, "` | ", value.empty() ? "unset" : "`" + value + "`", " | ", field.unit, " | ",
-               field.about, " |\n");
+    out += str_cat("| `", field.name, "` | ", value.empty() ? "unset" : "`" + value + "`", " | ", field.unit, " | ",
+                   field.about, " |\n");
   }
   out += "\n";
 }
@@ -120,7 +120,7 @@ bool shared_key(const std::string& key) { return !config::only_of_one_table(key)
 std::string to_toml(const Config& config) {
   std::string out;
   config::for_each_section(config, [&](const char* name, const auto& section) {
-    out += cat(out.empty() ? "" : "\n", "[", name, "]\n");
+    out += str_cat(out.empty() ? "" : "\n", "[", name, "]\n");
     print_section(section, false, out, [&](const char* key) { return config::takes_effect(config, name, key); });
   });
   for (const LayerConfig& layer : config.layers) print_section(layer, true, out += "\n[[layer]]\n", any_key);
@@ -145,7 +145,7 @@ std::string config_reference() {
       reference_of<S>("[[table]]: keys of one table alone", config::only_of_one_table, out);
       reference_of<S>("[table_defaults] and [[table]]", shared_key, out);
     } else {
-      reference_of<S>(cat("[", name, "]"), every_key, out);
+      reference_of<S>(str_cat("[", name, "]"), every_key, out);
       if constexpr (std::is_same_v<S, ModelConfig>) {
         reference_of<LayerConfig>("[[layer]]", every_key, out);
         reference_of<HeadConfig>("[[head]]", every_key, out);

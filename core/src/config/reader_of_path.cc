@@ -87,7 +87,7 @@ std::string ending_of_files(const std::string& directory, std::string* found) {
     if (known_ending(ending) != nullptr && at->is_regular_file(ignored)) endings.insert(ending);
   }
   found->clear();
-  for (const std::string& ending : endings) *found += cat(found->empty() ? "." : ", .", ending);
+  for (const std::string& ending : endings) *found += str_cat(found->empty() ? "." : ", .", ending);
   return endings.size() == 1 ? *endings.begin() : std::string();
 }
 
@@ -108,7 +108,7 @@ std::string reader_of_path(const std::string& path) {
   const std::string ending = ending_of_files(path, &found);
   if (ending.empty())
     fail(Code::kInvalidArgument, "data.path is the directory \"", path, "\", whose files ",
-         found.empty() ? std::string("do not end in .csv, .parquet or the like") : cat("end in ", found), kSay);
+         found.empty() ? std::string("do not end in .csv, .parquet or the like") : str_cat("end in ", found), kSay);
   const Ending* const known = known_ending(ending);
   return known->delimiter != 0 ? reader_of_text(*known, first_file(path, ending)) : known->reader;
 }

@@ -33,11 +33,11 @@ std::vector<std::string> samples_of(const Batch& batch) {
   std::vector<std::string> out;
   const int64_t n = batch.labels.numel();
   for (int64_t i = 0; i < n; ++i) {
-    std::string text = cat(batch.labels.item(i), " ", batch.dense.item(2 * i), " ", batch.dense.item(2 * i + 1));
+    std::string text = str_cat(batch.labels.item(i), " ", batch.dense.item(2 * i), " ", batch.dense.item(2 * i + 1));
     for (int64_t k = 0; k < 3; ++k) {
       const auto begin = static_cast<int64_t>(batch.sparse.offsets().item(k * n + i));
       const auto end = static_cast<int64_t>(batch.sparse.offsets().item(k * n + i + 1));
-      for (int64_t j = begin; j < end; ++j) text += cat(j == begin ? " | " : ",", batch.sparse.values().item(j));
+      for (int64_t j = begin; j < end; ++j) text += str_cat(j == begin ? " | " : ",", batch.sparse.values().item(j));
     }
     out.push_back(text);
   }

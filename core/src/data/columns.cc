@@ -87,7 +87,7 @@ void Vocabulary::drop_rare(int64_t min_count) {
 }
 
 std::string BlockRows::where(int64_t row, const std::string& column) const {
-  return cat(file, file.empty() ? "row " : ", row ", first_row + row + 1, ", column \"", column, "\"");
+  return str_cat(file, file.empty() ? "row " : ", row ", first_row + row + 1, ", column \"", column, "\"");
 }
 
 int32_t Columns::type_of(const ColumnConfig& c) {
@@ -321,7 +321,7 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
       longer.clear();
       for (const std::string& text : texts) {
         for (int64_t i = part->begins[row]; i < part->begins[row + 1]; ++i)
-          longer.push_back(cat(text, part->values[static_cast<size_t>(i)], ' '));
+          longer.push_back(str_cat(text, part->values[static_cast<size_t>(i)], ' '));
       }
       texts.swap(longer);
     }
@@ -364,8 +364,8 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   const bool known = examples.append(labels_of(at, values), dense_of(at, values), bags);
   if (known || !examples.bad_id().empty()) return;
   const Unknown bad = first_unknown(bags, examples.columns(), at.rows);
-  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->field()),
-                           bad_id_text(bad.id, examples.columns()[bad.column].rows)));
+  examples.note_bad_id(str_cat(at.where(at.first + bad.sample, ids[bad.column]->field()),
+                               bad_id_text(bad.id, examples.columns()[bad.column].rows)));
 }
 
 const Columns::Column& Columns::named(const std::string& name) const {

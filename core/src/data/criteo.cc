@@ -71,8 +71,8 @@ Dataset describe_criteo(const DataConfig& config) {
   Dataset set;
   set.name = "criteo";
   const std::vector<int64_t> rows = rows_of(config, kCategories);
-  for (int i = 1; i <= kIntegers; ++i) set.dense.push_back(cat("I", i));
-  for (int i = 1; i <= kCategories; ++i) set.columns.push_back({cat("C", i), rows[i - 1], "sum"});
+  for (int i = 1; i <= kIntegers; ++i) set.dense.push_back(str_cat("I", i));
+  for (int i = 1; i <= kCategories; ++i) set.columns.push_back({str_cat("C", i), rows[i - 1], "sum"});
   return set;
 }
 

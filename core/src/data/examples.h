@@ -55,8 +55,8 @@ struct LabelForm {
 // What is wrong with an id that a column's table does not have, behind the words for the column. Where ids are any, the
 // table has not so many rows.
 inline std::string bad_id_text(int64_t id, int64_t rows) {
-  return rows == INT64_MAX ? cat(" has the id ", id, ", but ids are 0 to ", rows - 1)
-                           : cat(" names row ", id, ", but its table has ", rows, " rows");
+  return rows == INT64_MAX ? str_cat(" has the id ", id, ", but ids are 0 to ", rows - 1)
+                           : str_cat(" names row ", id, ", but its table has ", rows, " rows");
 }
 
 // Append-only while it is being read, constant afterwards. What a sample has lies in one place, since samples in a

@@ -31,7 +31,7 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
     std::vector<std::string> known = reader_names();
     for (const std::string& part : runtime.ids(TSR_READER_KIND)) known.push_back(part);
     std::string all;
-    for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
+    for (const std::string& name : known) all += str_cat(all.empty() ? "" : ", ", name);
     fail(Code::kInvalidArgument, "there is no reader \"", reader, "\": set data.reader to one of ", all,
          "; the nearest is \"", sdk::nearest_name(id, known), "\"");
   }

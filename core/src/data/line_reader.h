@@ -25,7 +25,7 @@ class LineReader {
   bool next(std::string_view& line);
   int64_t line() const { return line_; }  // number of the last line, from 1
   // "train.tsv.gz:17"
-  std::string where() const { return cat(path_, ":", line_); }
+  std::string where() const { return str_cat(path_, ":", line_); }
 
  private:
   bool fill();

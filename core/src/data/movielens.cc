@@ -80,8 +80,8 @@ std::vector<User> read_users(const std::string& path) {
       path, std::array{"user_id", "age", "gender", "occupation", "zip_code"}, [&](const auto& f, const auto& lines) {
         check_id(f[0], users.size(), "user_id", lines);
         users.push_back(
-            {integer(f[1], "age", 0, kOldest, lines),
-             cat(row_of("o=", f[3], 256), '\t', row_of("s=", f[2], 4), '\t', row_of("z=", f[4].substr(0, 3), 2048))});
+            {integer(f[1], "age", 0, kOldest, lines), str_cat(row_of("o=", f[3], 256), '\t', row_of("s=", f[2], 4),
+                                                              '\t', row_of("z=", f[4].substr(0, 3), 2048))});
       });
   return users;
 }
@@ -91,7 +91,7 @@ std::string genre_bag(std::string_view genres) {
   for (size_t n = 0; n < kMaxGenres && !genres.empty();) {
     const std::string_view genre = cut(genres, ' ');
     if (genre.empty()) continue;
-    bag += cat(n ? "," : "", row_of("g=", genre, 256));
+    bag += str_cat(n ? "," : "", row_of("g=", genre, 256));
     ++n;
   }
   return bag;
@@ -116,7 +116,7 @@ std::string title_bag(std::string_view title) {
   }
   end_word();
   std::string bag;
-  for (const std::string& w : words) bag += cat(bag.empty() ? "" : ",", row_of("t=", w, 8192));
+  for (const std::string& w : words) bag += str_cat(bag.empty() ? "" : ",", row_of("t=", w, 8192));
   return bag;
 }
 
@@ -172,7 +172,7 @@ struct History {
 
 void append_last(std::string& out, const std::vector<int64_t>& films) {
   const size_t first = films.size() > kHistory ? films.size() - kHistory : 0;
-  for (size_t i = first; i < films.size(); ++i) out += cat(i > first ? "," : "", films[i]);
+  for (size_t i = first; i < films.size(); ++i) out += str_cat(i > first ? "," : "", films[i]);
 }
 
 void append_row(std::string& out, const Rating& r, const User& user, const Film& film, const History& history,
@@ -190,7 +190,7 @@ void append_row(std::string& out, const Rating& r, const User& user, const Film&
     if (i > 0) out += ',';
     append_number(out, dense[i]);
   }
-  out += cat('\t', r.user, '\t', r.film, '\t', user.bags, '\t', film.bags, '\t');
+  out += str_cat('\t', r.user, '\t', r.film, '\t', user.bags, '\t', film.bags, '\t');
   append_last(out, history.liked);
   out += '\t';
   append_last(out, history.disliked);

@@ -15,7 +15,7 @@ struct Place {
   int64_t line;
   template <class... Parts>
   std::string sentence(const Parts&... parts) const {
-    return cat(file, ":", line, ": ", parts...);
+    return str_cat(file, ":", line, ": ", parts...);
   }
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {

@@ -79,9 +79,9 @@ class Keys {
     std::string known;
     for (size_t i = 0; i < columns.size(); ++i) {
       if (columns[i].name == column_.name) return;
-      if (i < kMost) known += cat(i == 0 ? "" : ", ", columns[i].name);
+      if (i < kMost) known += str_cat(i == 0 ? "" : ", ", columns[i].name);
     }
-    if (columns.size() > kMost) known += cat(", and ", columns.size() - kMost, " others");
+    if (columns.size() > kMost) known += str_cat(", and ", columns.size() - kMost, " others");
     fail(Code::kNotFound, column_.key, ": the files have no column \"", column_.name, "\"; they have ", known);
   }
 

@@ -46,18 +46,18 @@ TestPart TestPart::from(const DataConfig& config, Rows by_default) {
 }
 
 void TestPart::describe(Dataset* set) const {
-  const std::string part = cat(100 * fraction, " % of the rows");
+  const std::string part = str_cat(100 * fraction, " % of the rows");
   set->test_is_last = rows == Rows::kLast && order_by.empty() && fraction > 0;
   if (rows == Rows::kFile)
     set->test_part = "a file of its own";
   else if (fraction == 0)
     set->test_part = "no rows";
   else if (rows == Rows::kRandom)
-    set->test_part = cat(part, ", random");
+    set->test_part = str_cat(part, ", random");
   else if (rows == Rows::kLast)
-    set->test_part = cat("the last ", part, order_by.empty() ? "" : cat(" in the order of \"", order_by, '"'));
+    set->test_part = str_cat("the last ", part, order_by.empty() ? "" : str_cat(" in the order of \"", order_by, '"'));
   else
-    set->test_part = cat("the newest ", part, " by \"", of, '"');
+    set->test_part = str_cat("the newest ", part, " by \"", of, '"');
 }
 
 std::string test_file(const DataConfig& config) {

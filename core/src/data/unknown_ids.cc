@@ -23,7 +23,7 @@ bool UnknownIds::are_many() const {
 std::string UnknownIds::warning() const {
   if (!are_many()) return "";
   const double percent = std::floor(100.0 * static_cast<double>(unknown) / static_cast<double>(ids));
-  return cat(column, ": ", percent, " % of the ", ids, " ids were not in the vocabulary");
+  return str_cat(column, ": ", percent, " % of the ", ids, " ids were not in the vocabulary");
 }
 
 UnknownIdCounter::UnknownIdCounter(const std::string& encoding) {

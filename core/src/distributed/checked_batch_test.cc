@@ -11,7 +11,7 @@ constexpr int64_t kMost = 2147483647;
 
 std::string refusal(const std::vector<SlotBags>& bags, const std::vector<int64_t>& lengths, bool sequence = false) {
   std::vector<Slot> slots(bags.size());
-  for (size_t s = 0; s < slots.size(); ++s) slots[s].feature = cat("f", s);
+  for (size_t s = 0; s < slots.size(); ++s) slots[s].feature = str_cat("f", s);
   int64_t ids = 0;
   for (const int64_t n : lengths) ids += n;
   try {

@@ -64,14 +64,14 @@ std::string describe(const std::string& table, const ParameterConstraints& c) {
 
 // Memory is left out: machines may differ in it, and that of rank 0 counts.
 std::string describe(const std::vector<PlannerModule>& modules, const PlannerOptions& options) {
-  std::string text =
-      cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
-          options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
-          static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", "\ncost model ",
-          options.cost_model, ", estimates of kernel ", options.kernel, ", time limit ", options.time_limit_s,
-          " s\nbytes of 4096 floats in rows of 64 ", bytes_on_wire(options.wire, false, 4096, 64), ", of gradients ",
-          bytes_on_wire(options.wire, true, 4096, 64), "\nstorage reservation of kind ",
-          static_cast<int>(options.storage_reservation.kind), ", ", options.storage_reservation.percentage, '\n');
+  std::string text = str_cat(
+      "world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
+      options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
+      static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", "\ncost model ",
+      options.cost_model, ", estimates of kernel ", options.kernel, ", time limit ", options.time_limit_s,
+      " s\nbytes of 4096 floats in rows of 64 ", bytes_on_wire(options.wire, false, 4096, 64), ", of gradients ",
+      bytes_on_wire(options.wire, true, 4096, 64), "\nstorage reservation of kind ",
+      static_cast<int>(options.storage_reservation.kind), ", ", options.storage_reservation.percentage, '\n');
   for (const PlannerModule& m : modules) {
     text += describe(m);
     for (const EmbeddingBagConfig& t : m.tables) {
@@ -91,8 +91,8 @@ void check_same(const std::string& mine, const std::string& theirs, int rank) {
     const bool has_x = static_cast<bool>(std::getline(a, x)), has_y = static_cast<bool>(std::getline(b, y));
     if (has_x && has_y && x == y) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " wants another model planned than rank 0: rank 0 has ", has_x ? x : "nothing more",
-                    ", rank ", rank, " has ", has_y ? y : "nothing more"),
+                str_cat("rank ", rank, " wants another model planned than rank 0: rank 0 has ",
+                        has_x ? x : "nothing more", ", rank ", rank, " has ", has_y ? y : "nothing more"),
                 rank);
   }
 }
@@ -136,9 +136,9 @@ std::string plan_text(const Runtime& runtime, const std::vector<PlannerModule>& 
   try {
     return EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
   } catch (const Error& e) {
-    return cat("!", static_cast<int>(e.code()), " ", e.what());
+    return str_cat("!", static_cast<int>(e.code()), " ", e.what());
   } catch (const std::exception& e) {
-    return cat("!", static_cast<int>(Code::kInternal), " ", e.what());
+    return str_cat("!", static_cast<int>(Code::kInternal), " ", e.what());
   }
 }
 
@@ -171,11 +171,11 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
 
 // Ranks that were given different plans would wait for each other in different operations.
 void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
-  const auto digests = group.all_gather_text(cat(std::hash<std::string>{}(plan.json())), "given plan");
+  const auto digests = group.all_gather_text(str_cat(std::hash<std::string>{}(plan.json())), "given plan");
   for (int rank = 1; rank < group.world_size(); ++rank) {
     if (digests[rank] == digests[0]) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " was given another plan than rank 0: all ranks need the same one"), rank);
+                str_cat("rank ", rank, " was given another plan than rank 0: all ranks need the same one"), rank);
   }
 }
 
@@ -257,7 +257,7 @@ ParameterList DistributedModelParallel::parameters() const {
     for (size_t i = 0; i < keys.size(); ++i) {
       const EmbeddingBagConfig& t = c.tables()[i];
       auto p = std::make_shared<Parameter>();
-      p->name = cat(path, path.empty() ? "" : ".", keys[i]);
+      p->name = str_cat(path, path.empty() ? "" : ".", keys[i]);
       p->value = Tensor::empty({t.num_embeddings, t.embedding_dim}, t.data_type, kMeta);
       p->in_backward = true;
       out.push_back(std::move(p));

@@ -13,7 +13,7 @@ constexpr int64_t kMostItems = int64_t{1} << 40;
 bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
 
 [[noreturn]] void damaged_header(int peer) {
-  throw Error(Code::kDataLoss, cat("rank ", peer, " sent a damaged step header"), peer);
+  throw Error(Code::kDataLoss, str_cat("rank ", peer, " sent a damaged step header"), peer);
 }
 
 // Every rank has it, and ends the step by itself.
@@ -44,7 +44,7 @@ void InputExchange::run(const RoutedBatch& batch, bool finished, const std::stri
     if (known && (known->code() == Code::kCancelled || known->code() == Code::kAborted))
       abort(e.what());
     else
-      abort_with_steps(cat("rank ", group_->rank(), " cannot use the ids that it received: ", said_of(e)));
+      abort_with_steps(str_cat("rank ", group_->rank(), " cannot use the ids that it received: ", said_of(e)));
     throw;
   }
 }
@@ -140,8 +140,8 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
 void InputExchange::refuse_other_job(int peer) {
   const std::string difference = what_differs(job_, *group_);
   if (!difference.empty()) throw KnownToAll(Code::kInternal, difference);
-  throw KnownToAll(Code::kFailedPrecondition, cat("rank ", peer, " runs other tables or another plan than rank ",
-                                                  group_->rank(), ": all ranks need the same config and plan"));
+  throw KnownToAll(Code::kFailedPrecondition, str_cat("rank ", peer, " runs other tables or another plan than rank ",
+                                                      group_->rank(), ": all ranks need the same config and plan"));
 }
 
 void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch) {
@@ -165,7 +165,7 @@ void InputExchange::share_error(const std::string& mine) {
   const auto texts = group_->all_gather_text(mine, "step error");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].empty()) continue;
-    throw KnownToAll(Code::kInvalidArgument, cat("rank ", rank, ": ", texts[rank]), static_cast<int>(rank));
+    throw KnownToAll(Code::kInvalidArgument, str_cat("rank ", rank, ": ", texts[rank]), static_cast<int>(rank));
   }
   throw KnownToAll(Code::kInternal, "a rank announced an error but no text");
 }

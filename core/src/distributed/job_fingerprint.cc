@@ -32,7 +32,7 @@ std::string other_layouts(const std::vector<JobFingerprint::Table>& tables, cons
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (record(rank, t).config != record(0, t).config) return "";
       if (record(rank, t).layout == record(0, t).layout) continue;
-      return cat(
+      return str_cat(
           "sharder ", plugin::parse_part_name(tables[t].sharder).id, ", table \"", tables[t].name,
           "\": the layout on rank ", rank,
           " is another one than on rank 0: give all ranks one plan, and where they planned by themselves, propose "
@@ -52,7 +52,7 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
   for (const RowRouterPtr& router : routers) {
     if (!router) continue;
     all.push_back(router.get());
-    mine.push_back({fnv1a(cat(router->table().name, ' ', router->table().num_embeddings)), router->fingerprint()});
+    mine.push_back({fnv1a(str_cat(router->table().name, ' ', router->table().num_embeddings)), router->fingerprint()});
   }
   const std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Record));
   size_t differs = all.size();
@@ -76,14 +76,14 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
   std::string found;
   for (size_t i = 0; i < here.ids.size() && found.empty(); ++i, there += 2) {
     if (here.row_sets[i] == there[0] && here.rows[i] == there[1]) continue;
-    found =
-        cat(router.who(), ": route takes id ", here.ids[i], " to row ", here.rows[i], " of row set ", here.row_sets[i],
-            " on rank ", group.rank(), ", but to row ", there[1], " of row set ", there[0], " on rank 0");
+    found = str_cat(router.who(), ": route takes id ", here.ids[i], " to row ", here.rows[i], " of row set ",
+                    here.row_sets[i], " on rank ", group.rank(), ", but to row ", there[1], " of row set ", there[0],
+                    " on rank 0");
   }
   for (const std::string& theirs : group.all_gather_text(found, "routes")) {
     if (!theirs.empty()) return theirs + ": it must give the same on every rank";
   }
-  return cat(router.who(), ": route gives something else from call to call");
+  return str_cat(router.who(), ": route gives something else from call to call");
 }
 
 }  // namespace

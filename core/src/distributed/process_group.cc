@@ -421,7 +421,8 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, 
   constexpr int64_t kLongest = int64_t{1} << 30;
   for (size_t r = 0; r < counts.size(); ++r) {
     if (counts[r] < 0 || counts[r] > kLongest)
-      throw Error(Code::kDataLoss, cat("rank ", r, " announced a text of ", counts[r], " bytes"), static_cast<int>(r));
+      throw Error(Code::kDataLoss, str_cat("rank ", r, " announced a text of ", counts[r], " bytes"),
+                  static_cast<int>(r));
   }
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const Tensor all = Tensor::empty({total}, DType::kUInt8);

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void damaged(int peer, const std::string& what) {
-  throw Error(Code::kDataLoss, cat("rank ", peer, " sent ", what), peer);
+  throw Error(Code::kDataLoss, str_cat("rank ", peer, " sent ", what), peer);
 }
 
 class Unpacker {
@@ -137,8 +137,8 @@ class Unpacker {
     }
     if (signs >> 63 == 0) return;
     const int64_t* wrong = std::find_if(ids, ids + piece.ids, [&](int64_t id) { return id < 0 || id >= rows; });
-    damaged(peer, cat("row ", *wrong, " for \"", wiring_.slots()[wiring_.streams()[stream].slot].name,
-                      "\", whose shard here has ", rows, " rows"));
+    damaged(peer, str_cat("row ", *wrong, " for \"", wiring_.slots()[wiring_.streams()[stream].slot].name,
+                          "\", whose shard here has ", rows, " rows"));
   }
 
   const RankWiring& own_;

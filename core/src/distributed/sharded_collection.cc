@@ -19,25 +19,26 @@ JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, con
                               std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
                               const ProcessGroup& group) {
   JobFingerprint out;
-  uint64_t h = fnv1a(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted,
-                         ' ', options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
-                         options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
+  uint64_t h =
+      fnv1a(str_cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ',
+                    options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
+                    options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
   for (const EmbeddingBagConfig& t : tables) {
     const ParameterSharding& p = plan.at(t.name);
     JobFingerprint::Table& table = out.tables.emplace_back(JobFingerprint::Table{t.name, p.sharding_type, 0, 0});
-    table.config = fnv1a(cat(t.name, ' ', t.num_embeddings, t.any_id ? " any " : " ", t.embedding_dim, ' ',
-                             static_cast<int>(t.pooling), ' ', to_string(t.data_type), ' ',
-                             t.row_format ? sdk::to_string(*t.row_format) : "", t.remapping ? t.remapping->ids() : 0,
-                             ' ', t.optimizer.name, t.optimizer.options));
+    table.config = fnv1a(str_cat(t.name, ' ', t.num_embeddings, t.any_id ? " any " : " ", t.embedding_dim, ' ',
+                                 static_cast<int>(t.pooling), ' ', to_string(t.data_type), ' ',
+                                 t.row_format ? sdk::to_string(*t.row_format) : "",
+                                 t.remapping ? t.remapping->ids() : 0, ' ', t.optimizer.name, t.optimizer.options));
     for (const std::string& feature : t.feature_names) table.config = fnv1a(feature + ",", table.config);
     table.layout =
-        fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
+        fnv1a(str_cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
     for (const ShardMetadata& s : p.shards)
       table.layout =
-          fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replica ? '*' : ';'), table.layout);
-    h = fnv1a(cat(table.config, ' ', table.layout), h);
+          fnv1a(str_cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replica ? '*' : ';'), table.layout);
+    h = fnv1a(str_cat(table.config, ' ', table.layout), h);
   }
-  for (const RowRouterPtr& router : routers) h = router ? fnv1a(cat(router->fingerprint()), h) : h;
+  for (const RowRouterPtr& router : routers) h = router ? fnv1a(str_cat(router->fingerprint()), h) : h;
   out.all = h;
   out.routers = std::move(routers);
   return out;
@@ -226,7 +227,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
       watch.lap(state.route_s, stage);
     }
   } catch (const std::exception& e) {
-    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
+    side.exchange.abort_with_steps(str_cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
     throw;
   }
   state.taken = true;
@@ -244,7 +245,7 @@ void ShardedCollection::count_dropped(const CheckedBatch& batch) {
   if (!batch.dropped) return;
   dropped_ids_ += batch.dropped;
   if (options_.bounds_check == BoundsCheckMode::kWarning && !std::exchange(warned_, true)) {
-    const std::string text = cat(batch.first_dropped, " (only the first one is logged)");
+    const std::string text = str_cat(batch.first_dropped, " (only the first one is logged)");
     runtime_.host()->log(runtime_.host(), TSR_LOG_WARNING, text.c_str());
   }
 }
@@ -255,13 +256,13 @@ void ShardedCollection::guarded(const char* stage, const Body& body) const {
   try {
     body();
   } catch (const std::exception& e) {
-    rows_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
+    rows_.abort(str_cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
     throw;
   }
 }
 
 void ShardedCollection::refuse(const std::string& why) const {
-  rows_.abort(cat("rank ", group_->rank(), ": ", why));
+  rows_.abort(str_cat("rank ", group_->rank(), ": ", why));
   fail(Code::kInvalidArgument, why);
 }
 

@@ -260,7 +260,7 @@ void ShardedEmbeddings::set_step(int64_t step) {
 
 std::vector<std::string> ShardedEmbeddings::state_dict_keys() const {
   std::vector<std::string> keys;
-  for (const EmbeddingBagConfig& t : tables()) keys.push_back(cat(impl_->prefix(), ".", t.name, ".weight"));
+  for (const EmbeddingBagConfig& t : tables()) keys.push_back(str_cat(impl_->prefix(), ".", t.name, ".weight"));
   return keys;
 }
 
@@ -285,7 +285,7 @@ std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer() const {
       const std::string& table = tables()[shard.table].name;
       const int piece = pieces[table]++;  // several column shards of a table on one rank
       const std::string& key = keys[shard.table];
-      held.push_back({piece ? cat(key, "#", piece) : key, table, shard.index});
+      held.push_back({piece ? str_cat(key, "#", piece) : key, table, shard.index});
     }
     members.push_back({"", std::make_shared<EmbeddingFusedOptimizer>(groups.lookups()[g], std::move(held))});
   }
@@ -361,7 +361,7 @@ void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor&
   StepState& state = *output.state;
   const int64_t batch = state.batch.output_batch, width = impl_->wiring().output_width();
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
-    impl_->refuse(cat("the gradient must be float32 [", batch, ", ", width, "]"));
+    impl_->refuse(str_cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
   impl_->backward(state, state.batch.expands ? impl_->collapse(state, grad) : grad);
 }
@@ -427,11 +427,11 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     const auto& slots = impl_->wiring().slots();
     const auto slot =
         std::find_if(slots.begin(), slots.end(), [&name = name](const Slot& s) { return s.name == name; });
-    if (slot == slots.end()) impl_->refuse(cat("the collection has no output \"", name, "\""));
+    if (slot == slots.end()) impl_->refuse(str_cat("the collection has no output \"", name, "\""));
     const auto s = static_cast<size_t>(slot - slots.begin());
     const int64_t ids = state.batch.original_slots[s].ids;
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
-      impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
+      impl_->refuse(str_cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }
     pieces.push_back({grad, state.layout.offset[s]});
   }

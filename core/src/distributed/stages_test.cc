@@ -306,7 +306,7 @@ TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
 
 std::string name_of(const testing::TestParamInfo<std::tuple<HostGrid, bool>>& tested) {
   const auto& [hosts, stays] = tested.param;
-  return cat(hosts.count, "hosts_of_", hosts.ranks, stays ? "_rows_stay" : "");
+  return str_cat(hosts.count, "hosts_of_", hosts.ranks, stays ? "_rows_stay" : "");
 }
 INSTANTIATE_TEST_SUITE_P(
     Hosts, Stages,

@@ -152,8 +152,9 @@ class FloatModelReader {
     if (unknown_.empty()) return;
     constexpr size_t kMost = 8;
     std::string names;
-    for (size_t i = 0; i < std::min(kMost, unknown_.size()); ++i) names += cat(i > 0 ? ", \"" : "\"", unknown_[i], '"');
-    if (unknown_.size() > kMost) names += cat(" and ", unknown_.size() - kMost, " more");
+    for (size_t i = 0; i < std::min(kMost, unknown_.size()); ++i)
+      names += str_cat(i > 0 ? ", \"" : "\"", unknown_[i], '"');
+    if (unknown_.size() > kMost) names += str_cat(" and ", unknown_.size() - kMost, " more");
     wrong(
         nobody_has, names,
         ": without what was trained there it would be another model, so take out of the checkpoint what is no part of "
@@ -181,7 +182,7 @@ class FloatModelReader {
       std::sort(tables.begin(), tables.end(),
                 [](const auto& a, const auto& b) { return natural_less(a.name, b.name); });
       std::string order;
-      for (const EmbeddingBagConfig& t : tables) order += cat(order.empty() ? "" : ", ", t.name);
+      for (const EmbeddingBagConfig& t : tables) order += str_cat(order.empty() ? "" : ", ", t.name);
       out_.assumptions.push_back("tensors do not tell the order of the tables, taken by name: " + order);
     }
     out_.assumptions.push_back(
@@ -228,11 +229,11 @@ class FloatModelReader {
     const auto found = table_tensors_.find(described.name);
     if (found == table_tensors_.end()) {
       std::string known;
-      for (const auto& [name, tensor] : table_tensors_) known += cat(known.empty() ? "" : ", ", name);
+      for (const auto& [name, tensor] : table_tensors_) known += str_cat(known.empty() ? "" : ", ", name);
       wrong("there is no table \"", described.name, "\", only ", known);
     }
     const checkpoint::StoredTensor& stored = tensors_.all().at(found->second);
-    const std::string keys = cat(found->second, '/', described.name, kKeys);
+    const std::string keys = str_cat(found->second, '/', described.name, kKeys);
     const bool keyed = tensors_.all().contains(keys);
     if (stored.shape.size() != 2 || stored.shape[0] < (keyed ? 0 : 1) || stored.shape[1] < 1 ||
         is_integer(stored.dtype))
@@ -275,7 +276,7 @@ class FloatModelReader {
   std::vector<int64_t> layers(const std::string& prefix, const std::string& suffix, int64_t* input) {
     std::vector<int64_t> sizes;
     for (int k = 0;; ++k) {
-      const std::string layer = cat(prefix, k, suffix);
+      const std::string layer = str_cat(prefix, k, suffix);
       if (!dense_tensors_.contains(layer + ".weight")) return sizes;
       sizes.push_back(read_layer(layer, sizes.empty() ? nullptr : &sizes.back(), input));
     }

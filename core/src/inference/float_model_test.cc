@@ -24,7 +24,7 @@ std::vector<std::string> names(const InferenceModel& model) {
 // Tables t_cat_0 to t_cat_{n-1}, rows 3 + i, one feature each.
 NamedTensors numbered(int n, int64_t dim) {
   NamedTensors t;
-  for (int i = 0; i < n; ++i) t.add(cat("model.", kBags, "t_cat_", i, ".weight"), {3 + i, dim}, 1);
+  for (int i = 0; i < n; ++i) t.add(str_cat("model.", kBags, "t_cat_", i, ".weight"), {3 + i, dim}, 1);
   t.add_linear("model.dense_arch.model._mlp.0._linear", dim, 4, 2);
   t.add_linear("model.over_arch.model.0._mlp.0._linear", 5, dim + n * (n + 1) / 2, 3);
   t.add_linear("model.over_arch.model.1", 1, 5, 4);
@@ -65,7 +65,7 @@ TEST(FloatModel, AFileADirectoryAndAnIndexAreTheSame) {
   for (const auto& [name, value] : all.tensors) {
     const bool dense = name.find("_arch.model") != std::string::npos;
     (dense ? first : second).tensors[name] = value;
-    index += cat(index.back() == '{' ? "" : ", ", '"', name, "\": \"", dense ? "a" : "b", ".safetensors\"");
+    index += str_cat(index.back() == '{' ? "" : ", ", '"', name, "\": \"", dense ? "a" : "b", ".safetensors\"");
   }
   first.write(folder.file("parts/a.safetensors"));
   second.write(folder.file("parts/b.safetensors"));

@@ -77,7 +77,7 @@ checkpoint::OpenCheckpoint FloatTensors::open_held(checkpoint::HeldCheckpoint he
   out.directory = held.path;
   out.held = std::move(held);
   out.manifest = checkpoint::manifest_in(out.directory);
-  const std::string manifest = cat(out.directory, '/', checkpoint::kManifestFile);
+  const std::string manifest = str_cat(out.directory, '/', checkpoint::kManifestFile);
   for (const checkpoint::Manifest::File& listed : out.manifest.files_of(checkpoint::kModel, manifest)) {
     checkpoint::InputFile file = checkpoint::open_listed(out.directory, listed);
     if (file.crc32(0, file.size()) != listed.crc) checkpoint::fail_wrong_sum(out.directory, listed);

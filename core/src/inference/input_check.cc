@@ -8,7 +8,7 @@ namespace {
 
 template <class... Parts>
 Problem problem(Code code, const Parts&... parts) {
-  return {code, cat(parts...)};
+  return {code, str_cat(parts...)};
 }
 
 int64_t first_non_finite(std::span<const float> values) {

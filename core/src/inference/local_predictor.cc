@@ -60,8 +60,8 @@ class LocalPredictor : public Predictor {
   void warn(size_t table) {
     const tsr_host* host = runtime_.host();
     host->log(host, TSR_LOG_WARNING,
-              cat("table \"", model().tables[table].name,
-                  "\": ids out of range were left out of a prediction; further ones are only counted")
+              str_cat("table \"", model().tables[table].name,
+                      "\": ids out of range were left out of a prediction; further ones are only counted")
                   .c_str());
   }
 

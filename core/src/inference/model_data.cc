@@ -48,11 +48,12 @@ std::string needed_columns(const ModelDescription& model) {
   for (const auto& column : encoding["columns"]) {
     if ((column["as"] != "dense" && column["as"] != "ids") || column.contains("cross")) continue;
     const auto field = column.contains("column") ? column["column"] : column["name"];
-    const std::string name = cat('"', field.get<std::string>(), '"');
+    const std::string name = str_cat('"', field.get<std::string>(), '"');
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   std::string out;
-  for (size_t i = 0; i < names.size(); ++i) out += cat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
+  for (size_t i = 0; i < names.size(); ++i)
+    out += str_cat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
   return out;
 }
 
@@ -62,7 +63,7 @@ BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColu
          model.dense_inputs);
   }
   std::string known;
-  for (const DataColumn& column : columns) known += cat(known.empty() ? "" : ", ", column.name);
+  for (const DataColumn& column : columns) known += str_cat(known.empty() ? "" : ", ", column.name);
   for (const ModelFeature& feature : model.features) {
     const auto at =
         std::find_if(columns.begin(), columns.end(), [&](const DataColumn& c) { return c.name == feature.name; });

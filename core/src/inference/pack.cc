@@ -78,7 +78,7 @@ class RowPacker {
 // `write(file)`: its rows.
 template <class Write>
 StoredFile write_table(const Staging& staging, size_t index, const EmbeddingBagConfig& config, const Write& write) {
-  std::string name = cat("table-", index, ".rows");
+  std::string name = str_cat("table-", index, ".rows");
   const TableHeader header = header_of(config);
   checkpoint::OutputFile file(staging.file(name), file_bytes(header));
   file.write_at(0, &header, sizeof(header));
@@ -101,7 +101,7 @@ StoredFile write_tensors(const Staging& staging, const std::string& file,
 void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
   const auto& remapping = table.config.remapping;
   if (!remapping) return;
-  table.keys = write_tensors(staging, cat("table-", index, ".keys"),
+  table.keys = write_tensors(staging, str_cat("table-", index, ".keys"),
                              {{kKeysTensor, remapping->keys()}, {kSeatsTensor, remapping->seats()}});
   table.ids = remapping->ids();
 }
@@ -109,7 +109,7 @@ void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
 // What can be refused before anything is written.
 void check_formats(const InferenceModel& model, const PackOptions& options) {
   std::string known;
-  for (const QuantizedTable& t : model.tables) known += cat(known.empty() ? "" : ", ", t.config.name);
+  for (const QuantizedTable& t : model.tables) known += str_cat(known.empty() ? "" : ", ", t.config.name);
   for (const auto& [name, format] : options.formats) {
     const auto at = std::find_if(model.tables.begin(), model.tables.end(),
                                  [&name = name](const QuantizedTable& t) { return t.config.name == name; });

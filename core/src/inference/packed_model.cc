@@ -28,12 +28,12 @@ std::string packed_model_in(const std::string& directory) {
 }
 
 Manifest read_manifest(const std::string& directory) {
-  const std::string path = cat(directory, '/', kManifestFile);
+  const std::string path = str_cat(directory, '/', kManifestFile);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     const std::string inside = packed_model_in(directory);
     fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile, "; ",
-         inside.empty() ? "tessera quantize makes one of a checkpoint" : cat("did you mean ", inside, '?'));
+         inside.empty() ? "tessera quantize makes one of a checkpoint" : str_cat("did you mean ", inside, '?'));
   }
   return Manifest::from_json(checkpoint::read_text(path), path);
 }
@@ -114,10 +114,10 @@ InferenceModel open_packed_model(const std::string& directory, MappedFile::Acces
   model.dlrm = manifest.dlrm;
   model.graph = manifest.graph;
   for (const Manifest::Table& t : manifest.tables) {
-    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t, access), t.figures});
-    if (t.keys) model.tables.back().config.remapping = map_keys(cat(directory, '/', t.keys->name), t);
+    model.tables.push_back({t.config, map_rows(str_cat(directory, '/', t.file.name), t, access), t.figures});
+    if (t.keys) model.tables.back().config.remapping = map_keys(str_cat(directory, '/', t.keys->name), t);
   }
-  model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
+  model.dense = read_dense(str_cat(directory, '/', manifest.dense.name), manifest.dense);
   try {
     complete(model);
     if (manifest.type == kDlrm) model.graph = dlrm_graph(model.dlrm);
@@ -138,10 +138,10 @@ InferenceModel open_packed_model(const std::string& directory) {
 void verify_packed_model(const std::string& directory) {
   (void)open_packed_model(directory);  // sizes, headers, and the sums of small files
   for (const Manifest::Table& t : read_manifest(directory).tables) {
-    const std::string path = cat(directory, '/', t.file.name);
+    const std::string path = str_cat(directory, '/', t.file.name);
     check_sum(path, checkpoint::InputFile(path), t.file);
     if (!t.keys) continue;
-    const std::string keys = cat(directory, '/', t.keys->name);
+    const std::string keys = str_cat(directory, '/', t.keys->name);
     check_sum(keys, checkpoint::InputFile(keys), *t.keys);
   }
 }

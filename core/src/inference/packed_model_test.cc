@@ -133,7 +133,7 @@ TEST_F(Packing, RefusesValuesThatAFormatCannotHold) {
   for (const RowFormat format : {RowFormat::kFloat16, RowFormat::kInt8, RowFormat::kFloat8}) {
     EXPECT_THAT(failure_of([&] { pack_model(large.model, folder_.file("model"), {.format = format}); }),
                 testing::Pair(AllOf(HasSubstr("table \"user\", row 7"), HasSubstr("from -100000 to"),
-                                    HasSubstr(cat("too large for ", sdk::to_string(format)))),
+                                    HasSubstr(str_cat("too large for ", sdk::to_string(format)))),
                               Code::kInvalidArgument));
   }
   pack_model(large.model, folder_.file("model"), {.formats = {{"user", RowFormat::kFloat32}}});

@@ -174,7 +174,7 @@ class Sharded : public ShardedPredictor {
   }
 
   [[noreturn]] void lose(const std::exception& e) {
-    lost_ = cat("the sharded model has lost a rank: ", e.what());
+    lost_ = str_cat("the sharded model has lost a rank: ", e.what());
     usable_ = false;
     fail(Code::kUnavailable, lost_);
   }
@@ -338,15 +338,15 @@ std::vector<std::string> agreed(const ProcessGroup& group, const std::function<s
   try {
     text = "+" + mine();
   } catch (const Error& e) {
-    text = cat(static_cast<int32_t>(e.code()), ' ', e.what());
+    text = str_cat(static_cast<int32_t>(e.code()), ' ', e.what());
   } catch (const std::exception& e) {  // such as memory that does not suffice
-    text = cat(static_cast<int32_t>(Code::kResourceExhausted), ' ', e.what());
+    text = str_cat(static_cast<int32_t>(Code::kResourceExhausted), ' ', e.what());
   }
   std::vector<std::string> texts = group.all_gather_text(text, "sharded model");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].front() == '+') continue;
     const size_t space = texts[rank].find(' ');
-    throw Error(static_cast<Code>(std::stoi(texts[rank])), cat("rank ", rank, ": ", texts[rank].substr(space + 1)),
+    throw Error(static_cast<Code>(std::stoi(texts[rank])), str_cat("rank ", rank, ": ", texts[rank].substr(space + 1)),
                 static_cast<int>(rank));
   }
   for (std::string& t : texts) t.erase(0, 1);
@@ -377,8 +377,8 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   for (size_t rank = 1; rank < versions.size(); ++rank) {
     if (versions[rank] == versions[0]) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " has version ", versions[rank], " of model ", model.description.name,
-                    ", rank 0 has version ", versions[0]),
+                str_cat("rank ", rank, " has version ", versions[rank], " of model ", model.description.name,
+                        ", rank 0 has version ", versions[0]),
                 static_cast<int>(rank));
   }
   // Rank 0's plan for all.

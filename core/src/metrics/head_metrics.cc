@@ -37,7 +37,7 @@ std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
   for (const Prediction& p : heads) {
     const std::vector<std::string> values = {"rmse", "mae"};
     for (const std::string& name : p.logits ? kUsualMetrics : values)
-      out.push_back(heads.size() > 1 ? cat(p.head, ".", name) : name);
+      out.push_back(heads.size() > 1 ? str_cat(p.head, ".", name) : name);
   }
   return out;
 }
@@ -54,7 +54,7 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
     const size_t before = out.size();
     for (size_t h = 0; h < heads.size(); ++h) {
       if (head.empty() ? any || heads[h].logits : heads[h].head == head)
-        out.push_back({h, metric, heads.size() > 1 ? cat(heads[h].head, ".", metric) : name});
+        out.push_back({h, metric, heads.size() > 1 ? str_cat(heads[h].head, ".", metric) : name});
     }
     if (out.size() == before && !heads.empty())
       fail(Code::kInvalidArgument, "the metric \"", name,
@@ -93,7 +93,7 @@ std::string HeadMetrics::shown(const std::string& monitor) const {
     for (size_t m = 0; m < head.shown.size(); ++m) {
       const std::string& metric = head.set.names()[m];
       if (monitor.empty() || monitor == head.shown[m] || monitor == metric ||
-          monitor == cat(head.prediction.head, ".", metric))
+          monitor == str_cat(head.prediction.head, ".", metric))
         return head.shown[m];
       known.push_back(head.shown[m]);
     }
@@ -121,7 +121,7 @@ void HeadMetrics::add(const std::vector<Tensor>& scores, const Batch& batch) {
       head.set.add(scores[h], batch.label(head.prediction.label), &batch.sparse, batch.sample_weights);
     } catch (const Error& e) {
       if (heads_.size() == 1) throw;
-      throw Error(e.code(), cat("the head \"", head.prediction.head, "\": ", e.what()));
+      throw Error(e.code(), str_cat("the head \"", head.prediction.head, "\": ", e.what()));
     }
   }
 }

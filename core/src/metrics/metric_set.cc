@@ -65,7 +65,7 @@ std::string without_key(const std::string& name, std::string* key) {
     if (option == "key")
       *key = text;
     else
-      rest += cat(std::exchange(joint, '&'), option, "=", text);
+      rest += str_cat(std::exchange(joint, '&'), option, "=", text);
   }
   return rest;
 }

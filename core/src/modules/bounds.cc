@@ -71,15 +71,15 @@ template <class NameBag>
 void repair_offsets(std::vector<int64_t>& offsets, int64_t n, Findings& found, const NameBag& name_bag) {
   const int64_t bags = static_cast<int64_t>(offsets.size()) - 1;
   if (offsets[bags] != n) {
-    found.add(cat("the last offset is ", offsets[bags], ", but there are ", n,
-                  " ids; lengths must add up to the number of ids"));
+    found.add(str_cat("the last offset is ", offsets[bags], ", but there are ", n,
+                      " ids; lengths must add up to the number of ids"));
     offsets[bags] = n;
   }
   for (int64_t i = 0; i < bags; ++i) {
     int64_t &start = offsets[i], &end = offsets[i + 1];
     if (start >= 0 && start <= end && end <= n) continue;
-    found.add(cat(name_bag(i), ": its ids are said to be [", start, ", ", end, ") of ", n,
-                  "; offsets must ascend from 0 to the number of ids"));
+    found.add(str_cat(name_bag(i), ": its ids are said to be [", start, ", ", end, ") of ", n,
+                      "; offsets must ascend from 0 to the number of ids"));
     start = std::clamp<int64_t>(start, 0, n);
     end = std::max(start, std::min(end, n));
   }
@@ -88,21 +88,21 @@ void repair_offsets(std::vector<int64_t>& offsets, int64_t n, Findings& found, c
 std::string name_bag(std::span<const BoundsFeature> features, int64_t bag) {
   for (const BoundsFeature& f : features) {
     if (bag >= f.first_bag && bag < f.first_bag + f.bags) {
-      return cat("feature \"", f.feature, "\", sample ", bag - f.first_bag);
+      return str_cat("feature \"", f.feature, "\", sample ", bag - f.first_bag);
     }
   }
-  return cat("a feature that no table reads, entry ", bag, " of the batch");
+  return str_cat("a feature that no table reads, entry ", bag, " of the batch");
 }
 
 int64_t valid_ids(const BoundsFeature& f) { return f.remapping == nullptr ? f.rows : f.remapping->ids(); }
 
 std::string bad_id(const BoundsFeature& f, int64_t sample, int64_t id) {
   if (valid_ids(f) == 0) {
-    return cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " was asked of table \"", f.table,
-               "\", which has no rows");
+    return str_cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " was asked of table \"", f.table,
+                   "\", which has no rows");
   }
-  return cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " is not in table \"", f.table,
-             "\", whose ids are 0 to ", valid_ids(f) - 1);
+  return str_cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " is not in table \"", f.table,
+                 "\", whose ids are 0 to ", valid_ids(f) - 1);
 }
 
 // The batch without padding and bad ids, features one after the other.
@@ -262,12 +262,14 @@ BoundsCheckIndices bounds_check_indices(BoundsCheckMode mode, std::span<const in
   }
   Findings found{mode, 0, {}};
   std::vector<int64_t> wide = widened(offsets), ids = widened(indices);
-  repair_offsets(wide, n, found, [&](int64_t bag) { return cat("feature ", bag / batch, ", sample ", bag % batch); });
+  repair_offsets(wide, n, found,
+                 [&](int64_t bag) { return str_cat("feature ", bag / batch, ", sample ", bag % batch); });
   for (int64_t bag = 0; bag < batch * features; ++bag) {
     const int64_t rows = rows_per_feature[bag / batch];
     for (int64_t p = wide[bag]; p < wide[bag + 1]; ++p) {
       if (ids[p] == -1 || (ids[p] >= 0 && ids[p] < rows)) continue;
-      found.add(cat("feature ", bag / batch, ", sample ", bag % batch, ": id ", ids[p], " is not in [0, ", rows, ")"));
+      found.add(
+          str_cat("feature ", bag / batch, ", sample ", bag % batch, ": id ", ids[p], " is not in [0, ", rows, ")"));
       ids[p] = 0;
     }
   }

@@ -47,7 +47,7 @@ void EmbeddingTables::Impl::count_bad(const CheckedIds& checked) {
   for (size_t s = 0; s < slots.size(); ++s) states[slots[s].table].bad_ids += checked.bad[s];
   if (options.bounds_check != BoundsCheckMode::kWarning || warned) return;
   warned = true;
-  const std::string text = cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
+  const std::string text = str_cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
   const tsr_host* host = runtime.host();
   host->log(host, TSR_LOG_WARNING, text.c_str());
 }

@@ -99,7 +99,7 @@ struct DenseLayer::Impl {
   const tsr_module& api() const { return part->api<tsr_module>(); }
   bool sums_over_ranks() const { return (api().flags & TSR_MODULE_SUMS_OVER_RANKS) != 0; }
   void check(tsr_code code, const AbiError& err, const char* slot) const {
-    if (code != TSR_OK) err.check(code, cat("layer ", options.name, " (", part->id(), ") ", slot));
+    if (code != TSR_OK) err.check(code, str_cat("layer ", options.name, " (", part->id(), ") ", slot));
   }
   void release() {
     if (context) api().release(part->self(), context);

@@ -9,7 +9,7 @@ namespace {
 void check(const DlrmOptions& o) {
   if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, and the data has none");
   const auto end_of = [](const std::vector<int64_t>& mlp) {
-    return mlp.empty() ? std::string("is empty") : cat("ends with ", mlp.back());
+    return mlp.empty() ? std::string("is empty") : str_cat("ends with ", mlp.back());
   };
   if (o.bottom_mlp.empty() || o.bottom_mlp.back() != o.embedding_dim) {
     fail(Code::kInvalidArgument, "model.bottom_mlp must end with the embedding dimension ", o.embedding_dim, ", but ",
@@ -28,13 +28,13 @@ std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const
 // TorchRec's names of `layers` linear ones.
 ParameterNames mlp_names(const std::string& path, size_t layers) {
   ParameterNames out;
-  for (size_t k = 0; k < layers; ++k) out.emplace_back(cat(k), cat(path, "._mlp.", k, "._linear"));
+  for (size_t k = 0; k < layers; ++k) out.emplace_back(str_cat(k), str_cat(path, "._mlp.", k, "._linear"));
   return out;
 }
 // The last one is a plain Linear behind the others there.
 ParameterNames top_names(const DlrmOptions& o) {
   ParameterNames out = mlp_names("over_arch.model.0", o.top_mlp.size() - 1);
-  out.emplace_back(cat(o.top_mlp.size() - 1), "over_arch.model.1");
+  out.emplace_back(str_cat(o.top_mlp.size() - 1), "over_arch.model.1");
   return out;
 }
 

@@ -29,7 +29,7 @@ std::vector<std::pair<std::string, OptimizerState>> EmbeddingFusedOptimizer::sta
   for (const Table& t : tables_) {
     OptimizerState state;
     for (size_t k = 0; k < lookup_->states().size(); ++k) {
-      state.emplace_back(cat(t.name, ".", lookup_->states()[k].name), lookup_->state(t.index, static_cast<int>(k)));
+      state.emplace_back(str_cat(t.name, ".", lookup_->states()[k].name), lookup_->state(t.index, static_cast<int>(k)));
     }
     out.emplace_back(t.key, std::move(state));
   }
@@ -49,7 +49,7 @@ void EmbeddingFusedOptimizer::set_state(std::string_view key, const OptimizerSta
   }
   std::vector<const float*> values;
   for (const Lookup::State& s : states) {
-    const std::string name = cat(table->name, ".", s.name);
+    const std::string name = str_cat(table->name, ".", s.name);
     const auto given = std::find_if(state.begin(), state.end(), [&](const auto& e) { return e.first == name; });
     if (given == state.end()) fail(Code::kInvalidArgument, "parameter \"", key, "\" misses state \"", name, "\"");
     const int64_t count = s.per_row ? shape.rows : shape.rows * shape.dim;

@@ -10,7 +10,7 @@ namespace tessera {
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += cat(i ? ", " : "", shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i) out += str_cat(i ? ", " : "", shape[i]);
   return out + "]";
 }
 
@@ -76,7 +76,7 @@ size_t EmbeddingTables::Impl::index_of(std::string_view table) const {
   std::string known;
   for (size_t t = 0; t < options.tables.size(); ++t) {
     if (options.tables[t].name == table) return t;
-    known += cat(t ? ", " : "", options.tables[t].name);
+    known += str_cat(t ? ", " : "", options.tables[t].name);
   }
   fail(Code::kNotFound, "there is no table \"", table, "\" in this collection, which has: ", known);
 }

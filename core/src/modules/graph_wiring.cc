@@ -31,7 +31,7 @@ class Names {
     std::vector<std::string> known;
     for (const auto& [one, link] : all_) known.push_back(one);
     fail(Code::kInvalidArgument, who, " takes \"", name, "\", which is no input of the model and no layer",
-         known.empty() ? "" : cat("; the nearest is \"", sdk::nearest_name(name, known), '"'));
+         known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(name, known), '"'));
   }
 
  private:
@@ -75,9 +75,9 @@ class Order {
     order_.push_back(layer);
   }
   [[noreturn]] void refuse_circle(size_t layer) const {
-    std::string text = cat('"', graph_.layers[layer].name, '"');
+    std::string text = str_cat('"', graph_.layers[layer].name, '"');
     for (auto at = std::find(path_.begin(), path_.end(), layer) + 1; at != path_.end(); ++at)
-      text += cat(" takes \"", graph_.layers[*at].name, "\", which");
+      text += str_cat(" takes \"", graph_.layers[*at].name, "\", which");
     fail(Code::kInvalidArgument, "the layers form a circle: ", text, " takes \"", graph_.layers[layer].name, '"');
   }
   const ModelGraph& graph_;
@@ -92,7 +92,7 @@ std::string misspelt(const std::string& name, const ModelGraph& graph, const Gra
   for (size_t layer = 0; layer < graph.layers.size(); ++layer) {
     for (const GraphLink& link : wiring.inputs[layer]) {
       if (link.of_layer || 2 * sdk::edit_distance(graph.inputs[link.index].name, name) >= name.size()) continue;
-      return cat(" (\"", graph.layers[layer].name, "\" takes \"", graph.inputs[link.index].name, "\")");
+      return str_cat(" (\"", graph.layers[layer].name, "\" takes \"", graph.inputs[link.index].name, "\")");
     }
   }
   return {};
@@ -128,14 +128,14 @@ GraphWiring wire(const ModelGraph& graph) {
   for (const LayerSpec& layer : graph.layers) {
     std::vector<GraphLink>& links = out.inputs.emplace_back();
     for (const std::string& input : layer.inputs)
-      links.push_back(names.find(input, cat("the layer \"", layer.name, '"')));
+      links.push_back(names.find(input, str_cat("the layer \"", layer.name, '"')));
   }
   if (graph.heads.empty()) fail(Code::kInvalidArgument, "the model has no head, which says what is trained");
   for (auto head = graph.heads.begin(); head != graph.heads.end(); ++head) {
     if (head->name.empty()) fail(Code::kInvalidArgument, "a head has no name");
     if (std::any_of(graph.heads.begin(), head, [&](const HeadSpec& h) { return h.name == head->name; }))
       fail(Code::kInvalidArgument, "two heads are called \"", head->name, '"');
-    out.heads.push_back(names.find(head->input, cat("the head \"", head->name, '"')));
+    out.heads.push_back(names.find(head->input, str_cat("the head \"", head->name, '"')));
   }
   out.order = Order(graph, out).take();
   check_all_are_used(graph, out);

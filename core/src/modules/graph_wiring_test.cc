@@ -113,7 +113,7 @@ TEST(GraphWiring, NamesTablesAndFeatures) {
   const ModelGraph graph = graph_over(3, {user, film});
   EXPECT_EQ(graph.pooled_width, 20);
   std::vector<std::string> all;
-  for (const GraphInput& i : graph.inputs) all.push_back(cat(i.name, ' ', i.column, '+', i.width));
+  for (const GraphInput& i : graph.inputs) all.push_back(str_cat(i.name, ' ', i.column, '+', i.width));
   EXPECT_THAT(all, ElementsAre("dense 0+3", "pooled 0+20", "user 0+4", "film 4+16", "seen 4+8"));
   user.name = "pooled";
   EXPECT_THROW(graph_over(3, {user}), Error);

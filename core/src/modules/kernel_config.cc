@@ -18,7 +18,7 @@ void add_choices(const std::string& text, const std::string& whole, std::vector<
   };
   const size_t bar = text.find('|');
   if (bar == std::string::npos) {
-    if (out.size() == kMost) refuse(cat("these are more than ", kMost));
+    if (out.size() == kMost) refuse(str_cat("these are more than ", kMost));
     out.push_back(text);
     return;
   }
@@ -82,7 +82,7 @@ std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
   const plugin::CallScope call(kernel, "supports");
   const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
   if (code == TSR_OK) return "";
-  return error.said().empty() ? cat("refused with code ", code) : std::string(error.said());
+  return error.said().empty() ? str_cat("refused with code ", code) : std::string(error.said());
 }
 
 }  // namespace tessera

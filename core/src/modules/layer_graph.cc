@@ -60,10 +60,11 @@ std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring)
   std::vector<Taken> out;
   for (size_t i = 0; i < graph.layers.size(); ++i) {
     for (size_t k = 0; k < wiring.inputs[i].size(); ++k)
-      out.push_back({wiring.inputs[i][k], cat("the layer \"", graph.layers[i].name, '"'), graph.layers[i].inputs[k]});
+      out.push_back(
+          {wiring.inputs[i][k], str_cat("the layer \"", graph.layers[i].name, '"'), graph.layers[i].inputs[k]});
   }
   for (size_t h = 0; h < graph.heads.size(); ++h)
-    out.push_back({wiring.heads[h], cat("the head \"", graph.heads[h].name, '"'), graph.heads[h].input});
+    out.push_back({wiring.heads[h], str_cat("the head \"", graph.heads[h].name, '"'), graph.heads[h].input});
   return out;
 }
 
@@ -73,15 +74,15 @@ std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wir
   for (const Taken& t : all_taken(graph, wiring)) {
     const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
     if (input != nullptr && input->from == GraphInput::kSequence)
-      return cat(t.who, " takes the sequence \"", t.name, '"');
-    if (input != nullptr && input->from == GraphInput::kIds) return cat(t.who, " takes ids, \"", t.name, '"');
+      return str_cat(t.who, " takes the sequence \"", t.name, '"');
+    if (input != nullptr && input->from == GraphInput::kIds) return str_cat(t.who, " takes ids, \"", t.name, '"');
     const bool dense = input != nullptr && input->from == GraphInput::kDense;
     if (input != nullptr && input->width != (dense ? graph.dense_width : graph.pooled_width))
-      return cat(t.who, " takes \"", t.name, "\", a part of the ", dense ? "dense values" : "pooled rows");
+      return str_cat(t.who, " takes \"", t.name, "\", a part of the ", dense ? "dense values" : "pooled rows");
     if (dense) continue;
     const std::pair value(input != nullptr ? kPooledValue : kFirstSequence + t.link.index, t.link.output);
     const auto [other, fresh] = taken_by.emplace(value, t.who);
-    if (!fresh) return cat(t.who, " takes \"", t.name, "\", which ", other->second, " takes, too");
+    if (!fresh) return str_cat(t.who, " takes \"", t.name, "\", which ", other->second, " takes, too");
   }
   return "";
 }
@@ -198,11 +199,11 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, 
   } catch (const Error& e) {
     std::string taken;
     for (size_t i = 0; i < widths.size(); ++i)
-      taken += cat(i == 0 ? "" : ", ", spec.inputs[i], jagged[i] ? " (a sequence of " : " (", widths[i],
-                   of_ids[i]        ? " id)"
-                   : widths[i] == 1 ? " value)"
-                                    : " values)");
-    throw Error(e.code(), cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
+      taken += str_cat(i == 0 ? "" : ", ", spec.inputs[i], jagged[i] ? " (a sequence of " : " (", widths[i],
+                       of_ids[i]        ? " id)"
+                       : widths[i] == 1 ? " value)"
+                                        : " values)");
+    throw Error(e.code(), str_cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
   }
 }
 
@@ -288,7 +289,7 @@ std::string LayerGraph::cannot_train_on(const DeviceStreamPtr& stream, const Run
   if (!stream->trains()) return "the device has no arithmetic for losses and updates";
   for (const LayerSpec& layer : graph.layers) {
     if (!computes_layer(runtime, layer.type, stream))
-      return cat("no plugin computes the layer \"", layer.name, "\" (", layer.type, ") there");
+      return str_cat("no plugin computes the layer \"", layer.name, "\" (", layer.type, ") there");
   }
   if (std::string what = what_only_hosts_take(graph, wire(graph)); !what.empty()) return what;
   try {

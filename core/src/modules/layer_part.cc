@@ -85,14 +85,14 @@ std::vector<T> list_of(const Part& part, const std::string& layer, const char* w
     AbiError err;
     const tsr_code code = get(static_cast<uint32_t>(all.size()), &item, err.out());
     if (code == TSR_OUT_OF_RANGE) return all;
-    err.check(code, cat("layer ", layer, " (", part.id(), ") ", what));
+    err.check(code, str_cat("layer ", layer, " (", part.id(), ") ", what));
     all.push_back(item);
   }
   fail(Code::kInternal, "layer ", layer, " (", part.id(), ") names more than ", kLongestList, " of: ", what);
 }
 
 void check(const tsr_parameter& p, const std::string& layer, bool buffer) {
-  const std::string what = cat(buffer ? "buffer " : "parameter ", layer, ".", p.name ? p.name : "(no name)");
+  const std::string what = str_cat(buffer ? "buffer " : "parameter ", layer, ".", p.name ? p.name : "(no name)");
   if (!p.name || !*p.name) fail(Code::kInternal, what, ": its plugin must give it a name");
   if (p.ndim < (buffer ? 0 : 1) || p.ndim > static_cast<int32_t>(std::size(p.shape)))
     fail(Code::kInternal, what, " has ", p.ndim, " dimensions, but may have ", buffer ? 0 : 1, " to ",

@@ -33,7 +33,7 @@ PartPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
   std::vector<PartPtr> usable;
   std::string reasons;
   auto refuse = [&](const std::string& id, const std::string& why) {
-    reasons += cat(reasons.empty() ? "" : "; ", id, ": ", why);
+    reasons += str_cat(reasons.empty() ? "" : "; ", id, ": ", why);
   };
   for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
     try {
@@ -72,7 +72,7 @@ Lookup::Impl::Impl(const Runtime& runtime, LookupOptions o) : options(std::move(
   AbiError error;
   const plugin::CallScope call(*kernel, "open", options.tables.empty() ? "" : options.tables[0].name);
   const tsr_code code = api->open(kernel->self(), &raw, &instance, error.out());
-  error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
+  error.check(code, code == TSR_RESOURCE_EXHAUSTED ? str_cat(largest_table(), ": ", kernel->id()) : kernel->id());
   if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
   if (optimizer && options.train) {
     const sdk::OptimizerRef updates(optimizer->raw());  // the kernel has seen that it can keep them

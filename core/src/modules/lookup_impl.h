@@ -35,9 +35,9 @@ struct Lookup::Impl {
                          [&](const LookupTable& a, const LookupTable& b) { return bytes(a) < bytes(b); });
     if (largest == options.tables.end()) return "no tables";
     const size_t others = options.tables.size() - 1;
-    return cat("table \"", largest->name, "\" with ", largest->rows, " rows of ", largest->dim, " columns here, ",
-               bytes(*largest), " bytes", others > 0 ? cat(", and ", others, " smaller") : "",
-               options.optimizer.name.empty() ? "" : ", and optimizer states");
+    return str_cat("table \"", largest->name, "\" with ", largest->rows, " rows of ", largest->dim, " columns here, ",
+                   bytes(*largest), " bytes", others > 0 ? str_cat(", and ", others, " smaller") : "",
+                   options.optimizer.name.empty() ? "" : ", and optimizer states");
   }
   void check(tsr_code code, const AbiError& error) const { error.check(code, kernel->id()); }
   template <class Function>

@@ -84,7 +84,7 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
 void QuantEmbeddings::Impl::count_bad(const CheckedIds& checked) {
   for (size_t s = 0; s < slots.size(); ++s) bad_ids[slots[s].table] += checked.bad[s];
   if (options.bounds_check != BoundsCheckMode::kWarning || std::exchange(warned_, true)) return;
-  const std::string text = cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
+  const std::string text = str_cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
   const tsr_host* host = runtime.host();
   host->log(host, TSR_LOG_WARNING, text.c_str());
 }
@@ -117,7 +117,7 @@ size_t table_position(const std::vector<QuantizedTable>& tables, std::string_vie
   std::string known;
   for (size_t t = 0; t < tables.size(); ++t) {
     if (tables[t].config.name == name) return t;
-    known += cat(t > 0 ? ", " : "", tables[t].config.name);
+    known += str_cat(t > 0 ? ", " : "", tables[t].config.name);
   }
   fail(Code::kNotFound, "there is no table \"", name, "\" in this collection, which has: ", known);
 }
@@ -133,7 +133,7 @@ int64_t QuantEmbeddings::bad_ids(std::string_view table) const {
 
 std::vector<std::string> QuantEmbeddings::state_dict_keys() const {
   std::vector<std::string> out;
-  for (const QuantizedTable& t : tables()) out.push_back(cat(impl_->prefix, ".", t.config.name, ".weight"));
+  for (const QuantizedTable& t : tables()) out.push_back(str_cat(impl_->prefix, ".", t.config.name, ".weight"));
   return out;
 }
 

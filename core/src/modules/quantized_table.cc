@@ -58,7 +58,7 @@ void encode_rows(const float* values, int64_t count, int64_t dim, RowFormat form
 RowFormat row_format_from(std::string_view name) {
   if (const sdk::RowFormatInfo* info = sdk::row_format_named(name)) return info->format;
   std::string known;
-  for (const sdk::RowFormatInfo& info : sdk::kRowFormats) known += cat(known.empty() ? "" : ", ", info.name);
+  for (const sdk::RowFormatInfo& info : sdk::kRowFormats) known += str_cat(known.empty() ? "" : ", ", info.name);
   fail(Code::kInvalidArgument, "unknown row format \"", name, "\": one of ", known);
 }
 

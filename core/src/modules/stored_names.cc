@@ -22,7 +22,7 @@ Parts parts_of(std::string_view name) {
 
 std::string joined(const Parts& parts) {
   std::string out;
-  for (const std::string_view part : parts) out += cat(out.empty() ? "" : ".", part);
+  for (const std::string_view part : parts) out += str_cat(out.empty() ? "" : ".", part);
   return out;
 }
 

@@ -54,8 +54,8 @@ TEST(StoredNames, RefusesWhatIsNoName) {
   for (const std::string stored : {"", "a..b", "a.", "a/b", "a b", "a.x*"})
     EXPECT_EQ(refusal("0", stored), "names calls \"0\" \"" + stored + "\"" + no_name);
   for (const auto& [own, stored] : {std::pair("*", "a"), {"0", "a.*"}, {"*.*", "a.*"}})
-    EXPECT_EQ(refusal(own, stored),
-              cat("names calls \"", own, "\" \"", stored, "\", but each \"*\" of the one stands for one of the other"));
+    EXPECT_EQ(refusal(own, stored), str_cat("names calls \"", own, "\" \"", stored,
+                                            "\", but each \"*\" of the one stands for one of the other"));
 }
 
 }  // namespace

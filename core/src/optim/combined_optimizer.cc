@@ -86,7 +86,7 @@ void CombinedOptimizer::init_state() {
 
 std::string CombinedOptimizer::str() const {
   std::string out;
-  for (const Member& m : members_) out += cat(out.empty() ? "" : ",", m.name, ": ", m.optimizer->str());
+  for (const Member& m : members_) out += str_cat(out.empty() ? "" : ",", m.name, ": ", m.optimizer->str());
   return out;
 }
 

@@ -59,7 +59,7 @@ class Reader {
 
  private:
   const json* take(const char* key) {
-    known_ += cat(" ", key, ",");
+    known_ += str_cat(" ", key, ",");
     const auto found = options_.find(key);
     return found == options_.end() ? nullptr : &*found;
   }

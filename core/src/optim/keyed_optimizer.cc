@@ -91,7 +91,7 @@ double ParamGroup::number(std::string_view option) const {
   if (found != options.end() && is_number(found->second)) return as_number(found->second);
   std::string known;
   for (const auto& [name, value] : options) {
-    if (is_number(value)) known += cat(known.empty() ? "" : ", ", name);
+    if (is_number(value)) known += str_cat(known.empty() ? "" : ", ", name);
   }
   fail(Code::kNotFound, "there is no number \"", option, "\" among the options: ", known);
 }
@@ -170,8 +170,8 @@ std::string KeyedOptimizer::str() const {
   std::string out = class_name() + " (";
   size_t index = 0;
   for (const ParamGroup& group : param_groups()) {
-    out += cat("\nParameter Group ", index++, "\n");
-    for (const auto& [name, value] : group.options) out += cat("    ", name, ": ", to_string(value), "\n");
+    out += str_cat("\nParameter Group ", index++, "\n");
+    for (const auto& [name, value] : group.options) out += str_cat("    ", name, ": ", to_string(value), "\n");
   }
   return out + ")";
 }

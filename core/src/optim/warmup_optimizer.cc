@@ -78,7 +78,7 @@ WarmupPolicy warmup_policy_from(std::string_view name) {
   std::string known;
   for (const auto& [text, policy] : kPolicies) {
     if (text == name) return policy;
-    known += cat(known.empty() ? "" : ", ", text);
+    known += str_cat(known.empty() ? "" : ", ", text);
   }
   fail(Code::kInvalidArgument, "there is no warmup policy \"", name, "\"; there are: ", known);
 }

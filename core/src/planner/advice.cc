@@ -60,8 +60,8 @@ class Adviser {
     more_memory(&Storage::ssd, &Topology::ssd_cap, &Topology::ssd_caps);
     if (found_.empty()) {
       return budget_.over() ? "; the time limit ended the search for a change that helps"
-                            : cat("; no single change helps: neither a constraint less, nor more memory, nor ",
-                                  kMostMoreHosts, options_.topology.hosts() == 1 ? " more ranks" : " more hosts");
+                            : str_cat("; no single change helps: neither a constraint less, nor more memory, nor ",
+                                      kMostMoreHosts, options_.topology.hosts() == 1 ? " more ranks" : " more hosts");
     }
     std::string text = "; it would fit ";
     for (size_t i = 0; i < found_.size(); ++i)
@@ -115,7 +115,7 @@ class Adviser {
       found_.push_back(smaller_than_dropping(wish, tables[i]));
       return;
     }
-    found_.push_back(cat("without ", wish.name, " of the ", tables.size(), " tables that have it"));
+    found_.push_back(str_cat("without ", wish.name, " of the ", tables.size(), " tables that have it"));
   }
 
   // The fastest first.
@@ -145,10 +145,10 @@ class Adviser {
         std::vector<std::string>& types = more.constraints[table].sharding_types;
         if (std::find(types.begin(), types.end(), type) != types.end()) continue;
         types.push_back(type);
-        if (possible(more)) return cat("if table ", table, " may be ", type);
+        if (possible(more)) return str_cat("if table ", table, " may be ", type);
       }
     }
-    return cat("without ", wish.name, " of table ", table);
+    return str_cat("without ", wish.name, " of table ", table);
   }
 
   void more_memory(int64_t Storage::*member, int64_t Topology::*cap, std::vector<int64_t> Topology::*caps) {
@@ -175,7 +175,7 @@ class Adviser {
     }
     Storage more;
     more.*member = high;
-    found_.push_back(cat("with ", more.str(), " (", high, " bytes) more on every rank"));
+    found_.push_back(str_cat("with ", more.str(), " (", high, " bytes) more on every rank"));
   }
 
   void more_ranks() {
@@ -190,7 +190,7 @@ class Adviser {
       }
       if (!possible(out)) continue;
       const int ranks = t.world_size - now.world_size;
-      found_.push_back(cat("with ", ranks, " more rank", ranks == 1 ? "" : "s", " of the same size"));
+      found_.push_back(str_cat("with ", ranks, " more rank", ranks == 1 ? "" : "s", " of the same size"));
       return;
     }
   }

@@ -135,15 +135,15 @@ Problem random_problem(Random& random) {
   }
   const bool groups = random.one_in(2);
   for (int t = 1 + random.below(8); t > 0; --t) {
-    ParameterConstraints& c = p.add(cat("t", t), 1 + random.below(3000), 4 << random.below(6));
+    ParameterConstraints& c = p.add(str_cat("t", t), 1 + random.below(3000), 4 << random.below(6));
     c.pooling_factors = {0.5 + random.below(40)};
     if (random.one_in(3)) c.min_partition = 8;
     if (random.one_in(5)) c.max_shards = 1 + random.below(6);
     if (random.one_in(6)) c.forbidden_ranks = {random.below(world)};
     if (random.one_in(6)) c.ranks = {random.below(world), random.below(world)};
     if (random.one_in(8)) c.sharding_types = {"table_wise", "column_wise"};
-    if (groups && random.one_in(3)) c.keep_together = cat("g", random.below(2));
-    if (groups && random.one_in(3)) c.keep_apart = {cat("a", random.below(2))};
+    if (groups && random.one_in(3)) c.keep_together = str_cat("g", random.below(2));
+    if (groups && random.one_in(3)) c.keep_apart = {str_cat("a", random.below(2))};
   }
   return p;
 }
@@ -267,7 +267,8 @@ TEST(BalancedSearch, TheTimeLimitEndsTheLookAtShardings) {
   EXPECT_GE(hurried.space.narrowed, 50u);
   EXPECT_LT(hurried.space.options.size(), all.space.options.size() / 2);
   EXPECT_EQ(hurried.chosen.size(), 60u);
-  EXPECT_THAT(hurried.report(), HasSubstr(cat("the time limit left shardings of ", hurried.space.narrowed, " of 60")));
+  EXPECT_THAT(hurried.report(),
+              HasSubstr(str_cat("the time limit left shardings of ", hurried.space.narrowed, " of 60")));
   EXPECT_EQ(enumerate(sharders(), options, modules).options.size(), all.space.options.size());
 }
 
@@ -359,7 +360,7 @@ TEST(Constraints, WhatCannotHoldIsOneSentence) {
 
 TEST(Constraints, ManyTablesAreNotListed) {
   Problem p = on_cpu(2, int64_t{1} << 30);
-  for (int t = 0; t < 12; ++t) p.add(cat("t", t), 10, 16).keep_apart = {"all"};
+  for (int t = 0; t < 12; ++t) p.add(str_cat("t", t), 10, 16).keep_apart = {"all"};
   EXPECT_THAT(p.error(), HasSubstr("tables t0, t1, t2, t3, t4, t5, t6 and 5 more are to be kept apart (all)"));
 }
 

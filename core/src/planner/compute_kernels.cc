@@ -95,15 +95,15 @@ LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const 
 
 std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagConfig& table,
                                        const std::string& compute_kernel) {
-  if (!table.row_format && !trains(plugin)) return cat(plugin.id(), " only infers");
+  if (!table.row_format && !trains(plugin)) return str_cat(plugin.id(), " only infers");
   if (table.any_id && (plugin.api<tsr_kernel>().flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0)
-    return cat(plugin.id(), " has all rows from the start, and with any_id a row comes when its id does");
+    return str_cat(plugin.id(), " has all rows from the start, and with any_id a row comes when its id does");
   const Part* update = table.row_format ? nullptr : optimizer(table.optimizer);
   if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
   const LookupOptions options = options_of(table, compute_kernel);
   std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
   if (reason.empty() || reason.starts_with(plugin.id() + ' ')) return reason;  // many begin with their name
-  return cat(plugin.id(), ": ", reason);
+  return str_cat(plugin.id(), ": ", reason);
 }
 
 std::vector<std::string> ComputeKernels::names() const {
@@ -161,10 +161,10 @@ std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::
       why = refusal_of(*plugin, table, name);
     } else {
       std::string list;
-      for (const std::string& s : served) list += cat(list.empty() ? "" : ", ", s);
-      why = cat(plugin->id(), " serves ", list, " alone");
+      for (const std::string& s : served) list += str_cat(list.empty() ? "" : ", ", s);
+      why = str_cat(plugin->id(), " serves ", list, " alone");
     }
-    if (!why.empty()) reasons += cat(reasons.empty() ? "" : "; ", why);
+    if (!why.empty()) reasons += str_cat(reasons.empty() ? "" : "; ", why);
   }
   return reasons;
 }

@@ -25,7 +25,7 @@ std::unique_ptr<CostModel> make_cost_model(const PlannerOptions& options, Comput
   std::string known;
   for (const NamedCostModel& model : kCostModels) {
     if (options.cost_model == model.name) return model.make(options, kernels, tables);
-    known += cat(known.empty() ? "" : " and ", "\"", model.name, "\"");
+    known += str_cat(known.empty() ? "" : " and ", "\"", model.name, "\"");
   }
   fail(Code::kInvalidArgument, "there is no cost model \"", options.cost_model, "\"; known are ", known);
 }

@@ -111,7 +111,7 @@ TEST(ForeignParts, AreChosenByTheValuesOfTheirOptions) {
   for (const char* wrong : {"acme.on_disk?cache=|0.5", "acme.on_disk?cache=0.5|", "acme.on_disk|fused"}) {
     film_only.compute_kernels = {wrong};
     EXPECT_THAT(message_of([&] { (void)chosen(1 << 30); }),
-                HasSubstr(cat("\"", wrong, "\" is no choice of compute kernels: a ")));
+                HasSubstr(str_cat("\"", wrong, "\" is no choice of compute kernels: a ")));
   }
 }
 

@@ -51,8 +51,8 @@ int64_t free_for_files() {
 }
 
 std::string note(const char* memory, const std::string& is, int ranks) {
-  return cat(memory, " is what ", is, ", in equal parts for ", ranks, " ranks: planner.", memory,
-             "_gib says otherwise");
+  return str_cat(memory, " is what ", is, ", in equal parts for ", ranks, " ranks: planner.", memory,
+                 "_gib says otherwise");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   }
   if (Topology::leaves_open(said.ssd_gib)) {
     out.topology.ssd_cap = free_for_files() / sharers;
-    out.topology.ssd_note = note("ssd", cat("the disk of ", kFilesAt, " has free"), sharers);
+    out.topology.ssd_note = note("ssd", str_cat("the disk of ", kFilesAt, " has free"), sharers);
   }
   out.topology.set_memory_gib(said.hbm_gib, said.ddr_gib, said.ssd_gib);
   out.search = planner_search_from(config.planner.search);

@@ -180,7 +180,8 @@ Machine figures_for(const PlannerOptions& options) {
 }
 
 std::string figures_text(const Machine& m) {
-  return m.measured ? cat("figures measured on ", m.name) : cat("typical figures of ", m.device, " (", m.name, ")");
+  return m.measured ? str_cat("figures measured on ", m.name)
+                    : str_cat("typical figures of ", m.device, " (", m.name, ")");
 }
 
 const KernelFigures* Machine::kernel(const std::string& id) const {

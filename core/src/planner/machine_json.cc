@@ -68,7 +68,7 @@ void write(json& to, const T& from, const Member<T> (&members)[N]) {
 template <StageWork Work>
 json write(const StageFigures<Work>& figures) {
   json out;
-  for (const auto& unit : Work::units()) out[cat(unit.key, "_ns")] = rounded(figures.seconds.*unit.count * kPerNs);
+  for (const auto& unit : Work::units()) out[str_cat(unit.key, "_ns")] = rounded(figures.seconds.*unit.count * kPerNs);
   return out;
 }
 
@@ -107,7 +107,7 @@ void read(const JsonObject& from, T& to, const Member<T> (&members)[N]) {
 template <StageWork Work>
 void read(const JsonObject& from, StageFigures<Work>& to) {
   for (const auto& unit : Work::units())
-    to.seconds.*unit.count = from.within(cat(unit.key, "_ns").c_str(), 0.0, kMostNs) / kPerNs;
+    to.seconds.*unit.count = from.within(str_cat(unit.key, "_ns").c_str(), 0.0, kMostNs) / kPerNs;
 }
 
 Curve curve_from(const JsonObject& from, const char* key) {

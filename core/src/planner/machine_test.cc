@@ -163,7 +163,7 @@ void expect_all_units(Figures Machine::*stage, const std::string& key) {
     figures.seconds.*unit.count = ++i * 1e-9;
     work.*unit.count = 10 * i;
     want += i * 1e-9 * 10 * i;
-    EXPECT_THAT(m.json(), HasSubstr(cat("\"", unit.key, "_ns\": "))) << key;
+    EXPECT_THAT(m.json(), HasSubstr(str_cat("\"", unit.key, "_ns\": "))) << key;
   }
   EXPECT_EQ(static_cast<size_t>(i) * sizeof(double), sizeof(work)) << key;
   EXPECT_NEAR((Machine::from_json(m.json(), key).*stage).of(work), want, 1e-15) << key;

@@ -56,7 +56,9 @@ const EmbeddingModuleShardingPlan* find(const ShardingPlan& plan, const std::str
 }
 
 void compare(const EmbeddingModuleShardingPlan& planned, const PlannerModule& module, std::string& out) {
-  const auto here = [&](const std::string& table) { return cat("table ", table, " of module \"", module.path, "\""); };
+  const auto here = [&](const std::string& table) {
+    return str_cat("table ", table, " of module \"", module.path, "\"");
+  };
   std::map<std::string, const EmbeddingBagConfig*> wanted;
   for (const EmbeddingBagConfig& table : module.tables) {
     wanted[table.name] = &table;
@@ -66,8 +68,8 @@ void compare(const EmbeddingModuleShardingPlan& planned, const PlannerModule& mo
     }
     const auto [rows, cols] = size_of(planned.at(table.name));
     if (rows == table.num_embeddings && cols == table.embedding_dim) continue;
-    out += cat(here(table.name), ": the model has ", table.num_embeddings, " x ", table.embedding_dim,
-               ", the plan is for ", rows, " x ", cols, "\n");
+    out += str_cat(here(table.name), ": the model has ", table.num_embeddings, " x ", table.embedding_dim,
+                   ", the plan is for ", rows, " x ", cols, "\n");
   }
   for (const auto& [name, sharding] : planned.tables()) {
     if (!wanted.contains(name)) out += here(name) + ": the plan has it, the model has not\n";
@@ -103,11 +105,11 @@ std::string plan_mismatch(const ShardingPlan& plan, const std::vector<PlannerMod
     if (const EmbeddingModuleShardingPlan* planned = find(plan, m.path)) {
       compare(*planned, m, out);
     } else if (!m.tables.empty()) {
-      out += cat("module \"", m.path, "\": the plan lacks it\n");
+      out += str_cat("module \"", m.path, "\": the plan lacks it\n");
     }
   }
   for (const auto& [path, tables] : plan.modules) {
-    if (!known.contains(path)) out += cat("module \"", path, "\": the plan has it, the model has not\n");
+    if (!known.contains(path)) out += str_cat("module \"", path, "\": the plan has it, the model has not\n");
   }
   if (out.empty() && !plan.model_hash.empty() && plan.model_hash != model_hash(modules)) {
     out =

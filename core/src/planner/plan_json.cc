@@ -116,12 +116,12 @@ json sharding_json(const std::string& name, const ParameterSharding& sharding) {
 std::string table_text(const json& table) {
   std::string out = "        {";
   for (const auto& [key, value] : table.items()) {
-    if (key != "shards") out += cat(json(key).dump(), ": ", value.dump(), ", ");
+    if (key != "shards") out += str_cat(json(key).dump(), ": ", value.dump(), ", ");
   }
   out += "\"shards\": [";
   bool first = true;
   for (const json& shard : table["shards"]) {
-    out += cat(first ? "\n" : ",\n", "          ", shard.dump());
+    out += str_cat(first ? "\n" : ",\n", "          ", shard.dump());
     first = false;
   }
   return out + "]}";
@@ -160,14 +160,14 @@ ShardingPlan plan_from(const JsonObject& root) {
 
 std::string ShardingPlan::json() const {
   using nlohmann::ordered_json;
-  std::string out = cat("{\n  \"tessera_plan\": ", kFormat, ",\n  \"world_size\": ", world_size,
-                        ",\n  \"local_world_size\": ", local_world_size,
-                        ",\n  \"compute_device\": ", ordered_json(compute_device).dump());
-  if (!model_hash.empty()) out += cat(",\n  \"model_hash\": ", ordered_json(model_hash).dump());
-  if (!sharders.empty()) out += cat(",\n  \"sharders\": ", ordered_json(sharders).dump());
+  std::string out = str_cat("{\n  \"tessera_plan\": ", kFormat, ",\n  \"world_size\": ", world_size,
+                            ",\n  \"local_world_size\": ", local_world_size,
+                            ",\n  \"compute_device\": ", ordered_json(compute_device).dump());
+  if (!model_hash.empty()) out += str_cat(",\n  \"model_hash\": ", ordered_json(model_hash).dump());
+  if (!sharders.empty()) out += str_cat(",\n  \"sharders\": ", ordered_json(sharders).dump());
   out += ",\n  \"modules\": [";
   for (size_t m = 0; m < modules.size(); ++m) {
-    out += cat(m == 0 ? "\n" : ",\n", "    {\"path\": ", ordered_json(modules[m].first).dump(), ", \"tables\": [");
+    out += str_cat(m == 0 ? "\n" : ",\n", "    {\"path\": ", ordered_json(modules[m].first).dump(), ", \"tables\": [");
     const auto& tables = modules[m].second.tables();
     for (size_t t = 0; t < tables.size(); ++t) {
       out += (t == 0 ? "\n" : ",\n") + table_text(sharding_json(tables[t].first, tables[t].second));

@@ -43,7 +43,7 @@ std::string bracketed(const std::vector<T>& items) {
   return out + "]";
 }
 
-std::string pair_text(int64_t a, int64_t b) { return cat("[", a, ", ", b, "]"); }
+std::string pair_text(int64_t a, int64_t b) { return str_cat("[", a, ", ", b, "]"); }
 
 // The shards that the text forms show: TorchRec keeps none for replicas.
 const std::vector<ShardMetadata>& listed_shards(const ParameterSharding& sharding) {
@@ -60,8 +60,8 @@ std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 std::string ShardingPlan::placement(int rank) const {
   const std::string device =
-      compute_device == "cpu" ? compute_device : cat(compute_device, ":", rank % local_world_size);
-  return cat("rank:", rank, "/", device);
+      compute_device == "cpu" ? compute_device : str_cat(compute_device, ":", rank % local_world_size);
+  return str_cat("rank:", rank, "/", device);
 }
 
 std::string ShardingPlan::str() const {
@@ -86,16 +86,16 @@ std::string ShardingPlan::tutorial(const std::string& path) const {
   std::string out = "{" + quoted(path) + ": {";
   bool first_table = true;
   for (const auto& [name, sharding] : at(path).tables()) {
-    out +=
-        cat(first_table ? "" : ", ", quoted(name), ": ParameterSharding(sharding_type=", quoted(sharding.sharding_type),
-            ", compute_kernel=", quoted(old_kernel_name(sharding.compute_kernel)),
-            ", ranks=", bracketed(sharding.ranks()), ", sharding_spec=");
+    out += str_cat(first_table ? "" : ", ", quoted(name),
+                   ": ParameterSharding(sharding_type=", quoted(sharding.sharding_type),
+                   ", compute_kernel=", quoted(old_kernel_name(sharding.compute_kernel)),
+                   ", ranks=", bracketed(sharding.ranks()), ", sharding_spec=");
     first_table = false;
     const std::vector<ShardMetadata>& shards = listed_shards(sharding);
     std::string spec;
     for (const ShardMetadata& s : shards) {
-      spec += cat(spec.empty() ? "" : ", ", "ShardMetadata(shard_offsets=", pair_text(s.row, s.col),
-                  ", shard_sizes=", pair_text(s.rows, s.cols), ", placement=", placement(s.rank), ")");
+      spec += str_cat(spec.empty() ? "" : ", ", "ShardMetadata(shard_offsets=", pair_text(s.row, s.col),
+                      ", shard_sizes=", pair_text(s.rows, s.cols), ", placement=", placement(s.rank), ")");
     }
     out += shards.empty() ? "None)" : "EnumerableShardingSpec(shards=[" + spec + "]))";
   }

@@ -31,11 +31,11 @@ void insert(Node& root, const PlannerModule& module) {
   Node* node = &root;
   for (size_t start = 0; !module.path.empty() && start <= module.path.size();) {
     const size_t dot = std::min(module.path.find('.', start), module.path.size());
-    if (dot == start) bad_input(cat("module path \"", module.path, "\" has an empty name between its dots"));
+    if (dot == start) bad_input(str_cat("module path \"", module.path, "\" has an empty name between its dots"));
     node = node->child(module.path.substr(start, dot - start));
     start = dot + 1;
   }
-  if (node->module != nullptr) bad_input(cat("two modules have the path \"", module.path, "\""));
+  if (node->module != nullptr) bad_input(str_cat("two modules have the path \"", module.path, "\""));
   node->module = &module;
 }
 
@@ -49,8 +49,8 @@ std::vector<const PlannerModule*> collections_in_search_order(const std::vector<
     stack.pop_back();
     if (node->module != nullptr && node->module->kind != PlannerModule::Kind::kDense) {
       if (!node->children.empty()) {
-        bad_input(cat("module \"", node->module->path, "\" is a collection, so it cannot contain \"",
-                      node->children.front()->name, "\""));
+        bad_input(str_cat("module \"", node->module->path, "\" is a collection, so it cannot contain \"",
+                          node->children.front()->name, "\""));
       }
       found.push_back(node->module);
       continue;
@@ -63,11 +63,11 @@ std::vector<const PlannerModule*> collections_in_search_order(const std::vector<
 void check(const EmbeddingBagConfig& table) {
   constexpr int64_t kMostCells = INT64_MAX / 16;
   if (table.num_embeddings <= 0 || table.embedding_dim <= 0) {
-    bad_input(cat("table ", table.name, " has ", table.num_embeddings, " x ", table.embedding_dim,
-                  " cells; both sizes must be positive"));
+    bad_input(str_cat("table ", table.name, " has ", table.num_embeddings, " x ", table.embedding_dim,
+                      " cells; both sizes must be positive"));
   }
   if (table.num_embeddings > kMostCells / table.embedding_dim) {
-    bad_input(cat("table ", table.name, " has more than ", kMostCells, " cells"));
+    bad_input(str_cat("table ", table.name, " has more than ", kMostCells, " cells"));
   }
 }
 
@@ -76,13 +76,13 @@ void check(const EmbeddingBagConfig& table) {
 std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule>& modules,
                                                  const PlannerOptions& options) {
   static const ParameterConstraints kNone;
-  if (options.batch_size < 0) bad_input(cat("batch_size ", options.batch_size, " is negative"));
+  if (options.batch_size < 0) bad_input(str_cat("batch_size ", options.batch_size, " is negative"));
   std::vector<PlannedTable> out;
   for (const PlannerModule* module : collections_in_search_order(modules)) {
     std::set<std::string> names;
     for (const EmbeddingBagConfig& table : module->tables) {
       if (!names.insert(table.name).second) {
-        bad_input(cat("module \"", module->path, "\" has two tables named ", table.name));
+        bad_input(str_cat("module \"", module->path, "\" has two tables named ", table.name));
       }
       const auto found = options.constraints.find(table.name);
       ParameterConstraints constraints = found == options.constraints.end() ? kNone : found->second;

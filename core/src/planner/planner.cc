@@ -36,18 +36,18 @@ Code code_of(PlannerError::Kind kind) {
   const bool on_disk = outcome.least && outcome.least->ssd > 0;
   if (!on_disk) everywhere.ssd = 0;
   const auto kind = insufficient ? PlannerError::Kind::kInsufficientStorage : PlannerError::Kind::kStrictConstraints;
-  std::string text = cat("no plan among ", outcome.num_proposals, " proposals: ");
+  std::string text = str_cat("no plan among ", outcome.num_proposals, " proposals: ");
   if (!outcome.least) {
-    text += cat("the time limit of ", options.time_limit_s, " s ended the search before the first one");
+    text += str_cat("the time limit of ", options.time_limit_s, " s ended the search before the first one");
   } else if (insufficient) {
-    text += cat("the smallest needs ", outcome.least->str(), ", and the ", options.topology.world_size, " ranks have ",
-                everywhere.str(), " together");
+    text += str_cat("the smallest needs ", outcome.least->str(), ", and the ", options.topology.world_size,
+                    " ranks have ", everywhere.str(), " together");
   } else {
     text += "memory suffices in total, but no way was found to distribute the tables";
   }
-  if (!outcome.failure.empty()) text += cat("; ", outcome.failure);
-  if (!options.topology.ddr_note.empty()) text += cat("; ", options.topology.ddr_note);
-  if (on_disk && !options.topology.ssd_note.empty()) text += cat("; ", options.topology.ssd_note);
+  if (!outcome.failure.empty()) text += str_cat("; ", outcome.failure);
+  if (!options.topology.ddr_note.empty()) text += str_cat("; ", options.topology.ddr_note);
+  if (on_disk && !options.topology.ssd_note.empty()) text += str_cat("; ", options.topology.ssd_note);
   throw PlannerError(kind, text + advice, outcome.num_proposals);
 }
 
@@ -143,7 +143,7 @@ EmbeddingShardingPlanner::EmbeddingShardingPlanner(const Runtime& runtime, Plann
   options_.topology.validate();
   if (!(options_.time_limit_s >= 0)) {
     throw PlannerError(PlannerError::Kind::kBadInput,
-                       cat("a time limit of ", options_.time_limit_s, " s is negative; 0 means none"));
+                       str_cat("a time limit of ", options_.time_limit_s, " s is negative; 0 means none"));
   }
 }
 
@@ -181,8 +181,9 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.cut_short = part.over();
   if (!outcome.best) {
     if (out.space.narrowed > 0)
-      outcome.failure += cat(outcome.failure.empty() ? "" : "; ", "the time limit of ", options_.time_limit_s,
-                             " s left shardings of ", out.space.narrowed, " tables out: a longer one may find a plan");
+      outcome.failure +=
+          str_cat(outcome.failure.empty() ? "" : "; ", "the time limit of ", options_.time_limit_s,
+                  " s left shardings of ", out.space.narrowed, " tables out: a longer one may find a plan");
     no_plan(options_, rooms, outcome, advice(runtime_, options_, modules, budget));
   }
   fill_plan(*outcome.best, out);

@@ -25,10 +25,10 @@ std::vector<bool> allowed_ranks(const PlannedTable& t, int world_size) {
   for (const int r : c.ranks) allowed[static_cast<size_t>(r)] = true;
   for (const int r : c.forbidden_ranks) allowed[static_cast<size_t>(r)] = false;
   if (std::find(allowed.begin(), allowed.end(), true) == allowed.end()) {
-    bad_input(cat("constraints of table ", t.table->name, ": ",
-                  c.ranks.empty() ? cat("all ", world_size, " ranks are forbidden")
-                                  : std::string("every rank that it is pinned to is also forbidden"),
-                  "; allow one"));
+    bad_input(str_cat("constraints of table ", t.table->name, ": ",
+                      c.ranks.empty() ? str_cat("all ", world_size, " ranks are forbidden")
+                                      : std::string("every rank that it is pinned to is also forbidden"),
+                      "; allow one"));
   }
   return allowed;
 }
@@ -41,8 +41,8 @@ void share_ranks(const std::string& name, const std::vector<size_t>& group, cons
     for (size_t r = 0; r < common.size(); ++r) common[r] = common[r] && rules.tables[t].allowed[r];
   }
   if (std::find(common.begin(), common.end(), true) == common.end()) {
-    bad_input(cat("tables ", names_of(group, tables), " are to be kept together (", name,
-                  "), but no rank is allowed for all of them; pin them to a common rank"));
+    bad_input(str_cat("tables ", names_of(group, tables), " are to be kept together (", name,
+                      "), but no rank is allowed for all of them; pin them to a common rank"));
   }
   for (const size_t t : group) rules.tables[t].allowed = common;
 }
@@ -85,14 +85,15 @@ void keep_apart(const std::string& name, const std::vector<size_t>& group, const
       if (std::find(group.begin(), group.end(), t) != group.end()) both.push_back(t);
     }
     if (both.size() > 1) {
-      bad_input(cat("tables ", names_of(both, tables), " are to be kept apart (", name, ") and together (",
-                    tables[both.front()].constraints.keep_together, "); drop one of the two"));
+      bad_input(str_cat("tables ", names_of(both, tables), " are to be kept apart (", name, ") and together (",
+                        tables[both.front()].constraints.keep_together, "); drop one of the two"));
     }
   }
   if (!Matching(group, rules).complete()) {
-    bad_input(cat("tables ", names_of(group, tables), " are to be kept apart (", name,
-                  "), but there are not enough ranks that they may use for each to have its own; add ranks, or allow "
-                  "more"));
+    bad_input(
+        str_cat("tables ", names_of(group, tables), " are to be kept apart (", name,
+                "), but there are not enough ranks that they may use for each to have its own; add ranks, or allow "
+                "more"));
   }
   for (const size_t t : group) rules.tables[t].apart.push_back(number);
 }
@@ -114,7 +115,7 @@ class PlanReview {
   std::string lines() const { return lines_; }
 
   void add(const std::string& table, int64_t cols, const ParameterConstraints& c, const ParameterSharding& sharding) {
-    const auto say = [&](const auto&... parts) { lines_ += cat("table ", table, ": ", parts..., '\n'); };
+    const auto say = [&](const auto&... parts) { lines_ += str_cat("table ", table, ": ", parts..., '\n'); };
     const auto has = [](const auto& list, const auto& value) {
       return std::find(list.begin(), list.end(), value) != list.end();
     };
@@ -175,29 +176,30 @@ std::string list_text(const std::vector<std::string>& names) {
   const size_t shown = names.size() <= kMost ? names.size() : kMost - 1;
   std::string text;
   for (size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return shown == names.size() ? text : cat(text, " and ", names.size() - shown, " more");
+  return shown == names.size() ? text : str_cat(text, " and ", names.size() - shown, " more");
 }
 
 void check_constraints(const ParameterConstraints& c, const std::string& table, int world_size) {
   const size_t inputs = c.pooling_factors.size();
   if ((!c.num_poolings.empty() && c.num_poolings.size() != inputs) ||
       (!c.batch_sizes.empty() && c.batch_sizes.size() != inputs)) {
-    bad_input(cat("constraints of table ", table, ": pooling_factors, num_poolings and batch_sizes have ", inputs, ", ",
-                  c.num_poolings.size(), " and ", c.batch_sizes.size(), " entries; give one of each per input"));
+    bad_input(str_cat("constraints of table ", table, ": pooling_factors, num_poolings and batch_sizes have ", inputs,
+                      ", ", c.num_poolings.size(), " and ", c.batch_sizes.size(),
+                      " entries; give one of each per input"));
   }
   for (const auto* list : {&c.pooling_factors, &c.num_poolings, &c.batch_sizes}) {
     for (const double x : *list) {
-      if (!std::isfinite(x) || x < 0) bad_input(cat("constraints of table ", table, ": ", x, " is no count"));
+      if (!std::isfinite(x) || x < 0) bad_input(str_cat("constraints of table ", table, ": ", x, " is no count"));
     }
   }
-  if (c.max_shards < 0) bad_input(cat("constraints of table ", table, ": max_shards is negative"));
+  if (c.max_shards < 0) bad_input(str_cat("constraints of table ", table, ": max_shards is negative"));
   for (const auto* list : {&c.ranks, &c.forbidden_ranks}) {
     for (const int r : *list) {
       if (r >= 0 && r < world_size) continue;
-      bad_input(cat("constraints of table ", table, ": rank ", r, " is outside the world of ", world_size));
+      bad_input(str_cat("constraints of table ", table, ": rank ", r, " is outside the world of ", world_size));
     }
   }
-  if (c.min_partition < 0) bad_input(cat("constraints of table ", table, ": min_partition is negative"));
+  if (c.min_partition < 0) bad_input(str_cat("constraints of table ", table, ": min_partition is negative"));
 }
 
 RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size) {

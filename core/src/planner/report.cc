@@ -43,7 +43,7 @@ std::string mib(int64_t bytes) { return number(static_cast<double>(bytes) / (1 <
 std::string micros(double milliseconds) { return number(milliseconds * 1000, 2); }
 
 std::string percent(int64_t part, int64_t whole) {
-  return whole == 0 ? "-" : cat(number(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1), "%");
+  return whole == 0 ? "-" : str_cat(number(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1), "%");
 }
 
 // Ranks as runs: "0-3, 6".
@@ -52,8 +52,8 @@ std::string runs(const std::vector<int>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    out += cat(out.empty() ? "" : ",", ranks[i]);
-    if (end - i > 1) out += cat("-", ranks[end - 1]);
+    out += str_cat(out.empty() ? "" : ",", ranks[i]);
+    if (end - i > 1) out += str_cat("-", ranks[end - 1]);
     i = end;
   }
   return out;
@@ -87,7 +87,7 @@ std::string rank_table(const PlanResult& r, bool on_disk) {
   for (size_t i = 0; i < ranks; ++i) {
     const Storage& used = r.rank_storage[i];
     std::string list;
-    for (const auto& [type, count] : shards[i]) list += cat(list.empty() ? "" : ", ", type, " ", count);
+    for (const auto& [type, count] : shards[i]) list += str_cat(list.empty() ? "" : ", ", type, " ", count);
     rows.push_back({r.plan.placement(static_cast<int>(i)), list, mib(used.hbm),
                     percent(used.hbm, r.reserved.per_rank[i].hbm), mib(used.ddr),
                     percent(used.ddr, r.reserved.per_rank[i].ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
@@ -116,7 +116,7 @@ std::string table_table(const PlanResult& r, bool on_disk) {
     const ShardingOption& o = r.space.options[index];
     const Storage& s = o.total_storage;
     rows.push_back({label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
-                    cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
+                    str_cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
     if (on_disk) rows.back().insert(rows.back().end(), {mib(s.ssd), number(perf_of(o).storage_reads, 1)});
   }
   return table_text(header, rows, 4);
@@ -130,9 +130,9 @@ std::string main_part(const ShardingOption& option) {
                                                   {p.fwd_comms + p.bwd_comms, "exchanges"},
                                                   {p.prefetch_compute, "prefetching"}};
   const auto& [most, name] = *std::max_element(std::begin(parts), std::end(parts));
-  return p.total() > 0
-             ? cat(name, " (", percent(static_cast<int64_t>(1e6 * most), static_cast<int64_t>(1e6 * p.total())), ")")
-             : "nothing";
+  return p.total() > 0 ? str_cat(name, " (",
+                                 percent(static_cast<int64_t>(1e6 * most), static_cast<int64_t>(1e6 * p.total())), ")")
+                       : "nothing";
 }
 
 // Why an option was taken: sentences. `others` are the table's other options.
@@ -141,11 +141,11 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
   const std::vector<int> ranks = sharding_of(r, taken).ranks();
   double load = 0;
   for (const int rank : ranks) load = std::max(load, r.rank_perf[static_cast<size_t>(rank)]);
-  std::string out =
-      cat("Table ", label_of(r, taken), " is sharded ", taken.sharding_type, " with ", taken.compute_kernel, ": ",
-          taken.shards.size(), " shard(s) on ranks ", runs(ranks), ". Its slowest shard takes ",
-          micros(taken.largest_perf), " us of the ", micros(load),
-          " us that the busiest of these ranks has to do in a step; most of its time goes to ", main_part(taken), ". ");
+  std::string out = str_cat("Table ", label_of(r, taken), " is sharded ", taken.sharding_type, " with ",
+                            taken.compute_kernel, ": ", taken.shards.size(), " shard(s) on ranks ", runs(ranks),
+                            ". Its slowest shard takes ", micros(taken.largest_perf), " us of the ", micros(load),
+                            " us that the busiest of these ranks has to do in a step; most of its time goes to ",
+                            main_part(taken), ". ");
   const ShardingOption* rival = nullptr;  // the best of another kind
   for (const ShardingOption* o : others) {
     const bool same = o->sharding_type == taken.sharding_type && o->compute_kernel == taken.compute_kernel;
@@ -153,15 +153,15 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
   }
   if (rival == nullptr) return out + "Its constraints leave no other choice.";
   const double faster = rival->largest_perf - taken.largest_perf;
-  out += cat("The best alternative, ", rival->sharding_type, " with ", rival->compute_kernel, ", ");
+  out += str_cat("The best alternative, ", rival->sharding_type, " with ", rival->compute_kernel, ", ");
   if (faster >= 0) {
-    return out + cat("would take ", micros(rival->largest_perf), " us in its slowest shard, ", micros(faster),
-                     " us more, most of it for ", main_part(*rival), ".");
+    return out + str_cat("would take ", micros(rival->largest_perf), " us in its slowest shard, ", micros(faster),
+                         " us more, most of it for ", main_part(*rival), ".");
   }
-  out += cat("alone would be ", micros(-faster), " us faster in its slowest shard, but ");
+  out += str_cat("alone would be ", micros(-faster), " us faster in its slowest shard, but ");
   if (rival->total_perf > taken.total_perf) {
-    return out + cat("costs all ranks together ", micros(rival->total_perf - taken.total_perf),
-                     " us more, which the other tables need.");
+    return out + str_cat("costs all ranks together ", micros(rival->total_perf - taken.total_perf),
+                         " us more, which the other tables need.");
   }
   return out + "the plan as a whole found no better place for it: memory, other tables or constraints decide.";
 }
@@ -174,33 +174,33 @@ std::string PlanResult::report() const {
       std::any_of(chosen.begin(), chosen.end(), [&](size_t i) { return lies_on_disk(space.options[i]); });
   Storage left = reserved.available;
   if (!may_be_on_disk) left.ssd = 0;
-  std::string out = cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
-                        topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
+  std::string out = str_cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
+                            topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
   if (cut_short) out += " (the time limit ended the search)";
   if (space.narrowed > 0) {
-    out += cat(" (the time limit left shardings of ", space.narrowed, " of ", space.tables(),
-               " tables out: a longer one may find a better plan)");
+    out += str_cat(" (the time limit left shardings of ", space.narrowed, " of ", space.tables(),
+                   " tables out: a longer one may find a better plan)");
   }
-  if (perf_rating) out += cat("; busiest rank ", micros(*perf_rating), " us per step");
+  if (perf_rating) out += str_cat("; busiest rank ", micros(*perf_rating), " us per step");
   std::string sharders;
-  for (const std::string& id : space.sharders) sharders += cat(sharders.empty() ? "" : ", ", id);
-  out += cat("\n\nSharders tried: ", sharders.empty() ? "none" : sharders, "; times are by ", space.figures);
-  out += cat("\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
-  if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());
-  if (may_be_on_disk && !topology.ssd_note.empty()) out += cat("; ", topology.ssd_note);
+  for (const std::string& id : space.sharders) sharders += str_cat(sharders.empty() ? "" : ", ", id);
+  out += str_cat("\n\nSharders tried: ", sharders.empty() ? "none" : sharders, "; times are by ", space.figures);
+  out += str_cat("\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
+  if (reserved.dense) out += str_cat(", for dense parameters: ", reserved.dense->str());
+  if (may_be_on_disk && !topology.ssd_note.empty()) out += str_cat("; ", topology.ssd_note);
   if (chosen.empty()) return out + "\n\nThere are no tables.\n";
   const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);
   const double busiest = *std::max_element(rank_perf.begin(), rank_perf.end());
   out += "\n\n" + rank_table(*this, on_disk) + "\n" + table_table(*this, on_disk);
-  return out + cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
-                   " times the mean load.\n");
+  return out + str_cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
+                       " times the mean load.\n");
 }
 
 std::string PlanResult::explain(const std::string& table) const {
   std::string out;
   for (size_t t = 0; t < chosen.size(); ++t) {
     const ShardingOption& taken = space.options[chosen[t]];
-    if (taken.name != table && cat(taken.path, '.', taken.name) != table) continue;
+    if (taken.name != table && str_cat(taken.path, '.', taken.name) != table) continue;
     std::vector<const ShardingOption*> options;
     for (size_t i = space.first[t]; i < space.first[t + 1]; ++i) options.push_back(&space.options[i]);
     std::stable_sort(options.begin(), options.end(), [](const ShardingOption* a, const ShardingOption* b) {
@@ -209,21 +209,21 @@ std::string PlanResult::explain(const std::string& table) const {
     std::vector<Row> rows;
     for (const ShardingOption* o : options) {
       const Perf p = perf_of(*o);
-      rows.push_back({o == &taken ? "*" : "", o->sharding_type, o->compute_kernel, cat(o->shards.size()),
+      rows.push_back({o == &taken ? "*" : "", o->sharding_type, o->compute_kernel, str_cat(o->shards.size()),
                       mib(o->total_storage.hbm), mib(o->total_storage.ddr), micros(o->largest_perf),
                       micros(o->total_perf), micros(p.fwd_compute), micros(p.bwd_compute),
                       micros(p.fwd_comms + p.bwd_comms)});
     }
     std::vector<const ShardingOption*> others = options;
     std::erase(others, &taken);
-    out += cat(reasons(*this, taken, others), " The plan takes (*); alone, the options cost\n\n",
-               table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us",
-                           "lookup us", "update us", "exchange us"},
-                          rows, 3));
+    out += str_cat(reasons(*this, taken, others), " The plan takes (*); alone, the options cost\n\n",
+                   table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us",
+                               "lookup us", "update us", "exchange us"},
+                              rows, 3));
   }
   if (!out.empty()) return out;
   std::string known;
-  for (const size_t index : chosen) known += cat(known.empty() ? "" : ", ", label_of(*this, space.options[index]));
+  for (const size_t index : chosen) known += str_cat(known.empty() ? "" : ", ", label_of(*this, space.options[index]));
   fail(Code::kNotFound, "the plan has no table named ", table, "; there are ", known.empty() ? "none" : known);
 }
 

@@ -48,7 +48,7 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
   const double percentage = options.storage_reservation.percentage;
   if (!(percentage >= 0 && percentage <= 1)) {
     throw PlannerError(PlannerError::Kind::kBadInput,
-                       cat("storage reservation of ", percentage, " is not between 0 and 1"));
+                       str_cat("storage reservation of ", percentage, " is not between 0 and 1"));
   }
   double ids = 0;
   for (const PlannedTable& t : tables) {
@@ -78,17 +78,17 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
   if (out.available.hbm < 0) {
     throw PlannerError(
         PlannerError::Kind::kInsufficientStorage,
-        cat("nothing is left for tables: of ", least_hbm(topology).str(), " per rank, ", 100 * percentage,
-            " % are set aside, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
-            "; set less aside, reduce the batch of ", options.batch_size, ", or use devices with more memory"));
+        str_cat("nothing is left for tables: of ", least_hbm(topology).str(), " per rank, ", 100 * percentage,
+                " % are set aside, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
+                "; set less aside, reduce the batch of ", options.batch_size, ", or use devices with more memory"));
   }
   // TorchRec's planner looks at hbm alone, and tries every proposal in vain.
   const bool room = std::any_of(out.per_rank.begin(), out.per_rank.end(), [](const Storage& s) { return s.ddr > 0; });
   if (!room && !topology.accelerator() && !options.torchrec_limits) {
     throw PlannerError(PlannerError::Kind::kInsufficientStorage,
-                       cat("nothing is left for tables: of ", Storage{0, most_ddr(topology), 0}.str(),
-                           " per rank, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
-                           "; reduce the batch of ", options.batch_size, " per rank, or give more memory"));
+                       str_cat("nothing is left for tables: of ", Storage{0, most_ddr(topology), 0}.str(),
+                               " per rank, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
+                               "; reduce the batch of ", options.batch_size, " per rank, or give more memory"));
   }
   return out;
 }

@@ -54,8 +54,8 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   for (const std::string& type : types) {
     if (contains(installed, plugin::parse_part_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
-                       cat("table ", t.table->name, " asks for sharding type ", type,
-                           ", and no such sharder is installed; there are ", list_of(installed)));
+                       str_cat("table ", t.table->name, " asks for sharding type ", type,
+                               ", and no such sharder is installed; there are ", list_of(installed)));
   }
   return types;
 }
@@ -137,17 +137,18 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   if (!t.constraints.sharding_types.empty()) wishes += " of types " + list_of(t.constraints.sharding_types);
   if (!t.constraints.compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints.compute_kernels);
   if (!rules.allowed.empty()) {
-    wishes += cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
+    wishes += str_cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
   }
   if (!rules.apart.empty()) wishes += " apart from other tables";
-  if (t.constraints.max_shards > 0) wishes += cat(" in at most ", t.constraints.max_shards, " shards");
+  if (t.constraints.max_shards > 0) wishes += str_cat(" in at most ", t.constraints.max_shards, " shards");
   const std::string none =
-      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device);
-  const std::string sharders = cat("the sharders installed are ", list_of(installed));
+      str_cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device);
+  const std::string sharders = str_cat("the sharders installed are ", list_of(installed));
   throw PlannerError(PlannerError::Kind::kNoOption,
-                     refusals.empty() ? cat(none, t.table->any_id ? ", as ids of any_id have no ranges to cut; " : "; ",
-                                            sharders, ", so relax the table's constraints")
-                                      : cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
+                     refusals.empty()
+                         ? str_cat(none, t.table->any_id ? ", as ids of any_id have no ranges to cut; " : "; ",
+                                   sharders, ", so relax the table's constraints")
+                         : str_cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
 }
 
 // Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.
@@ -260,7 +261,7 @@ class Enumeration {
     std::string out;
     for (const std::string& name : names) {
       const std::string why = kernels_.why_not(priced_[index].table, name);
-      if (!why.empty() && out.find(why) == std::string::npos) out += cat(out.empty() ? "" : "; ", why);
+      if (!why.empty() && out.find(why) == std::string::npos) out += str_cat(out.empty() ? "" : "; ", why);
     }
     return out;
   }

@@ -23,11 +23,11 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
   if (n == 0) return "it has no rectangles";
   switch (part.placement) {
     case TSR_PLACE_ONE_HOST:
-      return n <= local ? "" : cat(n, " rectangles do not fit the ", local, " ranks of one host");
+      return n <= local ? "" : str_cat(n, " rectangles do not fit the ", local, " ranks of one host");
     case TSR_PLACE_EVERY_RANK:
-      return n == world ? "" : cat(n, " rectangles instead of one for each of ", world, " ranks");
+      return n == world ? "" : str_cat(n, " rectangles instead of one for each of ", world, " ranks");
     case TSR_PLACE_HOSTS:
-      return n % local == 0 ? "" : cat(n, " rectangles are no multiple of the ", local, " ranks of a host");
+      return n % local == 0 ? "" : str_cat(n, " rectangles are no multiple of the ", local, " ranks of a host");
     default:
       return "";
   }
@@ -36,11 +36,11 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
 // Layouts that this core does not know, or does not run.
 std::string why_unknown(const tsr_layout& layout, const tsr_layout_part& part) {
   if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
-    return cat("row set ", part.row_set, " is not known to this core");
+    return str_cat("row set ", part.row_set, " is not known to this core");
   if (part.placement < TSR_PLACE_ANY_RANK || part.placement > TSR_PLACE_HOSTS)
-    return cat("placement ", part.placement, " is not known to this core");
+    return str_cat("placement ", part.placement, " is not known to this core");
   if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
-    return cat("combine ", part.combine, " is not known to this core");
+    return str_cat("combine ", part.combine, " is not known to this core");
   if (layout.num_parts > 1 && part.placement != TSR_PLACE_EVERY_RANK)
     return "it has several parts, of which this core places each on every rank";
   return "";
@@ -64,11 +64,11 @@ std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, u
   const std::vector<tsr_rectangle> all = distinct(layout);
   if (layout.combine == TSR_COMBINE_CONCAT && !layout.routed) {
     for (const tsr_rectangle& r : all) {
-      if (r.rows != rows) return cat(text_of(r), " lacks rows, but the pieces are to be concatenated");
+      if (r.rows != rows) return str_cat(text_of(r), " lacks rows, but the pieces are to be concatenated");
     }
   }
   if (!layout.routed) {
-    if (row_sets > 0) return cat("it says that it has ", row_sets, " row sets, but its rows are ranges");
+    if (row_sets > 0) return str_cat("it says that it has ", row_sets, " row sets, but its rows are ranges");
     return why_not_tiling(all, rows, cols);
   }
   if (layout.combine == TSR_COMBINE_REPLICA) return "its rows are routed, but every replica holds all of them";
@@ -77,7 +77,7 @@ std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, u
   const int64_t first = cut == all.end() ? 0 : cut->col;  // of the columns whose row sets are counted
   const auto count =
       std::count_if(all.begin(), all.end(), [&](const tsr_rectangle& r) { return r.cols == cols || r.col == first; });
-  return count == row_sets ? "" : cat("it says that it has ", row_sets, " row sets, and has ", count);
+  return count == row_sets ? "" : str_cat("it says that it has ", row_sets, " row sets, and has ", count);
 }
 
 // Ids that have no bound are in no range.
@@ -99,7 +99,7 @@ class Collector {
   std::string refusal;  // of the last layout that was
 
   tsr_code refuse(tsr_error* err, const std::string& why, tsr_code code = TSR_INVALID_ARGUMENT) {
-    refusal = cat("a layout was refused: ", why);
+    refusal = str_cat("a layout was refused: ", why);
     if (err != nullptr) {
       err->code = code;
       std::snprintf(err->message, sizeof(err->message), "%s", refusal.c_str());
@@ -141,13 +141,13 @@ class Collector {
     if (copies && of_several) {
       layout.first_copy = layout.rectangles.size();
       layout.copies = part.num_rectangles;
-      if (first.col != 0 || first.cols != cols) return cat(text_of(first), " is a copy, and has not all columns");
+      if (first.col != 0 || first.cols != cols) return str_cat(text_of(first), " is a copy, and has not all columns");
     } else {  // rows of several parts add up
       layout.combine = std::max({layout.combine, part.combine, of_several ? int{TSR_COMBINE_SUM} : part.combine});
     }
     for (uint32_t i = 0; i < part.num_rectangles; ++i) {
       const tsr_rectangle& r = element(part.rectangles, part.rectangle_stride, i);
-      if (copies && !same(r, first)) return cat(text_of(r), " is no copy of ", text_of(first));
+      if (copies && !same(r, first)) return str_cat(text_of(r), " is no copy of ", text_of(first));
       layout.rectangles.push_back(r);
     }
     return "";
@@ -219,7 +219,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
   AbiError err;
   const plugin::CallScope call(*part, "propose", table.name);
   const tsr_code code = api.propose(part->self(), &raw_table, &raw_topology, &raw_constraints, &sink, err.out());
-  err.check(code, code == TSR_OK ? "" : cat("sharder ", sharding_type, ", table ", table.name));
+  err.check(code, code == TSR_OK ? "" : str_cat("sharder ", sharding_type, ", table ", table.name));
   if (collector.layouts.empty() && !collector.refusal.empty())
     fail(Code::kUnimplemented, "sharder ", sharding_type, ", table ", table.name, ": ", collector.refusal,
          ", and it has no other");

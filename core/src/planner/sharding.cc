@@ -45,7 +45,7 @@ std::vector<int> place(const Layout& layout, const ShardingRequest& request, con
   std::vector<int> ranks = request.ranks.empty() ? all_ranks(topology) : request.ranks;
   for (const int r : ranks) {
     if (r < 0 || r >= topology.world_size) {
-      bad_ranks(request, table, cat("rank ", r, " is outside the world of ", topology.world_size));
+      bad_ranks(request, table, str_cat("rank ", r, " is outside the world of ", topology.world_size));
     }
   }
   const auto local = static_cast<size_t>(topology.local_world_size);
@@ -69,8 +69,8 @@ std::vector<int> place(const Layout& layout, const ShardingRequest& request, con
       }
       if (layout.rectangles.size() / local < hosts.size() && !request.ranks.empty()) {
         bad_ranks(request, table,
-                  cat("it has ", layout.rectangles.size() / local, " column blocks for ", hosts.size(),
-                      " hosts; choose a smaller min_partition or fewer hosts"));
+                  str_cat("it has ", layout.rectangles.size() / local, " column blocks for ", hosts.size(),
+                          " hosts; choose a smaller min_partition or fewer hosts"));
       }
       break;
     }

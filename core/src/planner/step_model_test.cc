@@ -20,7 +20,7 @@ class StepModelTest : public ::testing::Test {
     PlannerModule m{"sparse", PlannerModule::Kind::kEmbeddingBagCollection, {}, 0};
     for (int t = 0; t < tables; ++t) {
       EmbeddingBagConfig c;
-      c.name = cat("t", t);
+      c.name = str_cat("t", t);
       c.num_embeddings = rows;
       c.embedding_dim = dim;
       m.tables.push_back(c);

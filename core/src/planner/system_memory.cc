@@ -116,7 +116,7 @@ SystemMemory system_memory(const std::string& root) {
       const int64_t available = std::max<int64_t>(0, *limit - std::max<int64_t>(0, used));
       if (available >= out.available) continue;
       out.available = available;
-      out.bound_by = cat("control group ", directory.native());
+      out.bound_by = str_cat("control group ", directory.native());
     }
   }
   return out;

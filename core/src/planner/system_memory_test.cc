@@ -31,13 +31,13 @@ class SystemMemoryTest : public testing::Test {
   }
   void group(const std::string& path, const std::string& limit, int64_t used, int64_t dropped) {
     write(path + "/memory.max", limit + "\n");
-    write(path + "/memory.current", cat(used, "\n"));
-    write(path + "/memory.stat", cat("anon ", used - dropped, "\nfile 7\ninactive_file ", dropped, "\n"));
+    write(path + "/memory.current", str_cat(used, "\n"));
+    write(path + "/memory.stat", str_cat("anon ", used - dropped, "\nfile 7\ninactive_file ", dropped, "\n"));
   }
   void group_v1(const std::string& path, const std::string& limit, int64_t used, int64_t dropped) {
     write(path + "/memory.limit_in_bytes", limit);
-    write(path + "/memory.usage_in_bytes", cat(used, "\n"));
-    write(path + "/memory.stat", cat("inactive_file 3\ntotal_inactive_file ", dropped, "\n"));
+    write(path + "/memory.usage_in_bytes", str_cat(used, "\n"));
+    write(path + "/memory.stat", str_cat("inactive_file 3\ntotal_inactive_file ", dropped, "\n"));
   }
   SystemMemory memory() const { return system_memory(root_.string()); }
   std::string at(const std::string& path) const { return "control group " + (root_ / path).string(); }
@@ -60,16 +60,16 @@ TEST_F(SystemMemoryTest, TheLeastOfAllGroupsAround) {
         "24 23 0:22 / /proc rw - proc proc rw\n"
         "35 24 0:29 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
   group("sys/fs/cgroup/slice/job.scope/step", "max", kGiB, 0);
-  group("sys/fs/cgroup/slice/job.scope", cat(8 * kGiB), 3 * kGiB, kGiB);
-  group("sys/fs/cgroup/slice", cat(9 * kGiB), 8 * kGiB, 0);
-  group("sys/fs/cgroup/slice/other", cat(kGiB), 0, 0);
+  group("sys/fs/cgroup/slice/job.scope", str_cat(8 * kGiB), 3 * kGiB, kGiB);
+  group("sys/fs/cgroup/slice", str_cat(9 * kGiB), 8 * kGiB, 0);
+  group("sys/fs/cgroup/slice/other", str_cat(kGiB), 0, 0);
   EXPECT_EQ(memory().limit, 8 * kGiB);
   EXPECT_EQ(memory().available, kGiB);
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/slice"));
   group("sys/fs/cgroup/slice", "max", 8 * kGiB, 0);
   EXPECT_EQ(memory().available, 6 * kGiB);  // 2 of 8 GiB are used, a dropped file's aside
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/slice/job.scope"));
-  group("sys/fs/cgroup/slice/job.scope", cat(8 * kGiB), 9 * kGiB, 0);
+  group("sys/fs/cgroup/slice/job.scope", str_cat(8 * kGiB), 9 * kGiB, 0);
   EXPECT_EQ(memory().available, 0);
 }
 
@@ -83,7 +83,7 @@ TEST_F(SystemMemoryTest, VersionOneToo) {
   EXPECT_EQ(memory().limit, 64 * kGiB);
   EXPECT_EQ(memory().bound_by, "this machine");
   group_v1("sys/fs/cgroup/memory/job/step", kUnlimited, kGiB, 0);
-  group_v1("sys/fs/cgroup/memory/job", cat(4 * kGiB), 2 * kGiB, kGiB);
+  group_v1("sys/fs/cgroup/memory/job", str_cat(4 * kGiB), 2 * kGiB, kGiB);
   EXPECT_EQ(memory().limit, 4 * kGiB);
   EXPECT_EQ(memory().available, 3 * kGiB);
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/memory/job"));
@@ -94,14 +94,14 @@ TEST_F(SystemMemoryTest, VersionOneToo) {
 TEST_F(SystemMemoryTest, InsideAContainer) {
   write("proc/self/cgroup", "4:memory:/docker/abc/nested\n");
   write("proc/self/mountinfo", "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n");
-  group_v1("sys/fs/cgroup/memory", cat(2 * kGiB), 0, 0);
+  group_v1("sys/fs/cgroup/memory", str_cat(2 * kGiB), 0, 0);
   EXPECT_EQ(memory().limit, 2 * kGiB);
-  group_v1("sys/fs/cgroup/memory/nested", cat(kGiB), 0, 0);
+  group_v1("sys/fs/cgroup/memory/nested", str_cat(kGiB), 0, 0);
   EXPECT_EQ(memory().limit, kGiB);
   for (const char* path : {"/", "/..", "/../other"}) {
-    write("proc/self/cgroup", cat("0::", path, "\n"));
+    write("proc/self/cgroup", str_cat("0::", path, "\n"));
     write("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
-    group("sys/fs/cgroup", cat(3 * kGiB), 0, 0);
+    group("sys/fs/cgroup", str_cat(3 * kGiB), 0, 0);
     EXPECT_EQ(memory().limit, 3 * kGiB) << path;
   }
 }

@@ -17,7 +17,7 @@ int64_t saturating_sum(int64_t a, int64_t b) {
 
 std::string bytes_text(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes > -1024 && bytes < 1024) return cat(bytes, " B");
+  if (bytes > -1024 && bytes < 1024) return str_cat(bytes, " B");
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
   for (; (value >= 1024 || value <= -1024) && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
@@ -45,7 +45,7 @@ Storage& Storage::operator-=(const Storage& other) {
 std::string Storage::str() const {
   std::string out;
   const auto add = [&](const char* name, int64_t bytes) {
-    if (bytes != 0) out += cat(out.empty() ? "" : ", ", bytes_text(bytes), " of ", name);
+    if (bytes != 0) out += str_cat(out.empty() ? "" : ", ", bytes_text(bytes), " of ", name);
   };
   add("hbm", hbm);
   add("ddr", ddr);
@@ -58,8 +58,9 @@ ComputeDevice ComputeDevice::named(const std::string& id) {
   for (const auto& [name, type] : kNamed) {
     if (id == name) return {.id = id, .type = type};
   }
-  throw PlannerError(PlannerError::Kind::kBadInput, cat("unsupported compute device \"", id,
-                                                        "\"; known without their device part are cpu, cuda and hip"));
+  throw PlannerError(
+      PlannerError::Kind::kBadInput,
+      str_cat("unsupported compute device \"", id, "\"; known without their device part are cpu, cuda and hip"));
 }
 
 Topology Topology::of(int world_size, int local_world_size, const std::string& compute_device) {
@@ -93,13 +94,13 @@ void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<
                               const std::vector<double>& ssd) {
   const auto set = [&](const char* name, const std::vector<double>& gib, int64_t& cap, std::vector<int64_t>& caps) {
     if (gib.size() > 1 && std::ssize(gib) != world_size) {
-      throw PlannerError(PlannerError::Kind::kBadInput, cat(name, " has ", gib.size(), " numbers for ", world_size,
-                                                            " ranks; give one for each or one for all"));
+      throw PlannerError(PlannerError::Kind::kBadInput, str_cat(name, " has ", gib.size(), " numbers for ", world_size,
+                                                                " ranks; give one for each or one for all"));
     }
     std::vector<int64_t> bytes;
     for (const double value : gib) {
       if (!(value >= 0 && value < 8e9)) {
-        throw PlannerError(PlannerError::Kind::kBadInput, cat(name, ": ", value, " GiB is no amount of memory"));
+        throw PlannerError(PlannerError::Kind::kBadInput, str_cat(name, ": ", value, " GiB is no amount of memory"));
       }
       bytes.push_back(value > 0 ? static_cast<int64_t>(value * (1 << 30)) : cap);
     }
@@ -122,11 +123,11 @@ Storage Topology::memory(int rank) const {
 void Topology::validate() const {
   const auto bad = [](const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); };
   if (world_size < 1 || local_world_size < 1 || world_size % local_world_size != 0) {
-    bad(cat("a world of ", world_size, " ranks cannot have ", local_world_size, " ranks on every host"));
+    bad(str_cat("a world of ", world_size, " ranks cannot have ", local_world_size, " ranks on every host"));
   }
   const auto check_list = [&](const char* name, const std::vector<int64_t>& caps) {
     if (!caps.empty() && std::ssize(caps) != world_size) {
-      bad(cat(name, " has ", caps.size(), " entries for ", world_size, " ranks; give one for each or one for all"));
+      bad(str_cat(name, " has ", caps.size(), " entries for ", world_size, " ranks; give one for each or one for all"));
     }
   };
   check_list("hbm per rank", hbm_caps);
@@ -134,11 +135,12 @@ void Topology::validate() const {
   check_list("ssd per rank", ssd_caps);
   for (int r = 0; r < world_size; ++r) {
     const Storage m = memory(r);
-    if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(cat("the memory of rank ", r, " cannot be negative"));
+    if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(str_cat("the memory of rank ", r, " cannot be negative"));
   }
   for (const double bandwidth : {hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw}) {
     const bool unknown = bandwidth == 0 && !well_known();
-    if (!(bandwidth > 0) && !unknown) bad(cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
+    if (!(bandwidth > 0) && !unknown)
+      bad(str_cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
   }
 }
 

@@ -53,7 +53,7 @@ void* alloc_cpu(uint64_t bytes, tsr_error* err) {
   const bool large = bytes >= kHugePage;
   void* memory = nullptr;
   if (::posix_memalign(&memory, large ? kHugePage : kAlignment, bytes == 0 ? kAlignment : bytes) != 0) {
-    fill(err, TSR_RESOURCE_EXHAUSTED, cat("no memory for a block of ", bytes, " bytes"));
+    fill(err, TSR_RESOURCE_EXHAUSTED, str_cat("no memory for a block of ", bytes, " bytes"));
     return nullptr;
   }
   // A wish: where the machine has no huge pages, ordinary ones do.
@@ -91,8 +91,8 @@ Host::Host(uint32_t threads, int32_t log_level, LogSink log) : permanent_(nullpt
     const AttachedDevice* served = static_cast<Permanent*>(host->self)->device(device.device_type);
     if (served == nullptr) {
       fill(err, TSR_UNIMPLEMENTED,
-           cat("no device part was opened for DLPack device type ", int{device.device_type},
-               ": the host lends memory of the CPU and of devices that a tessera.device/1 part serves"));
+           str_cat("no device part was opened for DLPack device type ", int{device.device_type},
+                   ": the host lends memory of the CPU and of devices that a tessera.device/1 part serves"));
       return nullptr;
     }
     void* memory = nullptr;

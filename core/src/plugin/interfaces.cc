@@ -96,11 +96,11 @@ std::string missing_member(const std::string& what, const void* table, std::span
   std::memcpy(&size, table, sizeof(size));
   for (const Member& member : members) {
     if (size < member.offset + sizeof(void*)) {
-      return cat(what, " has struct_size ", size, ", too small for \"", member.name, "\", which must be there");
+      return str_cat(what, " has struct_size ", size, ", too small for \"", member.name, "\", which must be there");
     }
     const void* value = nullptr;
     std::memcpy(&value, static_cast<const char*>(table) + member.offset, sizeof(value));
-    if (value == nullptr) return cat(what, " has NULL for \"", member.name, "\", which must be there");
+    if (value == nullptr) return str_cat(what, " has NULL for \"", member.name, "\", which must be there");
   }
   return "";
 }
@@ -115,7 +115,7 @@ std::string unknown_flags(const std::string& what, const void* table, const Inte
   if (flags == 0) return "";
   char bits[16];
   std::snprintf(bits, sizeof(bits), "0x%x", flags);
-  return cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
+  return str_cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
 }
 
 // Rules that the list of members cannot say.
@@ -123,13 +123,13 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
     const auto* s = static_cast<const tsr_sharder*>(c.api);
     if (TSR_HAS(tsr_sharder, s, route) != TSR_HAS(tsr_sharder, s, unroute)) {
-      return cat(what, " has only one of \"route\" and \"unroute\", but needs both or neither");
+      return str_cat(what, " has only one of \"route\" and \"unroute\", but needs both or neither");
     }
   }
   if (c.kind == std::string_view(TSR_DEVICE_KIND)) {
     const auto* d = static_cast<const tsr_device*>(c.api);
     if (d->device_type <= 0 || d->device_type == kDLCPU) {
-      return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
+      return str_cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }
   }
   return "";
@@ -143,7 +143,7 @@ std::string check_component(const tsr_component* component) {
   if (component == nullptr) return "the plugin table has a NULL component";
   std::string wrong = missing_member("a component", component, kComponent);
   if (!wrong.empty()) return wrong;
-  const std::string what = cat(component->kind, " \"", component->id, "\"");
+  const std::string what = str_cat(component->kind, " \"", component->id, "\"");
   for (const Interface& i : kInterfaces) {
     if (std::string_view(component->kind) != i.kind) continue;
     wrong = missing_member(what, component->api, i.members);

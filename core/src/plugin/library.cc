@@ -47,7 +47,7 @@ const Library::Verdict& Library::open(const tsr_host* host) {
     try {
       verdict_ = open_once(host);
     } catch (const std::exception& e) {
-      verdict_ = {cat("threw an exception when it was opened: ", e.what()), false, {}};
+      verdict_ = {str_cat("threw an exception when it was opened: ", e.what()), false, {}};
     } catch (...) {
       verdict_ = {"threw an exception when it was opened", false, {}};
     }
@@ -63,7 +63,7 @@ Library::Verdict Library::open_once(const tsr_host* host) {
   void* handle = open_forever(path_.c_str());
   if (handle == nullptr) {
     const char* why = ::dlerror();
-    return {cat("cannot be opened: ", why != nullptr ? why : "the system does not say why"), true, {}};
+    return {str_cat("cannot be opened: ", why != nullptr ? why : "the system does not say why"), true, {}};
   }
   void* symbol = ::dlsym(handle, TSR_ENTRY_SYMBOL);
   if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false, {}};
@@ -79,7 +79,7 @@ Library::Verdict Library::open_once(const tsr_host* host) {
   }
   if (plugin_ == nullptr) {
     const std::string_view said = refusal.said();
-    return {cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true, {}};
+    return {str_cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true, {}};
   }
   return {check_tables(), false, {}};
 }
@@ -87,20 +87,20 @@ Library::Verdict Library::open_once(const tsr_host* host) {
 std::string Library::check_tables() const {
   if (std::string wrong = check_plugin(plugin_); !wrong.empty()) return wrong;
   if (plugin_->min_host_minor != note_.min_host_minor) {
-    return cat("has a note that needs core minor ", note_.min_host_minor, ", but a table that needs ",
-               plugin_->min_host_minor);
+    return str_cat("has a note that needs core minor ", note_.min_host_minor, ", but a table that needs ",
+                   plugin_->min_host_minor);
   }
   if (plugin_->num_components != note_.components.size()) {
-    return cat("has ", note_.components.size(), " components in its note, but ", plugin_->num_components,
-               " in its table");
+    return str_cat("has ", note_.components.size(), " components in its note, but ", plugin_->num_components,
+                   " in its table");
   }
   for (size_t i = 0; i < note_.components.size(); ++i) {
     const tsr_component* c = plugin_->components[i];
     if (std::string wrong = check_component(c); !wrong.empty()) return wrong;
     const ManifestLine& line = note_.components[i];
     if (ManifestLine{c->kind, c->id, c->version} != line) {
-      return cat("has \"", line.kind, " ", line.id, " ", line.version, "\" in its note, but \"", c->kind, " ", c->id,
-                 " ", c->version, "\" in its table");
+      return str_cat("has \"", line.kind, " ", line.id, " ", line.version, "\" in its note, but \"", c->kind, " ",
+                     c->id, " ", c->version, "\" in its table");
     }
   }
   return "";

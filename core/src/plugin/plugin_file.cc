@@ -49,15 +49,15 @@ struct Examined {
 
 std::string distrust_of(const Examined& e, const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
-    return cat(e.what, " ", e.path.native(), " belongs to user ", status.st_uid,
-               ", who is neither root nor you: chown it");
+    return str_cat(e.what, " ", e.path.native(), " belongs to user ", status.st_uid,
+                   ", who is neither root nor you: chown it");
   }
   mode_t writers = status.st_mode & (S_IWGRP | S_IWOTH);
   if (e.above && status.st_gid == status.st_uid) writers &= ~static_cast<mode_t>(S_IWGRP);
   if (e.above && (status.st_mode & S_ISVTX) != 0) writers = 0;
   if (writers == 0) return "";
   const char* who = (writers & S_IWOTH) != 0 ? "everybody" : "its group";
-  return cat(e.what, " ", e.path.native(), " may be written by ", who, ": chmod go-w it");
+  return str_cat(e.what, " ", e.path.native(), " may be written by ", who, ": chmod go-w it");
 }
 
 const char* why_not(int error) { return error == ELOOP ? "it is a link that leads nowhere" : std::strerror(error); }
@@ -71,8 +71,8 @@ PluginFile::PluginFile(const std::string& path, const std::string& program) : pa
   const auto examine = [&](const Examined& e, int fd) {
     struct stat status {};
     if (!distrust_.empty() || (e.above && is_above(e.path, program_))) return;
-    distrust_ =
-        ::fstat(fd, &status) == 0 ? distrust_of(e, status) : cat(e.what, " ", e.path.native(), " cannot be examined");
+    distrust_ = ::fstat(fd, &status) == 0 ? distrust_of(e, status)
+                                          : str_cat(e.what, " ", e.path.native(), " cannot be examined");
   };
   for (const fs::path& name : folder.relative_path()) {
     examine({"the directory", here, true}, at.fd());
@@ -110,9 +110,9 @@ std::string PluginFile::changed() const try {
   const bool same = a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
                     a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
   if (!same) return "has changed since it was found: start anew";
-  return now.distrust_ == distrust_ ? "" : cat("is not trusted any more: ", now.distrust_);
+  return now.distrust_ == distrust_ ? "" : str_cat("is not trusted any more: ", now.distrust_);
 } catch (const Error& e) {
-  return cat("has changed since it was found: it ", e.what());
+  return str_cat("has changed since it was found: it ", e.what());
 }
 
 }  // namespace tessera::plugin

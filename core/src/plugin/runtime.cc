@@ -46,7 +46,7 @@ struct Candidate {
   bool rejected() const { return entry.state == LoadEntry::State::kRejected; }
   bool usable() const { return !rejected() && entry.state != LoadEntry::State::kUnusable; }
   bool is(const std::string& kind) const { return entry.kind == kind; }
-  std::string line() const { return cat(to_string(entry.state), ": ", entry.path, ": ", entry.reason); }
+  std::string line() const { return str_cat(to_string(entry.state), ": ", entry.path, ": ", entry.reason); }
 };
 
 }  // namespace
@@ -96,22 +96,22 @@ void Runtime::Impl::add_held(const tsr_plugin* held) {
     if (!wrong.empty()) fail(Code::kInvalidArgument, "the program's own plugin", name, ": ", wrong);
   };
   refuse("", plugin::check_plugin(held));
-  const std::string name = cat(" \"", held->name, '"');
+  const std::string name = str_cat(" \"", held->name, '"');
   if (held->min_host_minor > TSR_ABI_MINOR)
-    refuse(name, cat("needs core minor ", held->min_host_minor, ", and this one is ", TSR_ABI_MINOR));
+    refuse(name, str_cat("needs core minor ", held->min_host_minor, ", and this one is ", TSR_ABI_MINOR));
   for (uint32_t i = 0; i < held->num_components; ++i) {
     refuse(name, plugin::check_component(held->components[i]));
     Candidate c;
     c.component = held->components[i];
     const plugin::ManifestLine line{c.component->kind, c.component->id, c.component->version};
-    c.entry = {cat("the program's own ", held->name),
+    c.entry = {str_cat("the program's own ", held->name),
                line.id,
                line.kind,
                line.version,
-               cat(TSR_ABI_MAJOR, ".", held->abi_minor),
+               str_cat(TSR_ABI_MAJOR, ".", held->abi_minor),
                LoadEntry::State::kAvailable,
                {}};
-    refuse(name, shadowed_by(line).empty() ? "" : cat(line.kind, " \"", line.id, "\" ", shadowed_by(line)));
+    refuse(name, shadowed_by(line).empty() ? "" : str_cat(line.kind, " \"", line.id, "\" ", shadowed_by(line)));
     probe(&c);
     candidates.push_back(std::move(c));
   }
@@ -127,19 +127,20 @@ void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
     Candidate& c = candidates.emplace_back();
     c.entry.path = path;
     c.entry.reason = e.what();
-    host.log(TSR_LOG_INFO, cat(path, " is no usable plugin: it ", e.what()).c_str());
+    host.log(TSR_LOG_INFO, str_cat(path, " is no usable plugin: it ", e.what()).c_str());
     return;
   }
   std::string distrust = library->distrust();
   if (!distrust.empty() && trust_all) {
-    host.log(TSR_LOG_WARNING, cat(path, " is accepted because TESSERA_TRUST_ALL is 1, although ", distrust).c_str());
+    host.log(TSR_LOG_WARNING,
+             str_cat(path, " is accepted because TESSERA_TRUST_ALL is 1, although ", distrust).c_str());
     distrust.clear();
   }
   const plugin::ElfNote& note = library->note();
   for (size_t i = 0; i < note.components.size(); ++i) {
     const plugin::ManifestLine& line = note.components[i];
     Candidate c;
-    c.entry = {path, line.id, line.kind, line.version, cat(note.abi_major, ".", note.abi_minor), {}, {}};
+    c.entry = {path, line.id, line.kind, line.version, str_cat(note.abi_major, ".", note.abi_minor), {}, {}};
     c.library = library.get();
     c.index = i;
     c.entry.reason = distrust.empty() ? shadowed_by(line) : "is not trusted: " + distrust;
@@ -152,7 +153,7 @@ void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
 std::string Runtime::Impl::shadowed_by(const plugin::ManifestLine& line) const {
   for (const Candidate& c : candidates) {
     if (!c.rejected() && c.is(line.kind) && c.entry.id == line.id) {
-      return cat("has the same kind and id as ", c.entry.path, ", which comes first in the search path");
+      return str_cat("has the same kind and id as ", c.entry.path, ", which comes first in the search path");
     }
   }
   return "";
@@ -181,8 +182,8 @@ void Runtime::Impl::make_ready(Candidate* c) {
   const plugin::Library::Verdict& verdict = c->library->open(host.table());
   if (verdict.reason.empty()) {
     if (!verdict.changed.empty()) {
-      c->entry.reason = cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
-      host.log(TSR_LOG_WARNING, cat(c->entry.path, " ", c->entry.reason).c_str());
+      c->entry.reason = str_cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
+      host.log(TSR_LOG_WARNING, str_cat(c->entry.path, " ", c->entry.reason).c_str());
     }
     c->component = c->library->component(c->index);
     probe(c);
@@ -194,7 +195,7 @@ void Runtime::Impl::make_ready(Candidate* c) {
     other.entry.reason = verdict.reason;
     other.code = TSR_UNAVAILABLE;
   }
-  host.log(TSR_LOG_INFO, cat(c->entry.path, " ", verdict.reason).c_str());
+  host.log(TSR_LOG_INFO, str_cat(c->entry.path, " ", verdict.reason).c_str());
 }
 
 void Runtime::Impl::probe(Candidate* c) {
@@ -210,7 +211,7 @@ void Runtime::Impl::probe(Candidate* c) {
   }
   if (c->code == TSR_OK) return;
   c->entry.state = LoadEntry::State::kUnusable;
-  c->entry.reason = why.said().empty() ? cat("its probe failed with code ", c->code) : std::string(why.said());
+  c->entry.reason = why.said().empty() ? str_cat("its probe failed with code ", c->code) : std::string(why.said());
 }
 
 std::vector<std::string> Runtime::Impl::ids(const std::string& kind) const {

@@ -123,7 +123,7 @@ TEST(Runtime, PluginsOfTheProgramItself) {
   options.plugins = {&held};
   options.require = {"other"};
   std::string logged;
-  options.log = [&](int32_t level, const char* text) { logged += cat(level, " ", text); };
+  options.log = [&](int32_t level, const char* text) { logged += str_cat(level, " ", text); };
   {
     const Runtime runtime(options);
     EXPECT_EQ(runtime.ids(TSR_SHARDER_KIND), (std::vector<std::string>{"mine", "other"}));

@@ -11,7 +11,7 @@
 namespace tessera::publishing {
 
 FollowedTables::FollowedTables(std::string directory, int64_t number, bool verify) {
-  const std::string path = cat(directory, '/', Publication::name_of(Publication::kBase, number));
+  const std::string path = str_cat(directory, '/', Publication::name_of(Publication::kBase, number));
   lock_ = hold_base(path);
   taken_ = base_ = read_publication(directory, Publication::kBase, number);
   if (verify) verify_packed_model(path);
@@ -27,7 +27,7 @@ bool FollowedTables::is_past(int64_t number) const {
 }
 
 TakenDelta FollowedTables::read(int64_t number, const Publication& before) const {
-  const std::string path = cat(directory_, '/', Publication::name_of(Publication::kDelta, number));
+  const std::string path = str_cat(directory_, '/', Publication::name_of(Publication::kDelta, number));
   auto out = std::make_shared<Taken>();
   out->publication = read_publication(directory_, Publication::kDelta, number);
   const Publication& p = out->publication;
@@ -38,7 +38,7 @@ TakenDelta FollowedTables::read(int64_t number, const Publication& before) const
     fail(Code::kDataLoss, path, ".json follows ", p.previous, ", and publication ", before.number, " is ", before.hash,
          ": it belongs behind another one");
   out->content = read_delta(directory_, p);
-  sides_[read_side_].tables.check(out->content, cat(directory_, '/', p.file->name));
+  sides_[read_side_].tables.check(out->content, str_cat(directory_, '/', p.file->name));
   return out;
 }
 

@@ -62,7 +62,7 @@ struct ModelFollower::Impl {
       : runtime(r), directory(std::move(where)), options(std::move(o)) {}
 
   std::string path_of(Publication::Kind kind, int64_t number) const {
-    return cat(directory, '/', Publication::name_of(kind, number));
+    return str_cat(directory, '/', Publication::name_of(kind, number));
   }
   bool is_there(Publication::Kind kind, int64_t number) const {
     std::error_code ignored;
@@ -113,8 +113,8 @@ std::string ModelFollower::Impl::stamp(const std::string& name) const {
   std::string out;
   for (const char* suffix : {"", ".json", ".safetensors"}) {  // the first is a base's directory
     struct stat file {};
-    if (::stat(cat(directory, '/', name, suffix).c_str(), &file) != 0) file = {};
-    out += cat(file.st_ino, ' ', file.st_size, ' ', file.st_mtim.tv_sec, '.', file.st_mtim.tv_nsec, ' ');
+    if (::stat(str_cat(directory, '/', name, suffix).c_str(), &file) != 0) file = {};
+    out += str_cat(file.st_ino, ' ', file.st_size, ' ', file.st_mtim.tv_sec, '.', file.st_mtim.tv_nsec, ' ');
   }
   return out;
 }
@@ -292,9 +292,9 @@ void ModelFollower::Impl::look_for_gap() {
   if (!bases.empty() && bases.back() >= next && !was_refused(Publication::name_of(Publication::kBase, bases.back())))
     return;  // it came just now
   gap = next;
-  refuse(cat("gap-", next), Code::kDataLoss,
-         cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
-             " is there: the model stays as it is until the next base"));
+  refuse(str_cat("gap-", next), Code::kDataLoss,
+         str_cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
+                 " is there: the model stays as it is until the next base"));
 }
 
 bool ModelFollower::Impl::is_still_there() const {
@@ -315,10 +315,10 @@ void ModelFollower::Impl::look_for_loss() {
   }
   if (newest > number) return;  // it made way for that
   lost = number;
-  refuse(cat("lost-", number), Code::kDataLoss,
-         cat("publication ", number, ", which is followed, is no longer in ", directory, ", which has ",
-             newest == 0 ? "none" : cat(newest, " as its newest"),
-             ": the model stays as it is until the base of another run, or until it is opened again"));
+  refuse(str_cat("lost-", number), Code::kDataLoss,
+         str_cat("publication ", number, ", which is followed, is no longer in ", directory, ", which has ",
+                 newest == 0 ? "none" : str_cat(newest, " as its newest"),
+                 ": the model stays as it is until the base of another run, or until it is opened again"));
 }
 
 bool ModelFollower::Impl::update() {

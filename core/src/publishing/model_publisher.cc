@@ -186,7 +186,7 @@ void ModelPublisher::Impl::write_first_base(int64_t step, const std::string& pro
 // Before the first base is a publication. Whoever follows sends requests for the model that is there.
 void ModelPublisher::Impl::check_inputs() const {
   const auto inputs = [](const ModelDescription& of) {
-    std::string out = cat(of.dense_inputs, of.dense_inputs == 1 ? " dense input" : " dense inputs");
+    std::string out = str_cat(of.dense_inputs, of.dense_inputs == 1 ? " dense input" : " dense inputs");
     for (const ModelFeature& feature : of.features) out += ", " + feature.name;
     return out;
   };
@@ -214,7 +214,7 @@ void ModelPublisher::Impl::pack_first_base(const std::string& floats, int64_t st
   directory->clear(base.name() + kRows);
   served = open_packed_model(base_path);
   check_inputs();
-  base.chain = hash_of(cat(served->description.version, ' ', base.time, ' ', ::getpid()));
+  base.chain = hash_of(str_cat(served->description.version, ' ', base.time, ' ', ::getpid()));
   base.hash = hash_of(base.chain + served->description.version);
   hash = write_publication(directory->path(), base);
   chain = base.chain;
@@ -298,7 +298,7 @@ void ModelPublisher::Impl::write_delta(const ProcessGroup& of, const Aside& asid
     ++number;
     behind_base.push_back(delta);
     directory->clear(delta.name() + kRows);
-    return cat(delta.file->bytes);
+    return str_cat(delta.file->bytes);
   })[0];
   out.bytes = std::stoll(bytes);
 }

@@ -101,11 +101,11 @@ std::string hash_of(const std::string& text) {
   return out;
 }
 
-std::string Publication::name_of(Kind kind, int64_t number) { return cat(prefix_of(kind), number); }
+std::string Publication::name_of(Kind kind, int64_t number) { return str_cat(prefix_of(kind), number); }
 
 std::string write_publication(const std::string& directory, const Publication& what) {
   const OrderedJson content = content_of_publication(what);
-  const std::string text = content.dump(), path = cat(directory, '/', what.name(), kSuffix);
+  const std::string text = content.dump(), path = str_cat(directory, '/', what.name(), kSuffix);
   checkpoint::write_text(path + kStaged, OrderedJson{{"format", kPublicationFormat},
                                                      {"version", kPublicationVersion},
                                                      {"crc32", sum_text(sum_of(text))},
@@ -141,7 +141,7 @@ Publication Publication::from_json(const std::string& text, const std::string& p
 }
 
 Publication read_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
-  const std::string path = cat(directory, '/', Publication::name_of(kind, number), kSuffix);
+  const std::string path = str_cat(directory, '/', Publication::name_of(kind, number), kSuffix);
   Publication out = Publication::from_json(checkpoint::read_text(path), path);
   if (out.kind != kind || out.number != number)
     fail(Code::kDataLoss, path, " is damaged: it is a copy of ", out.name(), " under another name");
@@ -168,14 +168,14 @@ std::vector<int64_t> publications_in(const std::string& directory, Publication::
 checkpoint::StoredFile write_delta(const std::string& directory, const std::string& name, const Delta& delta) {
   std::map<std::string, Tensor> tensors;
   for (const DeltaTable& t : delta.tables) {
-    tensors[cat("tables/", t.name, "/ids")] = t.ids;
-    tensors[cat("tables/", t.name, "/rows")] = t.rows;
-    tensors[cat("tables/", t.name, "/removed")] = t.removed;
+    tensors[str_cat("tables/", t.name, "/ids")] = t.ids;
+    tensors[str_cat("tables/", t.name, "/rows")] = t.rows;
+    tensors[str_cat("tables/", t.name, "/removed")] = t.removed;
   }
   for (const auto& [parameter, value] : delta.dense) tensors["dense/" + parameter] = value;
   checkpoint::StoredTensors announced;
   for (const auto& [tensor, value] : tensors) announced[tensor] = {value.dtype(), value.shape(), 0};
-  const std::string file = name + kTensors, path = cat(directory, '/', file);
+  const std::string file = name + kTensors, path = str_cat(directory, '/', file);
   checkpoint::SafetensorsWriter writer(path + kStaged, std::move(announced));
   for (const auto& [tensor, value] : tensors) writer.write(tensor, value);
   writer.file().sync();
@@ -184,7 +184,7 @@ checkpoint::StoredFile write_delta(const std::string& directory, const std::stri
 }
 
 Delta read_delta(const std::string& directory, const Publication& what) {
-  const std::string path = cat(directory, '/', what.file->name);
+  const std::string path = str_cat(directory, '/', what.file->name);
   const auto open = [&] {
     try {
       return checkpoint::InputFile(path);
@@ -202,7 +202,7 @@ Delta read_delta(const std::string& directory, const Publication& what) {
   const checkpoint::SafetensorsReader reader(std::move(file));
   Delta out;
   for (const Publication::Table& t : what.tables) {
-    const std::string prefix = cat("tables/", t.name);
+    const std::string prefix = str_cat("tables/", t.name);
     out.tables.push_back({t.name, taken(reader, prefix + "/ids", DType::kInt64, t.changed),
                           taken(reader, prefix + "/rows", DType::kUInt8, t.changed),
                           taken(reader, prefix + "/removed", DType::kInt64, t.removed)});

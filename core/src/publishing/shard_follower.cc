@@ -17,7 +17,7 @@ namespace {
 
 // Rank 0 sees the file; on a file system that hosts share this rank may see it a little later.
 void wait_for_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
-  const std::string path = cat(directory, '/', Publication::name_of(kind, number), ".json");
+  const std::string path = str_cat(directory, '/', Publication::name_of(kind, number), ".json");
   std::error_code ignored;
   for (int i = 0; i < 100 && !std::filesystem::exists(path, ignored); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -54,10 +54,11 @@ inline std::string difference(const InferenceModel& a, const InferenceModel& b) 
     if (a.tables[t].config.row_format != b.tables[t].config.row_format) return "another format";
     const auto mine = rows_of(a.tables[t]), theirs = rows_of(b.tables[t]);
     if (mine.size() != theirs.size())
-      return cat("table ", a.tables[t].config.name, ": ", mine.size(), " rows and ", theirs.size());
+      return str_cat("table ", a.tables[t].config.name, ": ", mine.size(), " rows and ", theirs.size());
     for (const auto& [id, row] : mine) {
       const auto other = theirs.find(id);
-      if (other == theirs.end() || other->second != row) return cat("table ", a.tables[t].config.name, ": row ", id);
+      if (other == theirs.end() || other->second != row)
+        return str_cat("table ", a.tables[t].config.name, ": row ", id);
     }
   }
   for (const auto& [name, value] : a.dense) {

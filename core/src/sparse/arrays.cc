@@ -185,7 +185,7 @@ int64_t position_of(std::string_view key, const std::vector<std::string>& keys) 
   if (found != keys.end()) return found - keys.begin();
   std::string known;
   for (size_t i = 0; i < std::min(keys.size(), kShown); ++i) known += (i ? ", \"" : "\"") + keys[i] + "\"";
-  if (keys.size() > kShown) known += cat(" and ", keys.size() - kShown, " more");
+  if (keys.size() > kShown) known += str_cat(" and ", keys.size() - kShown, " more");
   fail(Code::kNotFound, "no key \"", key, "\": ", known.empty() ? "there are no keys" : "the keys are " + known);
 }
 

@@ -325,7 +325,7 @@ DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type) {
       const PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
       if (part->api<tsr_device>().device_type == device_type) return DeviceStream::open(part, 0);
     } catch (const Error& e) {
-      reasons += cat(reasons.empty() ? "" : "; ", id, ": ", e.what());
+      reasons += str_cat(reasons.empty() ? "" : "; ", id, ": ", e.what());
     }
   }
   fail(Code::kUnavailable, "no device plugin serves DLPack device type ", device_type, reasons.empty() ? "" : ". ",

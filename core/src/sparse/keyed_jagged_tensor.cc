@@ -128,7 +128,7 @@ KeyedJaggedTensor::KeyedJaggedTensor(Options options)
                                      : keys == 0 || (rows % keys == 0 && rows / keys == stride_);
   if (!fits) {
     fail(Code::kInvalidArgument, rows, " lengths do not fit ", keys, " keys",
-         variable_stride_ ? " with these strides" : cat(" of stride ", stride_),
+         variable_stride_ ? " with these strides" : str_cat(" of stride ", stride_),
          ": give one length per sample of each key");
   }
 }

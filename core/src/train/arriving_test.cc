@@ -57,7 +57,7 @@ separator = " "
 
 class Arriving : public testing::Test {
  protected:
-  Arriving() : folder_(fs::path(testing::TempDir()) / cat("arriving_", ::getpid())) {
+  Arriving() : folder_(fs::path(testing::TempDir()) / str_cat("arriving_", ::getpid())) {
     fs::create_directories(folder_ / "in");
   }
   ~Arriving() override { fs::remove_all(folder_); }
@@ -70,8 +70,8 @@ class Arriving : public testing::Test {
   static std::string rows(int first, int rows) {
     std::string out = "click,price,film,tags,at\n";
     for (int i = first; i < first + rows; ++i)
-      out +=
-          cat(i * i % 7 < 3 ? 1 : 0, ',', i % 5, ",film ", i % 31, ',', i % 20, ' ', (i * 3) % 20, ',', 1000 + i, '\n');
+      out += str_cat(i * i % 7 < 3 ? 1 : 0, ',', i % 5, ",film ", i % 31, ',', i % 20, ' ', (i * 3) % 20, ',', 1000 + i,
+                     '\n');
     return out;
   }
   void arrive(const std::string& name, const std::string& text) const {
@@ -100,7 +100,7 @@ class Arriving : public testing::Test {
 };
 
 TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {
-  for (int i = 0; i < 4; ++i) arrive(cat("part-", i, ".csv"), rows(24 * i, 24));
+  for (int i = 0; i < 4; ++i) arrive(str_cat("part-", i, ".csv"), rows(24 * i, 24));
   arrive("DONE", "");
   const auto arriving = job();
   EXPECT_EQ(arriving->steps(), 0);  // no end

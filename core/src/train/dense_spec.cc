@@ -49,7 +49,7 @@ std::optional<DenseOptimizerSpec> dense_spec(const LayerConfig& layer, const Den
   try {
     (void)make_dense_optimizer(out, {});
   } catch (const Error& e) {
-    throw Error(e.code(), cat("layer \"", layer.name, "\": ", e.what()));
+    throw Error(e.code(), str_cat("layer \"", layer.name, "\": ", e.what()));
   }
   return out;
 }

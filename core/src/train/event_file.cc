@@ -50,7 +50,7 @@ EventFile::EventFile(const std::string& directory) {
   const auto now = static_cast<long long>(seconds_since_epoch());
   char host[256] = "host";
   ::gethostname(host, sizeof(host) - 1);
-  const std::string path = cat(directory, "/events.out.tfevents.", now, ".", host, ".", ::getpid());
+  const std::string path = str_cat(directory, "/events.out.tfevents.", now, ".", host, ".", ::getpid());
   out_.open(path, std::ios::binary);
   if (!out_) fail(Code::kUnavailable, "cannot write report.tensorboard to ", path);
   write(event_now() + text(3, "brain.Event:2"));  // file_version

@@ -39,7 +39,7 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
       fail(Code::kInvalidArgument, "\"", head.loss,
            "\" is no loss: those have no parameters and give one value a sample");
   } catch (const Error& e) {
-    throw Error(e.code(), cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
+    throw Error(e.code(), str_cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
   }
   check_groups(head, *loss, width);
   return loss;
@@ -50,7 +50,7 @@ size_t find_label(const HeadSpec& head, const std::vector<std::string>& labels) 
   if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
   if (labels.empty() || (labels.size() == 1 && head.label == HeadSpec().label)) return 0;
   std::string known;
-  for (const std::string& label : labels) known += cat(known.empty() ? "\"" : ", \"", label, '"');
+  for (const std::string& label : labels) known += str_cat(known.empty() ? "\"" : ", \"", label, '"');
   fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label, "\", but the data's ",
        labels.size() == 1 ? "one label is called " : "labels are called ", known);
 }

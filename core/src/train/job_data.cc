@@ -101,7 +101,7 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
     try {
       (void)runtime.create(TSR_OPTIMIZER_KIND, t.optimizer.name, t.optimizer.options);
     } catch (const Error& e) {
-      throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
+      throw Error(e.code(), str_cat("table ", t.name, ": ", e.what()));
     }
   }
   for (const TableConfig& t : tables) {
@@ -109,7 +109,7 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
       try {
         (void)runtime.component(TSR_SHARDER_KIND, plugin::parse_part_name(sharding).id);
       } catch (const Error& e) {
-        throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
+        throw Error(e.code(), str_cat("table ", t.name, ": ", e.what()));
       }
     }
   }

@@ -92,13 +92,13 @@ void check_module(const Runtime& runtime, const std::string& id, const std::stri
 
 void check_loss(const Runtime& runtime, const HeadSpec& head) {
   if (head.loss == kOwnLoss || computes_layer(runtime, head.loss, nullptr)) return;
-  const std::string who = cat("the loss of head \"", head.name, "\": ");
+  const std::string who = str_cat("the loss of head \"", head.name, "\": ");
   const std::vector<LoadEntry> entries = runtime.report().entries;
   const auto is_it = [&](const LoadEntry& e) { return e.kind == TSR_MODULE_KIND && e.id == head.loss; };
   if (std::any_of(entries.begin(), entries.end(), is_it)) check_module(runtime, head.loss, who);
   const std::vector<std::string> known = loss_names(runtime);
   std::string all;
-  for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
+  for (const std::string& name : known) all += str_cat(all.empty() ? "" : ", ", name);
   fail(Code::kNotFound, who, "there is no loss \"", head.loss, "\"; the nearest is \"",
        sdk::nearest_name(head.loss, known), "\" of ", all);
 }
@@ -123,7 +123,7 @@ void check_names(const Runtime& runtime, const Config& config) {
   check_head_names(graph);
   for (const LayerSpec& layer : graph.layers) {
     if (!computes_layer(runtime, layer.type, nullptr))
-      check_module(runtime, layer.type, cat("the layer \"", layer.name, "\": "));
+      check_module(runtime, layer.type, str_cat("the layer \"", layer.name, "\": "));
   }
   for (const HeadSpec& head : graph.heads) check_loss(runtime, head);
 }
@@ -153,7 +153,7 @@ void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
     for (const ParameterPtr& p : all) {
       if (!p->name.starts_with(before)) continue;
       own.push_back(p->name.substr(before.size()));
-      known += cat(own.size() == 1 ? " " : ", ", own.back());
+      known += str_cat(own.size() == 1 ? " " : ", ", own.back());
     }
     if (const std::string idle = idle_name(names[i], own); !idle.empty())
       fail(Code::kInvalidArgument, "layer \"", graph.layers[i].name, "\": names has \"", idle,

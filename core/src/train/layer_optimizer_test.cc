@@ -102,7 +102,7 @@ TEST_F(LayerOptimizer, SchedulesScaleAll) {
 }
 
 TEST_F(LayerOptimizer, GoesOnFromACheckpoint) {
-  const fs::path folder = fs::path(testing::TempDir()) / cat("layer_optimizer_", ::getpid());
+  const fs::path folder = fs::path(testing::TempDir()) / str_cat("layer_optimizer_", ::getpid());
   const std::string saved = (folder / "saved").string();
   const Sets set = {"layer.top.optimizer={ name = \"adagrad\", learning_rate = 0.05 }"};
   const double straight = score(set);

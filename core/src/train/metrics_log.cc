@@ -41,7 +41,7 @@ void MetricsLog::add(const TrainValidation& validation) {
          {"seconds", watch_.seconds()}});
   if (!events_) return;
   for (const auto& [name, value] : validation.metrics.values)
-    events_->add(cat("validation/", name), validation.step, value);
+    events_->add(str_cat("validation/", name), validation.step, value);
   events_->flush();
 }
 

@@ -21,11 +21,12 @@ std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runti
   if (std::string why = LayerGraph::cannot_train_on(stream, runtime, model); !why.empty()) return why;
   for (const HeadSpec& head : model.heads) {
     if (head.loss != kOwnLoss)
-      return cat("the head \"", head.name, "\" has the loss ", head.loss, ", and devices have ", kOwnLoss, " alone");
+      return str_cat("the head \"", head.name, "\" has the loss ", head.loss, ", and devices have ", kOwnLoss,
+                     " alone");
   }
   if (model.heads.size() == 1) return "";
-  return cat("there is the head \"", model.heads[1].name, "\" beside \"", model.heads[0].name,
-             "\", and devices train one");
+  return str_cat("there is the head \"", model.heads[1].name, "\" beside \"", model.heads[0].name,
+                 "\", and devices train one");
 }
 
 // Losses that stay on the device; then they are read, for a wait in so many steps.
@@ -204,11 +205,11 @@ void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& po
   } else if (batch.sample_weights.defined() && broken(batch.sample_weights) >= 0) {
     cause = "the data's weights of samples are not finite";
   } else if (at >= 0) {
-    cause = cat("the lookup of \"", feature_at(at % pooled.size(1)), "\" gives rows that are not finite");
+    cause = str_cat("the lookup of \"", feature_at(at % pooled.size(1)), "\" gives rows that are not finite");
   } else if (const std::string name = broken_sequence(); !name.empty()) {
-    cause = cat("the lookup of \"", name, "\" gives rows that are not finite");
+    cause = str_cat("the lookup of \"", name, "\" gives rows that are not finite");
   } else if (parameter != parameters.end()) {
-    cause = cat("the dense update has made parameter \"", (*parameter)->name, "\" not finite");
+    cause = str_cat("the dense update has made parameter \"", (*parameter)->name, "\" not finite");
   }
   fail(Code::kFailedPrecondition, "rank ", group().rank(), ": the loss of step ", embeddings().step() + 1, " is ",
        std::abs(loss), ": ", cause, kApart);

@@ -116,7 +116,7 @@ TEST_P(Numbers, OfParameters) {
     for (int64_t i = 0; i < p->value.numel(); ++i) {
       if (!std::isnan(GetParam()) && p->name != "over_arch.model.1.bias") continue;
       const float good = std::exchange(p->value.data<float>()[i], GetParam());
-      EXPECT_THAT(refusal(), HasSubstr(cat("parameter \"", p->name, "\" not finite"))) << i;
+      EXPECT_THAT(refusal(), HasSubstr(str_cat("parameter \"", p->name, "\" not finite"))) << i;
       p->value.data<float>()[i] = good;
       ++refused;
     }

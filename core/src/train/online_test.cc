@@ -58,7 +58,7 @@ keep_bases = 100
 
 class Online : public testing::Test {
  protected:
-  Online() : folder_(fs::path(testing::TempDir()) / cat("online_", ::getpid())) { fs::create_directories(folder_); }
+  Online() : folder_(fs::path(testing::TempDir()) / str_cat("online_", ::getpid())) { fs::create_directories(folder_); }
   ~Online() override { fs::remove_all(folder_); }
   void SetUp() override {
     if (!runtime().has(TSR_MODULE_KIND, "mlp") || !runtime().has(TSR_KERNEL_KIND, "cpu"))
@@ -77,7 +77,7 @@ class Online : public testing::Test {
     return out;
   }
   InferenceModel packed(const std::string& checkpoint, const PackOptions& options) const {
-    const std::string path = file(cat("packed", packed_++));
+    const std::string path = file(str_cat("packed", packed_++));
     pack_model(open_float_model(checkpoint).model, path, options);
     return open_packed_model(path);
   }
@@ -90,8 +90,9 @@ class Online : public testing::Test {
 
 TEST_F(Online, BaseAndDeltasAreTheModelToTheBit) {
   for (const char* weights : {"fp32", "int8", "fp16"}) {
-    const std::string to = file(cat("published-", weights)), saved = file(cat("saved-", weights));
-    const auto told = train(to, {cat("publish.weights=", weights), "publish.tables=[\"c1=int4\"]"}, {.save = saved});
+    const std::string to = file(str_cat("published-", weights)), saved = file(str_cat("saved-", weights));
+    const auto told =
+        train(to, {str_cat("publish.weights=", weights), "publish.tables=[\"c1=int4\"]"}, {.save = saved});
     ASSERT_EQ(told.size(), 6u);
     EXPECT_TRUE(told[0].what.base);
     EXPECT_FALSE(told[0].what.delta);
@@ -190,7 +191,7 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
   const int64_t last = publications_in(to, Publication::kDelta).back();
   EXPECT_EQ(difference(model_at(to, last).model(), packed(saved, as_published)), "");
   for (const int save : {2, 3, saves.load()}) {
-    const std::string changes = cat(saved, "/save-", save), plain = file(cat("plain-", save));
+    const std::string changes = str_cat(saved, "/save-", save), plain = file(str_cat("plain-", save));
     std::ifstream in(changes + "/checkpoint.json");
     EXPECT_EQ(nlohmann::json::parse(in).at("content").at("base").at("name"), "save-1");
     const auto step = nlohmann::json::parse(saved_progress(changes)).at("step").get<int64_t>();
@@ -205,7 +206,7 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
 // publication is a base of its own, which begins another chain.
 TEST_F(Online, ABaseThatCannotBeMadeIsFollowedByAFirstOne) {
   for (const bool gone : {false, true}) {
-    const std::string to = file(cat("published-", gone)), saved = file(cat("saved-", gone));
+    const std::string to = file(str_cat("published-", gone)), saved = file(str_cat("saved-", gone));
     std::vector<TrainPublish> told;
     TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", {"publish.directory=\"" + to + "\""}), {.save = saved},
                  ProcessGroup::connect(runtime(), {}));

@@ -23,18 +23,18 @@ json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
       data.encoding.empty() ? json::object() : config::parse_json(data.encoding, {"the data's encoding"});
   const json vocabularies = encoding.value("vocabularies", json::object());
   for (const auto& [table, words] : vocabularies.items()) {
-    out.push_back({cat("words of \"", table, '"'), words.size(), true});
-    out.push_back({cat("the words of \"", table, "\" or their order"), fnv1a(words.dump()), false});
+    out.push_back({str_cat("words of \"", table, '"'), words.size(), true});
+    out.push_back({str_cat("the words of \"", table, "\" or their order"), fnv1a(words.dump()), false});
   }
   for (const DataColumn& column : data.columns)
-    out.push_back({cat("rows of the column \"", column.name, '"'), column.rows, true});
+    out.push_back({str_cat("rows of the column \"", column.name, '"'), column.rows, true});
   out.push_back({"the training rows or their order", train_hash, false});
   out.push_back({"the test rows or their order", test_hash, false});
   const json columns = encoding.value("columns", json::array());
   for (const json& column : columns) {
     for (const char* learned : {"mean", "deviation"}) {  // their last digits follow from the order of the rows
       if (column.contains(learned))
-        out.push_back({cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
+        out.push_back({str_cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
     }
   }
   out.push_back({"learned values of the columns", fnv1a(data.encoding), false});
@@ -46,9 +46,9 @@ std::string difference(const json& mine, const json& first) {
   for (size_t i = 0; i < std::min(mine.size(), first.size()); ++i) {
     if (mine[i] == first[i]) continue;
     const auto subject = mine[i][0].get<std::string>();
-    if (mine[i][0] != first[i][0]) return cat(subject, " instead of ", first[i][0].get<std::string>());
-    return mine[i][2].get<bool>() ? cat(subject, ": ", mine[i][1].dump(), " instead of ", first[i][1].dump())
-                                  : cat(subject, " differ");
+    if (mine[i][0] != first[i][0]) return str_cat(subject, " instead of ", first[i][0].get<std::string>());
+    return mine[i][2].get<bool>() ? str_cat(subject, ": ", mine[i][1].dump(), " instead of ", first[i][1].dump())
+                                  : str_cat(subject, " differ");
   }
   return mine.size() == first.size() ? "" : "other columns";
 }
@@ -60,19 +60,19 @@ void check_same_data(const ProcessGroup& group, const Dataset& data, bool arrivi
   const uint64_t train = arriving ? 0 : data::content_hash(data.train);
   const uint64_t test = arriving ? 0 : data::content_hash(data.test);
   std::string columns;
-  for (const DataColumn& c : data.columns) columns += cat(c.name, ' ', c.rows, '\n');
-  const std::string digest = cat(data.train_rows(), ' ', data.test_rows(), ' ', fnv1a(data.encoding), ' ',
-                                 fnv1a(columns), ' ', train, ' ', test);
+  for (const DataColumn& c : data.columns) columns += str_cat(c.name, ' ', c.rows, '\n');
+  const std::string digest = str_cat(data.train_rows(), ' ', data.test_rows(), ' ', fnv1a(data.encoding), ' ',
+                                     fnv1a(columns), ' ', train, ' ', test);
   const std::vector<std::string> digests = group.all_gather_text(digest, "data");
   if (std::all_of(digests.begin(), digests.end(), [&](const std::string& d) { return d == digests[0]; })) return;
   const std::vector<std::string> all = group.all_gather_text(compared(data, train, test).dump(), "data of ranks");
   const json first = config::parse_json(all[0], {"the data of rank 0"});
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    const std::string what = difference(config::parse_json(all[rank], {cat("the data of rank ", rank)}), first);
+    const std::string what = difference(config::parse_json(all[rank], {str_cat("the data of rank ", rank)}), first);
     if (what.empty()) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " reads other data than rank 0: ", what,
-                    "; give all ranks the same files, with their rows in the same order"),
+                str_cat("rank ", rank, " reads other data than rank 0: ", what,
+                        "; give all ranks the same files, with their rows in the same order"),
                 static_cast<int>(rank));
   }
   fail(Code::kInternal, "the ranks' data differ, and nothing says in what");

@@ -32,11 +32,11 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   option(saves, "--save DIR");
   option(saves && options.resume, "--resume");
   option(saves && options.overwrite, "--overwrite");
-  option(saves, cat("--save-every ", options.save_every));
-  option(saves, cat("--save-every-minutes ", options.save_every_minutes));
-  option(saves, cat("--save-full-every ", options.save_full_every));
-  option(saves, cat("--keep ", options.keep));
-  option(options.max_steps.has_value(), cat("--max-steps ", options.max_steps.value_or(0)));
+  option(saves, str_cat("--save-every ", options.save_every));
+  option(saves, str_cat("--save-every-minutes ", options.save_every_minutes));
+  option(saves, str_cat("--save-full-every ", options.save_full_every));
+  option(saves, str_cat("--keep ", options.keep));
+  option(options.max_steps.has_value(), str_cat("--max-steps ", options.max_steps.value_or(0)));
   return text;
 }
 
@@ -59,7 +59,7 @@ std::string first_difference(const std::string& job, const std::string& first_jo
 
 void check_same_job(const ProcessGroup& group, const Config& config, const TrainJobOptions& options) {
   const std::string job = common_job(config, options);
-  const std::vector<std::string> digests = group.all_gather_text(cat(fnv1a(job)), "job");
+  const std::vector<std::string> digests = group.all_gather_text(str_cat(fnv1a(job)), "job");
   bool same = true;
   for (const std::string& other : digests) same = same && other == digests[0];
   if (same) return;
@@ -68,8 +68,8 @@ void check_same_job(const ProcessGroup& group, const Config& config, const Train
     const std::string difference = first_difference(jobs[rank], jobs[0]);
     if (difference.empty()) continue;
     throw Error(Code::kFailedPrecondition,
-                cat("rank ", rank, " has another job than rank 0: ", difference,
-                    "; start all ranks with the same config and options"),
+                str_cat("rank ", rank, " has another job than rank 0: ", difference,
+                        "; start all ranks with the same config and options"),
                 static_cast<int>(rank));
   }
 }

@@ -22,7 +22,7 @@ std::string newest_step(const FoundCheckpoints& found) {
   if (whole.empty()) return "";
   try {
     const std::optional<int64_t> step = saved_step(saved_progress(whole.front()));
-    return step ? cat(", the newest of step ", *step) : "";
+    return step ? str_cat(", the newest of step ", *step) : "";
   } catch (const Error&) {
     return "";
   }
@@ -46,8 +46,8 @@ SaveDirectories::SaveDirectories(const TrainJobOptions& options, const ProcessGr
   check_new("--save-best", options_.save_best, found);
   // A run that was killed before its first checkpoint has one there; so may another run.
   if (options_.resume && found_.count() == 0 && options_.load.empty() && found.count() > 0) {
-    replaced_best_ = cat(options_.save_best, " holds the best checkpoint of a run before", newest_step(found),
-                         ", which the first validation of this one replaces");
+    replaced_best_ = str_cat(options_.save_best, " holds the best checkpoint of a run before", newest_step(found),
+                             ", which the first validation of this one replaces");
   }
 }
 
@@ -65,7 +65,7 @@ void SaveDirectories::refuse_to_begin_anew(const std::vector<std::string>& damag
   if (found_.count() == 0) return;
   std::string reasons;
   for (const auto* list : {&found_.unreadable, &damaged}) {
-    for (const std::string& reason : *list) reasons += cat(reasons.empty() ? "" : "; ", reason);
+    for (const std::string& reason : *list) reasons += str_cat(reasons.empty() ? "" : "; ", reason);
   }
   fail(Code::kInvalidArgument, "--resume can read no ", found_.older.empty() ? "" : "newer ", "checkpoint in ",
        options_.save, " and begins nothing anew: ", reasons, ". All stays as it is: mend that, go on from ",

@@ -80,7 +80,7 @@ std::string data_fingerprint(const Config& config, const Dataset& data) {
                     {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
                     {"test", data.test_part},        {"buffer_mib", buffer_of(config, data)},
                     {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
-                    {"columns", std::move(columns)}, {"hash", data.train ? cat(sample_hash(data)) : "of none"}};
+                    {"columns", std::move(columns)}, {"hash", data.train ? str_cat(sample_hash(data)) : "of none"}};
   return out.dump();
 }
 
@@ -112,8 +112,9 @@ void SavedRun::check_same_data(const std::string& fingerprint, const std::string
          mine.value("test", ""), ": set data.test = \"last\" to go on");
   for (const auto& [key, value] : data.items()) {
     if (!mine.contains(key) || same(key, value, mine.at(key), !arrived.empty())) continue;
-    const std::string difference = key == "hash" ? std::string("other samples")
-                                                 : cat(key, " = ", value.dump(), " instead of ", mine.at(key).dump());
+    const std::string difference = key == "hash"
+                                       ? std::string("other samples")
+                                       : str_cat(key, " = ", value.dump(), " instead of ", mine.at(key).dump());
     fail(Code::kInvalidArgument, path, " is at step ", step, " of other data than this job's (", difference,
          "): go on with the same, or give --new-data, which takes the model to the first batch of this job's data");
   }

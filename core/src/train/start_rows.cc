@@ -104,7 +104,7 @@ int64_t add_rows(const checkpoint::ModelTable& table, const ProcessGroup& group,
       if (where.rank == group.rank() && where.rows > 0 && where.col == 0)
         sum += static_cast<int64_t>(table.collection->kernel_stats(table.held(s)).rows_in_use);
     }
-    return cat(sum);
+    return str_cat(sum);
   });
   int64_t sum = 0;
   for (const std::string& text : rows) sum += std::stoll(text);

@@ -54,7 +54,7 @@ class Events {
  public:
   Events(const std::vector<NamedTrace>& threads, int rank, const Times& times)
       : threads_(threads), rank_(rank), times_(times) {
-    add({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", cat("rank ", rank)}}}});
+    add({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", str_cat("rank ", rank)}}}});
     for (size_t t = 0; t < threads.size(); ++t) {
       add({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", t}, {"args", {{"name", threads[t].first}}}});
     }
@@ -149,7 +149,7 @@ std::string write_trace(const std::string& path, const std::vector<NamedTrace>& 
   if (group.rank() != 0) return "";
   out << "\n]}\n";
   out.close();
-  return out ? "" : cat("cannot write the trace to ", path, ": the job itself is as it should be");
+  return out ? "" : str_cat("cannot write the trace to ", path, ": the job itself is as it should be");
 }
 
 }  // namespace tessera

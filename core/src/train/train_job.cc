@@ -266,8 +266,8 @@ void TrainJob::load_from(const std::string& directory, bool new_data) {
 void TrainJob::start() {
   WarmStart done = start_from(options_.start, *trainer_, data_.encoding);
   const size_t parameters = trainer_->layers().parameters().size() + trainer_->layers().buffers().size();
-  start_notes_ = {cat("begins with ", done.tables, " of ", tables_.size(), " tables and ", done.parameters, " of ",
-                      parameters, " parameters from ", options_.start)};
+  start_notes_ = {str_cat("begins with ", done.tables, " of ", tables_.size(), " tables and ", done.parameters, " of ",
+                          parameters, " parameters from ", options_.start)};
   start_notes_.insert(start_notes_.end(), done.notes.begin(), done.notes.end());
 }
 

@@ -61,7 +61,7 @@ TEST(SameJob, NamesTheFirstDifference) {
 
 class Job : public testing::Test {
  protected:
-  Job() : folder_(fs::path(testing::TempDir()) / cat("train_job_", ::getpid())) {}
+  Job() : folder_(fs::path(testing::TempDir()) / str_cat("train_job_", ::getpid())) {}
   ~Job() override { fs::remove_all(folder_); }
   void SetUp() override {
     if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";

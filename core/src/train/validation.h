@@ -26,7 +26,7 @@ class ValidationScores {
       config_.monitor = metrics_.shown(config_.monitor);
       (void)metrics_.cost(config_.monitor, 0);
     } catch (const Error& e) {
-      throw Error(e.code(), cat("validation.monitor: ", e.what()));
+      throw Error(e.code(), str_cat("validation.monitor: ", e.what()));
     }
   }
 

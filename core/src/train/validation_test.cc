@@ -72,7 +72,7 @@ fraction = 0.2
 
 class ValidatedJob : public testing::Test {
  protected:
-  ValidatedJob() : folder_(fs::path(testing::TempDir()) / cat("validation_", ::getpid())) {
+  ValidatedJob() : folder_(fs::path(testing::TempDir()) / str_cat("validation_", ::getpid())) {
     fs::create_directories(folder_);
   }
   ~ValidatedJob() override { fs::remove_all(folder_); }
@@ -146,7 +146,7 @@ TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
 
 TEST_F(ValidatedJob, ValidatesEveryPartOfAnEpoch) {
   const auto steps_with = [&](const char* every) {
-    const auto one = job({}, {cat("validation.every_epochs=", every)});
+    const auto one = job({}, {str_cat("validation.every_epochs=", every)});
     one->train({});
     std::vector<int64_t> out;
     for (const TrainValidation& v : one->validations()) out.push_back(v.step);

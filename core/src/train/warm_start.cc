@@ -125,7 +125,7 @@ class Starter {
  private:
   template <class... Parts>
   void note(const Parts&... parts) {
-    out_.notes.push_back(cat(parts...));
+    out_.notes.push_back(str_cat(parts...));
   }
   // "": not there. A name alone, however deep, is the same thing.
   std::string stored_name(const std::string& wanted) {
@@ -139,7 +139,7 @@ class Starter {
     const std::string& name = table.stored.name;
     const std::string stored = stored_name(last_parts(table.stored.parameter, name));
     if (stored.empty()) return note("table ", name, " is not there");
-    const std::string keys = cat(stored, '/', name, ".keys");
+    const std::string keys = str_cat(stored, '/', name, ".keys");
     const bool keyed = tensors_->all().contains(keys) && used_.insert(keys).second;
     const bool on_demand = table.stored.keys.has_value();
     if ((on_demand || keyed) && words_here_.contains(name) != words_there_.contains(name))
@@ -248,9 +248,9 @@ class Starter {
     std::string names;
     for (const auto& [name, tensor] : tensors_->all()) {
       if (used_.contains(name) || ++left > kMost) continue;
-      names += cat(names.empty() ? "" : ", ", name);
+      names += str_cat(names.empty() ? "" : ", ", name);
     }
-    if (left > kMost) names += cat(" and ", left - kMost, " more");
+    if (left > kMost) names += str_cat(" and ", left - kMost, " more");
     if (left > 0) note("nothing here is called ", names);
   }
 

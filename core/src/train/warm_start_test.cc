@@ -45,7 +45,7 @@ batch = 20
 
 class WarmStartedJob : public testing::Test {
  protected:
-  WarmStartedJob() : folder_(fs::path(testing::TempDir()) / cat("warm_start_", ::getpid())) {
+  WarmStartedJob() : folder_(fs::path(testing::TempDir()) / str_cat("warm_start_", ::getpid())) {
     fs::create_directories(folder_);
   }
   ~WarmStartedJob() override { fs::remove_all(folder_); }
@@ -135,7 +135,7 @@ TEST_F(WarmStartedJob, TablesOfFrequencies) {
   std::string job_text = kJob;
   const size_t of_dlrm = job_text.find("bottom_mlp");  // which a model of [[layer]]s has not
   job_text.erase(of_dlrm, job_text.find("[data]") - of_dlrm);
-  const std::string text = cat(job_text, R"(
+  const std::string text = str_cat(job_text, R"(
 index_dist = "zipf:1.2"
 [[table]]
 name = "c0"

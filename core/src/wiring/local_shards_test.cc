@@ -11,7 +11,7 @@ TEST(LocalShards, AreThoseOfARankGroupedByWhatTheyHaveInCommon) {
   std::vector<EmbeddingBagConfig> tables(3);
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
-    tables[t].name = cat("t", t);
+    tables[t].name = str_cat("t", t);
     tables[t].num_embeddings = 8;
     tables[t].embedding_dim = 4;
   }
@@ -24,11 +24,11 @@ TEST(LocalShards, AreThoseOfARankGroupedByWhatTheyHaveInCommon) {
     const LocalShards local = local_shards(tables, plan, rank, replicas, {.optimizer = {"exact_sgd", "{}", 0}});
     for (const LocalShard& s : local.shards) {
       const LookupOptions& group = local.groups[static_cast<size_t>(s.group)];
-      out += cat(tables[static_cast<size_t>(s.table)].name, '/', s.shard, ' ', group.optimizer.name, ' ',
-                 group.tables[static_cast<size_t>(s.index)].rows, 'x', group.tables[static_cast<size_t>(s.index)].dim,
-                 "; ");
+      out += str_cat(tables[static_cast<size_t>(s.table)].name, '/', s.shard, ' ', group.optimizer.name, ' ',
+                     group.tables[static_cast<size_t>(s.index)].rows, 'x',
+                     group.tables[static_cast<size_t>(s.index)].dim, "; ");
     }
-    return cat(out, local.groups.size(), " groups");
+    return str_cat(out, local.groups.size(), " groups");
   };
   EXPECT_EQ(text(0, false), "t0/0 exact_sgd 4x4; 1 groups");
   EXPECT_EQ(text(1, false), "t0/1 exact_sgd 4x4; t0/2 exact_sgd 0x4; t1/0 adam 8x2; t1/1 adam 8x2; 2 groups");

@@ -93,7 +93,7 @@ void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* 
   AbiError err;
   const plugin::CallScope call(*sharder_, "route", config_.name);
   const tsr_code code = sharder_->api<tsr_sharder>().route(sharder_->self(), &call_for, err.out());
-  if (code != TSR_OK) err.check(code, cat(who(), ": route"));  // steps come here: no text where nothing is wrong
+  if (code != TSR_OK) err.check(code, str_cat(who(), ": route"));  // steps come here: no text where nothing is wrong
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto k = static_cast<size_t>(row_sets[i]);
     if (k < row_sets_.rows.size() && keeps_ids_ && rows[i] != ids[i]) {
@@ -118,7 +118,8 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
   AbiError err;
   {
     const plugin::CallScope call(*sharder_, "unroute", config_.name);
-    err.check(sharder_->api<tsr_sharder>().unroute(sharder_->self(), &call_for, err.out()), cat(who(), ": unroute"));
+    err.check(sharder_->api<tsr_sharder>().unroute(sharder_->self(), &call_for, err.out()),
+              str_cat(who(), ": unroute"));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < config_.id_bound()) continue;
@@ -136,7 +137,7 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
   return ids;
 }
 
-std::string RowRouter::who() const { return cat("sharder ", sharder_->id(), ", table \"", config_.name, '"'); }
+std::string RowRouter::who() const { return str_cat("sharder ", sharder_->id(), ", table \"", config_.name, '"'); }
 
 // One of each piece of the table, not at equal distances: a sharder may deal rows out by their number.
 RowRouter::Sample RowRouter::sample() const {

@@ -17,7 +17,7 @@ __extension__ using Wide = __int128;
 std::string outside(const tsr_rectangle& r, int64_t rows, int64_t cols) {
   const bool inside = r.row >= 0 && r.rows >= 0 && r.rows <= rows && r.row <= rows - r.rows && r.col >= 0 &&
                       r.cols > 0 && r.cols <= cols && r.col <= cols - r.cols;
-  return inside ? "" : cat(text_of(r), " is not inside the table of ", rows, " x ", cols);
+  return inside ? "" : str_cat(text_of(r), " is not inside the table of ", rows, " x ", cols);
 }
 
 struct Edge {
@@ -65,7 +65,7 @@ std::string text_of(const tsr_rectangle& r) {
   const auto end = [](int64_t begin, int64_t n) {
     return static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(n));
   };
-  return cat("rows [", r.row, ", ", end(r.row, r.rows), ") x columns [", r.col, ", ", end(r.col, r.cols), ")");
+  return str_cat("rows [", r.row, ", ", end(r.row, r.rows), ") x columns [", r.col, ", ", end(r.col, r.cols), ")");
 }
 
 std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols) {
@@ -75,12 +75,12 @@ std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t ro
     area += static_cast<Wide>(r.rows) * r.cols;
   }
   if (const auto pair = overlap(rectangles)) {
-    return cat(text_of(rectangles[pair->first]), " and ", text_of(rectangles[pair->second]), " overlap");
+    return str_cat(text_of(rectangles[pair->first]), " and ", text_of(rectangles[pair->second]), " overlap");
   }
   const Wide missing = static_cast<Wide>(rows) * cols - area;
   if (missing != 0) {
-    return cat("the rectangles leave ", static_cast<int64_t>(std::min<Wide>(missing, INT64_MAX)), " of the table's ",
-               rows, " x ", cols, " cells uncovered");
+    return str_cat("the rectangles leave ", static_cast<int64_t>(std::min<Wide>(missing, INT64_MAX)),
+                   " of the table's ", rows, " x ", cols, " cells uncovered");
   }
   return "";
 }
@@ -89,7 +89,7 @@ std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows_of;  // (first column, columns) -> row sets
   for (const tsr_rectangle& r : rectangles) {
     if (std::string text = outside(r, rows, cols); !text.empty()) return text;
-    if (r.row != 0) return cat(text_of(r), " should start at row 0, because its rows are routed");
+    if (r.row != 0) return str_cat(text_of(r), " should start at row 0, because its rows are routed");
     if (r.cols < cols) rows_of[{r.col, r.cols}];
   }
   if (rows_of.empty()) rows_of[{0, cols}];
@@ -100,18 +100,18 @@ std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int
   }
   int64_t next = 0;
   for (const auto& [columns, row_sets] : rows_of) {
-    if (columns.first != next) return cat("the pieces do not tile the columns at column ", next);
+    if (columns.first != next) return str_cat("the pieces do not tile the columns at column ", next);
     next += columns.second;
     const Wide count = std::accumulate(row_sets.begin(), row_sets.end(), Wide{0});
     if (count != rows) {
-      return cat("the pieces of columns [", columns.first, ", ", next, ") hold ",
-                 static_cast<int64_t>(std::min<Wide>(count, INT64_MAX)), " rows together instead of ", rows);
+      return str_cat("the pieces of columns [", columns.first, ", ", next, ") hold ",
+                     static_cast<int64_t>(std::min<Wide>(count, INT64_MAX)), " rows together instead of ", rows);
     }
     if (row_sets != rows_of.begin()->second)
-      return cat("the pieces of columns [", columns.first, ", ", next,
-                 ") hold other row sets than those of the first columns");
+      return str_cat("the pieces of columns [", columns.first, ", ", next,
+                     ") hold other row sets than those of the first columns");
   }
-  return next == cols ? "" : cat("the pieces do not tile the columns at column ", next);
+  return next == cols ? "" : str_cat("the pieces do not tile the columns at column ", next);
 }
 
 }  // namespace tessera

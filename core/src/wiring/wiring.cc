@@ -65,7 +65,7 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
   for (size_t i = 0; i < sharding.shards.size(); ++i) {
     const ShardMetadata& s = sharding.shards[i];
     if (s.rank < 0 || s.rank >= world_size) {
-      refuse(cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
+      refuse(str_cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
     }
     if (!sharding.is_replica(i)) continue;
     if (copy == nullptr) copy = &s;

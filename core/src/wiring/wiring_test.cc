@@ -106,8 +106,8 @@ TEST(Wiring, AHostGetsItsOwnLanesAndTheSumsOfOthers) {
   const auto text = [&](int rank) {
     std::string out;
     for (const Arrival& a : RankWiring(wiring, rank).arrivals)
-      out += a.lane >= 0 ? cat("lane ", a.lane, a.first ? " first; " : "; ")
-                         : cat("sum ", a.host_sum, a.first ? " first; " : "; ");
+      out += a.lane >= 0 ? str_cat("lane ", a.lane, a.first ? " first; " : "; ")
+                         : str_cat("sum ", a.host_sum, a.first ? " first; " : "; ");
     return out;
   };
   EXPECT_EQ(text(0), "lane 0 first; lane 1; sum 1; ");

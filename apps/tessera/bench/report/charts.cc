@@ -75,12 +75,12 @@ void draw_axes(Svg& svg, const Frame& frame, double step, const std::string& x_n
 void draw_curve(Svg& svg, const Frame& frame, const Curve& curve, size_t series) {
   constexpr size_t kMostDots = 60;
   std::string d;
-  for (const auto& [x, y] : curve.points) d += cat(d.empty() ? "M" : " L", frame.place_x(x), " ", frame.place_y(y));
+  for (const auto& [x, y] : curve.points) d += str_cat(d.empty() ? "M" : " L", frame.place_x(x), " ", frame.place_y(y));
   svg.path(d, color(series), false);
   if (curve.points.size() <= kMostDots) {
     for (const auto& [x, y] : curve.points)
       svg.dot(frame.place_x(x), frame.place_y(y), color(series),
-              cat(curve.name, " at ", number_text(x), ": ", number_text(y)));
+              str_cat(curve.name, " at ", number_text(x), ": ", number_text(y)));
   }
   const double y = kTop + 10 + 20 * static_cast<double>(series);
   svg.rect(frame.right + 16, y - 6, 14, 10, color(series));

@@ -42,7 +42,7 @@ Verdict verdict(const Measured& before, const Measured& after) {
     };
     const double p = rank_test(in_us(before), in_us(after));
     apart = p < kUnlikely;
-    v.test = cat("ranks, p ", number_text(p));
+    v.test = str_cat("ranks, p ", number_text(p));
   }
   if (apart && std::abs(b / a - 1) >= kLeastChange) v.change = b > a ? "slower" : "faster";
   return v;
@@ -70,12 +70,12 @@ std::string doubts(const std::vector<Line>& before, const std::vector<Line>& aft
   for (const char* key : {"cpu", "processors", "memory_gib", "isa"}) {
     const Line x = a->value(key, Line()), y = b->value(key, Line());
     if (!x.is_null() && x != y)
-      add(&note, cat("another machine: ", key, " was ", value_text(x), " and is ", value_text(y)));
+      add(&note, str_cat("another machine: ", key, " was ", value_text(x), " and is ", value_text(y)));
   }
   for (const auto& [name, run] : {std::pair{"old", a}, {"new", b}}) {
     const Line noise = run->value("others_percent", Line());
     if (noise.is_number() && noise.get<double>() > 100 * kLoud) {
-      add(&note, cat("other programs used ", value_text(noise), " % of the processors during the ", name, " run"));
+      add(&note, str_cat("other programs used ", value_text(noise), " % of the processors during the ", name, " run"));
     }
   }
   return note;
@@ -122,11 +122,11 @@ std::vector<Line> read_result(const std::string& path, const std::string& option
     if (text.empty()) continue;
     const Line line = parsed(text);
     if (!line.is_object() || !line.contains("bench") || !line["bench"].is_string()) {
-      throw UsageError(cat(option, ": ", path, ":", number, " is no line of a bench: name a file that tessera bench ",
-                           "--json has printed"));
+      throw UsageError(str_cat(option, ": ", path, ":", number,
+                               " is no line of a bench: name a file that tessera bench ", "--json has printed"));
     }
     if (const std::string fault = is_peer(line) ? fault_of_peer(line) : ""; !fault.empty())
-      throw UsageError(cat(option, ": ", path, ":", number, ": ", fault));
+      throw UsageError(str_cat(option, ": ", path, ":", number, ": ", fault));
     lines.push_back(line);
   }
   if (measured(lines).empty()) {

@@ -121,8 +121,8 @@ void check_writable(const std::string& path, const char* option) {
              : fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK) == 0) {
     return;
   }
-  throw UsageError(cat(option, ": cannot write ", path.empty() ? "a file without a name" : path,
-                       ": name a file in a folder that exists and may be written"));
+  throw UsageError(str_cat(option, ": cannot write ", path.empty() ? "a file without a name" : path,
+                           ": name a file in a folder that exists and may be written"));
 }
 
 void write_html(const std::string& path, const std::string& page) {

@@ -74,7 +74,7 @@ std::string abbreviations(const std::vector<Line>& lines) {
   std::string text;
   for (const auto& [name, meaning] : kNames) {
     if (std::any_of(lines.begin(), lines.end(), [name = name](const Line& line) { return line.contains(name); }))
-      text += cat(text.empty() ? "" : ", ", name, ": ", meaning);
+      text += str_cat(text.empty() ? "" : ", ", name, ": ", meaning);
   }
   return text.empty() ? "" : "<p>" + escaped(text) + ".</p>\n";
 }
@@ -83,8 +83,9 @@ std::string abbreviations(const std::vector<Line>& lines) {
 std::string circumstances_text(const Line& run) {
   std::string text = machine_text(run);
   const Line others = run.value("others_percent", Line());
-  text += others.is_number() ? cat("Other programs used ", value_text(others), " % of the processors during the run.")
-                             : "What other programs used of the processors is not known.";
+  text += others.is_number()
+              ? str_cat("Other programs used ", value_text(others), " % of the processors during the run.")
+              : "What other programs used of the processors is not known.";
   return text;
 }
 

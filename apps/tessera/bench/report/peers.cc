@@ -23,7 +23,7 @@ bool fits(const Line& peer, const Line& line) {
 std::string text_of(const Line& peer) {
   std::string text;
   for (const auto& [key, value] : circumstances(peer)) {
-    if (key != "bench" && key != "peer") text += cat(" ", key, "=", value_text(value));
+    if (key != "bench" && key != "peer") text += str_cat(" ", key, "=", value_text(value));
   }
   return value_text(peer["peer"]) + text;
 }

@@ -138,14 +138,14 @@ class GrowthChart {
   void draw(Svg& svg, size_t i) const {
     std::string d;
     for (const Measured& m : series_[i]) {
-      d += cat(d.empty() ? "M" : " L", place_x(x(m)), " ", place_y(m.us(m.time.median)));
+      d += str_cat(d.empty() ? "M" : " L", place_x(x(m)), " ", place_y(m.us(m.time.median)));
     }
     svg.path(d, color(i), i >= kColors);
     for (const Measured& m : series_[i]) {
       const double at = place_x(x(m));
       svg.line(at, place_y(m.us(m.time.p10)), at, place_y(m.us(m.time.p90)), "whisker");
       svg.dot(at, place_y(m.us(m.time.median)), color(i),
-              cat(names_[i], ", ", key_, " ", number_text(x(m)), ": ", time_text(m.us(m.time.median))));
+              str_cat(names_[i], ", ", key_, " ", number_text(x(m)), ": ", time_text(m.us(m.time.median))));
     }
     const double y = kTop + 10 + 20 * static_cast<double>(i);
     svg.rect(right() + 16, y - 6, 14, 10, color(i));
@@ -172,7 +172,7 @@ std::string time_bars(const std::vector<Measured>& results) {
       const double median = m.us(m.time.median), low = m.us(m.time.p10), high = m.us(m.time.p90);
       bars.push_back(
           {contenders[i], time_text(median),
-           cat(contenders[i], ": median ", time_text(median), ", p10 ", time_text(low), ", p90 ", time_text(high)),
+           str_cat(contenders[i], ": median ", time_text(median), ", p10 ", time_text(low), ", p90 ", time_text(high)),
            median, low, high});
     }
     out += bar_chart(names[g], bars, time_text);
@@ -216,8 +216,8 @@ std::string rooflines(const std::vector<Measured>& results) {
       const double gbps = number(m, "gbps");
       const std::string share = number_text(std::round(100 * gbps / roof)) + " %";
       bars.push_back({contenders[i], number_text(std::round(10 * gbps) / 10) + " GB/s, " + share,
-                      cat(contenders[i], ": ", number_text(gbps), " GB/s, ", share, " of the gather limit"), gbps, 0, 0,
-                      roof});
+                      str_cat(contenders[i], ": ", number_text(gbps), " GB/s, ", share, " of the gather limit"), gbps,
+                      0, 0, roof});
     }
     out += bar_chart(names[g], bars, [](double x) { return number_text(x) + " GB/s"; });
   }

@@ -77,12 +77,12 @@ std::string machine_text(const Line& run) {
   const auto known = [&](const char* key, const char* otherwise) {
     return value_text(run.value(key, Line(otherwise)));
   };
-  std::string text = cat(known("cpu", "an unknown processor"), ", ", known("processors", "?"), " processors, ",
-                         known("memory_gib", "?"), " GiB");
+  std::string text = str_cat(known("cpu", "an unknown processor"), ", ", known("processors", "?"), " processors, ",
+                             known("memory_gib", "?"), " GiB");
   if (run.contains("isa"))
-    text += cat(", ", known("isa", ""), run.value("isa_forced", Line()) == true ? " (forced)" : "");
-  if (run.contains("threads")) text += cat(", threads of a rank: ", known("threads", ""));
-  if (run.contains("kernels")) text += cat(", kernels: ", known("kernels", ""));
+    text += str_cat(", ", known("isa", ""), run.value("isa_forced", Line()) == true ? " (forced)" : "");
+  if (run.contains("threads")) text += str_cat(", threads of a rank: ", known("threads", ""));
+  if (run.contains("kernels")) text += str_cat(", kernels: ", known("kernels", ""));
   return text + ". ";
 }
 
@@ -90,25 +90,26 @@ std::string run_text(const Line& run) {
   const Line& others = run["others_percent"];
   std::string text = machine_text(run);
   if (!others.is_number()) return text + "What other programs used of the processors meanwhile is not known.";
-  text += cat("Other programs used ", value_text(others), " % of the processors meanwhile");
+  text += str_cat("Other programs used ", value_text(others), " % of the processors meanwhile");
   return text + (others.get<double>() > kLoudPercent ? ": the figures are noisy." : ".");
 }
 
 std::string comparison_text(const Line& summary) {
   const auto number = [&](const char* key) { return value_text(summary[key]); };
-  std::string text =
-      cat("Compared: ", number("same"), " the same within the noise, ", number("faster"), " faster, ", number("slower"),
-          " slower, ", number("new"), " new, ", number("gone"), " gone. The runs were apart, so their rounds are not ",
-          "paired: a change is one of medians, by ", 100 * kLeastChange, " % at least");
-  if (summary["by_ranks"] != 0) text += cat(", with p < ", kUnlikely, " in a rank test (Mann-Whitney) of the rounds");
+  std::string text = str_cat("Compared: ", number("same"), " the same within the noise, ", number("faster"),
+                             " faster, ", number("slower"), " slower, ", number("new"), " new, ", number("gone"),
+                             " gone. The runs were apart, so their rounds are not ",
+                             "paired: a change is one of medians, by ", 100 * kLeastChange, " % at least");
+  if (summary["by_ranks"] != 0)
+    text += str_cat(", with p < ", kUnlikely, " in a rank test (Mann-Whitney) of the rounds");
   if (summary["by_quartiles"] != 0)
-    text += cat(summary["by_ranks"] != 0 ? "; for " + number("by_quartiles") + " of them" : "",
-                ", with quartiles that do not overlap: a run has less than ", kRoundsToRank, " rounds");
+    text += str_cat(summary["by_ranks"] != 0 ? "; for " + number("by_quartiles") + " of them" : "",
+                    ", with quartiles that do not overlap: a run has less than ", kRoundsToRank, " rounds");
   const Line before = summary["others_percent_before"], after = summary["others_percent_after"];
   text += ". ";
   if (before.is_number() && after.is_number())
-    text += cat("Other programs used ", value_text(before), " % of the processors in the old run and ",
-                value_text(after), " % in the new one.");
+    text += str_cat("Other programs used ", value_text(before), " % of the processors in the old run and ",
+                    value_text(after), " % in the new one.");
   else
     text += "What other programs used of the processors is not known of both runs.";
   const std::string note = summary["note"];

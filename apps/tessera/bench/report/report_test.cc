@@ -538,7 +538,7 @@ TEST(Lines, NumbersHaveNoExponent) {
 
 TEST(Page, EveryStageHasItsColour) {
   Line line{{"bench", "train"}, {"B", 256}, {"median_us", 1300.0}, {"stages_us", Line::object()}};
-  for (int i = 0; i < 13; ++i) line["stages_us"][cat("stage ", i)] = 100.0;
+  for (int i = 0; i < 13; ++i) line["stages_us"][str_cat("stage ", i)] = 100.0;
   const std::string text = page({line});
   std::set<std::string> colors;
   const std::string before = "<i style=\"background:";

@@ -73,7 +73,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string color(size_t series) { return cat("var(--c", series % kColors, ")"); }
+std::string color(size_t series) { return str_cat("var(--c", series % kColors, ")"); }
 
 const char* palette() { return kPalette; }
 
@@ -92,32 +92,32 @@ std::string cut_to(const std::string& text, double width) {
 }
 
 Svg::Svg(double width, double height, const std::string& title)
-    : out_(cat("<svg viewBox=\"0 0 ", place(width), " ", place(height), "\" style=\"max-width:", place(width),
-               "px\" role=\"img\" aria-label=\"", escaped(title), "\">\n")) {}
+    : out_(str_cat("<svg viewBox=\"0 0 ", place(width), " ", place(height), "\" style=\"max-width:", place(width),
+                   "px\" role=\"img\" aria-label=\"", escaped(title), "\">\n")) {}
 
 void Svg::rect(double x, double y, double width, double height, const std::string& fill, const std::string& tip) {
-  out_ += cat("<rect x=\"", place(x), "\" y=\"", place(y), "\" width=\"", place(std::max(width, 0.0)), "\" height=\"",
-              place(height), "\" fill=\"", fill, "\">", tip_of(tip), "</rect>\n");
+  out_ += str_cat("<rect x=\"", place(x), "\" y=\"", place(y), "\" width=\"", place(std::max(width, 0.0)),
+                  "\" height=\"", place(height), "\" fill=\"", fill, "\">", tip_of(tip), "</rect>\n");
 }
 
 void Svg::line(double x1, double y1, double x2, double y2, const char* css_class) {
-  out_ += cat("<line x1=\"", place(x1), "\" y1=\"", place(y1), "\" x2=\"", place(x2), "\" y2=\"", place(y2),
-              "\" class=\"", css_class, "\"/>\n");
+  out_ += str_cat("<line x1=\"", place(x1), "\" y1=\"", place(y1), "\" x2=\"", place(x2), "\" y2=\"", place(y2),
+                  "\" class=\"", css_class, "\"/>\n");
 }
 
 void Svg::dot(double x, double y, const std::string& fill, const std::string& tip) {
-  out_ += cat("<circle cx=\"", place(x), "\" cy=\"", place(y), "\" r=\"4\" fill=\"", fill, "\">", tip_of(tip),
-              "</circle>\n");
+  out_ += str_cat("<circle cx=\"", place(x), "\" cy=\"", place(y), "\" r=\"4\" fill=\"", fill, "\">", tip_of(tip),
+                  "</circle>\n");
 }
 
 void Svg::path(const std::string& d, const std::string& stroke, bool dashed) {
-  out_ += cat("<path d=\"", d, "\" fill=\"none\" stroke=\"", stroke, "\" stroke-width=\"2\"",
-              dashed ? " stroke-dasharray=\"5 4\"" : "", "/>\n");
+  out_ += str_cat("<path d=\"", d, "\" fill=\"none\" stroke=\"", stroke, "\" stroke-width=\"2\"",
+                  dashed ? " stroke-dasharray=\"5 4\"" : "", "/>\n");
 }
 
 void Svg::text(double x, double y, const std::string& text, const char* anchor, const char* css_class) {
-  out_ += cat("<text x=\"", place(x), "\" y=\"", place(y), "\" text-anchor=\"", anchor, "\" class=\"", css_class, "\">",
-              escaped(text), "</text>\n");
+  out_ += str_cat("<text x=\"", place(x), "\" y=\"", place(y), "\" text-anchor=\"", anchor, "\" class=\"", css_class,
+                  "\">", escaped(text), "</text>\n");
 }
 
 }  // namespace tessera::cli

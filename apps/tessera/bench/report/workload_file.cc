@@ -15,12 +15,14 @@ namespace {
 
 constexpr const char* kDefaults = "defaults";
 
-std::string where(const std::string& path, const toml::node& node) { return cat(path, ":", node.source().begin.line); }
+std::string where(const std::string& path, const toml::node& node) {
+  return str_cat(path, ":", node.source().begin.line);
+}
 
 std::string scalar(const std::string& path, const std::string& key, const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
-  if (const auto whole = node.value_exact<int64_t>()) return cat(*whole);
-  if (const auto number = node.value_exact<double>()) return cat(*number);
+  if (const auto whole = node.value_exact<int64_t>()) return str_cat(*whole);
+  if (const auto number = node.value_exact<double>()) return str_cat(*number);
   throw UsageError(where(path, node) + ": " + key + " must be a text, a number, a truth value or an array of these");
 }
 
@@ -45,8 +47,8 @@ toml::table parsed_file(const std::string& path) {
     return toml::parse_file(path);
   } catch (const toml::parse_error& e) {
     const auto line = e.source().begin.line;
-    throw UsageError(line > 0 ? cat("--workload: ", path, ":", line, ": ", e.description())
-                              : cat("--workload: cannot read ", path, ": ", e.description()));
+    throw UsageError(line > 0 ? str_cat("--workload: ", path, ":", line, ": ", e.description())
+                              : str_cat("--workload: cannot read ", path, ": ", e.description()));
   }
 }
 
