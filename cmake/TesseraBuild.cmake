@@ -1,4 +1,4 @@
-# Language level, warnings, sanitizers, and how a room of the core is built.
+# Language level, warnings, sanitizers, and how a folder of the core is built.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -160,37 +160,37 @@ function(tessera_small target)
   endif()
 endfunction()
 
-# tessera_room(NAME [DEPENDS lower rooms...] [LINK libraries...] [FOLDERS folders inside...])
-# A room of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
-# tests become one program, NAME_test, that links this room and the rooms named, so that an include of a higher room
+# tessera_core_folder(NAME [DEPENDS lower folders...] [LINK libraries...] [FOLDERS folders inside...])
+# A folder of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
+# tests become one program, NAME_test, that links this folder and the folders named, so that an include of a higher folder
 # does not link.
-set_property(GLOBAL PROPERTY TESSERA_ROOMS "")
-function(tessera_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS;LINK;FOLDERS" ${ARGN})
-  list(TRANSFORM ROOM_FOLDERS APPEND /*.cc)
-  file(GLOB sources CONFIGURE_DEPENDS *.cc ${ROOM_FOLDERS})
+set_property(GLOBAL PROPERTY TESSERA_CORE_FOLDERS "")
+function(tessera_core_folder name)
+  cmake_parse_arguments(CORE_FOLDER "" "" "DEPENDS;LINK;FOLDERS" ${ARGN})
+  list(TRANSFORM CORE_FOLDER_FOLDERS APPEND /*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS *.cc ${CORE_FOLDER_FOLDERS})
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  if(NOT sources)  # a room that is described but still empty
+  if(NOT sources)  # a folder that is described but still empty
     return()
   endif()
   add_library(tessera_${name} OBJECT ${sources})
   tessera_unity(tessera_${name})
   tessera_counts_lines(tessera_${name})
   target_include_directories(tessera_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/core/src)
-  target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads ${ROOM_LINK})
-  set(lower_rooms)
-  foreach(lower ${ROOM_DEPENDS})
+  target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads ${CORE_FOLDER_LINK})
+  set(lower_folders)
+  foreach(lower ${CORE_FOLDER_DEPENDS})
     if(TARGET tessera_${lower})
-      list(APPEND lower_rooms tessera_${lower})
+      list(APPEND lower_folders tessera_${lower})
     endif()
   endforeach()
-  target_link_libraries(tessera_${name} PUBLIC ${lower_rooms})
-  set_property(GLOBAL APPEND PROPERTY TESSERA_ROOMS ${name})
+  target_link_libraries(tessera_${name} PUBLIC ${lower_folders})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_CORE_FOLDERS ${name})
   if(TESSERA_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE tessera_flags tessera_${name} ${lower_rooms} ${ROOM_LINK}
+    target_link_libraries(${name}_test PRIVATE tessera_flags tessera_${name} ${lower_folders} ${CORE_FOLDER_LINK}
       GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}_test COMMAND ${name}_test)
     set_tests_properties(${name}_test PROPERTIES ENVIRONMENT "TESSERA_BUILD_DIR=${CMAKE_BINARY_DIR}")

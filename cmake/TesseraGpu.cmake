@@ -1,8 +1,8 @@
-# Device code: one source, three compilers. CUDA by nvcc, HIP by Debian's clang-15, and the CPU emulator of tests/simt.
+# Device code: one source, three compilers. CUDA by nvcc, HIP by Debian's clang-15, and the CPU emulator of tests/gpu_emulator.
 #
-# tessera_add_gpu_plugin(NAME BACKEND cuda|hip|simt SOURCES ... [LINK libraries...])
+# tessera_add_gpu_plugin(NAME BACKEND cuda|hip|emulator SOURCES ... [LINK libraries...])
 # A plugin from .cu files, which the backend's compiler gets, and .cc files, which the host's gets. All of them see
-# "gpu/gpu.h" (kernels_cuda) and the macro TESSERA_GPU_CUDA, _HIP or _SIMT. A directory calls it for one backend only.
+# "gpu/gpu.h" (kernels_cuda) and the macro TESSERA_GPU_CUDA, _HIP or _EMULATOR. A directory calls it for one backend only.
 # What the device compilers say about registers and spills lies beside each object as *.resources: see
 # scripts/gpu_resources.
 set(TESSERA_GPU_INCLUDE ${PROJECT_SOURCE_DIR}/kernels_cuda)
@@ -31,7 +31,7 @@ function(tessera_add_gpu_plugin name)
     target_compile_definitions(${name} PRIVATE __HIP_PLATFORM_AMD__)
   else()
     set_source_files_properties(${device} PROPERTIES LANGUAGE CXX)
-    tessera_add_plugin(${name} NOT_INSTALLED SOURCES ${host} ${device} LINK tessera_simt ${GPU_LINK})
+    tessera_add_plugin(${name} NOT_INSTALLED SOURCES ${host} ${device} LINK tessera_gpu_emulator ${GPU_LINK})
   endif()
   target_compile_definitions(${name} PRIVATE TESSERA_GPU_${backend})
   target_include_directories(${name} PRIVATE ${TESSERA_GPU_INCLUDE})

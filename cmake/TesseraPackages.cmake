@@ -59,7 +59,7 @@ if(KAFKA_INCLUDE_DIR AND KAFKA_LIBRARY)
   set(KAFKA_FOUND TRUE)
 endif()
 tessera_backend(KAFKA "reading Kafka topics" KAFKA_FOUND librdkafka-dev)
-# Of a flagship, plugins/flagships/tiered: without it, threads do what io_uring does.
+# Of an extra plugin, plugins/extras/tiered: without it, threads do what io_uring does.
 find_path(URING_INCLUDE_DIR liburing.h)
 find_library(URING_LIBRARY uring)
 set(URING "")

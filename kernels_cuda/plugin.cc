@@ -7,7 +7,7 @@
 
 namespace {
 
-#if defined(TESSERA_GPU_SIMT)
+#if defined(TESSERA_GPU_EMULATOR)
 constexpr int32_t kPriority = -100;  // never by "auto": it is slower than any other
 #else
 constexpr int32_t kPriority = 10;

@@ -1,4 +1,4 @@
-// tessera trace compare: where two recorded runs part, and what each did. The flagship `trace` writes the files.
+// tessera trace compare: where two recorded runs part, and what each did. The plugin `trace` writes the files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-// One call of one rank, as plugins/flagships/trace/record.h writes it.
+// One call of one rank, as plugins/extras/trace/record.h writes it.
 struct RecordedCall {
   uint64_t number = 0;
   std::string group, operation, label, what;  // `what`: all that has to be the same

@@ -39,7 +39,7 @@ void GpuDevice::info(int32_t index, tsr_device_info& out) {
   out.free_bytes = memory.free;
   std::snprintf(out.name, sizeof(out.name), GPU_VENDOR " device %d", index);
   out.memory_bandwidth = device_figures(index).bytes_per_second;
-#if defined(TESSERA_GPU_SIMT)
+#if defined(TESSERA_GPU_EMULATOR)
   out.link_bandwidth = 100e9;  // the emulator has none: a round number
 #endif
 }

@@ -1,7 +1,7 @@
 // gpu/gpu.h - device code in one spelling for three compilers. The build defines one of
 //   TESSERA_GPU_CUDA  nvcc, and the host compiler for a CUDA plugin's host files
 //   TESSERA_GPU_HIP   clang's HIP for AMD, and the host compiler for a HIP plugin's host files
-//   TESSERA_GPU_SIMT  any C++ compiler: the CPU emulator of tests/simt, one fiber for each GPU thread
+//   TESSERA_GPU_EMULATOR  any C++ compiler: the CPU emulator of tests/gpu_emulator, one fiber for each GPU thread
 // This is the only file that includes a vendor's header. Host calls (memory, streams, events) are in gpu/runtime.h,
 // which comes with it.
 //
@@ -36,17 +36,17 @@
 #define GPU_CONSTANT(name) hip##name
 #define GPU_KIND_NAME "hip"
 #define GPU_VENDOR "HIP"
-#elif defined(TESSERA_GPU_SIMT)
+#elif defined(TESSERA_GPU_EMULATOR)
 #define GPU_DEVICE_CODE 1
-#include "simt/device.h"
-#include "simt/runtime.h"
+#include "emulator/device.h"
+#include "emulator/runtime.h"
 #include "tessera/sdk/half.h"
-#define GPU_API(name) simt##name
-#define GPU_CONSTANT(name) simt##name
-#define GPU_KIND_NAME "simt"
-#define GPU_VENDOR "SIMT"
+#define GPU_API(name) emulator##name
+#define GPU_CONSTANT(name) emulator##name
+#define GPU_KIND_NAME "emulator"
+#define GPU_VENDOR "emulated"
 #else
-#error "define TESSERA_GPU_CUDA, TESSERA_GPU_HIP or TESSERA_GPU_SIMT (tessera_add_gpu_plugin does)"
+#error "define TESSERA_GPU_CUDA, TESSERA_GPU_HIP or TESSERA_GPU_EMULATOR (tessera_add_gpu_plugin does)"
 #endif
 
 #include "gpu/runtime.h"
@@ -74,7 +74,7 @@ struct alignas(sizeof(T) * N) Pack {
 
 #if defined(GPU_DEVICE_CODE)
 
-#if defined(TESSERA_GPU_SIMT)
+#if defined(TESSERA_GPU_EMULATOR)
 #define GPU_GLOBAL
 #define GPU_DEVICE inline
 #define GPU_HOST_DEVICE inline
@@ -84,11 +84,11 @@ struct alignas(sizeof(T) * N) Pack {
 // An array shared by the threads of a block; its contents are undefined at first. It has no constructors.
 #define GPU_SHARED(T, name, count)                                          \
   static const char name##_key = 0; /* its address names the declaration */ \
-  auto& name = *static_cast<T(*)[count]>(::simt::shared_memory(&name##_key, sizeof(T[count]), alignof(T)))
+  auto& name = *static_cast<T(*)[count]>(::emulator::shared_memory(&name##_key, sizeof(T[count]), alignof(T)))
 // The launch's shared_bytes, as a T*.
-#define GPU_SHARED_DYNAMIC(T, name) T* const name = static_cast<T*>(::simt::dynamic_shared_memory())
-#define GPU_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-  (::simt::launch(#kernel, kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__), \
+#define GPU_SHARED_DYNAMIC(T, name) T* const name = static_cast<T*>(::emulator::dynamic_shared_memory())
+#define GPU_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                    \
+  (::emulator::launch(#kernel, kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__), \
    ::tessera::gpu::launch_error(#kernel))
 #else
 #define GPU_GLOBAL __global__
@@ -121,7 +121,7 @@ static_assert(__AMDGCN_WAVEFRONT_SIZE == 64, "built for gfx9: host and device co
 #endif
 GPU_HOST_DEVICE constexpr int warp_size() { return 64; }
 #else
-inline int warp_size() { return ::simt::warp_size(); }
+inline int warp_size() { return ::emulator::warp_size(); }
 #endif
 
 // The lane of this thread in its warp, and the warp in its block; warps run along threadIdx.x, then y, then z.
@@ -184,21 +184,21 @@ GPU_DEVICE void sync_warp() {
 }
 GPU_DEVICE void sync_block() { __syncthreads(); }
 #else
-using ::simt::ballot;
-using ::simt::shfl;
-using ::simt::shfl_down;
-using ::simt::shfl_up;
-using ::simt::shfl_xor;
-using ::simt::sync_block;
-using ::simt::sync_warp;
+using ::emulator::ballot;
+using ::emulator::shfl;
+using ::emulator::shfl_down;
+using ::emulator::shfl_up;
+using ::emulator::shfl_xor;
+using ::emulator::sync_block;
+using ::emulator::sync_warp;
 #endif
 
 // Adds to memory of the device or of the block and returns what was there; nothing else is ordered by it. T: int32,
 // uint32, int64, uint64, float, double.
 template <class T>
 GPU_DEVICE T atomic_add(T* address, T value) {
-#if defined(TESSERA_GPU_SIMT)
-  return ::simt::atomic_add(address, value);
+#if defined(TESSERA_GPU_EMULATOR)
+  return ::emulator::atomic_add(address, value);
 #else
   if constexpr (sizeof(T) == 8 && static_cast<T>(0.5) == T{0}) {  // 64-bit integers: the vendors know one type only
     using Wide = unsigned long long;
@@ -212,8 +212,8 @@ GPU_DEVICE T atomic_add(T* address, T value) {
 // Stores `desired` where `expected` is, and returns what was there. T: int32, uint32, int64, uint64.
 template <class T>
 GPU_DEVICE T atomic_cas(T* address, T expected, T desired) {
-#if defined(TESSERA_GPU_SIMT)
-  return ::simt::atomic_cas(address, expected, desired);
+#if defined(TESSERA_GPU_EMULATOR)
+  return ::emulator::atomic_cas(address, expected, desired);
 #else
   if constexpr (sizeof(T) == 8) {
     using Wide = unsigned long long;
@@ -228,16 +228,16 @@ GPU_DEVICE T atomic_cas(T* address, T expected, T desired) {
 // The larger, respectively smaller, one stays. T: int32, uint32.
 template <class T>
 GPU_DEVICE T atomic_max(T* address, T value) {
-#if defined(TESSERA_GPU_SIMT)
-  return ::simt::atomic_max(address, value);
+#if defined(TESSERA_GPU_EMULATOR)
+  return ::emulator::atomic_max(address, value);
 #else
   return atomicMax(address, value);
 #endif
 }
 template <class T>
 GPU_DEVICE T atomic_min(T* address, T value) {
-#if defined(TESSERA_GPU_SIMT)
-  return ::simt::atomic_min(address, value);
+#if defined(TESSERA_GPU_EMULATOR)
+  return ::emulator::atomic_min(address, value);
 #else
   return atomicMin(address, value);
 #endif
@@ -284,7 +284,7 @@ GPU_DEVICE float square_root(float a) {
 
 // How many bits are set.
 GPU_DEVICE int popcount(uint64_t bits) {
-#if defined(TESSERA_GPU_SIMT)
+#if defined(TESSERA_GPU_EMULATOR)
   return __builtin_popcountll(bits);
 #else
   return __popcll(bits);
@@ -293,8 +293,8 @@ GPU_DEVICE int popcount(uint64_t bits) {
 
 // Earlier writes of this thread become visible to the device's other threads before its later ones.
 GPU_DEVICE void fence_device() {
-#if defined(TESSERA_GPU_SIMT)
-  ::simt::fence_device();
+#if defined(TESSERA_GPU_EMULATOR)
+  ::emulator::fence_device();
 #else
   __threadfence();
 #endif

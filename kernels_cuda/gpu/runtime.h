@@ -140,7 +140,7 @@ struct DeviceFigures {
   double cache_bytes;  // of the last cache before it
 };
 inline DeviceFigures device_figures([[maybe_unused]] int device) {
-#if defined(TESSERA_GPU_SIMT)
+#if defined(TESSERA_GPU_EMULATOR)
   return {100e9, 4 << 20};  // the emulator has none: round numbers
 #else
 #if defined(TESSERA_GPU_HIP)

@@ -119,83 +119,83 @@ TEST(OtherCompiler, PluginsLoadAndRun) {
 }
 #endif
 
-TEST(Zoo, OnePluginOfManyKinds) {
-  const Runtime runtime(only({"zoo"}));
+TEST(ManyKinds, OnePluginOfManyKinds) {
+  const Runtime runtime(only({"many_kinds"}));
   for (const LoadEntry& e : runtime.report().entries) EXPECT_EQ(e.state, LoadEntry::State::kAvailable) << e.reason;
   runtime.open_all();
   const LoadReport report = runtime.report();
   EXPECT_EQ(report.entries.size(), 7u);
   for (const LoadEntry& e : report.entries) {
-    const bool never = e.id == "zoo.never";
+    const bool never = e.id == "many.never";
     EXPECT_EQ(e.state, never ? LoadEntry::State::kUnusable : LoadEntry::State::kAvailable) << e.id;
     EXPECT_EQ(e.reason, never ? "never can run" : "");
   }
   EXPECT_EQ(report.entries[2].version, "2.0-rc1");
-  EXPECT_THAT(runtime.ids(TSR_SHARDER_KIND), ElementsAre("zoo.never", "zoo.plain"));
+  EXPECT_THAT(runtime.ids(TSR_SHARDER_KIND), ElementsAre("many.never", "many.plain"));
 }
 
 // An interface beside the kind's own, asked for by its id.
-TEST(Zoo, APartMayHaveExtensions) {
-  const Runtime runtime(only({"zoo", "plain_c"}));
-  const PartPtr plain = runtime.create(TSR_SHARDER_KIND, "zoo.plain");
-  ASSERT_NE(plain->extension<int>("zoo.answer/draft-1"), nullptr);
-  EXPECT_EQ(*plain->extension<int>("zoo.answer/draft-1"), 42);
-  EXPECT_EQ(plain->extension<int>("zoo.answer/draft-2"), nullptr);
-  EXPECT_EQ(runtime.create(TSR_MODULE_KIND, "zoo.echo")->extension<int>("zoo.answer/draft-1"), nullptr);
-  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "c.whole")->extension<int>("zoo.answer/draft-1"), nullptr);
+TEST(ManyKinds, APartMayHaveExtensions) {
+  const Runtime runtime(only({"many_kinds", "plain_c"}));
+  const PartPtr plain = runtime.create(TSR_SHARDER_KIND, "many.plain");
+  ASSERT_NE(plain->extension<int>("many.answer/draft-1"), nullptr);
+  EXPECT_EQ(*plain->extension<int>("many.answer/draft-1"), 42);
+  EXPECT_EQ(plain->extension<int>("many.answer/draft-2"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_MODULE_KIND, "many.echo")->extension<int>("many.answer/draft-1"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "c.whole")->extension<int>("many.answer/draft-1"), nullptr);
 }
 
-TEST(Zoo, AutoTakesTheHighestUsablePriority) {
-  const Runtime runtime(only({"zoo", "template"}));
-  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "auto")->id(), "zoo.plain");
-  const Runtime with_c(only({"zoo", "plain_c"}));
+TEST(ManyKinds, AutoTakesTheHighestUsablePriority) {
+  const Runtime runtime(only({"many_kinds", "template"}));
+  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "auto")->id(), "many.plain");
+  const Runtime with_c(only({"many_kinds", "plain_c"}));
   EXPECT_EQ(with_c.create(TSR_SHARDER_KIND, "auto")->id(), "c.whole");
-  EXPECT_THAT(message_of([&] { with_c.create(TSR_SHARDER_KIND, "zoo.never"); }, Code::kUnavailable),
+  EXPECT_THAT(message_of([&] { with_c.create(TSR_SHARDER_KIND, "many.never"); }, Code::kUnavailable),
               HasSubstr("never can run"));
 }
 
-TEST(Zoo, OptionsAreStrict) {
-  const Runtime runtime(only({"zoo"}));
-  const PartPtr sum = runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"learning_rate": 0.25})");
+TEST(ManyKinds, OptionsAreStrict) {
+  const Runtime runtime(only({"many_kinds"}));
+  const PartPtr sum = runtime.create(TSR_OPTIMIZER_KIND, "many.sum", R"({"learning_rate": 0.25})");
   EXPECT_EQ(sum->api<tsr_optimizer>().learning_rate(sum->self()), 0.25);
   EXPECT_EQ(sum->options(), R"({"learning_rate": 0.25})");
   EXPECT_EQ(
-      message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"rate": 1})"); }, Code::kInvalidArgument),
-      "zoo.sum: unknown option \"rate\": the nearest known one is \"learning_rate\"");
-  message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"learning_rate": -1})"); },
+      message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "many.sum", R"({"rate": 1})"); }, Code::kInvalidArgument),
+      "many.sum: unknown option \"rate\": the nearest known one is \"learning_rate\"");
+  message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "many.sum", R"({"learning_rate": -1})"); },
              Code::kInvalidArgument);
-  message_of([&] { runtime.create(TSR_SHARDER_KIND, "zoo.plain", R"({"x": 1})"); }, Code::kInvalidArgument);
-  EXPECT_THAT(message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.plus"); }, Code::kNotFound),
-              HasSubstr("there are \"zoo.sum\""));
+  message_of([&] { runtime.create(TSR_SHARDER_KIND, "many.plain", R"({"x": 1})"); }, Code::kInvalidArgument);
+  EXPECT_THAT(message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "many.plus"); }, Code::kNotFound),
+              HasSubstr("there are \"many.sum\""));
 }
 
-TEST(Zoo, BackendsAreStacked) {
-  const Runtime runtime(only({"zoo"}));
-  PartPtr wrapped = runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap:int8(zoo.loop)");
-  EXPECT_EQ(wrapped->id(), "zoo.wrap:int8(zoo.loop)");
+TEST(ManyKinds, BackendsAreStacked) {
+  const Runtime runtime(only({"many_kinds"}));
+  PartPtr wrapped = runtime.create(TSR_COLLECTIVE_KIND, "many.wrap:int8(many.loop)");
+  EXPECT_EQ(wrapped->id(), "many.wrap:int8(many.loop)");
   tsr_group* group = nullptr;
   const tsr_rendezvous where{};
   AbiError error;
   EXPECT_EQ(wrapped->api<tsr_collective>().connect(wrapped->self(), &where, &group, error.out()), TSR_UNAVAILABLE);
-  EXPECT_STREQ(error.out()->message, "named int8, wraps zoo.loop");
-  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap"); }, Code::kInvalidArgument),
-            "zoo.wrap: needs a transport to wrap: wrap(tcp)");
-  message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap(zoo.lop)"); }, Code::kNotFound);
+  EXPECT_STREQ(error.out()->message, "named int8, wraps many.loop");
+  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap"); }, Code::kInvalidArgument),
+            "many.wrap: needs a transport to wrap: wrap(tcp)");
+  message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap(many.lop)"); }, Code::kNotFound);
 }
 
 // Parts and the host's services live on when the Runtime is gone.
-TEST(Zoo, PartsOutliveTheRuntime) {
+TEST(ManyKinds, PartsOutliveTheRuntime) {
   PartPtr part;
   {
-    const Runtime runtime(only({"zoo"}));
-    part = runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum");
+    const Runtime runtime(only({"many_kinds"}));
+    part = runtime.create(TSR_OPTIMIZER_KIND, "many.sum");
   }
   EXPECT_EQ(part->api<tsr_optimizer>().learning_rate(part->self()), 0.5);
 }
 
-TEST(Zoo, TwoRuntimesShareOneLibrary) {
-  const Runtime a(only({"zoo"})), b(only({"zoo"}));
-  const PartPtr pa = a.create(TSR_SHARDER_KIND, "zoo.plain"), pb = b.create(TSR_SHARDER_KIND, "zoo.plain");
+TEST(ManyKinds, TwoRuntimesShareOneLibrary) {
+  const Runtime a(only({"many_kinds"})), b(only({"many_kinds"}));
+  const PartPtr pa = a.create(TSR_SHARDER_KIND, "many.plain"), pb = b.create(TSR_SHARDER_KIND, "many.plain");
   EXPECT_EQ(pa->raw()->component, pb->raw()->component);
   EXPECT_NE(pa->self(), pb->self());
 }

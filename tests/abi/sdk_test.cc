@@ -6,8 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "many.h"
 #include "tessera/sdk/inner_kernel.h"
-#include "zoo.h"
 
 namespace tessera::sdk {
 namespace {
@@ -131,13 +131,13 @@ TEST(Errors, TextsWithoutAnEndAreCutWhereTheArrayEnds) {
   EXPECT_EQ(message_of([&] { here.call.check(TSR_INTERNAL); }, TSR_INTERNAL), std::string(500, 'x'));
 }
 
-struct NoInstance : zoo::Ones {
+struct NoInstance : many_kinds::Ones {
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override { return nullptr; }
 };
 struct NoGroup : Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return nullptr; }
 };
-struct NoWork : zoo::LoopGroup {
+struct NoWork : many_kinds::LoopGroup {
   std::unique_ptr<Group> split(int32_t, int32_t, const CollectiveCall&) override { return nullptr; }
   Work* barrier(const CollectiveCall&) override { return nullptr; }
 };
@@ -199,25 +199,25 @@ TEST(Tensors, HonourTheByteOffsetAndTheType) {
 
 // A slot is there exactly when the class has the function.
 TEST(Slots, FollowTheClass) {
-  const tsr_sharder& plain = zoo::Plain::table<zoo::Plain>;
+  const tsr_sharder& plain = many_kinds::Plain::table<many_kinds::Plain>;
   EXPECT_TRUE(TSR_HAS(tsr_sharder, &plain, propose));
   EXPECT_FALSE(TSR_HAS(tsr_sharder, &plain, route));
-  const tsr_optimizer& nothing = zoo::Nothing::table<zoo::Nothing>;
+  const tsr_optimizer& nothing = many_kinds::Nothing::table<many_kinds::Nothing>;
   EXPECT_FALSE(TSR_HAS(tsr_optimizer, &nothing, update_row));
   EXPECT_FALSE(TSR_HAS(tsr_optimizer, &nothing, state));
-  EXPECT_FALSE(TSR_HAS(tsr_optimizer, &zoo::Sum::table<zoo::Sum>, update_table));
-  const tsr_kernel& ones = zoo::Ones::table<zoo::Ones>;
+  EXPECT_FALSE(TSR_HAS(tsr_optimizer, &many_kinds::Sum::table<many_kinds::Sum>, update_table));
+  const tsr_kernel& ones = many_kinds::Ones::table<many_kinds::Ones>;
   EXPECT_TRUE(TSR_HAS(tsr_kernel, &ones, backward_rows));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, backward));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, estimate));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, export_rows));
-  EXPECT_EQ(zoo::Loop::table<zoo::Loop>.flags, 0u);
-  EXPECT_EQ(zoo::Wrap::table<zoo::Wrap>.flags, 0u);
+  EXPECT_EQ(many_kinds::Loop::table<many_kinds::Loop>.flags, 0u);
+  EXPECT_EQ(many_kinds::Wrap::table<many_kinds::Wrap>.flags, 0u);
 }
 
 TEST(Slots, AKernelThroughItsTable) {
-  zoo::Ones kernel;
-  const tsr_kernel& api = zoo::Ones::table<zoo::Ones>;
+  many_kinds::Ones kernel;
+  const tsr_kernel& api = many_kinds::Ones::table<many_kinds::Ones>;
   tsr_kernel_config config{};
   config.struct_size = sizeof(config);
   tsr_kernel_table tables[3] = {};
@@ -263,8 +263,8 @@ TEST(Slots, AKernelThroughItsTable) {
 }
 
 TEST(Slots, AModuleThroughItsTable) {
-  zoo::Echo module;
-  const tsr_module& api = zoo::Echo::table<zoo::Echo>;
+  many_kinds::Echo module;
+  const tsr_module& api = many_kinds::Echo::table<many_kinds::Echo>;
   tsr_error err = TSR_ERROR_INIT;
   tsr_parameter parameter{};
   parameter.struct_size = sizeof(parameter);
@@ -319,8 +319,8 @@ TEST(Slots, AModuleThroughItsTable) {
 }
 
 TEST(Slots, ATransportThroughItsTable) {
-  zoo::Loop loop;
-  const tsr_collective& api = zoo::Loop::table<zoo::Loop>;
+  many_kinds::Loop loop;
+  const tsr_collective& api = many_kinds::Loop::table<many_kinds::Loop>;
   tsr_error err = TSR_ERROR_INIT;
   tsr_group* group = nullptr;
   const tsr_rendezvous where{};

@@ -12,7 +12,7 @@
 #include "tessera/sdk/sharder.h"
 #include "tessera_program.h"
 
-// The plugin unix (plugins/flagships/unix), which is linked into this program.
+// The plugin unix (plugins/extras/unix), which is linked into this program.
 extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err) noexcept;
 
 namespace tessera::test {

@@ -20,7 +20,7 @@ const std::vector<std::string> kDevices = {"fake-training", test::gpu_under_test
 
 RuntimeOptions with_devices() {
   RuntimeOptions options = test::with_fake_device();
-  options.plugin_path.push_back(TESSERA_SIMT_PLUGINS);
+  options.plugin_path.push_back(TESSERA_EMULATOR_PLUGINS);
   return options;
 }
 

@@ -69,7 +69,7 @@ void expect_equal(const KeyedJaggedTensor& got, const KeyedJaggedTensor& want) {
 
 RuntimeOptions with_both() {
   RuntimeOptions options = test::with_fake_device();
-  options.plugin_path.push_back(TESSERA_SIMT_PLUGINS);
+  options.plugin_path.push_back(TESSERA_EMULATOR_PLUGINS);
   return options;
 }
 

@@ -120,7 +120,7 @@ void expect_near(const Tensor& got, const Tensor& want, float tolerance, const s
 
 RuntimeOptions with_gpu() {
   RuntimeOptions options = test::with_fake_device();
-  options.plugin_path.push_back(TESSERA_SIMT_PLUGINS);
+  options.plugin_path.push_back(TESSERA_EMULATOR_PLUGINS);
   return options;
 }
 

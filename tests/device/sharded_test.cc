@@ -135,7 +135,7 @@ std::string compare_rows(const Module& a, const Module& b, int step, double most
 
 RuntimeOptions with_devices() {
   RuntimeOptions options = test::with_fake_device();
-  options.plugin_path.push_back(TESSERA_SIMT_PLUGINS);
+  options.plugin_path.push_back(TESSERA_EMULATOR_PLUGINS);
   return options;
 }
 

@@ -53,8 +53,8 @@ Finished train(const TestFolder& folder, int ranks, const std::string& device, c
   const std::string config = folder.write("job.toml", kConfig);
   return run_tessera({"train", "--config", config, "--nproc", str_cat(ranks), "--set", "job.device=" + device, "--set",
                       "job.kernel=" + kernel, "--set", "job.pipeline=" + pipeline, "--set",
-                      str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
-                      "report.json=" + folder.file("report.json")});
+                      str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_EMULATOR_PLUGINS, "\"]"),
+                      "--set", "report.json=" + folder.file("report.json")});
 }
 
 json report(int ranks, const std::string& device, const std::string& kernel, const std::string& pipeline = "false") {
@@ -111,7 +111,7 @@ std::string why_on_the_host(const std::string& layers) {
       folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
   const Finished done =
       run_tessera({"train", "--config", config, "--max-steps", "1", "--set", str_cat("job.device=", kGpu), "--set",
-                   str_cat("job.kernel=", kGpu), "--set", str_cat("plugins.path=[\"", TESSERA_SIMT_PLUGINS, "\"]"),
+                   str_cat("job.kernel=", kGpu), "--set", str_cat("plugins.path=[\"", TESSERA_EMULATOR_PLUGINS, "\"]"),
                    "--set", "report.json=" + folder.file("report.json")});
   EXPECT_EQ(done.status, 0) << done.output;
   if (done.status != 0) return done.output;

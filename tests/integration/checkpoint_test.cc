@@ -177,14 +177,14 @@ std::set<std::string> lines_of(const std::vector<std::string>& texts) {
   return out;
 }
 
-// zoo.kernel counts the updates of each row.
+// bad.kernel counts the updates of each row.
 TEST(Checkpoint, CarriesWhatAKernelKeepsOfRowsBesides) {
   const TestDirectory dir;
   const auto stripes = [](const EmbeddingBagConfig& t, int world) { return striped(t, world, world); };
   Job two = job(2, by_rows), other = job(1, halves), routed = job(3, stripes), plain = job(2, by_rows);
   for (Job* j : {&two, &other, &routed, &plain}) {
     j->plugins = {TESSERA_TEST_PLUGINS, TESSERA_ROW_MAKERS};
-    j->model.kernel = j == &plain ? "reference" : "zoo.kernel";
+    j->model.kernel = j == &plain ? "reference" : "bad.kernel";
     j->model.tables[2].data_type = DType::kFloat32;
   }
   const std::set<std::string> counted = lines_of(run(two, [&](TestModel& model) {
@@ -232,7 +232,7 @@ TEST(Checkpoint, OfLayoutsOfSeveralParts) {
   expect_continues(job(4, by_rows), job(2, hot));
 }
 
-// States that depend on options (sgd), and that start above 0 (plugins/flagships/ftrl).
+// States that depend on options (sgd), and that start above 0 (plugins/extras/ftrl).
 TEST(Checkpoint, OfStatesThatFollowOptions) {
   const auto with_states = [](int world, const Cut& cut) {
     Job j = job(world, cut);
@@ -261,7 +261,7 @@ TEST(Checkpoint, OfStatesPerTable) {
     j.plugins = {TESSERA_TEST_PLUGINS};
     double rate = 0.1;  // another one for each table, so that it is looked up by itself, or not at all in a step
     for (EmbeddingBagConfig& table : j.model.tables)
-      table.optimizer = {"zoo.by_table", str_cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
+      table.optimizer = {"bad.by_table", str_cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
     return j;
   };
   expect_continues(by_table(2, by_rows), by_table(4, by_rows));

@@ -1,4 +1,4 @@
-// The flagship `codec` in a job: it learns as without, sends what the plan says, and the planner counts on it.
+// The plugin `codec` in a job: it learns as without, sends what the plan says, and the planner counts on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

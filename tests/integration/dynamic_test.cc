@@ -1,4 +1,4 @@
-// The flagship `dynamic` with its sharder `hash` (docs/dynamic_tables.md): the ids that survive, and what their rows
+// The plugin `dynamic` with its sharder `hash` (docs/dynamic_tables.md): the ids that survive, and what their rows
 // hold, are the same on 1, 2 and 4 ranks; a job of the program trains on texts that are hashed to a table without an
 // end.
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// `tessera stats`, and the flagship `hot_rows`, which it writes the lists for: what is popular, who looks it up, and
+// `tessera stats`, and the plugin `hot_rows`, which it writes the lists for: what is popular, who looks it up, and
 // that it trains as any other plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

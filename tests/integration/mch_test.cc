@@ -1,4 +1,4 @@
-// The flagship `mch` (docs/dynamic_tables.md): on any number of ranks it gives what TorchRec's managed collisions in
+// The plugin `mch` (docs/dynamic_tables.md): on any number of ranks it gives what TorchRec's managed collisions in
 // front of a plain table give; a job of the program, its checkpoints, and what a packed model reads for ids without a
 // row.
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Tables whose rows the kernel makes itself (tests/zoo/row_makers.cc): they start and train as tables whose rows the
+// Tables whose rows the kernel makes itself (tests/bad_plugins/row_makers.cc): they start and train as tables whose rows the
 // core imports, under every plan and on any number of ranks, and an evaluation makes none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -124,37 +124,37 @@ constexpr size_t kTrained = 3 * kBatch * kDim;  // of what outputs() gives
 
 TEST(RowMakers, RowsOnDemandAreThoseThatTheCoreWouldHaveImported) {
   const std::vector<float> want = outputs({"fused", "table_wise"});
-  for (const Trial& trial : {Trial{"zoo.on_demand", "table_wise"}, Trial{"zoo.on_demand", "table_wise", 2},
-                             Trial{"zoo.on_demand", "row_wise", 2}, Trial{"zoo.on_demand", "column_wise", 2},
-                             Trial{"zoo.on_demand?capacity=100", "acme.stripe", 2}}) {
+  for (const Trial& trial : {Trial{"bad.on_demand", "table_wise"}, Trial{"bad.on_demand", "table_wise", 2},
+                             Trial{"bad.on_demand", "row_wise", 2}, Trial{"bad.on_demand", "column_wise", 2},
+                             Trial{"bad.on_demand?capacity=100", "acme.stripe", 2}}) {
     SCOPED_TRACE(text_of(trial));
     expect_near(outputs(trial), want, kTrained);
   }
 }
 
 TEST(RowMakers, ATableWithoutRowsStartsAlikeUnderEveryPlan) {
-  const std::vector<float> want = outputs({"zoo.products?radix=8", "table_wise"});
+  const std::vector<float> want = outputs({"bad.products?radix=8", "table_wise"});
   for (const Trial& trial :
-       {Trial{"zoo.products?radix=8", "table_wise", 2}, Trial{"zoo.products?radix=8", "column_wise", 2}}) {
+       {Trial{"bad.products?radix=8", "table_wise", 2}, Trial{"bad.products?radix=8", "column_wise", 2}}) {
     SCOPED_TRACE(text_of(trial));
     expect_near(outputs(trial), want, want.size());
   }
-  const std::vector<float> other = outputs({"zoo.products?radix=50", "table_wise"});
+  const std::vector<float> other = outputs({"bad.products?radix=50", "table_wise"});
   EXPECT_NE(std::vector(other.begin(), other.begin() + 8), std::vector(want.begin(), want.begin() + 8))
       << "the option of the table's kernel arrives there";
 }
 
 TEST(RowMakers, ATableMayHaveMoreRowsThanMemory) {
   constexpr int64_t kMany = int64_t{1} << 50;
-  const std::vector<float> one = outputs({"zoo.on_demand", "table_wise", 1, kMany});
-  expect_near(outputs({"zoo.on_demand", "row_wise", 2, kMany}), one, kTrained);
+  const std::vector<float> one = outputs({"bad.on_demand", "table_wise", 1, kMany});
+  expect_near(outputs({"bad.on_demand", "row_wise", 2, kMany}), one, kTrained);
 }
 
 TEST(RowMakers, AnEvaluationMakesNoRows) {
   const auto texts = cli::run_in_ranks(1, 1, 60, [&](const RankEnvironment& where) -> std::string {
     const Runtime runtime = with_row_makers();
     const auto group = ProcessGroup::connect(runtime, where);
-    auto tables = sharded(runtime, {"zoo.on_demand?capacity=24", "table_wise"}, group);
+    auto tables = sharded(runtime, {"bad.on_demand?capacity=24", "table_wise"}, group);
     const auto largest = [](const Tensor& values) {
       float out = 0;
       for (const float x : values.span<float>()) out = std::max(out, std::abs(x));
@@ -198,12 +198,12 @@ std::string refusal_of(const std::string& kernel, PoolingType pooling = PoolingT
 }
 
 TEST(RowMakers, OptionsOfATableReachItsKernelWhenItIsPlanned) {
-  EXPECT_EQ(refusal_of("zoo.products?radix=8"), "zoo.products?radix=8");
-  EXPECT_THAT(refusal_of("zoo.products?radix=0"), HasSubstr("table \"film\" has radix 0, but needs 1 or more"));
-  EXPECT_THAT(refusal_of("zoo.products?radish=8"), HasSubstr("radish"));
+  EXPECT_EQ(refusal_of("bad.products?radix=8"), "bad.products?radix=8");
+  EXPECT_THAT(refusal_of("bad.products?radix=0"), HasSubstr("table \"film\" has radix 0, but needs 1 or more"));
+  EXPECT_THAT(refusal_of("bad.products?radish=8"), HasSubstr("radish"));
   EXPECT_THAT(refusal_of("fused?radix=8"), HasSubstr("table \"film\" has the options {\"radix\":8}, but this kernel"));
-  EXPECT_THAT(refusal_of("zoo.products(cpu)"), HasSubstr("is not the name of a compute kernel"));
-  EXPECT_THAT(refusal_of("zoo.products", PoolingType::kMax), HasSubstr("is pooled by MAX, which is not served"));
+  EXPECT_THAT(refusal_of("bad.products(cpu)"), HasSubstr("is not the name of a compute kernel"));
+  EXPECT_THAT(refusal_of("bad.products", PoolingType::kMax), HasSubstr("is pooled by MAX, which is not served"));
 }
 
 // A job of the program, whose config names kernels with options.
@@ -244,13 +244,13 @@ batch = 8
 };
 
 TEST_F(RowMakersJob, OptionsOfAKernelComeOutOfTheConfigAndTheTestMakesNoRows) {
-  const test::Finished enough = trained("zoo.on_demand?capacity=32");
+  const test::Finished enough = trained("bad.on_demand?capacity=32");
   EXPECT_EQ(enough.status, 0) << enough.output;
   EXPECT_THAT(enough.output, HasSubstr("(4000 samples)"));
-  const test::Finished few = trained("zoo.on_demand?capacity=4");
+  const test::Finished few = trained("bad.on_demand?capacity=4");
   EXPECT_EQ(few.status, 1) << few.output;
   EXPECT_THAT(few.output, HasSubstr("its capacity of 4 rows: give it more"));
-  const test::Finished unknown = trained("zoo.on_demand?capacities=4");
+  const test::Finished unknown = trained("bad.on_demand?capacities=4");
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.output, HasSubstr("capacities"));
 }

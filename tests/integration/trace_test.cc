@@ -1,4 +1,4 @@
-// The flagship `trace`, and `tessera trace compare`: two runs that are the same, and where others part.
+// The plugin `trace`, and `tessera trace compare`: two runs that are the same, and where others part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

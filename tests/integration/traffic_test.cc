@@ -120,13 +120,13 @@ TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {
     for (int step = 0; step < 2; ++step) {
       sharded.forward(full_batch(1, where.rank), false, /*keep_for_backward=*/false).wait();
       const StepTraffic& traffic = sharded.last_traffic();
-      const auto& [ids, rows, gradients, room] = traffic.bytes;
-      const int64_t sent = ids.in_host + ids.across_hosts + room.in_host + room.across_hosts;
+      const auto& [ids, rows, gradients, unused_inline] = traffic.bytes;
+      const int64_t sent = ids.in_host + ids.across_hosts + unused_inline.in_host + unused_inline.across_hosts;
       int64_t payloads = 0;
       for (int peer = 0; peer < kWorld; ++peer) payloads += peer == where.rank ? 0 : traffic.ids_sent[peer];
       const bool whole = sent == (kWorld - 1) * traffic.first_message + (traffic.ids_in_second ? payloads : 0);
       text += str_cat(traffic.ids_in_second ? "two exchanges" : "one exchange", whole ? "" : ", miscounted",
-                      room.in_host > 0 && room.across_hosts > 0 ? ", room" : "", "; ");
+                      unused_inline.in_host > 0 && unused_inline.across_hosts > 0 ? ", room" : "", "; ");
     }
     group->barrier();
     return text;

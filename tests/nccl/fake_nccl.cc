@@ -292,7 +292,7 @@ ncclResult_t ncclGroupEnd() {
   group.pending.clear();
   auto state = comm->state;
   state->busy = kBusyAnswers;
-  simt::launch("fake NCCL", dim3(1), dim3(1), 0, stream, [state, tasks, ticket = state->tickets++] {
+  emulator::launch("fake NCCL", dim3(1), dim3(1), 0, stream, [state, tasks, ticket = state->tickets++] {
     state->in_turn(ticket, [&] {
       std::deque<Transfer> all;
       for (Task& task : *tasks) all.insert(all.end(), task.transfers.begin(), task.transfers.end());

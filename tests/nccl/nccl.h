@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-#include "simt/runtime.h"
+#include "emulator/runtime.h"
 
-using cudaStream_t = simtStream_t;
+using cudaStream_t = emulatorStream_t;
 struct FakeComm;
 using ncclComm_t = FakeComm*;
 

@@ -1,4 +1,4 @@
-# Installs into a fresh folder, does what the pages of plugins say, builds flagships, templates and an application
+# Installs into a fresh folder, does what the pages of plugins say, builds extras, templates and an application
 # outside the tree against it, and runs them.
 set(work ${BUILD}/package_test)
 set(prefix ${work}/prefix)
@@ -52,7 +52,7 @@ if(DENSE AND RANKS)
     python3 ${SOURCE}/tests/docs/ten_minutes.py ${prefix} ${share}/docs ${work}/pages)
 endif()
 # A transport on the SDK's engine, as somebody else would build it.
-build(${SOURCE}/plugins/flagships/unix unix)
+build(${SOURCE}/plugins/extras/unix unix)
 run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
 
 # Under another name, too.
@@ -63,10 +63,10 @@ file(READ ${work}/template-build/compile_commands.json commands)
 expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
-# Flagships are projects of their own. The tree's tests have them optimised.
-foreach(flagship ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
-  build(${SOURCE}/plugins/flagships/${flagship} ${flagship} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
-  run(ignored ctest --test-dir ${work}/${flagship}-build --output-on-failure --no-tests=error)
+# Extras are projects of their own. The tree's tests have them optimised.
+foreach(extra ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
+  build(${SOURCE}/plugins/extras/${extra} ${extra} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
+  run(ignored ctest --test-dir ${work}/${extra}-build --output-on-failure --no-tests=error)
 endforeach()
 
 run(listing ${prefix}/bin/tessera plugins --path ${work}/template-build)

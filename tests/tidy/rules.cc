@@ -12,8 +12,8 @@ constexpr size_t kFileLines = 500;
 constexpr size_t kTestFileLines = 800;
 constexpr size_t kFunctionLines = 70;
 constexpr size_t kLineWidth = 120;
-// Lowest first: a room includes only rooms before it.
-constexpr std::array<std::string_view, 16> kRooms = {
+// Lowest first: a folder includes only folders before it.
+constexpr std::array<std::string_view, 16> kFolders = {
     "config", "plugin",  "sparse",     "optim",     "modules",    "wiring", "planner",     "distributed",
     "data",   "metrics", "checkpoint", "inference", "publishing", "train",  "calibration", "c"};
 
@@ -212,12 +212,12 @@ class Checker {
     if (kind_.plugin && !kind_.test) check_plugin_include(name, number);
     if (starts_with(path_, "core/") && !kind_.test) {
       for (const char* folder : {"plugins/", "kernels_", "sharding_strategies/", "apps/"}) {
-        if (starts_with(name, folder)) add("room", number, "the core includes " + shown + ": it knows no plugin");
+        if (starts_with(name, folder)) add("folder", number, "the core includes " + shown + ": it knows no plugin");
       }
     }
     if (starts_with(path_, "core/include/")) {
       for (const char* device : {"cuda", "hip/", "nccl"}) {
-        if (starts_with(name, device)) add("room", number, "a public header includes " + shown);
+        if (starts_with(name, device)) add("folder", number, "a public header includes " + shown);
       }
     }
     if (kind_.core) check_room_include(name, number);
@@ -226,23 +226,23 @@ class Checker {
   void check_plugin_include(std::string_view name, size_t number) {
     bool foreign =
         starts_with(name, "tessera/") && !starts_with(name, "tessera/abi/") && !starts_with(name, "tessera/sdk/");
-    for (const std::string_view room : kRooms) foreign |= starts_with(name, std::string(room) + "/");
+    for (const std::string_view folder : kFolders) foreign |= starts_with(name, std::string(folder) + "/");
     if (foreign) {
-      add("room", number,
+      add("folder", number,
           "a plugin includes " + std::string(name) + ": only tessera/abi/ and tessera/sdk/ are for plugins");
     }
   }
 
   void check_room_include(std::string_view name, size_t number) {
-    const auto room_of = [](std::string_view path) {
-      return std::find(kRooms.begin(), kRooms.end(), path.substr(0, path.find('/')));
+    const auto folder_of = [](std::string_view path) {
+      return std::find(kFolders.begin(), kFolders.end(), path.substr(0, path.find('/')));
     };
-    const auto here = room_of(std::string_view(path_).substr(std::string_view("core/src/").size()));
-    const auto there = contains(name, "/") ? room_of(name) : kRooms.end();
-    if (here == kRooms.end()) {
-      add("room", number, "not one of the core's rooms");
-    } else if (there != kRooms.end() && there > here) {
-      add("room", number, std::string(*here) + " includes " + std::string(name) + ", of a higher room");
+    const auto here = folder_of(std::string_view(path_).substr(std::string_view("core/src/").size()));
+    const auto there = contains(name, "/") ? folder_of(name) : kFolders.end();
+    if (here == kFolders.end()) {
+      add("folder", number, "not one of the core's folders");
+    } else if (there != kFolders.end() && there > here) {
+      add("folder", number, std::string(*here) + " includes " + std::string(name) + ", of a higher folder");
     }
   }
 
@@ -280,12 +280,12 @@ std::vector<Finding> check(const std::string& path, const std::string& text, con
   return Checker(path, text, parts).run();
 }
 
-void count_lines(const std::string& path, const std::string& text, std::map<std::string, RoomLines>& rooms) {
+void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders) {
   constexpr std::string_view kCore = "core/src/";
   const Kind kind = kind_of(path);
   if (!kind.core || !kind.cpp) return;
-  RoomLines& room = rooms[path.substr(kCore.size(), path.find('/', kCore.size()) - kCore.size())];
-  (kind.test ? room.tests : room.sources) += lines_of(text).size();
+  FolderLines& folder = folders[path.substr(kCore.size(), path.find('/', kCore.size()) - kCore.size())];
+  (kind.test ? folder.tests : folder.sources) += lines_of(text).size();
 }
 
 std::vector<Exception> parse_exceptions(const std::string& path, const std::string& text,

@@ -46,13 +46,13 @@ std::set<std::string> part_ids(const std::string& path, const std::string& text)
 // `parts` are the ids of all installed parts, which the core may not name.
 std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts = {});
 
-// Lines of a room of the core.
-struct RoomLines {
+// Lines of a folder of the core.
+struct FolderLines {
   size_t sources = 0;
   size_t tests = 0;
 };
-// Counts a file to its room, a folder of core/src; others to none.
-void count_lines(const std::string& path, const std::string& text, std::map<std::string, RoomLines>& rooms);
+// Counts a file to its folder, a folder of core/src; others to none.
+void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders);
 
 // One line of exceptions.txt: "rule path reason".
 struct Exception {

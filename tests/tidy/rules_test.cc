@@ -79,16 +79,16 @@ TEST(Tidy, PartNamesAreTheRegistrysBusiness) {
 }
 
 TEST(Tidy, RoomsIncludeOnlyLowerRooms) {
-  EXPECT_THAT(broken("core/src/sparse/x.cc", "#include \"planner/y.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("core/src/sparse/x.cc", "#include \"planner/y.h\"\n"), ElementsAre("folder"));
   EXPECT_THAT(broken("core/src/planner/x.cc", "#include \"sparse/y.h\"\n"), IsEmpty());
-  EXPECT_THAT(broken("core/src/cellar/x.cc", "#include <vector>\n"), ElementsAre("room"));
-  EXPECT_THAT(broken("core/src/planner/x.cc", "#include \"kernels_cpu/y.h\"\n"), ElementsAre("room"));
-  EXPECT_THAT(broken("core/include/tessera/x.h", "#pragma once\n#include <cuda_runtime.h>\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("core/src/cellar/x.cc", "#include <vector>\n"), ElementsAre("folder"));
+  EXPECT_THAT(broken("core/src/planner/x.cc", "#include \"kernels_cpu/y.h\"\n"), ElementsAre("folder"));
+  EXPECT_THAT(broken("core/include/tessera/x.h", "#pragma once\n#include <cuda_runtime.h>\n"), ElementsAre("folder"));
 }
 
 TEST(Tidy, PluginsSeeTheContractAlone) {
-  EXPECT_THAT(broken("plugins/p/x.cc", "#include \"tessera/runtime.h\"\n"), ElementsAre("room"));
-  EXPECT_THAT(broken("kernels_cpu/x.cc", "#include \"sparse/y.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("plugins/p/x.cc", "#include \"tessera/runtime.h\"\n"), ElementsAre("folder"));
+  EXPECT_THAT(broken("kernels_cpu/x.cc", "#include \"sparse/y.h\"\n"), ElementsAre("folder"));
   EXPECT_THAT(broken("sharding_strategies/s/x.cc", "#include \"tessera/sdk/sharder.h\"\n"), IsEmpty());
   EXPECT_THAT(broken("plugins/p/x_test.cc", "#include \"tessera/runtime.h\"\n"), IsEmpty());
 }
@@ -185,15 +185,15 @@ TEST(PartIds, AreFoundInPluginsAndRefusedInTheCore) {
 }
 
 TEST(Lines, AreCountedByRoom) {
-  std::map<std::string, RoomLines> rooms;
-  count_lines("core/src/planner/a.cc", "a\nb\n", rooms);
-  count_lines("core/src/planner/torchrec/a.h", "a\n", rooms);
-  count_lines("core/src/planner/a_test.cc", "a\n", rooms);
-  count_lines("core/src/wiring/CMakeLists.txt", "a\n", rooms);
-  count_lines("apps/tessera/a.cc", "a\n", rooms);
-  ASSERT_EQ(rooms.size(), 1u);
-  EXPECT_EQ(rooms["planner"].sources, 3u);
-  EXPECT_EQ(rooms["planner"].tests, 1u);
+  std::map<std::string, FolderLines> folders;
+  count_lines("core/src/planner/a.cc", "a\nb\n", folders);
+  count_lines("core/src/planner/torchrec/a.h", "a\n", folders);
+  count_lines("core/src/planner/a_test.cc", "a\n", folders);
+  count_lines("core/src/wiring/CMakeLists.txt", "a\n", folders);
+  count_lines("apps/tessera/a.cc", "a\n", folders);
+  ASSERT_EQ(folders.size(), 1u);
+  EXPECT_EQ(folders["planner"].sources, 3u);
+  EXPECT_EQ(folders["planner"].tests, 1u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // tidy ROOT [--lines]: checks every file that git tracks, or has not seen yet, below ROOT. Prints "path:line: rule:
 // text" for each breach and exits 1 if there is one. Where ROOT is no git checkout, exits 77: skipped. With --lines it
-// prints how long the rooms of the core are instead, so that their growth is seen; 1: it found none.
+// prints how long the folders of the core are instead, so that their growth is seen; 1: it found none.
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -51,15 +51,15 @@ std::vector<std::string> tracked_files(const std::string& root) {
 }
 
 int print_lines(const std::map<std::string, std::string>& texts) {
-  std::map<std::string, tidy::RoomLines> rooms;
-  for (const auto& [path, text] : texts) tidy::count_lines(path, text, rooms);
-  tidy::RoomLines all;
-  std::cout << "lines of core/src: room, sources, tests\n";
-  for (const auto& [name, room] : rooms) {
-    std::cout << "  " << std::left << std::setw(14) << name << std::right << std::setw(7) << room.sources
-              << std::setw(7) << room.tests << '\n';
-    all.sources += room.sources;
-    all.tests += room.tests;
+  std::map<std::string, tidy::FolderLines> folders;
+  for (const auto& [path, text] : texts) tidy::count_lines(path, text, folders);
+  tidy::FolderLines all;
+  std::cout << "lines of core/src: folder, sources, tests\n";
+  for (const auto& [name, folder] : folders) {
+    std::cout << "  " << std::left << std::setw(14) << name << std::right << std::setw(7) << folder.sources
+              << std::setw(7) << folder.tests << '\n';
+    all.sources += folder.sources;
+    all.tests += folder.tests;
   }
   std::cout << "  " << std::left << std::setw(14) << "all" << std::right << std::setw(7) << all.sources << std::setw(7)
             << all.tests << '\n';

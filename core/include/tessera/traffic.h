@@ -34,23 +34,23 @@ struct HostBytes {
   bool operator==(const HostBytes&) const = default;
 };
 
-// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients. `room`: sent
-// behind the headers for ids that a step did not have.
+// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients. `unused_inline`: inline
+// payload that was sent after headers and that the ids of the step did not fill.
 template <class Number>
 struct ExchangeBytes {
-  HostBytes<Number> ids, rows, gradients, room;
+  HostBytes<Number> ids, rows, gradients, unused_inline;
   ExchangeBytes& operator+=(const ExchangeBytes& other) {
     ids += other.ids;
     rows += other.rows;
     gradients += other.gradients;
-    room += other.room;
+    unused_inline += other.unused_inline;
     return *this;
   }
   ExchangeBytes& operator-=(const ExchangeBytes& other) {
     ids -= other.ids;
     rows -= other.rows;
     gradients -= other.gradients;
-    room -= other.room;
+    unused_inline -= other.unused_inline;
     return *this;
   }
   bool operator==(const ExchangeBytes&) const = default;
@@ -75,7 +75,7 @@ struct TrafficInput {
 
 // The bytes that rank `rank` sends. They are exact if all bags have as many ids as said and no rows are cut; of rows
 // and gradients that cross hosts also where rows are summed inside a host that holds all of them. Otherwise an
-// expectation, because bags without ids on a shard send nothing. Room depends on the batches: 0, though small payloads
+// expectation, because bags without ids on a shard send nothing. Unused inline payload depends on the batches: 0 here, though small payloads
 // have an eighth of it. The all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does
 // not fit.
 ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,

@@ -31,7 +31,10 @@ Json stages_of(const StageTimes& times) {
 Json bytes_of(const ExchangeBytes<int64_t>& sent) {
   Json out = Json::object();
   for (const auto& [name, bytes] : std::initializer_list<std::pair<const char*, const HostBytes<int64_t>&>>{
-           {"ids", sent.ids}, {"rows", sent.rows}, {"gradients", sent.gradients}, {"room", sent.room}}) {
+           {"ids", sent.ids},
+           {"rows", sent.rows},
+           {"gradients", sent.gradients},
+           {"unused_inline", sent.unused_inline}}) {
     out[name] = {{"in_host", bytes.in_host}, {"across_hosts", bytes.across_hosts}};
   }
   return out;

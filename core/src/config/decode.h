@@ -1,4 +1,4 @@
-// From a TOML table to the config's structs. Internal to the room: the only header that shows toml++.
+// From a TOML table to the config's structs. Internal to this folder: the only header that shows toml++.
 #pragma once
 
 #include <toml++/toml.h>

@@ -1,4 +1,4 @@
-// Files for the tests of this room: a directory that goes with the test.
+// Files for the tests of this folder: a directory that goes with the test.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -58,8 +58,8 @@ void InputExchange::abort_with_steps(const std::string& reason) const {
 void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages,
                                  Stopwatch& watch) {
   const int world = group_->world_size(), own = group_->rank();
-  const int64_t block = kHeaderBytes + room_;
-  messages.room = room_;
+  const int64_t block = kHeaderBytes + inline_payload_;
+  messages.inline_payload = inline_payload_;
   messages.headers.resize(world);
   PeerHeader h;
   h.flags = (finished ? PeerHeader::kFinished : 0u) | (error ? PeerHeader::kError : 0u) |
@@ -78,11 +78,12 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
     messages.headers[peer] = h;
     if (peer == own) continue;
     std::memcpy(to, &h, sizeof(h));
-    const int64_t payload = h.largest <= room_ ? batch.payload_bytes[peer] : 0;
+    const int64_t payload = h.largest <= inline_payload_ ? batch.payload_bytes[peer] : 0;
     if (payload) {
       std::memcpy(to + kHeaderBytes, batch.payload.data<uint8_t>() + batch.parts[peer].begin, payload);
     }
-    std::memset(to + kHeaderBytes + payload, 0, room_ - payload);  // what lies in this memory is nobody else's business
+    std::memset(to + kHeaderBytes + payload, 0,
+                inline_payload_ - payload);  // what lies in this memory is nobody else's business
     to += block;
   }
   messages.header_recv.ensure((world - 1) * block);
@@ -114,7 +115,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
     } else {
       std::memcpy(&h, from, sizeof(h));
       messages.payloads[peer] = from + kHeaderBytes;
-      from += kHeaderBytes + messages.room;
+      from += kHeaderBytes + messages.inline_payload;
     }
     if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
         !plausible(h.presence_words) || !plausible(h.largest)) {
@@ -131,8 +132,8 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
                                                       streams + h.num_bags + h.presence_words);
     if (peer != own && messages.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
   }
-  messages.in_second = largest > messages.room;
-  room_ = room_for(largest, world);
+  messages.in_second = largest > messages.inline_payload;
+  inline_payload_ = inline_payload_for(largest, world);
   return any_error;
 }
 

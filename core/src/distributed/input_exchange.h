@@ -25,15 +25,15 @@ struct IdMessages {
   std::vector<PeerHeader> headers;  // by peer
   Buffer header_send{DType::kUInt8}, header_recv{DType::kUInt8};
   std::vector<int64_t> header_counts;
-  int64_t room = 0;  // bytes for a payload behind each header
+  int64_t inline_payload = 0;  // capacity after each header, in bytes
   Buffer payload_recv{DType::kUInt8};
   std::vector<int64_t> payload_recv_bytes;  // by peer
-  bool in_second = false;                   // payloads had no room there, and came in a second exchange
+  bool in_second = false;                   // a payload was larger than that: all came in a second exchange
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
   bool all_finished = false, any_finished = false;
-  // The message to another rank: a header, the room behind it, and its payload where that had none.
+  // The message to another rank: a header, the inline payload, and the whole payload if the inline one was too small.
   int64_t bytes_to(const RoutedBatch& batch, int peer) const {
-    return kHeaderBytes + room + (in_second ? batch.payload_bytes[peer] : 0);
+    return kHeaderBytes + inline_payload + (in_second ? batch.payload_bytes[peer] : 0);
   }
 };
 
@@ -67,9 +67,9 @@ class InputExchange {
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
   const JobFingerprint& job_;
-  // The room after each header. It follows the largest payload of the exchange before, which all headers tell, so that
+  // The capacity of the inline payload. It follows the largest payload of the exchange before, which all headers tell, so that
   // all ranks know it without asking.
-  int64_t room_ = 0;
+  int64_t inline_payload_ = 0;
 };
 
 }  // namespace tessera

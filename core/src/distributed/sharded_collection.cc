@@ -351,7 +351,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   });
   watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
   bytes_sent_.ids += state.traffic.bytes.ids;
-  bytes_sent_.room += state.traffic.bytes.room;
+  bytes_sent_.unused_inline += state.traffic.bytes.unused_inline;
   bytes_sent_.rows += state.traffic.bytes.rows;
   traffic_ = state.traffic;
   guarded("combine", [&] { step.output->combine(step.rows.tensor(), state.rows); });

@@ -72,7 +72,7 @@ WireBytes wire_bytes_of(const ProcessGroup& group) {
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out) {
   const auto& [routed, messages, rows] = sent;
   const int rank = group.rank();
-  out.first_message = kHeaderBytes + messages.room;
+  out.first_message = kHeaderBytes + messages.inline_payload;
   out.ids_in_second = messages.in_second;
   out.ids_sent = routed.payload_bytes;
   out.ids_received = messages.payload_recv_bytes;
@@ -85,7 +85,7 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& 
   for (int peer = 0; peer < group.world_size(); ++peer) {
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
-    meter.send(out.bytes.room, peer, messages.bytes_to(routed, peer) - ids);
+    meter.send(out.bytes.unused_inline, peer, messages.bytes_to(routed, peer) - ids);
     meter.send(out.bytes.rows, peer, bytes_on_wire(wire, false, out.rows_sent[peer], row_elements));
     meter.send(out.bytes.gradients, peer, bytes_on_wire(wire, true, out.rows_received[peer], row_elements));
   }

@@ -284,14 +284,15 @@ class StepModel {
     return seconds;
   }
 
-  // A header to each peer, with room for payloads where they are small; otherwise these follow.
+  // A header to each peer, with an inline payload if it is small; otherwise the payloads follow.
   double exchange_ids(const Collection& c) const {
-    const int64_t room = room_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
-    const auto message = static_cast<double>(kHeaderBytes + room);
+    const int64_t inline_payload =
+        inline_payload_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
+    const auto message = static_cast<double>(kHeaderBytes + inline_payload);
     Crossing headers;
     headers.in_host.assign(ranks_.size(), message * (topology_.local_world_size - 1));
     headers.across.assign(ranks_.size(), message * (world() - topology_.local_world_size));
-    return exchange(headers) + (room > 0 || c.largest_payload == 0 ? 0 : exchange(c.ids));
+    return exchange(headers) + (inline_payload > 0 || c.largest_payload == 0 ? 0 : exchange(c.ids));
   }
 
   double wait() const {

@@ -1,4 +1,4 @@
-// The Runtime without any plugin; tests/zoo and tests/abi have those.
+// The Runtime without any plugin; tests/bad_plugins and tests/abi have those.
 #include "tessera/runtime.h"
 
 #include <gmock/gmock.h>

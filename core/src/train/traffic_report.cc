@@ -8,12 +8,12 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr const char* kExchanges[] = {"ids", "rows", "gradients", "room"};
+constexpr const char* kExchanges[] = {"ids", "rows", "gradients", "unused_inline"};
 constexpr const char* kReaches[] = {"in_host", "across_hosts"};
 
 template <class Number>
 void append(std::vector<double>& out, const ExchangeBytes<Number>& bytes, double steps) {
-  for (const HostBytes<Number>& exchange : {bytes.ids, bytes.rows, bytes.gradients, bytes.room}) {
+  for (const HostBytes<Number>& exchange : {bytes.ids, bytes.rows, bytes.gradients, bytes.unused_inline}) {
     out.push_back(static_cast<double>(exchange.in_host) / steps);
     out.push_back(static_cast<double>(exchange.across_hosts) / steps);
   }

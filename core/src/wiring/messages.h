@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The header that the first exchange carries to each peer, before room for a small payload. Its size is known
+// The header that the first exchange carries to each peer, before the inline payload. Its size is known
 // beforehand.
 struct PeerHeader {
   static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
@@ -43,12 +43,12 @@ Number payload_bytes(Number ids, Number weights, Number words) {
 }
 
 // Bytes behind each header in the next step, when the largest payload of this one was `largest`: a little more than was
-// needed, because batches differ. 0 where all headers of a rank together would carry so much room that a second
+// needed, because batches differ. 0 where all headers of a rank together would carry so many bytes of it that a second
 // exchange costs less.
-constexpr int64_t room_for(int64_t largest, int world_size) {
+constexpr int64_t inline_payload_for(int64_t largest, int world_size) {
   constexpr int64_t kUnit = 256, kMost = int64_t{256} << 10;
-  const int64_t room = (largest + largest / 8 + kUnit - 1) / kUnit * kUnit;
-  return room <= kMost / (world_size > 1 ? world_size - 1 : 1) ? room : 0;
+  const int64_t bytes = (largest + largest / 8 + kUnit - 1) / kUnit * kUnit;
+  return bytes <= kMost / (world_size > 1 ? world_size - 1 : 1) ? bytes : 0;
 }
 
 }  // namespace tessera

@@ -17,13 +17,13 @@ TEST(Messages, APayloadIsItsIdsWeightsAndWordsInEights) {
 }
 
 TEST(Messages, SmallPayloadsHaveRoomBehindHeaders) {
-  EXPECT_EQ(room_for(0, 2), 0);
-  EXPECT_EQ(room_for(1000, 2), 1280);  // an eighth more, in units of 256
+  EXPECT_EQ(inline_payload_for(0, 2), 0);
+  EXPECT_EQ(inline_payload_for(1000, 2), 1280);  // an eighth more, in units of 256
   // All headers of a rank together carry at most 256 KiB.
-  EXPECT_EQ(room_for(200 << 10, 2), 225 << 10);
-  EXPECT_EQ(room_for(200 << 10, 3), 0);
-  EXPECT_EQ(room_for(256 << 10, 2), 0);
-  EXPECT_GT(room_for(1000, 1), 0);
+  EXPECT_EQ(inline_payload_for(200 << 10, 2), 225 << 10);
+  EXPECT_EQ(inline_payload_for(200 << 10, 3), 0);
+  EXPECT_EQ(inline_payload_for(256 << 10, 2), 0);
+  EXPECT_GT(inline_payload_for(1000, 1), 0);
 }
 
 }  // namespace

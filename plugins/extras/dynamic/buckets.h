@@ -1,0 +1,55 @@
+// Which virtual bucket of a table an id belongs to. Limits and evictions are those of a bucket, and whoever owns rows
+// owns whole buckets: so what survives does not depend on the number of owners.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace extras {
+
+// The finalizer of SplitMix64: no two ids share a value.
+constexpr uint64_t scrambled(int64_t id) {
+  auto x = static_cast<uint64_t>(id) + 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+// Equal parts of the hashes, of which the first bits of a hash name one. No bucket of a table lies in two: who owns
+// cells owns whole buckets.
+struct Cells {
+  static constexpr int64_t kMost = 64, kRows = 16;  // of each at least
+
+  // The number of buckets of a table with this number of rows: a power of two.
+  static int64_t count(int64_t rows) {
+    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::clamp(rows / kRows, int64_t{1}, kMost))));
+  }
+  static int64_t of(uint64_t hash, int64_t count) {
+    return static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(count) >> 32);
+  }
+};
+
+struct Buckets {
+  static constexpr int64_t kSlots = 120;  // of a bucket, at most
+
+  Buckets() = default;
+  // Room for `capacity` rows in a table that may be cut into so many cells. Where there are fewer rows than these, the
+  // table is not worth being cut.
+  Buckets(int64_t capacity, int64_t cells) {
+    const int64_t needed = (capacity + kSlots - 1) / kSlots;
+    count = capacity < cells ? std::max<int64_t>(1, needed) : (needed + cells - 1) / cells * cells;
+    slots = (capacity + count - 1) / count;
+    full = count - (count * slots - capacity);
+  }
+
+  // Equal shares of the hashes, of which the upper half decides.
+  int64_t of(uint64_t hash) const { return Cells::of(hash, count); }
+  int64_t slots_of(int64_t bucket) const { return bucket < full ? slots : slots - 1; }
+
+  int64_t count = 1;
+  int64_t slots = 0;  // of the first `full` buckets; the others have one fewer
+  int64_t full = 1;
+};
+
+}  // namespace extras

@@ -1,0 +1,39 @@
+// Which rows of a table have changed since the marks of those who follow it: a bit for each, and the id that it had
+// then.
+#pragma once
+
+#include <tessera/sdk/draft/row_marks.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace extras {
+
+class ChangedRows {
+ public:
+  static constexpr int64_t kNoId = -1;  // of a row that had none
+
+  explicit operator bool() const { return static_cast<bool>(marks_); }
+  // ids: of the rows that there are now, by row; kNoId where none has it. Behind them may be those of others.
+  void start(uint32_t follower, std::vector<int64_t> ids) {
+    marks_.start(follower, std::ssize(ids));
+    ids_[follower] = std::move(ids);
+  }
+  void add(uint32_t row) {
+    if (marks_) marks_.add_alone(row);
+  }
+  bool has(uint32_t follower, uint32_t row) const { return marks_.has(follower, row); }
+  const std::vector<int64_t>& ids(uint32_t follower) const { return ids_[follower]; }
+  uint64_t bytes() const {
+    uint64_t out = marks_.bytes();
+    for (const std::vector<int64_t>& ids : ids_) out += ids.size() * sizeof(int64_t);
+    return out;
+  }
+
+ private:
+  tessera::sdk::RowMarks marks_;
+  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_;
+};
+
+}  // namespace extras

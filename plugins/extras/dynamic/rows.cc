@@ -1,0 +1,280 @@
+// Rows on their way in and out.
+#include "rows.h"
+
+namespace extras {
+namespace {
+
+// The head of a saved table. Each row follows: where it was, its weights and its states.
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t num_states;
+  int64_t dim;
+  int64_t slots;
+  int64_t rows;
+};
+struct Saved {
+  int64_t id;
+  uint32_t slot;
+  Table::Extra extra;
+  uint32_t reserved;
+};
+constexpr uint32_t kNoSlot = ~0u;  // of the row that ids without one share, whose id is TSR_SHARED_ROW_ID
+constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
+
+// 1: without what is kept besides rows; 2: slots of buckets of 128; 3: without a row that ids share
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kSameSlots = 3;  // from here on
+
+void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
+  Call call;
+  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
+}
+void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
+  Call call;
+  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
+}
+// nullptr: nobody wants them.
+void read_into(const tsr_stream_io& io, float* values, int64_t count) {
+  std::vector<float> unwanted(values == nullptr ? static_cast<size_t>(count) : 0);
+  read(io, values == nullptr ? unwanted.data() : values, static_cast<uint64_t>(count) * sizeof(float));
+}
+
+}  // namespace
+
+template <class Move>
+void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const {
+  move(row(own), data_as<float>(*rows.weights) + i * shape_.dim, shape_.dim);
+  for (uint32_t k = 0; k < rows.num_states; ++k)
+    move(state(k, own), data_as<float>(*rows.states[k]) + i * width(k), width(k));
+}
+
+// The cursor is the next slot to look at; behind the last one is the row that ids share.
+template <class Wanted>
+void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const {
+  const int64_t room = numel(*rows.ids);
+  const auto slots = static_cast<uint64_t>(index_.num_slots());
+  rows.count = 0;
+  for (; cursor <= slots && rows.count < room; ++cursor) {
+    const uint32_t row = cursor < slots ? index_.row_at(cursor) : shared_used_ ? shared_row_ : kNone;
+    if (row == kNone || !wanted(row)) continue;
+    data_as<int64_t>(*rows.ids)[rows.count] = index_.head(row).id;
+    move_row(rows, rows.count, row, [](const float* own, float* out, int64_t n) { std::copy_n(own, n, out); });
+    if (rows.extra != nullptr) {
+      const Extra extra{index_.head(row).step, index_.count_bits(row)};
+      std::memcpy(static_cast<char*>(rows.extra) + rows.count * rows.extra_stride, &extra, extra_bytes());
+    }
+    ++rows.count;
+  }
+}
+
+void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
+  export_some(cursor, rows, [](uint32_t) { return true; });
+}
+
+template <class Visit>
+void Table::each_row(const Visit& visit) const {
+  for (uint64_t slot = 0; slot < static_cast<uint64_t>(index_.num_slots()); ++slot) {
+    const uint32_t row = index_.row_at(slot);
+    if (row != kNone) visit(slot, row);
+  }
+}
+
+// The shared row as it starts: zeros, and states as they start.
+void Table::begin_shared() {
+  shared_used_ = false;
+  shared_changed_ = 0;
+  if (shared_row_ == kNone) return;
+  index_.head(shared_row_).id = TSR_SHARED_ROW_ID;
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+    std::fill_n(state(k, shared_row_), width(k), static_cast<float>(optimizer_.state(k).start));
+}
+
+void Table::clear() {
+  int64_t per_row = 0;
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+    per_row += optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT ? 0 : 1;
+  const auto most = static_cast<uint64_t>(Index::most_rows(spread_) + Index::rows_behind(shape_.policy));
+  shared_row_ = shape_.policy.absent == Absent::kShared ? static_cast<uint32_t>(most - 1) : kNone;
+  index_ = Index(spread_, shape_.policy, per_row);
+  memory_for_ = 0;
+  times_ = StepTimes(shape_.policy.ttl_seconds);
+  const bool counts = shape_.policy.admit_after > 1 || shape_.policy.tinylfu;
+  sketch_ = counts ? Sketch(spread_.buckets.count, spread_.buckets.slots) : Sketch();
+  weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
+  states_.clear();
+  char* beside_ids = index_.row_states();
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
+    if (optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT) {
+      states_.push_back(Pages<float>(most * static_cast<uint64_t>(shape_.dim)));
+      state_places_[k] = {reinterpret_cast<char*>(states_.back().data()),
+                          static_cast<uint64_t>(shape_.dim) * sizeof(float)};
+    } else {
+      state_places_[k] = {beside_ids, index_.row_states_stride()};
+      beside_ids += sizeof(float);
+    }
+  }
+  begin_shared();
+}
+
+void Table::mark(uint32_t follower) {
+  std::vector<int64_t> ids(static_cast<size_t>(index_.rows_taken()), ChangedRows::kNoId);
+  each_row([&](uint64_t, uint32_t row) { ids[row] = index_.head(row).id; });
+  if (shared_used_) ids.push_back(TSR_SHARED_ROW_ID);
+  changed_.start(follower, std::move(ids));
+  shared_changed_ &= ~(1u << follower);
+}
+
+RowChanges Table::changes(uint32_t follower) const {
+  RowChanges out;
+  out.changed = shared_used_ && shared_has_changed(follower) ? 1 : 0;
+  each_row([&](uint64_t, uint32_t row) { out.changed += changed_.has(follower, row) ? 1 : 0; });
+  for (const int64_t id : changed_.ids(follower)) out.removed += id != ChangedRows::kNoId && is_gone(id) ? 1 : 0;
+  return out;
+}
+
+void Table::export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
+  export_some(cursor, rows, [&](uint32_t row) { return has_changed(follower, row); });
+}
+
+// The cursor is the next row of the mark to look at.
+void Table::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
+  const std::vector<int64_t>& ids = changed_.ids(follower);
+  const int64_t room = numel(*rows.ids);
+  rows.count = 0;
+  for (; cursor < ids.size() && rows.count < room; ++cursor) {
+    if (ids[cursor] != ChangedRows::kNoId && is_gone(ids[cursor]))
+      data_as<int64_t>(*rows.ids)[rows.count++] = ids[cursor];
+  }
+}
+
+// The row of an id that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
+uint32_t Table::row_for(int64_t id, const Extra* given) {
+  if (id == TSR_SHARED_ROW_ID) {  // where ids without a row share none, it goes
+    if (shared_row_ != kNone) use_shared(given == nullptr ? 0 : given->step);
+    return shared_row_;
+  }
+  const Key own = key(id);
+  const Extra extra =
+      given == nullptr ? Extra{0, index_.first_count(1)} : Extra{given->step, index_.own_count(given->count_bits)};
+  uint32_t row = index_.find(own);
+  use_memory(true);
+  const bool restored = row == kNone || given != nullptr;
+  if (row == kNone) {
+    bool evicted = false;
+    row = index_.take_back(own, extra.step, extra.count_bits, evicted);
+    evictions_ += evicted ? 1 : 0;
+    given_up_ += evicted ? 1 : 0;
+    if (row != kNone) begin(row, id);
+  }
+  if (row != kNone && restored) index_.restore(own, row, extra.step, extra.count_bits);
+  return row;
+}
+
+void Table::import_rows(const tsr_rows& rows) {
+  if ((rows.flags & TSR_IMPORT_REPLACE) != 0) clear();
+  const auto ids = elements<const int64_t>(*rows.ids, "ids");
+  for (int64_t i = 0; i < rows.count; ++i) {
+    Extra extra{};
+    if (rows.extra != nullptr)
+      std::memcpy(&extra, static_cast<const char*>(rows.extra) + i * rows.extra_stride, extra_bytes());
+    const uint32_t row = row_for(ids[static_cast<size_t>(i)], rows.extra == nullptr ? nullptr : &extra);
+    if (row == kNone) continue;
+    note_change(row);
+    move_row(rows, i, row, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
+  }
+}
+
+void Table::save_extra(const tsr_stream_io& io) const {
+  if (!sketch_.empty() || !times_.empty()) write_extra(io);
+}
+
+void Table::write_extra(const tsr_stream_io& io) const {
+  sketch_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
+  times_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
+}
+
+void Table::add_extra(const tsr_stream_io& io) {
+  sketch_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
+  times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
+}
+
+// Sorted by their numbers, so that rows have the same ones when they are loaded.
+void Table::save(const tsr_stream_io& io) const {
+  const int64_t count = index_.used() + (shared_used_ ? 1 : 0);
+  Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), count};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  write(io, &header, sizeof(header));
+  std::vector<uint32_t> slots(static_cast<size_t>(index_.rows_taken()), kNoSlot);
+  each_row([&](uint64_t slot, uint32_t own) { slots[own] = static_cast<uint32_t>(slot); });
+  const auto put = [&](uint32_t own, uint32_t slot) {
+    const Saved saved{index_.head(own).id, slot, {index_.head(own).step, index_.count_bits(own)}, 0};
+    write(io, &saved, sizeof(saved));
+    write(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
+    for (uint32_t k = 0; k < header.num_states; ++k)
+      write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
+  };
+  for (uint32_t own = 0; own < slots.size(); ++own) {
+    if (slots[own] != kNoSlot) put(own, slots[own]);
+  }
+  if (shared_used_) put(shared_row_, kNoSlot);
+  write_extra(io);
+}
+
+void Table::load(const tsr_stream_io& io) {
+  Header header{};
+  read(io, &header, sizeof(header));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version < 1 || header.version > kVersion)
+    fail(TSR_DATA_LOSS, "table \"", shape_.name, "\": these are no rows that kernel dynamic has saved");
+  if (header.dim != shape_.dim || header.num_states != optimizer_.num_states())
+    fail(TSR_FAILED_PRECONDITION, "table \"", shape_.name, "\": rows of ", header.dim, " columns and ",
+         header.num_states, " states were saved, but the table has ", shape_.dim, " and ", optimizer_.num_states());
+  clear();
+  for (int64_t i = 0; i < header.rows; ++i) {
+    Saved saved{};
+    read(io, &saved, sizeof(saved));
+    const bool shared = saved.id == TSR_SHARED_ROW_ID && header.version >= 4;
+    if (!shared && (saved.id < 0 || saved.id >= shape_.ids))
+      fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
+           saved.id);
+    // A table of another size, or of an older layout, gives the id a row as to a new one.
+    use_memory(true);
+    const bool same_slots = !shared && header.version >= kSameSlots && header.slots == index_.num_slots();
+    uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
+    if (own != kNone)
+      index_.restore(key(saved.id), own, saved.extra.step, index_.own_count(saved.extra.count_bits));
+    else
+      own = row_for(saved.id, &saved.extra);
+    if (own != kNone) note_change(own);
+    read_into(io, own == kNone ? nullptr : row(own), shape_.dim);
+    for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, own == kNone ? nullptr : state(k, own), width(k));
+  }
+  if (header.version > 1) add_extra(io);
+}
+
+tsr_table_ages Table::ages() const {
+  tsr_table_ages out{};
+  out.struct_size = sizeof(out);
+  out.capacity = static_cast<uint64_t>(shape_.capacity + Index::rows_behind(shape_.policy));
+  uint32_t newest = shared_used_ ? index_.head(shared_row_).step : 0;
+  const auto count = [&](uint64_t, uint32_t row) { ++out.rows[std::bit_width(newest - index_.head(row).step)]; };
+  each_row([&](uint64_t, uint32_t row) { newest = std::max(newest, index_.head(row).step); });
+  each_row(count);
+  if (shared_used_) count(0, shared_row_);
+  return out;
+}
+
+tsr_kernel_stats Table::stats() const {
+  tsr_kernel_stats out{};
+  out.struct_size = sizeof(out);
+  out.extra_bytes = extra_bytes();
+  out.rows_in_use = static_cast<uint64_t>(index_.used() + (shared_used_ ? 1 : 0));
+  out.weight_bytes = out.rows_in_use * static_cast<uint64_t>(shape_.dim) * sizeof(float);
+  out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
+  const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());
+  out.other_bytes = index_.bytes() + unused * shape_.row_bytes + sketch_.bytes() + changed_.bytes();
+  out.evictions = evictions_ - given_up_;  // what had no room among given rows was never in use here
+  return out;
+}
+
+}  // namespace extras

@@ -1,0 +1,52 @@
+// Times of steps, for rows whose time to live is in seconds.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+namespace extras {
+
+// Which steps are longer ago than a number of seconds.
+class StepTimes {
+ public:
+  StepTimes() = default;
+  explicit StepTimes(double seconds) : seconds_(seconds) {}
+
+  // The first step that is not; `time` is that of the step, in seconds.
+  uint32_t first_young(uint32_t step, double time) {
+    if (times_.empty() || time >= times_.back().time + seconds_ / kKept) times_.push_back({time, uint64_t{step}});
+    while (times_.size() > 1 && times_[1].time <= time - seconds_) times_.pop_front();
+    return times_.front().time <= time - seconds_ ? static_cast<uint32_t>(times_.front().step) : 0;
+  }
+
+  bool empty() const { return times_.empty(); }
+  template <class Write>
+  void save(const Write& write) const {
+    const uint64_t count = times_.size();
+    write(&count, sizeof(count));
+    for (const Moment& m : times_) write(&m, sizeof(m));
+  }
+  // The steps were the same everywhere, and the clocks nearly so: the first ones serve.
+  template <class Read>
+  void add(const Read& read) {
+    const bool kept = times_.empty() && seconds_ > 0;
+    uint64_t count = 0;
+    read(&count, sizeof(count));
+    for (; count > 0; --count) {
+      Moment m{};
+      read(&m, sizeof(m));
+      if (kept) times_.push_back(m);
+    }
+  }
+
+ private:
+  static constexpr double kKept = 256;  // steps that are remembered, of the time
+  struct Moment {
+    double time;
+    uint64_t step;
+  };
+  double seconds_ = 0;
+  std::deque<Moment> times_;
+};
+
+}  // namespace extras

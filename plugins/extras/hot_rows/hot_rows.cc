@@ -1,0 +1,7 @@
+// hot_rows: popular rows on every rank, the others dealt out; hot_rows.h has how.
+#include "hot_rows.h"
+
+TESSERA_PLUGIN("hot_rows", "1.0.0",
+               tessera::sdk::component<extras::HotRows>({.id = "hot_rows",
+                                                         .version = "1.0.0",
+                                                         .about = "popular rows on every rank, the others dealt out"}));

@@ -1,0 +1,91 @@
+// One table: which ids have rows (sdk/managed_collisions.h), and the rows, in the inner kernel.
+#pragma once
+
+#include <tessera/abi/draft/shared_row.h>
+#include <tessera/sdk/draft/changes.h>
+#include <tessera/sdk/draft/row_marks.h>
+#include <tessera/sdk/inner_kernel.h>
+#include <tessera/sdk/managed_collisions.h>
+#include <tessera/sdk/options.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace extras {
+
+namespace sdk = tessera::sdk;
+
+// The description of a table, from its config and its options.
+struct TableShape {
+  explicit TableShape(const tsr_kernel_table& table);
+
+  std::string name;
+  int64_t ids;  // are below
+  int64_t dim;
+  sdk::MchOptions mch;
+  bool reset = true;  // a row that gets another id begins anew
+};
+
+class ManagedTable {
+ public:
+  // The id, in export_rows and import_rows, of the row that ids without one share. No id is as large.
+  static constexpr int64_t kSharedId = TSR_SHARED_ROW_ID;
+  // The contents of tsr_rows::extra: the state that Mch keeps of an id.
+  struct Extra {
+    int64_t count, last;
+  };
+
+  ManagedTable(TableShape shape, uint32_t number, const sdk::OptimizerRef& optimizer, sdk::StartValues start,
+               sdk::InnerInstance inner);
+
+  const TableShape& shape() const { return shape_; }
+  const sdk::InnerInstance& inner() const { return inner_; }
+  // The inner rows of ids, before a lookup. One that trains sights them.
+  void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
+
+  // The calls of abi/draft/changes.h.
+  void mark(uint32_t follower);
+  void note_changes(std::span<const int64_t> inner_rows) {
+    if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));
+  }
+  sdk::RowChanges changes(uint32_t follower) const;
+  void export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows);
+  void export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
+
+  void export_rows(uint64_t& cursor, tsr_rows& rows);
+  void import_rows(const tsr_rows& rows);
+  void save(const tsr_stream_io& io) const;
+  void load(const tsr_stream_io& io);
+  void save_memory(const tsr_stream_io& io) const;
+  void add_memory(const tsr_stream_io& io);
+  tsr_kernel_stats stats() const;
+
+ private:
+  struct Block;
+  void clear();
+  void begin_all();
+  void begin(std::span<const int64_t> ids, std::span<const int64_t> rows);
+  // The id of a slot's row in export_rows; kNoRow: it has none now.
+  static constexpr int64_t kNoRow = -1;
+  int64_t id_of(const sdk::Mch::Slot& slot) const;
+  bool is_gone(int64_t id) const;
+  template <class Wanted>
+  void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted);
+
+  TableShape shape_;
+  uint32_t number_;
+  sdk::OptimizerRef optimizer_;
+  sdk::StartValues start_;
+  sdk::InnerInstance inner_;
+  sdk::Mch mch_;
+  bool shared_ = false;  // the row of ids without one has values: it was trained, or starts with some
+  sdk::RowMarks marks_;  // of inner rows
+  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_at_mark_;  // that had rows, ascending
+  uint64_t lookups_ = 0, hits_ = 0;
+  int64_t given_up_ = 0;  // of the evictions, those for rows that the table was given
+};
+
+}  // namespace extras

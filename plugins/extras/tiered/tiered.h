@@ -1,0 +1,111 @@
+// The instance of kernel "tiered": a Tier for each table, or for several that share one, and lookups whose ids are
+// slots of its cache.
+#pragma once
+
+#include <tessera/sdk/draft/changes.h>
+
+#include <memory>
+
+#include "tier.h"
+#include "writer.h"
+
+namespace extras {
+
+// The settings that tables have unless their own options say otherwise, and those options.
+struct TierOptions {
+  RowFileOptions file;
+  double cache_mib = 64;
+  int64_t cache_rows = 0;  // instead, where it is not 0
+  bool shared = false;     // with all tables of the same width that say so
+
+  // Takes what it knows out of a JSON object.
+  void read(sdk::Options& options);
+  int64_t slots(int64_t rows, const RecordShape& record) const;
+};
+
+class TieredTables : public sdk::KernelInstance, public sdk::Changes {
+ public:
+  // options: of each table.
+  TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, std::span<const TierOptions> options);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override;
+  void load(uint32_t table, const tsr_stream_io& io) override;
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+  void import_rows(uint32_t table, const tsr_rows& rows) override;
+  tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }
+  void prefetch(const tsr_lookup& lookup);
+  // Rows of a table, without a lookup: records are weights and then states. Those that are read ascend.
+  const RecordShape& record(uint32_t table) const { return tables_.at(table).record(); }
+  void read_rows(uint32_t table, std::span<const int64_t> rows, float* records);
+  void write_rows(uint32_t table, std::span<const int64_t> rows, const float* records);
+  void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
+  uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);  // how many a lookup would find there now
+  void mark(uint32_t follower) override;
+  sdk::RowChanges changes(uint32_t follower, uint32_t table) override;
+  void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+
+ private:
+  struct Table {
+    Tier* tier;
+    size_t own;  // its number there
+    const TierTable& in_tier() const { return tier->table(own); }
+    const RecordShape& record() const { return tier->record(); }
+  };
+  // The state that a forward keeps of a table that it asked.
+  struct Kept : sdk::InnerAsk {  // its rows are slots
+    std::vector<uint32_t> pinned;
+  };
+  struct Context {
+    std::vector<Kept> tables;
+  };
+
+  void rows_of(const tsr_lookup& lookup, const sdk::InnerAsk& ask, std::vector<int64_t>& rows) const;
+  void keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context);
+  void pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, const tsr_lookup_feature& feature);
+  void end(Context& context) noexcept;
+  void check(const Table& table, const tsr_rows& rows) const;
+  void hand_out(const Table& table, tsr_rows& rows);
+  void read(const Table& table, int64_t first, int64_t count);
+
+  std::vector<std::unique_ptr<Tier>> tiers_;
+  std::vector<Table> tables_;
+  Writer writer_{tiers_};  // goes before them
+
+  // Scratch: of the steps, and of prefetch(), which runs beside them.
+  std::vector<int64_t> asked_, moved_, early_;
+  sdk::InnerLookup inner_lookup_;
+  sdk::InnerAsk early_ask_;
+  Kept passing_;
+  std::vector<int64_t> read_;  // rows of a tier, and their records
+  std::vector<float> records_;
+};
+
+// The cost of that part of a table, apart from its options, which the work is about.
+tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
+                           const tsr_kernel_table& shard, const tsr_workload& work, double part);
+// Refuse what rows on disk cannot be, and a kernel that cannot hold the cache.
+void check_inner(const char* kernel, const sdk::InnerKernel& inner);
+void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table);
+
+class Tiered : public sdk::Kernel {
+ public:
+  using Instance = TieredTables;
+  static constexpr const char* kComputeKernels[] = {"key_value", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS | TSR_KERNEL_STARTS_ROWS | TSR_KERNEL_WRAPS;
+
+  explicit Tiered(const sdk::Setup& setup);
+  const void* extension(std::string_view id) const;
+  void supports(const tsr_kernel_config& config) const override;
+  std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override;
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
+
+ private:
+  sdk::InnerKernel inner_;
+  TierOptions options_;
+};
+
+}  // namespace extras

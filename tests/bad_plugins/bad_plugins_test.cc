@@ -1,0 +1,361 @@
+// What `tessera verify` says first about each bad plugin, and that it says nothing about one without a fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace {
+
+struct Finished {
+  std::string output;
+  int status = -1;
+};
+
+Finished verify(const std::string& plugin, const std::string& fault, const std::string& options) {
+  Finished done;
+  const std::string command = "BAD_PLUGINS_FAULT='" + fault + "' '" TESSERA_PROGRAM "' verify " + options +
+                              " '" BAD_PLUGINS_DIR "/" + plugin + ".so' 2>&1";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) done.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return done;
+}
+
+std::string first_defect(const std::string& output) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    for (const char* outcome : {"FAILED ", "CRASHED ", "TIMED OUT "}) {
+      if (line.starts_with(outcome)) return line;
+    }
+  }
+  return "no defect was found:\n" + output;
+}
+
+// Whether a line begins as expected, where '#' stands for any digit: of some ranks, whichever is looked at first.
+bool begins_like(std::string_view line, std::string_view expected) {
+  const auto alike = [](char a, char b) { return b == '#' ? a >= '0' && a <= '9' : a == b; };
+  return line.size() >= expected.size() &&
+         std::equal(expected.begin(), expected.end(), line.begin(), [&](char b, char a) { return alike(a, b); });
+}
+
+struct Animal {
+  const char* plugin;
+  const char* fault;
+  const char* line;          // the first about it, whole or its beginning
+  const char* options = "";  // to verify, which runs up to level 4
+};
+void PrintTo(const Animal& animal, std::ostream* out) { *out << animal.plugin << " " << animal.fault; }
+
+class BadPlugins : public testing::TestWithParam<Animal> {};
+
+TEST_P(BadPlugins, IsFoundOut) {
+  const Animal& animal = GetParam();
+  const Finished done = verify(animal.plugin, animal.fault, animal.options);
+  EXPECT_EQ(done.status, 1) << done.output;
+  const std::string line = first_defect(done.output);
+  EXPECT_TRUE(begins_like(line, animal.line)) << line << "\nand not as expected:\n" << animal.line;
+  EXPECT_THAT(line, testing::EndsWith("]")) << "it names no rule";
+}
+std::string name_of(const testing::TestParamInfo<Animal>& info) {
+  return std::string(info.param.plugin) + "_" + info.param.fault;
+}
+
+class Healthy : public testing::TestWithParam<const char*> {};
+
+TEST_P(Healthy, HasNoDefect) {
+  const Finished done = verify(GetParam(), "", "--level 5");
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, testing::Not(testing::HasSubstr("warning")));
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, Healthy,
+                         testing::Values("sharders", "kernels", "row_makers", "optimizers", "table_states", "modules",
+                                         "collectives"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// A kernel without rows of float32 is looked at as closely as others.
+TEST(BadRows, RowsOfSixteenBitsAreLookedAt) {
+  const auto summary = [](const char* fault) {
+    const Finished done = verify("kernels", fault, "--level 5");
+    EXPECT_EQ(done.status, 0) << done.output;
+    const size_t at = done.output.find(" passed");
+    return done.output.substr(done.output.rfind('\n', at) + 1);
+  };
+  EXPECT_EQ(summary("keeps_bfloat16"), summary(""));
+}
+
+// What the loader finds out, too (loader_test.cc).
+constexpr Animal kLoader[] = {
+    {"no_note", "", "FAILED static.note, no_note.so: has no .note.tessera note: it is a library, but not a Tessera"},
+    {"abi_major", "", "FAILED static.note, abi_major.so: is built for plugin ABI 2.0, while this core has ABI 1.0"},
+    {"epoch", "",
+     "FAILED static.note, epoch.so: is built for release candidate 1 of plugin ABI 1, while this core has"},
+    {"changes_process", "",
+     "FAILED load.process, changes_process.so: when it was opened, it changed the floating-point mode, the locale, the "
+     "working directory and the handler of signal 12"},
+    {"min_host_minor", "", "FAILED static.note, min_host_minor.so: needs a core with ABI 1.99 or newer, while"},
+    {"duplicate_ids", "", "FAILED static.note, duplicate_ids.so: lists tessera.sharder/1 \"bad\" twice"},
+    {"no_entry", "", "FAILED static.symbols, no_entry.so: it has a Tessera note, but no symbol tessera_plugin_v1"},
+    {"borrowed_entry", "", "FAILED static.symbols, borrowed_entry.so: it has a Tessera note, but no symbol"},
+    {"throwing_entry", "", "FAILED load.open, throwing_entry.so: tessera_plugin_v1 threw an exception, which no"},
+    {"refusing_entry", "", "FAILED load.open, refusing_entry.so: refuses this core: it needs a licence"},
+    {"null_table", "", "FAILED load.open, null_table.so: refuses this core: it gives no reason"},
+    {"zero_struct_size", "", "FAILED load.open, zero_struct_size.so: the plugin table has struct_size 0, too small"},
+    {"table_min_host_minor", "", "FAILED load.open, table_min_host_minor.so: has a note that needs core minor 0, but"},
+    {"null_component", "", "FAILED load.open, null_component.so: the plugin table has a NULL component"},
+    {"null_id", "", "FAILED load.open, null_id.so: a component has NULL for \"id\", which must be there"},
+    {"null_api", "", "FAILED load.open, null_api.so: a component has NULL for \"api\", which must be there"},
+    {"null_slot", "", "FAILED load.open, null_slot.so: tessera.sharder/1 \"bad\" has NULL for \"propose\", which must"},
+    {"null_create", "", "FAILED load.open, null_create.so: a component has NULL for \"create\", which must be there"},
+    {"short_api", "", "FAILED load.open, short_api.so: tessera.sharder/1 \"bad\" has struct_size 8, too small for"},
+    {"unknown_flags", "", "FAILED load.open, unknown_flags.so: tessera.sharder/1 \"bad\" has flags 0x40000000, which"},
+    {"one_route", "", "FAILED load.open, one_route.so: tessera.sharder/1 \"bad\" has only one of \"route\" and"},
+    {"note_version", "", "FAILED load.open, note_version.so: has \"tessera.sharder/1 bad 2.0\" in its note, but"},
+    {"note_count", "", "FAILED load.open, note_count.so: has 2 components in its note, but 1 in its table"},
+    {"missing_symbol", "", "FAILED load.open, missing_symbol.so: cannot be opened: "},
+    {"failing_probe", "", "FAILED load.probe, bad: probe returned TSR_UNAVAILABLE, but filled in TSR_OK: this machine"},
+    {"throwing_probe", "", "FAILED load.probe, bad: an exception came out of probe"},
+    {"endless_probe", "", "FAILED load.probe, bad: probe gave a message without its NUL"},
+    {"throwing_create", "", "FAILED contract.create, bad: an exception came out of create with {}: from create"},
+    {"endless_create", "", "FAILED contract.create, bad: create with {} gave a message without its NUL"},
+    {"none", "",
+     "FAILED contract.options, bad: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "succeeded, but has to be refused"},
+};
+INSTANTIATE_TEST_SUITE_P(Loader, BadPlugins, testing::ValuesIn(kLoader), name_of);
+
+// Of the whole process or of every kind of part.
+constexpr Animal kContract[] = {
+#if defined(__x86_64__)
+    {"sharders", "flushes_denormals",
+     "FAILED load.process, sharders.so: when it was opened, it changed the floating-point mode [abi/base.h, The "
+     "process"},
+#endif
+    {"sharders", "installs_a_handler",
+     "FAILED load.process, sharders.so: when it was opened, it changed the handler of signal 15 [abi/base.h, The "
+     "process"},
+    {"sharders", "changes_the_directory",
+     "FAILED contract.process, bad.sharder: in create, it changed the working directory [abi/base.h, The process is "
+     "the"},
+    {"sharders", "changes_the_locale",
+     "FAILED contract.process, bad.sharder: in create, it changed the locale [abi/base.h, The process is the host's]"},
+    {"sharders", "leaves_a_thread",
+     "FAILED contract.process, bad.sharder: destroy left 1 thread running [abi/plugin.h, tsr_component::destroy]"},
+    {"sharders", "ignores_options",
+     "FAILED contract.options, bad.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "succeeded, but has to be refused"},
+    {"sharders", "returns_another_code",
+     "FAILED contract.options, bad.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "returned "
+     "TSR_NOT_FOUND, but filled in TSR_INVALID_ARGUMENT: unknown option"},
+    {"sharders", "fills_errors_whole",
+     "FAILED contract.errors, bad.sharder: it wrote message byte 16 of a tsr_error that has room for 16"},
+    {"sharders", "keeps_memory",
+     "FAILED contract.create, bad.sharder: after destroy it still holds 600 bytes that the host lent"},
+    {"sharders", "writes_behind_memory", "FAILED contract.create, bad.sharder: it wrote behind 100 bytes of the host"},
+    {"sharders", "ignores_missing_memory",
+     "CRASHED contract.memory, bad.sharder: it crashed in create with memory for 0 blocks ("},
+};
+INSTANTIATE_TEST_SUITE_P(Contract, BadPlugins, testing::ValuesIn(kContract), name_of);
+
+constexpr Animal kSharders[] = {
+    {"sharders", "crashes_in_propose",
+     "CRASHED sharder.arguments, bad.sharder: it crashed in propose, table of 16 rows x "},
+    {"sharders", "loops_in_propose", "TIMED OUT sharder.arguments, bad.sharder: propose, table of 16 rows x ",
+     "--timeout 1 --only sharder.arguments"},
+    {"sharders", "says_nothing",
+     "FAILED sharder.arguments, bad.sharder: propose failed with TSR_INTERNAL and an empty message [abi/base.h, "
+     "tsr_error]"},
+    {"sharders", "compares_sizes", "FAILED sharder.arguments, bad.sharder: propose for a table of "},
+    {"sharders", "leaves_a_hole",
+     "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: the "
+     "rectangles "
+     "leave 12 of the table's 16 x 12 cells uncovered [abi/sharder.h, tsr_layout]"},
+    {"sharders", "overlaps",
+     "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: rows [0, "
+     "5) x "
+     "columns [0, 12) and rows [4, 8) x columns [0, 12) overlap"},
+    {"sharders", "too_many_rectangles",
+     "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: "
+     "TSR_PLACE_EVERY_RANK with 5 rectangles for 4 ranks"},
+    {"sharders", "ignores_max_shards",
+     "FAILED sharder.limits, bad.sharder: table of 20 rows x 128 columns on 16 ranks, 2 a host, max_shards 5: a layout "
+     "has "
+     "16 shards: what cannot keep max_shards is not proposed"},
+    {"sharders", "differs_by_process", "FAILED sharder.determinism, bad.sharder: table of "},
+    {"sharders", "leaves_outputs",
+     "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route leaves the output of id 3 unwritten"},
+    {"sharders", "many_on_one_row",
+     "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route takes ids "},
+    {"sharders", "wrong_inverse",
+     "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: unroute takes row 1 of row set 0 to id 0, but route takes "
+     "id 1 there [abi/sharder.h, tsr_sharder::route]"},
+    {"sharders", "keeps_no_ids",
+     "FAILED sharder.routes, bad.sharder: table of 2749 rows x 16 columns on 5 ranks, 1 a host: route gives an id "
+     "another row, but says that rows keep their ids [abi/sharder.h, tsr_sharder::route]"},
+    {"sharders", "remembers_propose", "FAILED sharder.routes, bad.sharder: table of "},
+    {"sharders", "knows_the_batch",
+     "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route takes id "},
+};
+INSTANTIATE_TEST_SUITE_P(Sharders, BadPlugins, testing::ValuesIn(kSharders), name_of);
+
+constexpr Animal kKernels[] = {
+    {"kernels", "supports_anything",
+     "FAILED kernel.supports, bad.kernel: supports for a compute kernel that does not exist succeeded, but has to be "
+     "refused"},
+    {"kernels", "compares_strides",
+     "FAILED kernel.longer_structs, bad.kernel: open (fused, rows of float32, outputs of float32), which supports() "
+     "accepted, failed with TSR_INVALID_ARGUMENT: built for tables of another size"},
+    {"kernels", "keeps_memory", "FAILED kernel.close, bad.kernel: after close it holds 192 bytes that the host lent"},
+    {"kernels", "skips_empty_bags",
+     "FAILED kernel.forward, bad.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM) gave 77 "
+     "for "},
+    {"kernels", "sums_for_mean",
+     "FAILED kernel.forward, bad.kernel: forward (fused, rows of float32, outputs of float32, pooling MEAN) gave "},
+    {"kernels", "ignores_weights",
+     "FAILED kernel.forward, bad.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM, weighted) "
+     "gave "},
+    {"kernels", "forgets_a_duplicate", "FAILED kernel.update, bad.kernel: column 0 of row 0 of a table of 7 rows is "},
+    {"kernels", "never_updates_bfloat16", "FAILED kernel.update, bad.kernel: column "},
+    {"kernels", "updates_by_feature", "FAILED kernel.update, bad.kernel: column "},
+    {"kernels", "ignores_max_gradient", "FAILED kernel.update, bad.kernel: column "},
+    {"kernels", "forgets_gradients_of_weights",
+     "FAILED kernel.update, bad.kernel: the gradient of the weight at position 0 is 0, where plain loops give "},
+    {"kernels", "hands_out_unsorted_rows",
+     "FAILED kernel.gradients, bad.kernel: backward_rows gave row 1 of table 0 as number 0, where ascending and unique "
+     "rows have 0 [abi/kernel.h, tsr_row_gradient]"},
+    {"kernels", "has_one_context",
+     "FAILED kernel.contexts, bad.kernel: backward failed with TSR_FAILED_PRECONDITION: "},
+    {"kernels", "keeps_the_last_row", "FAILED kernel.update, bad.kernel: export_rows gave 6 of 7 rows"},
+    {"kernels", "ignores_flags",
+     "FAILED kernel.flags, bad.kernel: forward with a flag that has to be understood, and that nobody knows, "
+     "succeeded, "
+     "but has to be refused [abi/base.h, "},
+    {"kernels", "exports_a_snapshot",
+     "FAILED kernel.cursors, bad.kernel: column 0 of row 0 of a table of 200 rows is "},
+    {"row_makers", "inserts_when_reading",
+     "FAILED kernel.read_only, bad.on_demand: a lookup with TSR_LOOKUP_READ_ONLY took the rows in use from 0 to "},
+    {"row_makers", "forgets_start_values",
+     "FAILED kernel.start_values, bad.on_demand: the first lookup of rows that did not exist gave 0, where "},
+    {"row_makers", "counts_again_in_each_part",
+     "FAILED kernel.estimate, bad.products: estimate of a table of 1048576 rows is 4195328 bytes, and 41953280 in sum "
+     "when it is asked about 10 parts of them [abi/kernel.h, tsr_kernel::estimate]"},
+    {"row_makers", "keeps_replaced_rows",
+     "FAILED kernel.rows, bad.on_demand: import_rows of one row with TSR_IMPORT_REPLACE leaves 5 rows"},
+    {"kernels", "has_one_scratch",
+     "FAILED kernel.threads, bad.kernel: beside lookups by other threads, forward gave something else than alone"},
+    {"kernels", "loses_updates_of_prefetched_rows", "FAILED kernel.prefetch, bad.kernel: "},
+    {"kernels", "forgets_extra", "FAILED kernel.extra, bad.kernel: byte "},
+    {"kernels", "imports_in_order", "FAILED kernel.rows, bad.kernel: column 0 of row 0 is "},
+    {"kernels", "saves_no_states",
+     "FAILED kernel.save, bad.kernel: optimizer states of table 0 differ after save and load [abi/kernel.h, "},
+    {"kernels", "ignores_full_streams",
+     "FAILED kernel.save, bad.kernel: save into a stream that is full succeeded, but has to be refused"},
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, BadPlugins, testing::ValuesIn(kKernels), name_of);
+
+constexpr Animal kOptimizers[] = {
+    {"optimizers", "forgets_the_learning_rate",
+     "FAILED optimizer.learning_rate, bad.momentum: created with learning_rate 0.125, it says that its learning rate "
+     "is "
+     "0.01"},
+    {"optimizers", "changes_its_states",
+     "FAILED optimizer.states, bad.momentum: it has other states from call to call: what a kernel keeps would not fit "
+     "[abi/optimizer.h, tsr_optimizer::state]"},
+    {"optimizers", "writes_too_far",
+     "FAILED optimizer.widths, bad.momentum: update_row writes behind a row of 1 floats"},
+    {"optimizers", "divides_by_zero",
+     "FAILED optimizer.zeros, bad.momentum: a row of zeros with a gradient of zeros becomes "},
+    {"optimizers", "skips_the_last_row",
+     "FAILED optimizer.rows, bad.momentum: row 4 of 5 rows of 1 floats differs after update_rows from what update_row "
+     "makes of it [abi/optimizer.h, tsr_optimizer::update_rows]"},
+    {"optimizers", "shares_state",
+     "FAILED optimizer.rows, bad.momentum: row 0 of 1 rows of 1 floats differs after update_rows from what update_row "
+     "makes of it"},
+    {"optimizers", "ignores_the_schedule", "FAILED optimizer.formula, exact_sgd: element 0 of a row of 1 is "},
+};
+INSTANTIATE_TEST_SUITE_P(Optimizers, BadPlugins, testing::ValuesIn(kOptimizers), name_of);
+
+// Each check of a transport starts ranks, so only those that find something out are run.
+constexpr const char* kOperations = "--only collective.operations";
+constexpr Animal kCollectives[] = {
+    {"collectives", "loses_the_last_element",
+     "FAILED collective.operations, bad.through: all_to_all_v of float32 on 2 ranks: rank ", kOperations},
+    {"collectives", "reorders",
+     "FAILED collective.operations, bad.through: all_to_all_v of float32 on 2 ranks: rank 1 got ", kOperations},
+    {"collectives", "loses_precision",
+     "FAILED collective.operations, bad.through: all_to_all_v of float32 on 2 ranks: rank ", kOperations},
+    {"collectives", "has_one_root",
+     "FAILED collective.operations, bad.through: broadcast of float32 on 2 ranks: rank 0 got ", kOperations},
+    {"collectives", "only_sums", "FAILED collective.operations, bad.through: all_reduce of float32 on 2 ranks: rank ",
+     kOperations},
+    {"collectives", "splits_into_one", "FAILED collective.split, bad.through: rank ", "--only collective.split"},
+    {"collectives", "ignores_the_key",
+     "FAILED collective.split, bad.through: of keys 0, -1, -1 and -3, rank ",  // 0 or 3, whichever is first
+     "--only collective.split"},
+    {"collectives", "describes_nothing",
+     "FAILED collective.describe, bad.through: describe does not say that reductions take float32",
+     "--only collective.describe"},
+    {"collectives", "counts_backwards",
+     "FAILED collective.describe, bad.through: wire_bytes says 999984 for 16 float32 in rows of 0, but 1000000 for "
+     "fewer",
+     "--only collective.describe"},
+    {"collectives", "says_it_adds_bytes",
+     "FAILED collective.reducible, bad.through: describe says that reductions take DLPack type 1 with 8 bits, but "
+     "all_reduce says: ",
+     "--only collective.reducible"},
+    {"collectives", "says_it_knows_devices", "FAILED collective.operations, bad.through: rank ", kOperations},
+    {"collectives", "forgets_its_failure", "FAILED collective.poison, bad.through: after an operation failed with ",
+     "--only collective.poison"},
+    {"collectives", "swallows_errors",
+     "FAILED collective.killed, bad.through: rank # finished an operation although rank 1 was killed",
+     "--only collective.killed"},
+    {"collectives", "blames_nobody",
+     "FAILED collective.killed, bad.through: when rank 1 was killed, rank # gets an error with rank -1, though it "
+     "says: ",
+     "--only collective.killed"},
+    {"collectives", "ignores_deadlines",
+     "FAILED collective.stopped, bad.through: rank # was not told within 10 s that rank 1 was stopped",
+     "--only collective.stopped"},
+    {"collectives", "ignores_abort",
+     "FAILED collective.abort, bad.through: rank # finished an operation that was aborted", "--only collective.abort"},
+};
+INSTANTIATE_TEST_SUITE_P(Collectives, BadPlugins, testing::ValuesIn(kCollectives), name_of);
+
+constexpr Animal kModules[] = {
+    {"modules", "names_twice", "FAILED module.parameters, bad.linear: two parameters are called weight"},
+    {"modules", "has_nine_dimensions",
+     "FAILED module.parameters, bad.linear: parameter weight has 9 dimensions, but 1 to 4 are allowed"},
+    {"modules", "writes_behind_its_output", "FAILED module.inference, bad.linear: forward wrote behind "},
+    {"modules", "takes_anything",
+     "FAILED module.outputs, bad.linear: output for no inputs succeeded, but has to be refused"},
+    {"modules", "infers_otherwise",
+     "FAILED module.inference, bad.linear: without a context, into memory that held 5, forward gives "},
+    {"modules", "adds_to_the_output",
+     "FAILED module.inference, bad.linear: without a context, into memory that held 5, forward gives "},
+    {"modules", "forgets_the_bias",
+     "FAILED module.gradients, bad.linear: the gradient of element 0 of parameter 1 is 0, "},
+    {"modules", "forgets_a_sample",
+     "FAILED module.gradients, bad.linear: the gradient of element 30 of input 0 is 0, "},
+    {"modules", "adds_input_gradients",
+     "FAILED module.accumulation, bad.linear: the gradient of element 0 of input 0, which held 1000 before, is 1000"},
+    {"modules", "overwrites_gradients",
+     "FAILED module.accumulation, bad.linear: the gradient of element 0 of parameter 0, half of what two backwards "
+     "added "
+     "up, is "},
+    {"modules", "writes_unwanted_gradients", "CRASHED module.accumulation, bad.linear: it crashed in backward ("},
+};
+INSTANTIATE_TEST_SUITE_P(Modules, BadPlugins, testing::ValuesIn(kModules), name_of);
+
+}  // namespace

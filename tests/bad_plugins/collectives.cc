@@ -1,0 +1,135 @@
+// A transport around another one, which it hands every operation on to.
+#include "tessera/sdk/wrapped.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "faults.h"
+
+namespace {
+
+using namespace tessera::sdk;
+using bad::has;
+
+// What arrives as float16 would, roughly: with 11 bits.
+void coarsen(const DLTensor& t) {
+  if (!holds<float>(t)) return;
+  for (float& x : elements<float>(t)) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits &= 0xFFFFE000u;
+    std::memcpy(&x, &bits, 4);
+  }
+}
+
+void zero_last(const DLTensor& t) {
+  const int64_t bytes = element_bytes(t);
+  if (numel(t) > 1) std::memset(data_as<char>(t) + (numel(t) - 1) * bytes, 0, static_cast<size_t>(bytes));
+}
+
+// The piece of rank 1 in front of that of rank 0.
+void reorder(const DLTensor& t, Counts counts) {
+  if (counts.size() < 2) return;
+  char* first = data_as<char>(t);
+  const int64_t bytes = element_bytes(t);
+  std::rotate(first, first + counts[0] * bytes, first + (counts[0] + counts[1]) * bytes);
+}
+
+class Through : public WrappedGroup {
+ public:
+  using WrappedGroup::WrappedGroup;
+  std::unique_ptr<Group> wrap(InnerGroup inner) const override { return std::make_unique<Through>(std::move(inner)); }
+  std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
+    const bool one = has("splits_into_one") && color >= 0;
+    return WrappedGroup::split(one ? 0 : color, has("ignores_the_key") ? 0 : key, call);
+  }
+  Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
+                     const CollectiveCall& how) override {
+    return after(inner().all_to_all_v(send, out, recv, in, how),
+                 [to = DLTensor(recv), counts = std::vector(in.begin(), in.end()), size = numel(recv)]() mutable {
+                   to.shape = &size;
+                   to.ndim = 1;
+                   if (has("reorders")) reorder(to, counts);
+                   if (has("loses_the_last_element")) zero_last(to);
+                   if (has("loses_precision")) coarsen(to);
+                 });
+  }
+  Work* all_reduce(const DLTensor& inout, int32_t op, const CollectiveCall& how) override {
+    return after(inner().all_reduce(inout, has("only_sums") ? int32_t{TSR_REDUCE_SUM} : op, how));
+  }
+  Work* broadcast(const DLTensor& inout, int32_t root, const CollectiveCall& how) override {
+    return after(inner().broadcast(inout, has("has_one_root") ? 0 : root, how));
+  }
+  Work* barrier(const CollectiveCall& how) override {
+    CollectiveCall patient = how;
+    if (has("ignores_deadlines")) patient.timeout_s = 100;
+    return after(inner().barrier(patient));
+  }
+  void abort(const char* reason) noexcept override {
+    if (!has("ignores_abort")) inner().abort(reason);
+  }
+  void status() const override {
+    if (!has("forgets_its_failure")) inner().status();
+  }
+
+ private:
+  class Swallowing : public Work {
+   public:
+    Swallowing(const InnerGroup& group, tsr_work* work) : group_(group), work_(work) {}
+    void wait() override {
+      Call dropped;
+      (void)group_.api().wait(work_, dropped.err());
+    }
+
+   private:
+    const InnerGroup& group_;
+    tsr_work* work_;
+  };
+  class Blameless : public Work {
+   public:
+    Blameless(const InnerGroup& group, tsr_work* work) : group_(group), work_(work) {}
+    void wait() override {
+      try {
+        group_.wait(work_);
+      } catch (const Failure& failure) {
+        throw Failure(failure.code(), failure.what());
+      }
+    }
+
+   private:
+    const InnerGroup& group_;
+    tsr_work* work_;
+  };
+  Work* after(tsr_work* work, std::function<void()> then_do = nullptr) const {
+    if (has("blames_nobody")) return new Blameless(inner(), work);
+    if (has("swallows_errors")) return new Swallowing(inner(), work);
+    return then(work, std::move(then_do));
+  }
+};
+
+class BadPlugins : public WrappedCollective {
+ public:
+  explicit BadPlugins(const Setup& setup) : WrappedCollective(setup, "bad.through") {}
+  std::unique_ptr<Group> wrap(InnerGroup inner) const override { return std::make_unique<Through>(std::move(inner)); }
+  CollectiveInfo describe() const override {
+    CollectiveInfo info = WrappedCollective::describe();
+    static constexpr int32_t kEmulated[] = {kDLExtDev, 0};
+    static constexpr DLDataType kMore[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
+                                           dtype_of<int64_t>(), dtype_of<uint8_t>()};
+    if (has("describes_nothing")) info.reducible = {};
+    if (has("says_it_knows_devices")) info.device_types = kEmulated;
+    if (has("says_it_adds_bytes")) info.reducible = kMore;
+    return info;
+  }
+  int64_t wire_bytes(DLDataType dtype, int64_t elements, int64_t row_elements, uint32_t flags) const noexcept override {
+    if (has("counts_backwards")) return 1000000 - elements;
+    return WrappedCollective::wire_bytes(dtype, elements, row_elements, flags);
+  }
+};
+
+}  // namespace
+
+TESSERA_PLUGIN("bad-collectives", "1.0.0",
+               component<BadPlugins>(
+                   {.id = "bad.through", .version = "1.0.0", .about = "has the fault that BAD_PLUGINS_FAULT names"}));

@@ -1,0 +1,71 @@
+// SGD with momentum, or plain under the name of a known formula.
+#include "tessera/sdk/optimizer.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "faults.h"
+
+namespace {
+
+using namespace tessera::sdk;
+using bad::has;
+
+class BadPlugins : public Optimizer {
+ public:
+  explicit BadPlugins(Options& options) : learning_rate_(options.number("learning_rate", 0.01)) {
+    if (has("forgets_the_learning_rate")) learning_rate_ = 0.01;
+  }
+  double learning_rate() const { return learning_rate_; }
+  std::vector<State> states() const {
+    if (has("changes_its_states") && asked_++ >= 2) return {};
+    return {{"momentum1", TSR_STATE_PER_ELEMENT}};
+  }
+
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
+                  float* const* states) const noexcept {
+    const auto rate = static_cast<float>(update.learning_rate);
+    for (int64_t d = 0; d < dim + (has("writes_too_far") ? 1 : 0); ++d) {
+      states[0][d] = 0.9f * states[0][d] + grad[d];
+      if (has("shares_state")) states[0][d] = last_ = 0.9f * last_ + grad[d];
+      weight[d] -= rate * states[0][d];
+    }
+    if (!has("divides_by_zero")) return;
+    float norm = 0;
+    for (int64_t d = 0; d < dim; ++d) norm += grad[d] * grad[d];
+    for (int64_t d = 0; d < dim; ++d) weight[d] -= rate * grad[d] / std::sqrt(norm);
+  }
+
+  void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
+                   const float* const* grads, float* const* states) const noexcept {
+    for (int64_t i = 0; i < count - (has("skips_the_last_row") && count > 1 ? 1 : 0); ++i)
+      update_row(update, dim, weights[i], grads[i], states + i);
+  }
+
+ private:
+  double learning_rate_;
+  mutable float last_ = 0;
+  mutable std::atomic<int> asked_{0};
+};
+
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(Options& options) : learning_rate_(options.number("learning_rate", 0.01)) {}
+  double learning_rate() const { return learning_rate_; }
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
+                  float* const*) const noexcept {
+    const auto rate = static_cast<float>(has("ignores_the_schedule") ? learning_rate_ : update.learning_rate);
+    for (int64_t d = 0; d < dim; ++d) weight[d] -= rate * grad[d];
+  }
+
+ private:
+  double learning_rate_;
+};
+
+}  // namespace
+
+TESSERA_PLUGIN(
+    "bad-optimizers", "1.0.0",
+    component<BadPlugins>(
+        {.id = "bad.momentum", .version = "1.0.0", .about = "has the fault that BAD_PLUGINS_FAULT names"}),
+    component<Sgd>({.id = "exact_sgd", .version = "1.0.0", .about = "has the fault that BAD_PLUGINS_FAULT names"}));
