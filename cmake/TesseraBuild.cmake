@@ -162,8 +162,8 @@ endfunction()
 
 # tessera_core_folder(NAME [DEPENDS lower folders...] [LINK libraries...] [FOLDERS folders inside...])
 # A folder of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
-# tests become one program, NAME_test, that links this folder and the folders named, so that an include of a higher folder
-# does not link.
+# tests become one program, NAME_test, that links this folder and the folders named, so that an include of a higher
+# folder does not link.
 set_property(GLOBAL PROPERTY TESSERA_CORE_FOLDERS "")
 function(tessera_core_folder name)
   cmake_parse_arguments(CORE_FOLDER "" "" "DEPENDS;LINK;FOLDERS" ${ARGN})
@@ -179,7 +179,8 @@ function(tessera_core_folder name)
   tessera_unity(tessera_${name})
   tessera_counts_lines(tessera_${name})
   target_include_directories(tessera_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/core/src)
-  target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads ${CORE_FOLDER_LINK})
+  target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads
+    ${CORE_FOLDER_LINK})
   set(lower_folders)
   foreach(lower ${CORE_FOLDER_DEPENDS})
     if(TARGET tessera_${lower})

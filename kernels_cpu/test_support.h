@@ -111,7 +111,7 @@ class Part {
   }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
-  tsr_part raw{};
+  tsr_instance raw{};
   tsr_code code;
   std::string message;
 };

@@ -33,7 +33,7 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "what is to be predicted, or several columns as A,B (default: a column named so, or the first of zeros and "
       "ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
-      "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
+      "a reader plugin, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
       "with the delimiter that fits)");
   add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at, evenly spread (default: all)");
   add("html", po::value(&out->html)->value_name("FILE"), "also writes what was seen as one page with small histograms");
@@ -60,7 +60,7 @@ void refuse_described(const std::filesystem::path& path) {
        "\" and path read it, without any [[column]]");
 }
 
-// The reader part that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
+// The reader plugin that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
 std::vector<std::string> readers_for(const Runtime& runtime, const std::string& path) {
   std::string first = "csv";
   try {

@@ -81,14 +81,12 @@ int launch_command(const std::vector<std::string>& args) {
   add("master-port", po::value(&port)->value_name("P"), "where rank 0 listens (default: a free port)");
   add("grace", po::value(&grace)->value_name("SECONDS"),
       "from SIGTERM to SIGKILL when ranks have to be ended (default: 5); after a signal for the launcher, which is "
-      "handed "
-      "on, from when a rank has ended, or from a second signal");
+      "handed on, from when a rank has ended, or from a second signal");
   add("restarts", po::value(&starts.of_rank)->value_name("N"),
       "start a rank that fails again instead, so many times in all (default: 0): for servers");
   add("restart-job", po::value(&starts.of_job)->value_name("N"),
       "start all ranks again when one has failed and the others have ended, so many times (default: 0): for tessera "
-      "train "
-      "with --save DIR --resume");
+      "train with --save DIR --resume");
   add("elastic", po::value(&starts.elastic)->value_name("MIN:MAX"),
       "with --restart-job: start with MAX ranks, and again with one less for each that was killed, down to MIN; with "
       "--nnodes these are the ranks of all nodes");

@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   const CommandGroup commands = all_commands();
-  if (first == "--man") std::cout << manual_head("tessera", "sharded embedding tables, every part a plugin");
+  if (first == "--man") std::cout << manual_head("tessera", "sharded embedding tables, every component a plugin");
   const Command* command = commands.find(first);
   const auto sentence = [&](const std::exception& e) {
     return "tessera" + (command ? " " + first : "") + ": " + e.what() + "\n";

@@ -22,7 +22,7 @@ Options described() {
       "config", po::value<std::string>()->value_name("FILE"),
       "also search the directories of this job's [plugins], and check what it requires")(
       "explain", po::value<std::string>()->value_name("ID"),
-      "say about the parts of this id alone what they are, where they are, and why they are used or not")(
+      "say about the components with this id what they are, where they are, and why they are used or not")(
       "only-path", "search no directories but those of --path and --config")(
       "no-open", "list what the files say about themselves, without running any code of theirs");
   return out;
@@ -92,7 +92,8 @@ void explain(const Runtime& runtime, const LoadReport& report, const std::string
     std::cout << str_cat("  contract  tessera/abi/", header, ".h; does it keep to it? tessera verify ", e.path, ' ', id,
                          "\n");
   }
-  if (!found) fail(Code::kNotFound, "no plugin has a part \"", id, "\": tessera plugins lists those that were found");
+  if (!found)
+    fail(Code::kNotFound, "no plugin has a component \"", id, "\": tessera plugins lists those that were found");
 }
 
 }  // namespace

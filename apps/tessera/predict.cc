@@ -16,7 +16,7 @@
 #include "data/arriving_rows.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 #include "inference/model_data.h"
 #include "options.h"
 #include "outputs.h"
@@ -71,8 +71,7 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("data", po::value(&out->data)->value_name("FILE"),
       "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
       "whose columns are the model's features in its order; or what --reader reads; - is standard input, scored as it "
-      "comes "
-      "by csv and tsv, and copied first for other readers");
+      "comes by csv and tsv, and copied first for other readers");
   add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
@@ -170,7 +169,7 @@ class StandardInput {
   std::FILE* file_;
 };
 
-// What reads the model's own data, where that was a reader part.
+// What reads the model's own data, where that was a reader plugin.
 std::string own_reader(const ModelDescription& model) {
   if (model.encoding.empty()) return "prepared";
   const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};

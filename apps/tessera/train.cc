@@ -8,7 +8,7 @@
 
 #include "bench/report/html.h"
 #include "command.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 #include "job_config.h"
 #include "kept_file.h"
 #include "layers.h"
@@ -116,8 +116,7 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
       "how many checkpoints stay in --save DIR");
   add("publish", po::value(&out->publish)->value_name("DIR"),
       "write what was learnt for tessera serve --follow DIR: now and then a whole model, between them what has "
-      "changed; "
-      "publish.directory of the config");
+      "changed; publish.directory of the config");
   add("every", po::value(&out->every)->value_name("TIME"),
       "between publications: 60s (default), 500ms, 5min, or 100steps");
   add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
@@ -329,8 +328,8 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const bool tested = metrics.samples > 0;
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
   const std::string model = last ? "" : str_cat(" of step ", job.tested_step(), ", which validated best");
-  if (const Dataset& data = job.data(); tested && !data.test_part.empty())
-    std::printf("test rows: %s (%lld)\n", data.test_part.c_str(), static_cast<long long>(data.test_rows()));
+  if (const Dataset& data = job.data(); tested && !data.test_split.empty())
+    std::printf("test rows: %s (%lld)\n", data.test_split.c_str(), static_cast<long long>(data.test_rows()));
   const char* const generated = is_generated(config) ? ", generated data, not yours" : "";
   std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
                              : "there are no test rows");

@@ -1,4 +1,4 @@
-// The jagged operations of the device part: what a call says, checked as far as the host can see, and launched.
+// The jagged operations of the device plugin: what a call says, checked as far as the host can see, and launched.
 #include <string>
 
 #include "device/gpu_device.h"

@@ -35,7 +35,7 @@ class Nccl : public sdk::Collective {
   }
 
  private:
-  const tsr_part* inner_;
+  const tsr_instance* inner_;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "arriving_part.h"
+#include "arriving_component.h"
 #include "csv_files.h"
 
 extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err);
@@ -35,10 +35,10 @@ class CsvPipeTest : public testing::Test {
     if (ends_[1] >= 0) ::close(ends_[1]);
     ends_[1] = -1;
   }
-  std::unique_ptr<ArrivingPart> part(const std::string& options = "{}") const {
+  std::unique_ptr<ArrivingComponent> part(const std::string& options = "{}") const {
     tsr_error err TSR_ERROR_INIT;
-    auto out = std::make_unique<ArrivingPart>(*tessera_plugin_v1(nullptr, &err)->components[0], options, nullptr,
-                                              TSR_READER_PIPE);
+    auto out = std::make_unique<ArrivingComponent>(*tessera_plugin_v1(nullptr, &err)->components[0], options, nullptr,
+                                                   TSR_READER_PIPE);
     out->follow(path_);
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;

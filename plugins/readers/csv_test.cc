@@ -442,8 +442,7 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"1,1e20,3\n", ", row 1, column \"id\": \"1e20\" is too large for a whole number that is written so"},
       {"\"1,5\",2,3\n",
        ", row 1, column \"x\": \"1,5\" is no number: decimal = \",\" in its [[column]] if the comma is the decimal "
-       "sign, "
-       "or strip = \",\" if it only groups digits"},
+       "sign, or strip = \",\" if it only groups digits"},
       {"1,2,3\n\n1,2,3;;4\n", ", row 2, column \"tags\": there is a value missing in the list"},
       {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
       {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is no whole number"},

@@ -56,7 +56,7 @@ double time_of(const tsr_reader_values& v, int32_t type, int64_t row) {
   return event_time(std::string_view(static_cast<const char*>(v.values) + v.texts[row], size));
 }
 
-const tsr_part& inner_of(const tessera::sdk::Setup& setup) {
+const tsr_instance& inner_of(const tessera::sdk::Setup& setup) {
   if (setup.inner == nullptr)
     fail(TSR_INVALID_ARGUMENT, "growing has its files read by another reader: say growing(csv)");
   return *setup.inner;

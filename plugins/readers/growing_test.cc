@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "arriving_part.h"
+#include "arriving_component.h"
 
 extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err);
 
@@ -32,7 +32,7 @@ class GrowingTest : public testing::Test {
     tsr_error err TSR_ERROR_INIT;
     csv_.component = tessera_plugin_v1(nullptr, &err)->components[0];
     csv_.component->create(nullptr, "{}", nullptr, &csv_.self, &err);
-    ArrivingPart::warnings().clear();
+    ArrivingComponent::warnings().clear();
   }
   ~GrowingTest() override {
     csv_.component->destroy(csv_.self);
@@ -42,15 +42,15 @@ class GrowingTest : public testing::Test {
     std::ofstream(path_ + "/.new", std::ios::binary) << text;
     std::filesystem::rename(path_ + "/.new", path_ + "/" + name);
   }
-  std::unique_ptr<ArrivingPart> part(const std::string& options = "{}", const std::string& position = "") {
-    auto out = std::make_unique<ArrivingPart>(kGrowing, options, &csv_);
+  std::unique_ptr<ArrivingComponent> part(const std::string& options = "{}", const std::string& position = "") {
+    auto out = std::make_unique<ArrivingComponent>(kGrowing, options, &csv_);
     out->follow(path_, position);
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;
   }
 
   std::string path_;
-  tsr_part csv_{};
+  tsr_instance csv_{};
 };
 
 TEST_F(GrowingTest, FilesInTheOrderOfTheirNamesEachOnce) {
@@ -137,8 +137,9 @@ TEST_F(GrowingTest, LateNamesArePassedOverAndTold) {
   write("a.csv", "id,tags\n2,b\n");
   EXPECT_THAT(reader->next(10).rows, IsEmpty());
   EXPECT_THAT(reader->next(10).rows, IsEmpty());
-  EXPECT_THAT(ArrivingPart::warnings(), ElementsAre(path_ + "/a.csv came behind files whose names are greater, and is "
-                                                            "passed over"));
+  EXPECT_THAT(ArrivingComponent::warnings(),
+              ElementsAre(path_ + "/a.csv came behind files whose names are greater, and is "
+                                  "passed over"));
 }
 
 // Which names came while nobody looked, the times of files tell, against that of the position.
@@ -157,7 +158,8 @@ TEST_F(GrowingTest, LateNamesAreToldWhenItGoesOn) {
   write("b.csv", "id,tags\n3,c\n");
   write("d.csv", "id,tags\n4,d\n");
   EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("4|d"));
-  EXPECT_THAT(ArrivingPart::warnings(), ElementsAre(HasSubstr("/b.csv came behind files whose names are greater")));
+  EXPECT_THAT(ArrivingComponent::warnings(),
+              ElementsAre(HasSubstr("/b.csv came behind files whose names are greater")));
 }
 
 TEST_F(GrowingTest, EventTimes) {
@@ -173,9 +175,9 @@ TEST_F(GrowingTest, EventTimes) {
 }
 
 TEST_F(GrowingTest, WrongUseIsOneSentence) {
-  EXPECT_THAT(failure([&] { ArrivingPart(kGrowing, "{}"); }), HasSubstr("say growing(csv)"));
-  EXPECT_THAT(failure([&] { ArrivingPart(kGrowing, R"({"idle": 1})", &csv_); }), HasSubstr("idle_s"));
-  EXPECT_THAT(failure([&] { ArrivingPart(kGrowing, "{}", &csv_).follow(path_ + "/none"); }),
+  EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, "{}"); }), HasSubstr("say growing(csv)"));
+  EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, R"({"idle": 1})", &csv_); }), HasSubstr("idle_s"));
+  EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, "{}", &csv_).follow(path_ + "/none"); }),
               HasSubstr("there is no directory"));
   write("a.csv", "id,label\n1,1\n");
   EXPECT_THAT(failure([&] { part(); }), HasSubstr("has no column \"tags\""));

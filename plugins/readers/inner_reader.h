@@ -13,7 +13,7 @@ namespace tessera_readers {
 class InnerReader {
  public:
   // `part` outlives this.
-  explicit InnerReader(const tsr_part& part)
+  explicit InnerReader(const tsr_instance& part)
       : part_(&part), api_(static_cast<const tsr_reader*>(part.component->api)) {}
 
   void open(const std::string& path) {
@@ -77,7 +77,7 @@ class InnerReader {
     }
   }
 
-  const tsr_part* part_;
+  const tsr_instance* part_;
   const tsr_reader* api_;
   std::vector<tsr_reader_values> values_;
 };

@@ -90,7 +90,7 @@ TEST(Table, WhatWrapsItTellsForWhomItHasWaited) {
   const auto outcomes = in_threads(where, [&](int rank) {
     sdk::Options options("{}");
     Tcp tcp(sdk::Setup{host.host(), options, nullptr});
-    const tsr_part part{&component, &tcp};
+    const tsr_instance part{&component, &tcp};
     Through through(sdk::Setup{host.host(), options, &part});
     ASSERT_NE(through.extension(TSR_COLLECTIVE_WAITS), nullptr);
     const std::unique_ptr<sdk::Group> group = through.connect(rendezvous_of(rank, 2, where.port, "localhost", "t", 20));

@@ -36,7 +36,7 @@ std::string message_of(const std::function<void()>& call, Code code) {
 }
 
 // What a sharder proposed: one line per part.
-std::vector<std::string> proposals(const Part& part, uint32_t world_size, const tsr_table& table) {
+std::vector<std::string> proposals(const Component& part, uint32_t world_size, const tsr_table& table) {
   const tsr_topology topology{sizeof(tsr_topology), world_size, world_size, kDLCPU, nullptr};
   const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};
   std::vector<std::string> out;
@@ -63,9 +63,9 @@ const tsr_table kTable{sizeof(tsr_table), TSR_POOLING_SUM, "t", 10, 4, {kDLFloat
 
 TEST(PlainC, LoadsAndRuns) {
   const Runtime runtime(only({"plain_c"}));
-  const PartPtr whole = runtime.create(TSR_SHARDER_KIND, "c.whole");
+  const ComponentPtr whole = runtime.create(TSR_SHARDER_KIND, "c.whole");
   EXPECT_THAT(proposals(*whole, 2, kTable), ElementsAre("place 0 combine 0 rows 0: 0+10x0+4"));
-  const PartPtr copies = runtime.create(TSR_SHARDER_KIND, "c.whole", R"({"copies":true})");
+  const ComponentPtr copies = runtime.create(TSR_SHARDER_KIND, "c.whole", R"({"copies":true})");
   EXPECT_THAT(proposals(*copies, 2, kTable), ElementsAre("place 3 combine 3 rows 0: 0+10x0+4 0+10x0+4"));
   EXPECT_EQ(message_of([&] { runtime.create(TSR_SHARDER_KIND, "c.whole", R"({"copy":1})"); }, Code::kInvalidArgument),
             R"(c.whole: whole: the only options are {} and {"copies":true})");
@@ -80,14 +80,14 @@ TEST(PlainC, TakesLongerStructs) {
   longer.table.struct_size = sizeof(longer);
   const Runtime runtime(only({"plain_c", "template"}));
   for (const char* id : {"c.whole", "acme.stripe"}) {
-    const PartPtr part = runtime.create(TSR_SHARDER_KIND, id);
+    const ComponentPtr part = runtime.create(TSR_SHARDER_KIND, id);
     EXPECT_EQ(proposals(*part, 2, longer.table), proposals(*part, 2, kTable)) << id;
   }
 }
 
 TEST(Template, DealsRowsOut) {
   const Runtime runtime(only({"template"}));
-  const PartPtr part = runtime.create(TSR_SHARDER_KIND, "acme.stripe");
+  const ComponentPtr part = runtime.create(TSR_SHARDER_KIND, "acme.stripe");
   EXPECT_THAT(proposals(*part, 3, kTable), ElementsAre("place 3 combine 1 rows 1: 0+4x0+4 0+3x0+4 0+3x0+4"));
   const tsr_sharder& api = part->api<tsr_sharder>();
   std::vector<int64_t> ids = {0, 1, 2, 3, 9}, rows(ids.size());
@@ -137,7 +137,7 @@ TEST(ManyKinds, OnePluginOfManyKinds) {
 // An interface beside the kind's own, asked for by its id.
 TEST(ManyKinds, APartMayHaveExtensions) {
   const Runtime runtime(only({"many_kinds", "plain_c"}));
-  const PartPtr plain = runtime.create(TSR_SHARDER_KIND, "many.plain");
+  const ComponentPtr plain = runtime.create(TSR_SHARDER_KIND, "many.plain");
   ASSERT_NE(plain->extension<int>("many.answer/draft-1"), nullptr);
   EXPECT_EQ(*plain->extension<int>("many.answer/draft-1"), 42);
   EXPECT_EQ(plain->extension<int>("many.answer/draft-2"), nullptr);
@@ -156,7 +156,7 @@ TEST(ManyKinds, AutoTakesTheHighestUsablePriority) {
 
 TEST(ManyKinds, OptionsAreStrict) {
   const Runtime runtime(only({"many_kinds"}));
-  const PartPtr sum = runtime.create(TSR_OPTIMIZER_KIND, "many.sum", R"({"learning_rate": 0.25})");
+  const ComponentPtr sum = runtime.create(TSR_OPTIMIZER_KIND, "many.sum", R"({"learning_rate": 0.25})");
   EXPECT_EQ(sum->api<tsr_optimizer>().learning_rate(sum->self()), 0.25);
   EXPECT_EQ(sum->options(), R"({"learning_rate": 0.25})");
   EXPECT_EQ(
@@ -171,7 +171,7 @@ TEST(ManyKinds, OptionsAreStrict) {
 
 TEST(ManyKinds, BackendsAreStacked) {
   const Runtime runtime(only({"many_kinds"}));
-  PartPtr wrapped = runtime.create(TSR_COLLECTIVE_KIND, "many.wrap:int8(many.loop)");
+  ComponentPtr wrapped = runtime.create(TSR_COLLECTIVE_KIND, "many.wrap:int8(many.loop)");
   EXPECT_EQ(wrapped->id(), "many.wrap:int8(many.loop)");
   tsr_group* group = nullptr;
   const tsr_rendezvous where{};
@@ -185,7 +185,7 @@ TEST(ManyKinds, BackendsAreStacked) {
 
 // Parts and the host's services live on when the Runtime is gone.
 TEST(ManyKinds, PartsOutliveTheRuntime) {
-  PartPtr part;
+  ComponentPtr part;
   {
     const Runtime runtime(only({"many_kinds"}));
     part = runtime.create(TSR_OPTIMIZER_KIND, "many.sum");
@@ -195,7 +195,7 @@ TEST(ManyKinds, PartsOutliveTheRuntime) {
 
 TEST(ManyKinds, TwoRuntimesShareOneLibrary) {
   const Runtime a(only({"many_kinds"})), b(only({"many_kinds"}));
-  const PartPtr pa = a.create(TSR_SHARDER_KIND, "many.plain"), pb = b.create(TSR_SHARDER_KIND, "many.plain");
+  const ComponentPtr pa = a.create(TSR_SHARDER_KIND, "many.plain"), pb = b.create(TSR_SHARDER_KIND, "many.plain");
   EXPECT_EQ(pa->raw()->component, pb->raw()->component);
   EXPECT_NE(pa->self(), pb->self());
 }

@@ -44,7 +44,8 @@ static tsr_code propose(void* self, const tsr_table* table, const tsr_topology* 
   return code;
 }
 
-static tsr_code create(const tsr_host* host, const char* options, const tsr_part* inner, void** self, tsr_error* err) {
+static tsr_code create(const tsr_host* host, const char* options, const tsr_instance* inner, void** self,
+                       tsr_error* err) {
   whole* w;
   if (inner != NULL) return refuse(err, TSR_INVALID_ARGUMENT, "whole: wraps nothing");
   if (strcmp(options, "{}") != 0 && strcmp(options, "{\"copies\":true}") != 0) {

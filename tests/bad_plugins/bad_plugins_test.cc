@@ -153,8 +153,7 @@ constexpr Animal kContract[] = {
      "succeeded, but has to be refused"},
     {"sharders", "returns_another_code",
      "FAILED contract.options, bad.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
-     "returned "
-     "TSR_NOT_FOUND, but filled in TSR_INVALID_ARGUMENT: unknown option"},
+     "returned TSR_NOT_FOUND, but filled in TSR_INVALID_ARGUMENT: unknown option"},
     {"sharders", "fills_errors_whole",
      "FAILED contract.errors, bad.sharder: it wrote message byte 16 of a tsr_error that has room for 16"},
     {"sharders", "keeps_memory",
@@ -176,19 +175,16 @@ constexpr Animal kSharders[] = {
     {"sharders", "compares_sizes", "FAILED sharder.arguments, bad.sharder: propose for a table of "},
     {"sharders", "leaves_a_hole",
      "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: the "
-     "rectangles "
-     "leave 12 of the table's 16 x 12 cells uncovered [abi/sharder.h, tsr_layout]"},
+     "rectangles leave 12 of the table's 16 x 12 cells uncovered [abi/sharder.h, tsr_layout]"},
     {"sharders", "overlaps",
      "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: rows [0, "
-     "5) x "
-     "columns [0, 12) and rows [4, 8) x columns [0, 12) overlap"},
+     "5) x columns [0, 12) and rows [4, 8) x columns [0, 12) overlap"},
     {"sharders", "too_many_rectangles",
      "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: "
      "TSR_PLACE_EVERY_RANK with 5 rectangles for 4 ranks"},
     {"sharders", "ignores_max_shards",
      "FAILED sharder.limits, bad.sharder: table of 20 rows x 128 columns on 16 ranks, 2 a host, max_shards 5: a layout "
-     "has "
-     "16 shards: what cannot keep max_shards is not proposed"},
+     "has 16 shards: what cannot keep max_shards is not proposed"},
     {"sharders", "differs_by_process", "FAILED sharder.determinism, bad.sharder: table of "},
     {"sharders", "leaves_outputs",
      "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
@@ -240,8 +236,7 @@ constexpr Animal kKernels[] = {
     {"kernels", "keeps_the_last_row", "FAILED kernel.update, bad.kernel: export_rows gave 6 of 7 rows"},
     {"kernels", "ignores_flags",
      "FAILED kernel.flags, bad.kernel: forward with a flag that has to be understood, and that nobody knows, "
-     "succeeded, "
-     "but has to be refused [abi/base.h, "},
+     "succeeded, but has to be refused [abi/base.h, "},
     {"kernels", "exports_a_snapshot",
      "FAILED kernel.cursors, bad.kernel: column 0 of row 0 of a table of 200 rows is "},
     {"row_makers", "inserts_when_reading",
@@ -268,8 +263,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, BadPlugins, testing::ValuesIn(kKernels), name_
 constexpr Animal kOptimizers[] = {
     {"optimizers", "forgets_the_learning_rate",
      "FAILED optimizer.learning_rate, bad.momentum: created with learning_rate 0.125, it says that its learning rate "
-     "is "
-     "0.01"},
+     "is 0.01"},
     {"optimizers", "changes_its_states",
      "FAILED optimizer.states, bad.momentum: it has other states from call to call: what a kernel keeps would not fit "
      "[abi/optimizer.h, tsr_optimizer::state]"},
@@ -352,8 +346,7 @@ constexpr Animal kModules[] = {
      "FAILED module.accumulation, bad.linear: the gradient of element 0 of input 0, which held 1000 before, is 1000"},
     {"modules", "overwrites_gradients",
      "FAILED module.accumulation, bad.linear: the gradient of element 0 of parameter 0, half of what two backwards "
-     "added "
-     "up, is "},
+     "added up, is "},
     {"modules", "writes_unwanted_gradients", "CRASHED module.accumulation, bad.linear: it crashed in backward ("},
 };
 INSTANTIATE_TEST_SUITE_P(Modules, BadPlugins, testing::ValuesIn(kModules), name_of);

@@ -1,4 +1,5 @@
-// The plugins of this folder each have many faults, and one at a time: the one that BAD_PLUGINS_FAULT names; without it none.
+// The plugins of this folder each have many faults, and one at a time: the one that BAD_PLUGINS_FAULT names; without it
+// none.
 #pragma once
 
 #include <cstdlib>

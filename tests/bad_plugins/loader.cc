@@ -30,7 +30,7 @@ tsr_code propose(void*, const tsr_table*, const tsr_topology*, const tsr_constra
 
 tsr_code route(void*, const tsr_route*, tsr_error*) { return TSR_OK; }
 
-tsr_code create(const tsr_host*, const char*, const tsr_part*, void** self, tsr_error* err) {
+tsr_code create(const tsr_host*, const char*, const tsr_instance*, void** self, tsr_error* err) {
   if (is("endless_create")) return say_without_end(err), TSR_INTERNAL;
   if (is("throwing_create")) throw std::runtime_error("from create");
   *self = nullptr;

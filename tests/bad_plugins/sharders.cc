@@ -126,7 +126,7 @@ tsr_code propose(void* self, const tsr_table* table, const tsr_topology* topolog
     return set_error(err, TSR_INVALID_ARGUMENT, "built for another tsr_table");
   return BadPlugins::table<BadPlugins>.propose(self, table, topology, limits, sink, err);
 }
-tsr_code create(const tsr_host* host, const char* options, const tsr_part* inner, void** self, tsr_error* err) {
+tsr_code create(const tsr_host* host, const char* options, const tsr_instance* inner, void** self, tsr_error* err) {
   const tsr_code code = component<BadPlugins>({}).create(host, options, inner, self, err);
   if (has("fills_errors_whole") && code != TSR_OK) {
     std::memset(err->message, 'x', sizeof(err->message) - 1);

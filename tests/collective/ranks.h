@@ -110,7 +110,7 @@ class Job {
   Outcome run_here(Group* group, const std::function<std::string(Group&)>& body) const;
 
   Runtime runtime_;
-  PartPtr part_;
+  ComponentPtr part_;
   std::string speaker_;
   std::unique_ptr<Group> all_;
 };

@@ -1,4 +1,4 @@
-// What the columns of files become, by the reader part csv: samples, in memory and in streams that are read anew in
+// What the columns of files become, by the reader plugin csv: samples, in memory and in streams that are read anew in
 // each epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

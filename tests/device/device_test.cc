@@ -61,7 +61,7 @@ TEST(DevicePlan, IsMadeForADeviceThatNobodyNamed) {
     EXPECT_GT(o.total_storage.hbm, 1000 * 16 * 4) << o.sharding_type;
     EXPECT_EQ(o.total_storage.ddr, 0) << o.sharding_type;
   }
-  EXPECT_THAT(result.report(), HasSubstr("typical figures of fake (by the bandwidths that its part states)"));
+  EXPECT_THAT(result.report(), HasSubstr("typical figures of fake (by the bandwidths that its plugin states)"));
   options.kernel = "reference";
   EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(runtime, options).plan({{.tables = {film}}}); },
                          Code::kInvalidArgument),
@@ -99,7 +99,7 @@ TEST(HostMemory, OfADeviceComesFromTheDevicePartOnceItWasOpened) {
   tsr_error err = TSR_ERROR_INIT;
   EXPECT_EQ(host->alloc(host, device, 100, nullptr, &err), nullptr);
   EXPECT_EQ(err.code, TSR_UNIMPLEMENTED);
-  EXPECT_THAT(err.message, HasSubstr("no device part was opened for DLPack device type 12"));
+  EXPECT_THAT(err.message, HasSubstr("no device plugin was opened for DLPack device type 12"));
   const DeviceStreamPtr stream = open_device(runtime, "fake");
   void* memory = host->alloc(host, device, 100, stream->raw(), &err);
   ASSERT_NE(memory, nullptr);

@@ -197,7 +197,7 @@ class FakeKernel : public sdk::Kernel {
   }
   const tsr_kernel& api() const { return *static_cast<const tsr_kernel*>(inner_->component->api); }
 
-  const tsr_part* inner_;
+  const tsr_instance* inner_;
 };
 
 }  // namespace

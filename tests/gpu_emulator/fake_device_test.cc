@@ -157,8 +157,8 @@ class Subject {
   }
 
  private:
-  tsr_part create(const char* plugin, const char* id) {
-    tsr_part part{tessera_cpu::test::component(plugin, id, host_.raw()), nullptr};
+  tsr_instance create(const char* plugin, const char* id) {
+    tsr_instance part{tessera_cpu::test::component(plugin, id, host_.raw()), nullptr};
     Error error;
     if (part.component->create(host_.raw(), "{}", nullptr, &part.self, &error) != TSR_OK) {
       throw std::runtime_error(error.message);
@@ -185,7 +185,7 @@ class Subject {
   DeviceHost host_;
   Model& reference_;
   gpu::Stream stream_;
-  tsr_part kernel_{}, optimizer_{};
+  tsr_instance kernel_{}, optimizer_{};
   const tsr_kernel* api_ = nullptr;
   void* instance_ = nullptr;
   std::unique_ptr<Buffer> ids_, offsets_, weights_, output_, gradient_;

@@ -1,4 +1,4 @@
-// A job on CSV files, by the reader part: the program from training to predictions.
+// A job on CSV files, by the reader plugin: the program from training to predictions.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -384,7 +384,7 @@ TEST(CsvJob, SaysWhichRowsWereTheTest) {
   EXPECT_THAT(last, HasSubstr("test rows: the last 10 % of the rows (100)"));
   EXPECT_THAT(random, testing::Not(HasSubstr("may be sorted")));
   EXPECT_THAT(random, HasSubstr("test rows: 10 % of the rows, random ("));
-  EXPECT_EQ(nlohmann::json::parse(contents(folder.file("report.json"))).at("data").at("test_part"),
+  EXPECT_EQ(nlohmann::json::parse(contents(folder.file("report.json"))).at("data").at("test_split"),
             "10 % of the rows, random");
   EXPECT_THAT(train(folder.write("mixed.csv", clicks(2000)), "last"), testing::Not(HasSubstr("may be sorted")));
 }

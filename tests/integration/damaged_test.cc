@@ -99,9 +99,10 @@ TEST(Wrappers, NamedAloneWithNothingToWrapAreRefused) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .default_path = false});
   RankEnvironment where;
   where.world_size = 2;
-  EXPECT_EQ(outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
-            "tessera.collective/1 \"test.damaging\" works around another part of its kind, and no other can be used "
-            "here: see tessera plugins; soon");
+  EXPECT_EQ(
+      outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
+      "tessera.collective/1 \"test.damaging\" works around another component of its kind, and no other can be used "
+      "here: see tessera plugins; soon");
 }
 
 }  // namespace

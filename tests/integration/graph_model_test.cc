@@ -357,7 +357,7 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is no column of ids");
   expect_refused(all, "[table_defaults]\n", "[table_defaults]\nsharding = \"row_wies\"\n",
                  AllOf(HasSubstr("table c0"), HasSubstr("\"row_wies\"")), kMetaAlone);
-  expect_setting("[[column]]\nname = \"c0\"", "is of a reader part's files");
+  expect_setting("[[column]]\nname = \"c0\"", "is of a reader plugin's files");
   expect_refused(all, "[data]\n", "[data]\norder_by = \"at\"\n",
                  HasSubstr("data.order_by has no effect: the reader \"prepared\""), kMetaAlone);
 }

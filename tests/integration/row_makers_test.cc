@@ -1,5 +1,5 @@
-// Tables whose rows the kernel makes itself (tests/bad_plugins/row_makers.cc): they start and train as tables whose rows the
-// core imports, under every plan and on any number of ranks, and an evaluation makes none.
+// Tables whose rows the kernel makes itself (tests/bad_plugins/row_makers.cc): they start and train as tables whose
+// rows the core imports, under every plan and on any number of ranks, and an evaluation makes none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -82,7 +82,7 @@ sdk::EndpointRequest infer(std::string_view body, std::optional<int64_t> json_by
   return {"POST", kInfer, "Bearer 0123456789abcdef", body, json_bytes, true};
 }
 
-TEST(EndpointParts, AnswersAreTheModelsAndCounted) {
+TEST(EndpointComponents, AnswersAreTheModelsAndCounted) {
   Asked it;
   const auto endpoint = it.open();
   EXPECT_EQ(endpoint->url(), "hand://::1");
@@ -109,7 +109,7 @@ TEST(EndpointParts, AnswersAreTheModelsAndCounted) {
   EXPECT_THAT(counted, HasSubstr("{kind=\"bad_request\"} 1\n"));
 }
 
-TEST(EndpointParts, WhatIsDueIsAnsweredWhileTheModelIsStuck) {
+TEST(EndpointComponents, WhatIsDueIsAnsweredWhileTheModelIsStuck) {
   Asked it(std::chrono::milliseconds(50));
   const auto endpoint = it.open();
   const Message message({{{1, 2}, {3}, {5}, {}}});
@@ -126,7 +126,7 @@ TEST(EndpointParts, WhatIsDueIsAnsweredWhileTheModelIsStuck) {
   EXPECT_TRUE(it.model->wait_for_calls(1));
 }
 
-TEST(EndpointParts, LateAnswersFindTheEndpointGone) {
+TEST(EndpointComponents, LateAnswersFindTheEndpointGone) {
   Asked it(std::chrono::milliseconds(20));
   auto endpoint = it.open();
   const Message message({{{1, 2}, {3}, {5}, {}}});
@@ -137,7 +137,7 @@ TEST(EndpointParts, LateAnswersFindTheEndpointGone) {
   it.model->let_go();
 }
 
-TEST(EndpointParts, WrongUseIsOneSentence) {
+TEST(EndpointComponents, WrongUseIsOneSentence) {
   Asked it;
   const auto why = [&](const std::string& name) {
     try {

@@ -137,13 +137,10 @@ class Checker {
     }
     for (const char* mark : {"TO"
                              "DO",
-                             "FIX"
-                             "ME"}) {
+                             "FIXME"}) {
       if (has_identifier(line, mark)) add("unfinished", number, std::string(mark) + ": finish it, or open an issue");
     }
-    if (kind_.build && contains(line,
-                                "-march="
-                                "native")) {
+    if (kind_.build && contains(line, "-march=native")) {
       add("march-native", number, "binaries would die on other CPUs: dispatch at run time");
     }
   }
@@ -184,7 +181,7 @@ class Checker {
     for (const Literal& literal : literals(text_)) {
       const std::string text(literal.text);
       if (kWords.count(text) == 0 && parts_.count(text) > 0)
-        add("part-id", literal.line, "\"" + text + "\" is a part: the core names none");
+        add("component-id", literal.line, "\"" + text + "\" is a component: the core names none");
     }
   }
 
@@ -197,7 +194,7 @@ class Checker {
         if (at == std::string_view::npos || (at > 0 && is_word(line[at - 1]))) continue;
         if (line.substr(at + what.size(), 1) == "\"") continue;  // compared with "", which names no part
         if (line.substr(at + what.size(), 5) == "auto\"") continue;
-        add("part-name", number, "a decision by the name of a part: ask its interface, or the registry");
+        add("component-name", number, "a decision by the name of a component: ask its interface, or the registry");
       }
     }
   }

@@ -70,8 +70,9 @@ TEST(Tidy, TheCorePrintsNothing) {
 }
 
 TEST(Tidy, PartNamesAreTheRegistrysBusiness) {
-  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = s.sharding_type == \"row_wise\";\n"), ElementsAre("part-name"));
-  EXPECT_THAT(broken("core/src/distributed/x.cc", "bool a = g.backend() != \"tcp\";\n"), ElementsAre("part-name"));
+  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = s.sharding_type == \"row_wise\";\n"),
+              ElementsAre("component-name"));
+  EXPECT_THAT(broken("core/src/distributed/x.cc", "bool a = g.backend() != \"tcp\";\n"), ElementsAre("component-name"));
   EXPECT_THAT(broken("core/src/plugin/x.cc", "bool a = kind == \"tessera.sharder/1\";\n"), IsEmpty());
   EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = backend == \"auto\";\n"), IsEmpty());
   EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = backend == \"\";\n"), IsEmpty());
@@ -177,8 +178,8 @@ TEST(PartIds, AreFoundInPluginsAndRefusedInTheCore) {
   EXPECT_EQ(part_ids("kernels_cuda/k.h", "#define GPU_KIND_NAME \"gpu\"\n"), std::set<std::string>{"gpu"});
   EXPECT_TRUE(part_ids("core/src/planner/a.cc", plugin).empty());
   const std::string text = "f(\"of acme.x\", \"acme.x\", \"none\");  // \"acme.x\"\n";
-  EXPECT_THAT(rules_of(check("core/src/planner/a.cc", text, parts)), ElementsAre("part-id"));
-  EXPECT_THAT(rules_of(check("core/include/tessera/a.h", "#pragma once\n" + text, parts)), ElementsAre("part-id"));
+  EXPECT_THAT(rules_of(check("core/src/planner/a.cc", text, parts)), ElementsAre("component-id"));
+  EXPECT_THAT(rules_of(check("core/include/tessera/a.h", "#pragma once\n" + text, parts)), ElementsAre("component-id"));
   for (const char* allowed : {"core/src/planner/torchrec/a.cc", "core/src/plugin/a.cc", "core/src/planner/a_test.cc",
                               "core/src/planner/testing/a.cc", "core/src/train/test_a.h", "apps/tessera/a.cc"})
     EXPECT_TRUE(rules_of(check(allowed, "#pragma once\n" + text, parts)).empty()) << allowed;

@@ -53,7 +53,7 @@ double needed_memory(const Runtime& runtime, const LookupBench& b) {
   for (LookupPass pass : b.passes) {
     double of_kernel = pass == LookupPass::kTrain ? 0 : b.shape.table_bytes();
     for (const OptimizerSpec& optimizer : pass == LookupPass::kTrain ? b.optimizers : std::vector<OptimizerSpec>()) {
-      const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
+      const ComponentPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
       const sdk::OptimizerRef updates(part->raw());
       of_kernel += b.shape.table_bytes();
       for (uint32_t k = 0; k < updates.num_states(); ++k)
@@ -119,11 +119,10 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   Options options(
       "bench lookup", "[OPTIONS]",
       "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
-      "once for forward and limit; for train also each different row of a batch twice, read and written by the "
-      "update; moved_gbps counts the optimizer's states, too; ratio is the time beside the first kernel of a pass, "
-      "round by round."
-      "\nThe exit status is 1 when a kernel's results differ "
-      "from the kernel \"reference\"'s");
+      "once for forward and limit; for train also each different row of a batch twice, read and written by the update; "
+      "moved_gbps counts the optimizer's states, too; ratio is the time beside the first kernel of a pass, round by "
+      "round.\n"
+      "The exit status is 1 when a kernel's results differ from the kernel \"reference\"'s");
   auto add = options.add_options();
   add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
   add("pass", po::value(&passes)->default_value("forward"),

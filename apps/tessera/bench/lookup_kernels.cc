@@ -61,7 +61,7 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
 
 // The bytes of one row in all of an optimizer's states.
 double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64_t dim) {
-  const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
+  const ComponentPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
   const sdk::OptimizerRef updates(part->raw());
   int64_t values = 0;
   for (uint32_t k = 0; k < updates.num_states(); ++k) values += updates.state_width(k, dim);

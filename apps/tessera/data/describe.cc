@@ -72,7 +72,7 @@ ColumnLook::Room room_of(size_t columns) {
 }
 
 // All rows; or of some blocks, as far from each other as can be, or the first ones if none can be skipped.
-Looked look_at_files(data::ReaderPart& files, int64_t most, bool progress) {
+Looked look_at_files(data::ReaderComponent& files, int64_t most, bool progress) {
   Looked out;
   const std::vector<data::FileColumn> columns = files.columns();
   for (const data::FileColumn& c : columns)
@@ -113,7 +113,7 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
 }
 
 // Columns that no values can be read of, by the names of their types.
-void add_unreadable(const data::ReaderPart& files, std::vector<ColumnSeen>& columns) {
+void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>& columns) {
   for (const data::FileColumn& c : files.unreadable_columns()) {
     ColumnSeen seen;
     seen.name = c.name;
@@ -147,7 +147,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   const std::vector<Decision> decisions = decide(columns, labels);
   const ColumnsToml features = columns_toml(columns, decisions, labels);
   require_features(features, columns, labels);
-  const TestPart test = test_part(columns, decisions, labels);
+  const TestSplit test = test_split(columns, decisions, labels);
   const ModelFacts facts = {looked.of, kTested};
   const std::string rows = looked.rows == looked.of ? str_cat("all ", looked.rows, " rows")
                                                     : str_cat(looked.rows, " of ", looked.of, " rows");

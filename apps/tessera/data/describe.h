@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 struct DescribeOptions {
   std::string path;
-  // Reader parts: the first one, or if the files' rows do not fit it, the one that finds most columns.
+  // Reader plugins: the first one, or if the files' rows do not fit it, the one that finds most columns.
   std::vector<std::string> readers;
   bool text = false;      // the readers take an encoding
   std::string label;      // columns' names with commas between them; empty: what seems to be it

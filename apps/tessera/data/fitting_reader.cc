@@ -9,10 +9,10 @@ namespace tessera::cli {
 namespace {
 
 // The files, and that the first block's rows have a field for each column.
-std::unique_ptr<data::ReaderPart> open_and_try(const Runtime& runtime, const std::string& reader,
-                                               const std::string& path) {
+std::unique_ptr<data::ReaderComponent> open_and_try(const Runtime& runtime, const std::string& reader,
+                                                    const std::string& path) {
   constexpr int64_t kBlock = int64_t{256} << 10;
-  auto files = std::make_unique<data::ReaderPart>(runtime, reader, path, kBlock);
+  auto files = std::make_unique<data::ReaderComponent>(runtime, reader, path, kBlock);
   files->select(all_texts(files->columns()));
   if (!files->blocks().empty()) files->read(0, [](std::span<const tsr_reader_values>) {});
   return files;

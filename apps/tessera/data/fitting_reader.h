@@ -1,17 +1,17 @@
-// Which of several reader parts files are for: text does not say what is between its fields.
+// Which of several reader plugins files are for: text does not say what is between its fields.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "data/reader_part.h"
+#include "data/reader_component.h"
 
 namespace tessera::cli {
 
 struct FittingReader {
   std::string name;
-  std::unique_ptr<data::ReaderPart> files;
+  std::unique_ptr<data::ReaderComponent> files;
 };
 
 // The first one, unless it finds one column alone or rows that do not fit the header; then the one of the others that

@@ -197,19 +197,19 @@ TEST(Labels, AreChosenOrRefusedByName) {
   EXPECT_THAT(refusal("age,age"), HasSubstr("twice"));
 }
 
-TEST(TestPart, SortedFilesAreSaid) {
+TEST(TestSplit, SortedFilesAreSaid) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("y", 5000, [](int i) { return str_cat(i >= 4600 ? 1 : i % 2); }));
   columns.push_back(look("branch", 5000, [](int i) { return str_cat("branch ", i / 1000); }));
   columns.push_back(look("day", 5000, [](int i) { return str_cat("2024-01-", 10 + (i * 7) % 19); }));
   const Labels labels = choose_labels(columns, "y");
-  TestPart part = test_part(columns, decide(columns, labels), labels);
+  TestSplit part = test_split(columns, decide(columns, labels), labels);
   EXPECT_FALSE(part.in_time);
   EXPECT_THAT(part.text, HasSubstr("test = \"random\"\n"));
   EXPECT_THAT(part.text, HasSubstr("has other labels than the rest: \"y\" is"));
   EXPECT_THAT(part.text, HasSubstr("\"branch\""));
   columns[2] = look("day", 5000, [](int i) { return str_cat("2024-01-", 10 + i / 400); });
-  part = test_part(columns, decide(columns, labels), labels);
+  part = test_split(columns, decide(columns, labels), labels);
   EXPECT_TRUE(part.in_time);
   EXPECT_THAT(part.text, HasSubstr("test = \"last\"\n"));
 }

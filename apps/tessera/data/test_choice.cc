@@ -46,9 +46,9 @@ std::string drift_note(const std::vector<ColumnSeen>& columns, const std::vector
 
 }  // namespace
 
-TestPart test_part(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
-                   const Labels& labels) {
-  TestPart out;
+TestSplit test_split(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                     const Labels& labels) {
+  TestSplit out;
   const std::string drifts = drift_note(columns, decisions);
   const ColumnSeen* time = nullptr;
   for (size_t i = 0; i < columns.size() && time == nullptr; ++i) {

@@ -10,12 +10,12 @@
 
 namespace tessera::cli {
 
-struct TestPart {
+struct TestSplit {
   std::string text;      // keys of [data], with comments
   bool in_time = false;  // the newest rows are the test
 };
 
-TestPart test_part(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
-                   const Labels& labels);
+TestSplit test_split(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                     const Labels& labels);
 
 }  // namespace tessera::cli

@@ -294,7 +294,7 @@ int plan_command(const std::vector<std::string>& args) {
                                       numbers_of("--ssd-gib", a.ssd_gib));
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
-  check_parts(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
+  check_components(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
   const PlanResult result = EmbeddingShardingPlanner(*job.runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));

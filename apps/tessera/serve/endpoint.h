@@ -28,7 +28,7 @@ class Endpoint {
 
  private:
   class Asked;
-  PartPtr part_;
+  ComponentPtr part_;
   std::shared_ptr<Asked> asked_;
   std::string url_;
 };

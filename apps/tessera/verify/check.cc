@@ -71,7 +71,7 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
   return said;
 }
 
-Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, PartPtr inner)
+Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, ComponentPtr inner)
     : raw_{&component, nullptr}, inner_(std::move(inner)) {
   Call call;
   const tsr_code code =
@@ -105,7 +105,7 @@ std::string Subject::changed_when_opened() {
 
 Made Subject::make(const std::string& options, const tsr_host* host) {
   const tsr_component& c = component();
-  PartPtr wrapped = inner();
+  ComponentPtr wrapped = inner();
   doing(str_cat("create with ", options));
   return {c, host == nullptr ? host_.raw() : host, options, std::move(wrapped)};
 }
@@ -115,7 +115,7 @@ const Runtime& Subject::others() {
   return *others_;
 }
 
-PartPtr Subject::inner() {
+ComponentPtr Subject::inner() {
   const tsr_component& c = component();
   std::string inner = what_.inner;
   if (c.kind == std::string_view(TSR_COLLECTIVE_KIND)) {
@@ -129,7 +129,7 @@ PartPtr Subject::inner() {
   try {
     return others().create(c.kind, inner);
   } catch (const Error& e) {
-    throw Skipped(str_cat("the part for it to wrap cannot be made: ", e.what()));
+    throw Skipped(str_cat("the component for it to wrap cannot be made: ", e.what()));
   }
 }
 

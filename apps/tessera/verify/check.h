@@ -81,12 +81,12 @@ const char* name_of(tsr_code code);  // "TSR_OUT_OF_RANGE"
 // A created component, destroyed with it.
 class Made {
  public:
-  Made(const tsr_component& component, const tsr_host* host, const std::string& options, PartPtr inner);
+  Made(const tsr_component& component, const tsr_host* host, const std::string& options, ComponentPtr inner);
   ~Made();
   Made(Made&& other) noexcept : raw_(other.raw_), inner_(std::move(other.inner_)) { other.raw_.component = nullptr; }
   Made(const Made&) = delete;
   Made& operator=(const Made&) = delete;
-  const tsr_part* raw() const { return &raw_; }
+  const tsr_instance* raw() const { return &raw_; }
   void* self() const { return raw_.self; }
   template <class Api>
   const Api& api() const {
@@ -94,8 +94,8 @@ class Made {
   }
 
  private:
-  tsr_part raw_{};
-  PartPtr inner_;
+  tsr_instance raw_{};
+  ComponentPtr inner_;
 };
 
 // The component that a check looks at; a whole file where `line` has no id.
@@ -128,7 +128,7 @@ class Subject {
   }
   Made make() { return make(what_.options); }
   Made make(const std::string& options, const tsr_host* host = nullptr);
-  PartPtr inner();  // null where the component wraps nothing
+  ComponentPtr inner();  // null where the component wraps nothing
   // Parts of other plugins, those beside this program.
   const Runtime& others();
 

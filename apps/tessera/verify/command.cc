@@ -10,7 +10,7 @@
 #include "modules/kernel_config.h"
 #include "options.h"
 #include "outputs.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "verify/report.h"
 #include "verify/run.h"
 
@@ -21,10 +21,9 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char kAbout[] =
-    "Runs checks on the components of a plugin's file, each in a process of its own with a deadline, and prints a "
-    "line\n"
-    "for each: passed, FAILED, CRASHED, TIMED OUT, warning or skipped, with what the part did and where the contract\n"
-    "says otherwise. A check of one level needs what those of the lower ones look at:\n"
+    "Runs checks on the components of a plugin's file, each in a process of its own with a deadline. Prints a line\n"
+    "for each: passed, FAILED, CRASHED, TIMED OUT, warning or skipped, with what the component did and the place of\n"
+    "the contract that says otherwise. A check of one level needs what those of the lower ones look at:\n"
     "  1  static     what the file says about itself; nothing of it runs\n"
     "  2  load       opening it, its entry, its probe\n"
     "  3  contract   creation, options, errors, memory, sizes of structs, what belongs to the process\n"
@@ -97,7 +96,7 @@ std::vector<Subject::What> components_of(const Arguments& a) {
   }
   for (const std::string& name : a.components) {
     const size_t brace = name.find("={");  // options as a JSON object
-    const plugin::PartName part = plugin::parse_part_name(name.substr(0, brace));
+    const plugin::ComponentName part = plugin::parse_component_name(name.substr(0, brace));
     const std::string options = plugin::all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
     const size_t before = out.size();
     for (const plugin::ManifestLine& line : lines) {

@@ -17,7 +17,7 @@ struct Creation {
     return component.create(host, options.c_str(), inner == nullptr ? nullptr : inner->raw(), &self, err);
   }
   const tsr_component& component;
-  PartPtr inner;
+  ComponentPtr inner;
   void* self = nullptr;
 };
 
@@ -97,7 +97,7 @@ void check_contract_host_sizes(Subject& subject) {
 
 void check_contract_process(Subject& subject) {
   subject.component();
-  { const PartPtr others_first = subject.inner(); }
+  { const ComponentPtr others_first = subject.inner(); }
   const plugin::ProcessState before;
   const int threads = threads_now();
   {

@@ -155,7 +155,7 @@ tsr_code state(void* self, uint32_t i, tsr_state* out, tsr_error*) {
 struct OwnOptimizer {
   tsr_optimizer api{};
   tsr_component component;
-  tsr_part part;
+  tsr_instance part;
 };
 
 }  // namespace
@@ -178,7 +178,7 @@ void PlainRow::update(const tsr_update& update, std::vector<float> gradient) {
   formula_.update(update, *this);
 }
 
-const tsr_part& optimizer_part(const Formula& formula) {
+const tsr_instance& optimizer_instance(const Formula& formula) {
   static std::map<const Formula*, OwnOptimizer> made;
   const auto [at, is_new] = made.try_emplace(&formula);
   OwnOptimizer& own = at->second;

@@ -38,7 +38,7 @@ class PlainRow : private PlainState {
 };
 
 // An optimizer with that formula as a part, for kernels to update with. Lives as long as the process.
-const tsr_part& optimizer_part(const Formula& formula);
+const tsr_instance& optimizer_instance(const Formula& formula);
 
 // The JSON object `options` with one more.
 std::string with_option(const std::string& options, const std::string& key, double value);

@@ -102,8 +102,8 @@ class KernelBed {
  public:
   struct Parts {
     Subject& subject;
-    const tsr_part& kernel;
-    const tsr_part& optimizer;
+    const tsr_instance& kernel;
+    const tsr_instance& optimizer;
     std::string optimizer_options;
     KernelShape shape;
   };
@@ -113,7 +113,7 @@ class KernelBed {
   KernelBed& operator=(const KernelBed&) = delete;
 
   const KernelShape& shape() const { return parts_.shape; }
-  const tsr_part& optimizer() const { return parts_.optimizer; }
+  const tsr_instance& optimizer() const { return parts_.optimizer; }
   const sdk::OptimizerRef& updates() const { return updates_; }
   const tsr_kernel& api() const { return api_; }
   const tsr_kernel_config& config() const { return config_; }

@@ -16,7 +16,7 @@ using RowsById = std::map<int64_t, std::vector<float>>;
 class Changes {
  public:
   Changes(const Kernel& kernel, KernelBed& bed) : bed_(bed) {
-    const tsr_part& part = *kernel.part.raw();
+    const tsr_instance& part = *kernel.part.raw();
     if (TSR_HAS(tsr_component, part.component, extension))
       api_ = static_cast<const tsr_kernel_changes*>(part.component->extension(part.self, TSR_KERNEL_CHANGES));
     if (api_ == nullptr) throw Skipped(str_cat("it has no ", TSR_KERNEL_CHANGES));

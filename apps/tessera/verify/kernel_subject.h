@@ -49,7 +49,7 @@ struct Kernel {
   KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {
     if (shape.compute_kernel == TSR_COMPUTE_FUSED && !updating().empty()) shape.compute_kernel = updating();
     const Formula& formula = *formulas_of(optimizer).front();
-    return {subject, *part.raw(), optimizer_part(formula), formula.options, std::move(shape)};
+    return {subject, *part.raw(), optimizer_instance(formula), formula.options, std::move(shape)};
   }
   // One that it supports, for checks that do not care: fused where it trains, rows of float32 where it has such.
   KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {

@@ -253,7 +253,7 @@ void check_optimizer_over_kernel(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();
   Random random = subject.random();
-  PartPtr kernel;
+  ComponentPtr kernel;
   try {
     kernel = subject.others().create("tessera.kernel/1", "auto");
   } catch (const Error& e) {

@@ -58,7 +58,7 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
-  std::string test_part;      // which rows the test has: "10 % of the rows, random"; empty: as the reader has them
+  std::string test_split;     // which rows the test has: "10 % of the rows, random"; empty: as the reader has them
   bool test_is_last = false;  // they are the end of the files, in the order of those
   // The encoding of the files' columns, learned vocabularies included, as JSON. It is saved with a model, so that
   // what it predicts is read likewise. Empty: of other readers.
@@ -88,7 +88,7 @@ struct Dataset {
 //   hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);
 
-// The same, and what reader parts read: `data.reader` names one, the [[column]]s say what its columns are. Its files
+// The same, and what reader plugins read: `data.reader` names one, the [[column]]s say what its columns are. Its files
 // are read once to find their blocks, and once more where a column learns from the training rows; samples are kept
 // where they take at most data.buffer_mib, and streamed otherwise. Nothing is learned from rows that
 // `config.validation` keeps back. `encoding`: of an earlier Dataset, instead of learning; kInvalidArgument where
@@ -99,7 +99,7 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
 // columns, no samples. A column has 1 row where only samples tell how many there are.
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
-// Names for DataConfig::reader that are no reader parts, ascending.
+// Names for DataConfig::reader that are no reader plugins, ascending.
 std::vector<std::string> reader_names();
 
 // The prepared text (train.tsv, test.tsv) that the raw MovieLens-100K files in `directory` give, and its meta.json

@@ -27,7 +27,7 @@ using DeviceStreamPtr = std::shared_ptr<DeviceStream>;
 class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
  public:
   // A new stream on device `index` of the part. kInvalidArgument where there are fewer.
-  static DeviceStreamPtr open(PartPtr part, int index);
+  static DeviceStreamPtr open(ComponentPtr part, int index);
   ~DeviceStream();  // waits for what is enqueued
   DeviceStream(const DeviceStream&) = delete;
 
@@ -99,7 +99,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   };
 
  private:
-  DeviceStream(PartPtr part, Device device);
+  DeviceStream(ComponentPtr part, Device device);
   const tsr_device& api() const { return part_->api<tsr_device>(); }
   const tsr_device_ops& ops() const { return *ops_; }
   void* self() const { return part_->self(); }
@@ -114,7 +114,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   };
   Staging& next_staging(uint64_t bytes);
 
-  PartPtr part_;
+  ComponentPtr part_;
   const tsr_device_ops* ops_;  // null: the part has none
   Device device_;
   tsr_stream stream_ = nullptr;
@@ -127,13 +127,13 @@ Tensor in_host_memory(const Tensor& tensor);          // shares where it is ther
 void assign(const Tensor& to, const Tensor& values);  // same type and size
 Tensor zeros_like(const Tensor& tensor);              // beside it
 
-// job.device: "cpu" is null. "auto": the device part of the highest priority that works here and for whose devices
+// job.device: "cpu" is null. "auto": the device plugin of the highest priority that works here and for whose devices
 // there is a kernel plugin (`kernel`, where that names one); null where there is none. Otherwise the part of that id;
 // kNotFound, or what its probe said. Ranks of one host take its devices in turn.
 DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank = 0,
                             const std::string& kernel = "auto");
 
-// The first device of a DLDeviceType; kUnavailable with each device part's reason.
+// The first device of a DLDeviceType; kUnavailable with each device plugin's reason.
 DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type);
 
 }  // namespace tessera

@@ -146,7 +146,7 @@ class EmbeddingShardingPlanner {
 
 // The device of a stream's tables; host memory for null. Errors of the device component.
 ComputeDevice compute_device(const std::shared_ptr<DeviceStream>& stream);
-// The device of that id: as ComputeDevice::named() has it, and otherwise as the device part here says.
+// The device of that id: as ComputeDevice::named() has it, and otherwise as the device plugin here says.
 // Runtime::create's errors.
 ComputeDevice compute_device(const Runtime& runtime, const std::string& id);
 

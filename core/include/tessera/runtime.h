@@ -47,14 +47,14 @@ struct LoadReport {
 };
 
 // A created component. Destroys the object when the last handle goes; keeps alive what it wraps.
-class Part {
+class Component {
  public:
-  ~Part();
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
+  ~Component();
+  Component(const Component&) = delete;
+  Component& operator=(const Component&) = delete;
   const std::string& id() const { return id_; }
   const std::string& options() const { return options_; }  // the JSON it was created with
-  const tsr_part* raw() const { return &raw_; }
+  const tsr_instance* raw() const { return &raw_; }
   void* self() const { return raw_.self; }
   // The interface's table. Api must be the struct of the kind that was asked for.
   template <class Api>
@@ -69,14 +69,14 @@ class Part {
 
  private:
   friend class Runtime;
-  Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<const Part> inner);
+  Component(std::string id, std::string options, tsr_instance raw, std::shared_ptr<const Component> inner);
   const void* find_extension(const char* id) const;
   std::string id_;
   std::string options_;
-  tsr_part raw_;
-  std::shared_ptr<const Part> inner_;
+  tsr_instance raw_;
+  std::shared_ptr<const Component> inner_;
 };
-using PartPtr = std::shared_ptr<const Part>;
+using ComponentPtr = std::shared_ptr<const Component>;
 
 struct RuntimeOptions {
   // Directories searched first, in order (config: plugins.path). Absolute. Then come TESSERA_PLUGIN_PATH (absolute
@@ -107,9 +107,9 @@ class Runtime {
   // with the ids that exist and the load report's line where the id was rejected; what probe or create said. A device
   // part (abi/device.h) is made once: from then on it serves the host's memory of its device type, and the same one is
   // returned, whatever the options. [any-thread]
-  PartPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
+  ComponentPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
   // The same, of a candidate: the report says that it was asked, not that it was chosen.
-  PartPtr ask(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
+  ComponentPtr ask(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
 
   // The outermost component that create() would make a part of, before it does. Errors as create(). [any-thread]
   const tsr_component& component(const std::string& kind, const std::string& id) const;
@@ -134,8 +134,8 @@ class Runtime {
  private:
   struct Impl;
   std::string wrapped_by(const tsr_component& outer) const;
-  PartPtr make(const std::string& kind, const std::string& id, const std::string& options,
-               LoadEntry::State becomes) const;
+  ComponentPtr make(const std::string& kind, const std::string& id, const std::string& options,
+                    LoadEntry::State becomes) const;
   std::unique_ptr<Impl> impl_;
 };
 

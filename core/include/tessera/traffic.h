@@ -34,8 +34,8 @@ struct HostBytes {
   bool operator==(const HostBytes&) const = default;
 };
 
-// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients. `unused_inline`: inline
-// payload that was sent after headers and that the ids of the step did not fill.
+// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients.
+// `unused_inline`: inline payload that was sent after headers and that the ids of the step did not fill.
 template <class Number>
 struct ExchangeBytes {
   HostBytes<Number> ids, rows, gradients, unused_inline;
@@ -75,9 +75,9 @@ struct TrafficInput {
 
 // The bytes that rank `rank` sends. They are exact if all bags have as many ids as said and no rows are cut; of rows
 // and gradients that cross hosts also where rows are summed inside a host that holds all of them. Otherwise an
-// expectation, because bags without ids on a shard send nothing. Unused inline payload depends on the batches: 0 here, though small payloads
-// have an eighth of it. The all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does
-// not fit.
+// expectation, because bags without ids on a shard send nothing. Unused inline payload depends on the batches: 0 here,
+// though small payloads have an eighth of it. The all-reduce of data-parallel tables is not part of it.
+// kInvalidArgument where the plan does not fit.
 ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
 

@@ -234,7 +234,7 @@ void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<co
   }
 }
 
-// The model's own columns out of what a reader part has.
+// The model's own columns out of what a reader plugin has.
 tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDescription& model, const char* reader,
                          const char* path) {
   if (model.encoding.empty()) {

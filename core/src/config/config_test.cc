@@ -129,7 +129,7 @@ TEST(Reader, FollowsFromThePath) {
   EXPECT_EQ(reader_of("clicks.txt"), "csv");
   EXPECT_EQ(reader_of("clicks.parquet"), "parquet");
   EXPECT_EQ(reader_of("clicks.feather"), "arrow");
-  EXPECT_EQ(reader_of("clicks.orc"), "orc") << "a reader part of that name";
+  EXPECT_EQ(reader_of("clicks.orc"), "orc") << "a reader plugin of that name";
   EXPECT_EQ(parse_config("[data]\npath = \"a.csv\"\nreader = \"tsv\"\n", "j").data.reader, "tsv");
   EXPECT_EQ(parse_config("", "j", {"data.path=a.parquet"}).data.reader, "parquet");
   EXPECT_THAT(

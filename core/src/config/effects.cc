@@ -39,7 +39,7 @@ std::string takers(std::string_view key, bool parts) {
   for (const ReaderKeys& r : inside()) {
     if (has(r.keys, key)) out += str_cat(out.empty() ? "\"" : ", \"", r.reader, '"');
   }
-  return str_cat(out, parts ? str_cat(out.empty() ? "" : " and ", "reader parts such as \"csv\"") : "");
+  return str_cat(out, parts ? str_cat(out.empty() ? "" : " and ", "reader plugins such as \"csv\"") : "");
 }
 
 std::string of_data(const Config& config, std::string_view key) {

@@ -148,8 +148,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        {"fatal", "ignore", "warning"}},
       {"kernel", &S::kernel, "",
        "compute kernel: `fused` updates rows in backward, `dense` hands gradients out, one of a plugin's own, with "
-       "options "
-       "for the table as `acme.tensor_train?ranks=8`; `auto`: any"},
+       "options for the table as `acme.tensor_train?ranks=8`; `auto`: any"},
       {"optimizer", &S::optimizer, "", "`{ name = \"...\", ... }`: the optimizer of the rows and its options"},
       {"max_gradient", &S::max_gradient, "", "the output's gradient is clamped to +- this; 0: not", 0, kInfinity},
       {"trainable", &S::trainable, "", "`false`: rows stay as they begin, for the optimizer's learning rate is 0"},
@@ -204,8 +203,7 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
        "device memory to plan with, one number per rank or one for all; empty or 0: what the device has", 0, 1e9},
       {"ddr_gib", &S::ddr_gib, "GiB",
        "host memory to plan with, one number per rank or one for all; empty or 0: an equal part of what the machine, "
-       "or "
-       "its container (cgroup v1 or v2), has left",
+       "or its container (cgroup v1 or v2), has left",
        0, 1e9},
       {"ssd_gib", &S::ssd_gib, "GiB",
        "disk to plan with for kernels that keep rows there, one number per rank or one for all; empty or 0: an equal "
@@ -230,11 +228,11 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
   using S = DataConfig;
   static const std::vector<Field<S>> table = {
       {"reader", &S::reader, "",
-       "a reader part (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`; unset with a `path`: "
-       "by its ending; docs/data.md"},
+       "a reader plugin (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`; unset with a "
+       "`path`: by its ending; docs/data.md"},
       {"path", &S::path, "directory or file",
-       "where the reader finds its files; relative to the working directory; of reader parts also a pattern of files"},
-      {"test_path", &S::test_path, "file", "criteo-tsv, reader parts: the test rows; empty: as `test` says"},
+       "where the reader finds its files; relative to the working directory; for reader plugins also a pattern"},
+      {"test_path", &S::test_path, "file", "criteo-tsv, reader plugins: the test rows; empty: as `test` says"},
       {"split", &S::split, "", "movielens-100k: `user` (last fifth of each user is test) or `time`"},
       {"batch", &S::batch, "samples", "global: cut evenly between the ranks; the last two of an epoch share the rest",
        1, kInt32},
@@ -243,12 +241,12 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"rows", &S::rows, "rows", "criteo-tsv, synthetic: table sizes, one per column or one for all; empty: 100000", 1,
        kMany},
       {"test", &S::test, "",
-       "criteo-tsv, reader parts: which rows are the test: `random` ones, the `last` ones, the newest by "
+       "criteo-tsv, reader plugins: which rows are the test: `random` ones, the `last` ones, the newest by "
        "`time:COLUMN`, or `file:PATH`; empty: the last ones with `order_by` and of criteo-tsv, else random ones"},
       {"test_fraction", &S::test_fraction, "",
-       "criteo-tsv, reader parts, without a test file: part of the rows kept for the test", 0, 0.99},
+       "criteo-tsv, reader plugins, without a test file: part of the rows kept for the test", 0, 0.99},
       {"limit", &S::limit, "samples",
-       "at most this many of each file (movielens-100k: of each part; reader parts: of all files); 0: all", 0, kMany},
+       "at most this many of each file (movielens-100k: of each part; reader plugins: of all files); 0: all", 0, kMany},
       {"samples", &S::samples, "samples", "synthetic: training rows", 0, kMany},
       {"test_samples", &S::test_samples, "samples", "synthetic: test rows", 0, kMany},
       {"columns", &S::columns, "columns", "synthetic: number of sparse columns", 1, 1e6},
@@ -257,10 +255,10 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"labels", &S::labels, "labels", "synthetic: `label`, `label1`, ..., which are alike and not the same", 1, 1000},
       {"index_dist", &S::index_dist, "", "synthetic: `uniform` or `zipf:A` with exponent A"},
       {"buffer_mib", &S::buffer_mib, "MiB per rank",
-       "reader parts: samples in memory; what is larger is read anew in each epoch and shuffled window by window", 0.01,
-       kMany},
+       "reader plugins: samples in memory; what is larger is read anew in each epoch and shuffled window by window",
+       0.01, kMany},
       {"order_by", &S::order_by, "column",
-       "reader parts: rows come in the order of this column of the files, as a time; the test part is the end of it "
+       "reader plugins: rows come in the order of this column of the files, as a time; the test part is the end of it "
        "unless `test` says otherwise"},
   };
   return table;
@@ -313,15 +311,13 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        &S::ids,
        "",
        "`row`: numbers of rows; `vocabulary`: texts, numbered as the training rows bring them, 0 for all others; "
-       "`hash`: "
-       "texts, hashed to `rows` rows; `bucket`: values, by how many of `bounds` they reach",
+       "`hash`: texts, hashed to `rows` rows; `bucket`: values, by how many of `bounds` they reach",
        0,
        0,
        {"row", "vocabulary", "hash", "bucket"}},
       {"min_count", &S::min_count, "times",
        "ids, `vocabulary`: texts that the training rows have less often, in all columns of the table, are as those "
-       "they "
-       "do not have: 0",
+       "they do not have: 0",
        1, kMany},
       {"rows", &S::rows, "rows", "ids: `row`, `hash`: of the table; 0: as the `[[table]]` says that reads the column",
        0, kMany},
@@ -378,8 +374,7 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
   static const std::vector<Field<S>> table = {
       {"names", &S::names, "",
        "of validations and the test: `auc`, `gauc?key=user`, `stars.rmse` of the head `stars`, a plugin's; empty: "
-       "`auc`, "
-       "`logloss`, `normalized_entropy` and `calibration` of heads of logits, `rmse` and `mae` of others; "
+       "`auc`, `logloss`, `normalized_entropy` and `calibration` of heads of logits, `rmse` and `mae` of others; "
        "docs/training.md"},
       {"training", &S::training, "",
        "of the training batches, each predicted before it is learned from: `ne`, `auc?bins=1000`, `rmse`; empty: none"},

@@ -152,7 +152,7 @@ std::string config_reference() {
       }
     }
     if constexpr (std::is_same_v<S, DataConfig>)
-      reference_of<ColumnConfig>("[[column]]: of a reader part", every_key, out);
+      reference_of<ColumnConfig>("[[column]]: of a reader plugin", every_key, out);
   });
   out.pop_back();
   return out;

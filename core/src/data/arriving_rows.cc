@@ -7,7 +7,7 @@
 
 #include "data/readers.h"
 #include "plugin/calls.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 
 namespace tessera::data {
 namespace {
@@ -52,7 +52,7 @@ bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader, cons
 
 std::string ArrivingRows::file_reader(const Runtime& runtime, const std::string& reader) {
   if (!reads(runtime, reader)) return reader;
-  std::string inner = plugin::parse_part_name(reader).inner;
+  std::string inner = plugin::parse_component_name(reader).inner;
   if (inner.empty())
     fail(Code::kInvalidArgument, "the rows that \"", reader,
          "\" reads have no end: --reader csv, or another one of files, reads a file by the model's columns");

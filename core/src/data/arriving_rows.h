@@ -1,4 +1,4 @@
-// Rows that arrive without end, by a reader part that has tessera.reader.arriving (abi/draft/arriving.h): one rank
+// Rows that arrive without end, by a reader plugin that has tessera.reader.arriving (abi/draft/arriving.h): one rank
 // reads them in their order, and a position, kept in checkpoints, says where to go on.
 #pragma once
 
@@ -48,7 +48,7 @@ class ArrivingRows {
   const tsr_reader& reader() const { return part_->api<tsr_reader>(); }
   void add(const tsr_reader_arrived& got, int64_t first, int64_t rows, Examples& out, std::vector<double>& times);
 
-  PartPtr part_;
+  ComponentPtr part_;
   const tsr_reader_arriving* api_;
   const tsr_reader_skips* skips_;  // null: every row has to be what it should be
   bool pipe_;

@@ -1,5 +1,6 @@
-// What the columns of a reader part's files are to a model: the config's [[column]]s, and what the training rows taught
-// them (vocabularies, means). Saved with the model as JSON, so that all data that it ever sees are encoded alike.
+// What the columns of a reader plugin's files are to a model: the config's [[column]]s, and what the training rows
+// taught them (vocabularies, means). Saved with the model as JSON, so that all data that it ever sees are encoded
+// alike.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 #include "config/json.h"
 #include "data/examples.h"
 #include "data/missing_value.h"
-#include "data/reader_part.h"
+#include "data/reader_component.h"
 #include "tessera/config.h"
 
 namespace tessera::data {
@@ -76,7 +77,7 @@ class Columns {
   // labels and weight, which are 0 and 1 then. kInvalidArgument: a cross of several lists.
   void meet(const std::vector<FileColumn>& files, bool needs_label);
   bool labelled() const { return labelled_; }
-  // For ReaderPart, after meet(): what is read of the files, each column of theirs once as each type.
+  // For ReaderComponent, after meet(): what is read of the files, each column of theirs once as each type.
   const std::vector<WantedColumn>& wanted() const { return wanted_; }
 
   bool must_learn() const { return !learning().empty(); }

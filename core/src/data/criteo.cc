@@ -5,7 +5,7 @@
 #include "data/hash.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 
 namespace tessera::data {
 namespace {
@@ -78,14 +78,14 @@ Dataset describe_criteo(const DataConfig& config) {
 
 Dataset read_criteo(const DataConfig& config, uint64_t seed) {
   Dataset set = describe_criteo(config);
-  const TestPart test = TestPart::from(config, TestPart::Rows::kLast);
-  if (test.rows == TestPart::Rows::kNewest)
+  const TestSplit test = TestSplit::from(config, TestSplit::Rows::kLast);
+  if (test.rows == TestSplit::Rows::kNewest)
     fail(Code::kInvalidArgument, "data.test = \"", config.test, "\": the lines of \"", config.reader,
          "\" have no column of times; random, last and file:PATH are of such files");
   Examples train = read_file(config.path, set, config.limit);
-  if (test.rows == TestPart::Rows::kFile) {
+  if (test.rows == TestSplit::Rows::kFile) {
     set.test = finish(read_file(test.of, set, config.limit));
-  } else if (test.rows == TestPart::Rows::kRandom) {
+  } else if (test.rows == TestSplit::Rows::kRandom) {
     const RandomRows random(test.fraction, seed);
     set.test = finish(train.take_out(0, [&](int64_t row) { return random.takes(row); }));
   } else {

@@ -1,4 +1,4 @@
-// A data set out of a reader part's files.
+// A data set out of a reader plugin's files.
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -9,7 +9,7 @@
 #include "data/readers.h"
 #include "data/row_order.h"
 #include "data/sample_stream.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::data {
@@ -38,17 +38,17 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
 }
 
 // Which rows are the test where the job says nothing.
-TestPart::Rows default_test(const DataConfig& data) {
-  return data.order_by.empty() ? TestPart::Rows::kRandom : TestPart::Rows::kLast;
+TestSplit::Rows default_test(const DataConfig& data) {
+  return data.order_by.empty() ? TestSplit::Rows::kRandom : TestSplit::Rows::kLast;
 }
 
-std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& reader, const std::string& path,
-                                 const Budget& budget) {
+std::unique_ptr<ReaderComponent> open(const Runtime& runtime, const std::string& reader, const std::string& path,
+                                      const Budget& budget) {
   check_reader(runtime, reader);
-  return std::make_unique<ReaderPart>(runtime, reader, path, budget.block);
+  return std::make_unique<ReaderComponent>(runtime, reader, path, budget.block);
 }
 
-int64_t rows_of(const ReaderPart& part, int64_t limit) {
+int64_t rows_of(const ReaderComponent& part, int64_t limit) {
   int64_t rows = 0;
   for (const FileBlock& block : part.blocks()) rows += block.rows;
   return limit > 0 ? std::min(rows, limit) : rows;
@@ -73,7 +73,7 @@ Pieces rows_between(const Pieces& pieces, int64_t begin, int64_t end) {
 }
 
 // The first rows of all blocks, as many as data.limit allows.
-Pieces pieces_of(const ReaderPart& part, int64_t limit) {
+Pieces pieces_of(const ReaderComponent& part, int64_t limit) {
   Pieces out;
   for (int64_t i = 0; i < std::ssize(part.blocks()); ++i)
     out.push_back({i, 0, part.blocks()[static_cast<size_t>(i)].rows});
@@ -112,7 +112,7 @@ void divide_end(const Pieces& from, int64_t rows, int64_t test_rows, Parts* part
 }
 
 // The newest rows by the column of times are the test; the others stay in their order.
-void divide_newest(ReaderPart& part, const TestPart& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
+void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
   const OrderColumn column{"data.test", test.of, true};
   Pieces by_time = parts->files;
   if (keep) {
@@ -135,12 +135,12 @@ void divide_newest(ReaderPart& part, const TestPart& test, bool keep, std::vecto
             [](const BlockPiece& a, const BlockPiece& b) { return a.block < b.block; });
 }
 
-void divide(ReaderPart& part, const TestPart& test, uint64_t seed, bool keep, Parts* parts) {
+void divide(ReaderComponent& part, const TestSplit& test, uint64_t seed, bool keep, Parts* parts) {
   std::vector<uint32_t> order;  // of the rows in memory; empty: that of the files
   if (!test.order_by.empty()) order = order_rows(part, {"data.order_by", test.order_by}, keep, parts->files);
   const int64_t rows = rows_in(parts->files);
-  if (test.rows == TestPart::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
-  if (test.rows == TestPart::Rows::kRandom && test.fraction > 0) {
+  if (test.rows == TestSplit::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
+  if (test.rows == TestSplit::Rows::kRandom && test.fraction > 0) {
     const auto random = std::make_shared<const RandomRows>(test.fraction, seed);
     if (!order.empty()) {
       std::vector<uint32_t> taken;
@@ -154,7 +154,7 @@ void divide(ReaderPart& part, const TestPart& test, uint64_t seed, bool keep, Pa
     parts->train_rows = rows - random->count(rows);
     return;
   }
-  const int64_t test_rows = test.rows == TestPart::Rows::kFile ? 0 : test.count(rows);
+  const int64_t test_rows = test.rows == TestSplit::Rows::kFile ? 0 : test.count(rows);
   if (order.empty()) return divide_end(parts->files, rows, test_rows, parts);
   divide_order(order, {order.end() - test_rows, order.end()}, parts);
 }
@@ -182,7 +182,7 @@ class Places {
 };
 
 // From the rows that are trained on, and not from those that `held` keeps back.
-void learn(const ReaderPart& part, const Parts& parts, const HoldOut& held, bool streamed, Columns& columns) {
+void learn(const ReaderComponent& part, const Parts& parts, const HoldOut& held, bool streamed, Columns& columns) {
   Places places(parts);
   for (const BlockPiece& piece : places.pieces()) {
     const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
@@ -200,7 +200,7 @@ void learn(const ReaderPart& part, const Parts& parts, const HoldOut& held, bool
   }
 }
 
-int64_t memory_of(const ReaderPart& part, const Pieces& pieces, const Columns& columns) {
+int64_t memory_of(const ReaderComponent& part, const Pieces& pieces, const Columns& columns) {
   int64_t bytes = 0;
   for (const BlockPiece& piece : pieces)
     bytes += columns.memory_of(piece.rows, part.blocks()[static_cast<size_t>(piece.block)].bytes);
@@ -249,7 +249,7 @@ void describe(const Columns& columns, Dataset* set) {
 
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
   check_reader(runtime, config.data.reader);
-  (void)TestPart::from(config.data, default_test(config.data));
+  (void)TestSplit::from(config.data, default_test(config.data));
   const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   Dataset set;
   set.name = std::filesystem::path(config.data.path).filename();
@@ -261,19 +261,19 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const DataConfig& data = config.data;
   Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
-  const TestPart test_part = TestPart::from(data, default_test(data));
+  const TestSplit test_split = TestSplit::from(data, default_test(data));
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
   Parts parts{.files = pieces_of(*train.part, data.limit)};
-  if (test_part.rows == TestPart::Rows::kFile) {
-    test.part = open(runtime, data.reader, test_part.of, budget);
+  if (test_split.rows == TestSplit::Rows::kFile) {
+    test.part = open(runtime, data.reader, test_split.of, budget);
     test.part->select(columns.wanted());
   }
   const Pieces test_files = test.part ? pieces_of(*test.part, data.limit) : Pieces();
   const int64_t test_bytes = test.part ? memory_of(*test.part, test_files, columns) : 0;
   const bool keep = memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
-  divide(*train.part, test_part, static_cast<uint64_t>(config.job.seed), keep, &parts);
+  divide(*train.part, test_split, static_cast<uint64_t>(config.job.seed), keep, &parts);
   if (test.part) parts.test = test_files;
   train.part->select(columns.wanted());
   if (columns.must_learn()) learn(*train.part, parts, HoldOut::of(config), !keep, columns);
@@ -286,7 +286,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   Dataset set;
   set.name = std::filesystem::path(data.path).filename();
   describe(columns, &set);
-  test_part.describe(&set);
+  test_split.describe(&set);
   set.encoding = columns.json();
   set.labelled = columns.labelled();
   const bool at_once = keep && (parts.ordered || parts.train_choice.random);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kHistory = 20, kMaxGenres = 6, kMaxWords = 12;
 constexpr int64_t kOldest = 150, kMostStars = 5, kLastSecond = int64_t{1} << 40;
-constexpr int64_t kTimeTrainParts = 4, kTestEvery = 5;  // time: 4/5 of all; user: floor(n / 5) of each
+constexpr int64_t kTimeTrainComponents = 4, kTestEvery = 5;  // time: 4/5 of all; user: floor(n / 5) of each
 
 struct Rating {
   int64_t user, film, rating, timestamp;  // user and film from 0
@@ -223,7 +223,7 @@ std::string meta_text(size_t users, size_t films) {
 using IsTest = std::function<bool(size_t, const Rating&)>;
 
 IsTest split_by_time(const std::vector<Rating>& ratings) {
-  const size_t train = ratings.size() * kTimeTrainParts / (kTimeTrainParts + 1);
+  const size_t train = ratings.size() * kTimeTrainComponents / (kTimeTrainComponents + 1);
   return [train](size_t i, const Rating&) { return i >= train; };
 }
 

@@ -14,7 +14,7 @@ Dataset read_prepared(const DataConfig& config, uint64_t seed);
 Dataset read_movielens_100k(const DataConfig& config, uint64_t seed);
 Dataset read_criteo(const DataConfig& config, uint64_t seed);
 Dataset make_synthetic(const DataConfig& config, uint64_t seed);
-// By a reader part. `needs_label`: else files may be without the column.
+// By a reader plugin. `needs_label`: else files may be without the column.
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label = true);
 
 // The same without samples: describe_dataset().

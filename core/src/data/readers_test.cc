@@ -209,7 +209,7 @@ TEST(Criteo, ReadsRawLines) {
   config.test_fraction = 0.5;
   const Dataset random = read_dataset(config, 1);
   EXPECT_EQ(random.train_rows() + random.test_rows(), 10);
-  EXPECT_EQ(random.test_part, "50 % of the rows, random");
+  EXPECT_EQ(random.test_split, "50 % of the rows, random");
   config.test = "time:I1";
   EXPECT_THAT(reading_error(config), HasSubstr("have no column of times"));
 

@@ -45,7 +45,7 @@ std::optional<Key> time_key_in(std::string_view text) {
 // Keys of a column, block by block. The first value says which form all have.
 class Keys {
  public:
-  Keys(ReaderPart& part, const OrderColumn& column) : part_(part), column_(column) {
+  Keys(ReaderComponent& part, const OrderColumn& column) : part_(part), column_(column) {
     check_column();
     part_.select({{column_.name, TSR_READER_TEXT, false, false, ' '}});
   }
@@ -102,7 +102,7 @@ class Keys {
     return number ? *number : time.value_or(Key());
   }
 
-  ReaderPart& part_;
+  ReaderComponent& part_;
   OrderColumn column_;
   std::optional<KeyForm> form_;  // unset before the first value
 };
@@ -136,7 +136,7 @@ void order_pieces(const char* key, Keys& keys, std::vector<BlockPiece>& pieces) 
 
 }  // namespace
 
-std::vector<uint32_t> order_rows(ReaderPart& part, const OrderColumn& column, bool keep,
+std::vector<uint32_t> order_rows(ReaderComponent& part, const OrderColumn& column, bool keep,
                                  std::vector<BlockPiece>& pieces) {
   Keys keys(part, column);
   if (!keep) {

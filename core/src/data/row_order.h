@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/reader_part.h"
+#include "data/reader_component.h"
 #include "data/sample_stream.h"
 
 namespace tessera::data {
@@ -20,7 +20,7 @@ struct OrderColumn {
   std::string name;         // of the column
   bool only_times = false;  // other texts than times are refused
 };
-std::vector<uint32_t> order_rows(ReaderPart& part, const OrderColumn& column, bool keep,
+std::vector<uint32_t> order_rows(ReaderComponent& part, const OrderColumn& column, bool keep,
                                  std::vector<BlockPiece>& pieces);
 
 }  // namespace tessera::data

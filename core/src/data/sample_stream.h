@@ -1,4 +1,4 @@
-// Samples that are read anew in each epoch: blocks of a reader part, a window of them in memory at a time.
+// Samples that are read anew in each epoch: blocks of a reader plugin, a window of them in memory at a time.
 //
 // An epoch is a sequence of windows. Its blocks come in a shuffled order, and the samples of a window are shuffled as
 // those in memory are, so that batches depend on data, seed and epoch alone. Of each window a rank reads its own share
@@ -15,9 +15,9 @@
 
 #include "data/columns.h"
 #include "data/examples.h"
-#include "data/reader_part.h"
+#include "data/reader_component.h"
 #include "data/task_thread.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
@@ -39,7 +39,7 @@ struct RowChoice {
 
 // Files, and what becomes of their columns.
 struct ColumnFiles {
-  std::unique_ptr<ReaderPart> part;
+  std::unique_ptr<ReaderComponent> part;
   std::shared_ptr<const Columns> columns;
 
   int64_t memory_of(const BlockPiece& piece) const;

@@ -67,8 +67,8 @@ class InputExchange {
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
   const JobFingerprint& job_;
-  // The capacity of the inline payload. It follows the largest payload of the exchange before, which all headers tell, so that
-  // all ranks know it without asking.
+  // The capacity of the inline payload. It follows the largest payload of the exchange before, which all headers tell,
+  // so that all ranks know it without asking.
   int64_t inline_payload_ = 0;
 };
 

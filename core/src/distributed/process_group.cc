@@ -55,7 +55,7 @@ void Work::wait() {
 
 namespace {
 
-tsr_collective_info described(const Part& part) {
+tsr_collective_info described(const Component& part) {
   tsr_collective_info info{};
   info.struct_size = sizeof(info);
   AbiError err;
@@ -83,7 +83,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
     try {
       const tsr_component& component = runtime.component(TSR_COLLECTIVE_KIND, id);
       if (best && component.priority <= best->priority) continue;
-      const PartPtr part = runtime.ask(TSR_COLLECTIVE_KIND, id);
+      const ComponentPtr part = runtime.ask(TSR_COLLECTIVE_KIND, id);
       if (!exchanges(described(*part), options.device.type)) continue;
       best = &component;
       found = id;
@@ -93,7 +93,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
   return found;
 }
 
-PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
+ComponentPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
   return runtime.create(TSR_COLLECTIVE_KIND, transport_id(runtime, options), options.options);
 }
 
@@ -113,7 +113,7 @@ uint32_t flags_of(Carries carries, bool lossy_rows, bool lossy_gradients) {
   return 0;
 }
 
-int64_t sent_by(const Part& part, DType dtype, int64_t elements, int64_t row_elements, uint32_t flags) {
+int64_t sent_by(const Component& part, DType dtype, int64_t elements, int64_t row_elements, uint32_t flags) {
   const auto& api = part.api<tsr_collective>();
   if (!TSR_HAS(tsr_collective, &api, wire_bytes)) return elements * size_of(dtype);
   return api.wire_bytes(part.self(), to_dl(dtype), elements, row_elements, flags);
@@ -135,7 +135,7 @@ WireBytes wire_bytes_of(const Runtime& runtime, const ProcessGroupOptions& optio
 }
 
 struct ProcessGroup::Impl {
-  PartPtr part;                // null for one rank
+  ComponentPtr part;           // null for one rank
   tsr_group* group = nullptr;  // null for one rank
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string backend;

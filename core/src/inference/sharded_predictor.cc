@@ -230,7 +230,7 @@ class Sharded : public ShardedPredictor {
     try {
       const std::array<int64_t, 2> sizes{batch, static_cast<int64_t>(asked.values.size())};
       group_->broadcast(Tensor::from<int64_t>(sizes, {2}), 0, "sizes for parts").wait();
-      if (batch > 0) work_on_parts(Tensor::from<float>(asked.values, {sizes[1]}), batch, asked.answers);
+      if (batch > 0) work_on_components(Tensor::from<float>(asked.values, {sizes[1]}), batch, asked.answers);
     } catch (const std::exception& e) {
       lose(e);
     }
@@ -242,13 +242,13 @@ class Sharded : public ShardedPredictor {
       const Tensor sizes = Tensor::zeros({2}, DType::kInt64);
       group_->broadcast(sizes, 0, "sizes for parts").wait();
       const std::span<const int64_t> of = sizes.span<int64_t>();
-      if (of[0] > 0) work_on_parts(Tensor::empty({of[1]}), of[0], {});
+      if (of[0] > 0) work_on_components(Tensor::empty({of[1]}), of[0], {});
     } catch (const std::exception& e) {
       lose(e);
     }
   }
 
-  void work_on_parts(const Tensor& values, int64_t batch, std::span<std::byte> answers) const {
+  void work_on_components(const Tensor& values, int64_t batch, std::span<std::byte> answers) const {
     group_->broadcast(values, 0, "values for parts").wait();
     const int64_t bytes = batch * part_->answer_bytes();
     const Tensor mine = Tensor::empty({bytes}, DType::kUInt8);

@@ -4,7 +4,7 @@
 
 #include "config/json.h"
 #include "metrics/formulas.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/metrics.h"
 #include "tessera/sdk/nearest.h"
 
@@ -56,7 +56,7 @@ void for_each_group(const Wide& all, const std::vector<int64_t>& keys, const Bod
 
 // The name without its option `key`, which goes to `key`.
 std::string without_key(const std::string& name, std::string* key) {
-  const plugin::PartName part = plugin::parse_part_name(name);
+  const plugin::ComponentName part = plugin::parse_component_name(name);
   const json options = config::parse_json(part.options, {"the options of a metric"});
   std::string rest = name.substr(0, name.find('?'));
   char joint = '?';

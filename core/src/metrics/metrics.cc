@@ -5,7 +5,7 @@
 
 #include "metrics/formulas.h"
 #include "plugin/calls.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/sdk/nearest.h"
 
@@ -13,9 +13,9 @@ namespace tessera {
 namespace {
 
 // A metric that a plugin computes.
-class MetricPart : public Metric {
+class MetricComponent : public Metric {
  public:
-  explicit MetricPart(PartPtr part) : Metric(asked(*part)), part_(std::move(part)) {}
+  explicit MetricComponent(ComponentPtr part) : Metric(asked(*part)), part_(std::move(part)) {}
 
   void add(const MetricSamples& s, std::span<double> sums) const override {
     const tsr_metric_samples samples{
@@ -34,7 +34,7 @@ class MetricPart : public Metric {
   }
 
  private:
-  static Info asked(const Part& part) {
+  static Info asked(const Component& part) {
     constexpr int64_t kMostSums = 1 << 24;
     tsr_metric_info info{sizeof(info), 0, 0, 0, 0};
     AbiError error;
@@ -48,7 +48,7 @@ class MetricPart : public Metric {
     return {static_cast<Pieces>(info.pieces), static_cast<Best>(info.best), info.sums};
   }
 
-  PartPtr part_;
+  ComponentPtr part_;
 };
 
 }  // namespace
@@ -66,13 +66,13 @@ double Metric::cost(double value) const {
 }
 
 MetricPtr make_metric(const std::string& name, const Runtime* runtime) {
-  const plugin::PartName part = plugin::parse_part_name(name);
+  const plugin::ComponentName part = plugin::parse_component_name(name);
   MetricPtr own = metrics::make_formula(part.id, part.options, /*as_torchrec=*/false);
   if (own && (!part.name.empty() || !part.inner.empty()))
     fail(Code::kInvalidArgument, "the metric ", part.id, " wraps nothing: \"", name, "\"");
   if (own) return own;
   if (runtime && runtime->has(TSR_METRIC_KIND, part.id))
-    return std::make_shared<MetricPart>(runtime->create(TSR_METRIC_KIND, name));
+    return std::make_shared<MetricComponent>(runtime->create(TSR_METRIC_KIND, name));
   std::vector<std::string> known = metric_names();
   if (runtime) {
     for (const std::string& id : runtime->ids(TSR_METRIC_KIND)) known.push_back(id);

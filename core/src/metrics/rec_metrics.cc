@@ -1,14 +1,14 @@
 #include "tessera/rec_metrics.h"
 
 #include "metrics/formulas.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/error.h"
 
 namespace tessera {
 namespace {
 
 MetricPtr as_torchrec(const std::string& name) {
-  const plugin::PartName part = plugin::parse_part_name(name);
+  const plugin::ComponentName part = plugin::parse_component_name(name);
   MetricPtr metric = metrics::make_formula(part.id, part.options, /*as_torchrec=*/true);
   return metric ? metric : make_metric(name);
 }

@@ -8,7 +8,7 @@
 #include "config/fnv1a.h"
 #include "config/json.h"
 #include "config/splitmix64.h"
-#include "modules/layer_part.h"
+#include "modules/layer_component.h"
 #include "modules/stored_names.h"
 #include "plugin/calls.h"
 
@@ -27,7 +27,7 @@ class NamedRandom {
 };
 
 // A layer that does not take the widths of its inputs is made without.
-PartPtr create_told(const Runtime& runtime, const DenseLayerOptions& o) {
+ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& o) {
   const auto create = [&](const std::string& options) { return create_layer(runtime, o.module, options, o.stream); };
   if (o.inputs.empty()) return create(o.options);
   auto told = config::parse_json(o.options, {"the options of a layer"});
@@ -66,7 +66,7 @@ Tensor start_values(const tsr_parameter& p, const std::string& name, uint64_t se
 
 struct DenseLayer::Impl {
   DenseLayerOptions options;
-  PartPtr part;
+  ComponentPtr part;
   ParameterList parameters, buffers;
   std::vector<DenseInput> inputs;
   std::vector<tsr_value> values, asked;  // of the inputs, and those that `described` belongs to

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "plugin/calls.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 
 namespace tessera {
 
@@ -34,7 +34,7 @@ void add_choices(const std::string& text, const std::string& whole, std::vector<
 
 }  // namespace
 
-KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevice device) {
+KernelConfig::KernelConfig(const LookupOptions& o, const Component* optimizer, DLDevice device) {
   for (const LookupTable& t : o.tables) {
     tables.push_back({sizeof(tsr_kernel_table), t.any_id ? uint32_t{TSR_TABLE_ANY_ID} : 0, t.name.c_str(), t.rows,
                       t.dim, t.options.empty() ? nullptr : t.options.c_str(), t.poolings, 0});
@@ -54,7 +54,7 @@ KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevi
 }
 
 ComputeKernelName compute_kernel_name(const std::string& text) {
-  const plugin::PartName part = plugin::parse_part_name(text);
+  const plugin::ComponentName part = plugin::parse_component_name(text);
   if (!part.name.empty() || !part.inner.empty()) {
     fail(Code::kInvalidArgument, "\"", text, "\" is not the name of a compute kernel, which looks like ", part.id,
          " or ", part.id, "?key=value");
@@ -77,7 +77,7 @@ uint32_t shard_poolings(PoolingType pooling) {
   return pooling == PoolingType::kMean ? own | 1u << TSR_POOLING_SUM : own;
 }
 
-std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
+std::string refusal(const Component& kernel, const tsr_kernel_config& config) {
   AbiError error;
   const plugin::CallScope call(kernel, "supports");
   const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());

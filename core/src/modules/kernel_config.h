@@ -12,7 +12,7 @@ namespace tessera {
 
 // A tsr_kernel_config with the arrays that it points to. `options` and `optimizer` outlive it.
 struct KernelConfig {
-  KernelConfig(const LookupOptions& options, const Part* optimizer, DLDevice device);
+  KernelConfig(const LookupOptions& options, const Component* optimizer, DLDevice device);
   KernelConfig(const KernelConfig&) = delete;
   KernelConfig& operator=(const KernelConfig&) = delete;
 
@@ -36,6 +36,6 @@ std::vector<std::string> compute_kernel_choices(const std::vector<std::string>& 
 uint32_t shard_poolings(PoolingType pooling);
 
 // The reason why the kernel cannot serve the config; empty when it can.
-std::string refusal(const Part& kernel, const tsr_kernel_config& config);
+std::string refusal(const Component& kernel, const tsr_kernel_config& config);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ namespace {
 // The choice if the options leave it open.
 DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
   if (options.stream || options.kernel == "auto") return options.stream;
-  const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, options.kernel);
+  const ComponentPtr kernel = runtime.create(TSR_KERNEL_KIND, options.kernel);
   const int32_t* types = kernel->api<tsr_kernel>().device_types;
   for (const int32_t* type = types; *type != 0; ++type) {
     if (*type == kDLCPU) return nullptr;
@@ -21,16 +21,16 @@ DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options)
   return *types == 0 ? nullptr : open_device_type(runtime, *types);
 }
 
-PartPtr named_kernel(const Runtime& runtime, const std::string& id, const tsr_kernel_config& config) {
-  PartPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
+ComponentPtr named_kernel(const Runtime& runtime, const std::string& id, const tsr_kernel_config& config) {
+  ComponentPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
   const std::string reason = refusal(*kernel, config);
   if (!reason.empty()) fail(Code::kUnimplemented, "kernel \"", id, "\" cannot serve these tables: ", reason);
   return kernel;
 }
 
 // The supporting kernel of the highest priority; equal ones by id.
-PartPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
-  std::vector<PartPtr> usable;
+ComponentPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
+  std::vector<ComponentPtr> usable;
   std::string reasons;
   auto refuse = [&](const std::string& id, const std::string& why) {
     reasons += str_cat(reasons.empty() ? "" : "; ", id, ": ", why);
@@ -42,10 +42,10 @@ PartPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
       refuse(id, e.what());
     }
   }
-  std::stable_sort(usable.begin(), usable.end(), [](const PartPtr& a, const PartPtr& b) {
+  std::stable_sort(usable.begin(), usable.end(), [](const ComponentPtr& a, const ComponentPtr& b) {
     return a->raw()->component->priority > b->raw()->component->priority;
   });
-  for (const PartPtr& kernel : usable) {
+  for (const ComponentPtr& kernel : usable) {
     const std::string reason = refusal(*kernel, config);
     if (reason.empty()) return kernel;
     refuse(kernel->id(), reason);

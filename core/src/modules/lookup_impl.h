@@ -99,8 +99,8 @@ struct Lookup::Impl {
 
   LookupOptions options;
   const tsr_start_values start_values{sizeof(tsr_start_values), 0, this, fill_slot, formula_slot};
-  PartPtr optimizer;
-  PartPtr kernel;
+  ComponentPtr optimizer;
+  ComponentPtr kernel;
   const tsr_kernel* api = nullptr;
   const tsr_prefetch* prefetch = nullptr;  // of a kernel that wants ids early
   void* instance = nullptr;

@@ -211,7 +211,7 @@ RowFigures Lookup::row_figures(int table) const {
 
 namespace {
 
-const tsr_kernel_changes& changes_of(const Part& kernel, const std::string& table) {
+const tsr_kernel_changes& changes_of(const Component& kernel, const std::string& table) {
   const auto* draft = kernel.extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES);
   if (draft == nullptr) {
     fail(Code::kUnimplemented, "kernel \"", kernel.id(), "\", which has table \"", table,

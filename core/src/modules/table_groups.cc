@@ -83,7 +83,7 @@ TableGroups group_quantized(const std::vector<EmbeddingBagConfig>& tables, const
 
 bool EmbeddingTables::Impl::hands_gradients_out(const OptimizerSpec& optimizer) const {
   if (!options.train || optimizer.name.empty()) return true;
-  const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
+  const ComponentPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
   return part->api<tsr_optimizer>().update_row == nullptr;
 }
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "config/json.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
 
@@ -56,7 +56,7 @@ void check(const std::string& stage, const std::string& key, double value) {
 }
 
 // `steps` is 0 where it is left out.
-Options options_of(const KnownShape& shape, const plugin::PartName& part, const std::string& stage) {
+Options options_of(const KnownShape& shape, const plugin::ComponentName& part, const std::string& stage) {
   Options out = shape.options;
   out["steps"] = 0;
   std::vector<std::string> names;
@@ -80,7 +80,7 @@ Options options_of(const KnownShape& shape, const plugin::PartName& part, const 
 LearningRateSchedule::LearningRateSchedule(const std::vector<std::string>& stages, int64_t steps) {
   int64_t first = 0;
   for (const std::string& text : stages) {
-    const plugin::PartName part = plugin::parse_part_name(text);
+    const plugin::ComponentName part = plugin::parse_component_name(text);
     if (!part.name.empty() || !part.inner.empty())
       fail(Code::kInvalidArgument, "schedule \"", text, "\": a stage is a shape with options, linear?steps=500");
     const size_t shape = shape_of(part.id, text);

@@ -14,7 +14,7 @@ ComputeDevice compute_device(const DeviceStreamPtr& stream) {
 
 ComputeDevice compute_device(const Runtime& runtime, const std::string& id) {
   if (!runtime.has(TSR_DEVICE_KIND, id)) return ComputeDevice::named(id);
-  PartPtr part;
+  ComponentPtr part;
   try {
     part = runtime.create(TSR_DEVICE_KIND, id);
   } catch (const Error&) {  // installed, but there is no such device here: the plan is for another machine

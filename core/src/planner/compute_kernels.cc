@@ -20,16 +20,16 @@ double bytes_of_row(const EmbeddingBagConfig& table, int64_t dim) {
 }
 double bytes_of_state(const ComputeKernel& kernel) { return kernel.infers ? 0 : kUsualStateBytes; }
 
-bool runs_on(const Part& kernel, int32_t device_type) {
+bool runs_on(const Component& kernel, int32_t device_type) {
   const int32_t* types = kernel.api<tsr_kernel>().device_types;
   while (*types != 0 && *types != device_type) ++types;
   return *types != 0;
 }
 
-bool trains(const Part& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), backward); }
-bool has_estimates(const Part& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), estimate); }
+bool trains(const Component& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), backward); }
+bool has_estimates(const Component& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), estimate); }
 
-std::vector<std::string> compute_kernels_of(const Part& kernel) {
+std::vector<std::string> compute_kernels_of(const Component& kernel) {
   std::vector<std::string> out;
   for (const char* const* c = kernel.api<tsr_kernel>().compute_kernels; *c != nullptr; ++c) out.emplace_back(*c);
   return out;
@@ -41,7 +41,7 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
     : runtime_(runtime), device_{static_cast<DLDeviceType>(topology.device_type), 0} {
   const bool any = kernel == "auto";
   for (const std::string& id : any ? runtime.ids(TSR_KERNEL_KIND) : std::vector<std::string>{kernel}) {
-    PartPtr part;
+    ComponentPtr part;
     try {
       part = runtime.create(TSR_KERNEL_KIND, id);
     } catch (const Error& e) {
@@ -53,10 +53,10 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
     else if (!any)
       fail(Code::kInvalidArgument, "kernel \"", id, "\" does not run on ", topology.compute_device);
   }
-  std::stable_sort(plugins_.begin(), plugins_.end(), [](const PartPtr& a, const PartPtr& b) {
+  std::stable_sort(plugins_.begin(), plugins_.end(), [](const ComponentPtr& a, const ComponentPtr& b) {
     return a->raw()->component->priority > b->raw()->component->priority;
   });
-  for (const PartPtr& p : plugins_) {
+  for (const ComponentPtr& p : plugins_) {
     if (usual_ == nullptr && trains(*p)) usual_ = p.get();
     if (estimator_ == nullptr && trains(*p) && has_estimates(*p)) estimator_ = p.get();
   }
@@ -69,12 +69,12 @@ ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t
   return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.pooling, t.any_id, asked};
 }
 
-const Part* ComputeKernels::optimizer(const OptimizerSpec& spec) {
+const Component* ComputeKernels::optimizer(const OptimizerSpec& spec) {
   const PartSpec usual = TableConfig{}.optimizer;  // of tables whose optimizer is chosen later
   const auto key = spec.name.empty() ? std::pair(usual.name, usual.options) : std::pair(spec.name, spec.options);
   const auto known = optimizers_.find(key);
   if (known != optimizers_.end()) return known->second.get();
-  PartPtr part;
+  ComponentPtr part;
   if (!spec.name.empty() || runtime_.has(TSR_OPTIMIZER_KIND, key.first))
     part = runtime_.create(TSR_OPTIMIZER_KIND, key.first, key.second);
   return optimizers_.emplace(key, part).first->second.get();
@@ -93,12 +93,12 @@ LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const 
   return out;
 }
 
-std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagConfig& table,
+std::string ComputeKernels::refusal_of(const Component& plugin, const EmbeddingBagConfig& table,
                                        const std::string& compute_kernel) {
   if (!table.row_format && !trains(plugin)) return str_cat(plugin.id(), " only infers");
   if (table.any_id && (plugin.api<tsr_kernel>().flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0)
     return str_cat(plugin.id(), " has all rows from the start, and with any_id a row comes when its id does");
-  const Part* update = table.row_format ? nullptr : optimizer(table.optimizer);
+  const Component* update = table.row_format ? nullptr : optimizer(table.optimizer);
   if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
   const LookupOptions options = options_of(table, compute_kernel);
   std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
@@ -108,7 +108,7 @@ std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagCon
 
 std::vector<std::string> ComputeKernels::names() const {
   std::set<std::string> out;
-  for (const PartPtr& plugin : plugins_) {
+  for (const ComponentPtr& plugin : plugins_) {
     for (const std::string& name : compute_kernels_of(*plugin)) out.insert(name);
   }
   return {out.begin(), out.end()};
@@ -120,9 +120,9 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
   const auto known = serving_.find(question);
   if (known != serving_.end()) return known->second;
   const bool infers = table.row_format.has_value();
-  const Part* update = infers ? nullptr : optimizer(table.optimizer);
+  const Component* update = infers ? nullptr : optimizer(table.optimizer);
   std::vector<ComputeKernel> out;
-  const auto offer = [&](const std::string& name, const Part* plugin) {
+  const auto offer = [&](const std::string& name, const Component* plugin) {
     // Quantized collections open no other.
     if (infers != (compute_kernel_name(name).name == TSR_COMPUTE_QUANT)) return;
     if (plugin == nullptr) return out.push_back({name, infers, {}, update});
@@ -131,7 +131,7 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
     if (same == out.end()) return out.push_back({name, infers, {plugin}, update});
     same->plugins.push_back(plugin);
   };
-  for (const PartPtr& plugin : plugins_) {
+  for (const ComponentPtr& plugin : plugins_) {
     for (const std::string& name : compute_kernels_of(*plugin)) {
       offer(name, plugin.get());
       for (const std::string& text : asked) {
@@ -154,7 +154,7 @@ const ComputeKernel& ComputeKernels::named(const EmbeddingBagConfig& table, cons
 
 std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::string& name) {
   std::string reasons;
-  for (const PartPtr& plugin : plugins_) {
+  for (const ComponentPtr& plugin : plugins_) {
     const std::vector<std::string> served = compute_kernels_of(*plugin);
     std::string why;
     if (std::find(served.begin(), served.end(), compute_kernel_name(name).name) != served.end()) {
@@ -183,7 +183,7 @@ tsr_estimate ComputeKernels::estimate(const EmbeddingBagConfig& table, const Com
                                       const Machine& machine, int64_t rows, const tsr_workload& work) const {
   if (kernel.plugins.empty()) return estimate_of(nullptr, table, kernel, machine, rows, work);
   std::optional<Error> refused;
-  for (const Part* plugin : kernel.plugins) {
+  for (const Component* plugin : kernel.plugins) {
     try {
       return estimate_of(plugin, table, kernel, machine, rows, work);
     } catch (const Error& e) {
@@ -193,11 +193,11 @@ tsr_estimate ComputeKernels::estimate(const EmbeddingBagConfig& table, const Com
   throw Error(*refused);
 }
 
-tsr_estimate ComputeKernels::estimate_of(const Part* plugin, const EmbeddingBagConfig& table,
+tsr_estimate ComputeKernels::estimate_of(const Component* plugin, const EmbeddingBagConfig& table,
                                          const ComputeKernel& kernel, const Machine& machine, int64_t rows,
                                          tsr_workload work) const {
   const bool own = plugin != nullptr && has_estimates(*plugin);
-  const Part* asked = own ? plugin : kernel.infers ? nullptr : estimator_;
+  const Component* asked = own ? plugin : kernel.infers ? nullptr : estimator_;
   const KernelFigures* figures = asked == nullptr ? nullptr : machine.kernel(asked->id());
   if (asked == nullptr && !machine.kernels.empty()) figures = &machine.kernels.front();
   tsr_machine raw{};

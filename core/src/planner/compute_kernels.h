@@ -19,10 +19,11 @@ namespace tessera {
 
 // A way to hold shards of a table, by the plugins that a job would take for it.
 struct ComputeKernel {
-  std::string name;                  // with its tables' options: "tensor_train?ranks=8"
-  bool infers = false;               // nothing comes back
-  std::vector<const Part*> plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
-  const Part* optimizer = nullptr;   // of the table, or the usual one where it is chosen later; null: not installed
+  std::string name;     // with its tables' options: "tensor_train?ranks=8"
+  bool infers = false;  // nothing comes back
+  std::vector<const Component*>
+      plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
+  const Component* optimizer = nullptr;  // of the table, or the usual one where it is chosen later; null: not installed
   // True if it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
   bool holds(bool replicas) const { return infers || (name == TSR_COMPUTE_DENSE) == replicas; }
 };
@@ -54,7 +55,7 @@ class ComputeKernels {
   static double usual_bytes(const EmbeddingBagConfig& table, const ComputeKernel& kernel, int64_t rows, int64_t dim);
 
   // The plugin whose estimates are used where tables train; null: none has any.
-  const Part* estimator() const { return estimator_; }
+  const Component* estimator() const { return estimator_; }
   // The kernel of the plugin that a job takes for most tables; null: none.
   const KernelFigures* figures(const Machine& machine) const;
   // True if its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
@@ -65,19 +66,19 @@ class ComputeKernels {
   using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, PoolingType,
                               bool, std::vector<std::string>>;
   static Question question_of(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);
-  const Part* optimizer(const OptimizerSpec& spec);
+  const Component* optimizer(const OptimizerSpec& spec);
   LookupOptions options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const;
-  tsr_estimate estimate_of(const Part* plugin, const EmbeddingBagConfig& table, const ComputeKernel& kernel,
+  tsr_estimate estimate_of(const Component* plugin, const EmbeddingBagConfig& table, const ComputeKernel& kernel,
                            const Machine& machine, int64_t rows, tsr_workload work) const;
   // Nothing: it serves the table.
-  std::string refusal_of(const Part& plugin, const EmbeddingBagConfig& table, const std::string& compute_kernel);
+  std::string refusal_of(const Component& plugin, const EmbeddingBagConfig& table, const std::string& compute_kernel);
 
   const Runtime& runtime_;
   DLDevice device_;
-  std::vector<PartPtr> plugins_;  // best first
-  const Part* usual_ = nullptr;
-  const Part* estimator_ = nullptr;                                    // the best one that has estimates and trains
-  std::map<std::pair<std::string, std::string>, PartPtr> optimizers_;  // null: there is no such plugin
+  std::vector<ComponentPtr> plugins_;  // best first
+  const Component* usual_ = nullptr;
+  const Component* estimator_ = nullptr;  // the best one that has estimates and trains
+  std::map<std::pair<std::string, std::string>, ComponentPtr> optimizers_;  // null: there is no such plugin
   std::map<Question, std::vector<ComputeKernel>> serving_;
   std::deque<ComputeKernel> unserved_;
 };

@@ -95,8 +95,8 @@ constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUD
 
 [[noreturn]] void no_figures(const std::string& device) {
   fail(Code::kFailedPrecondition, "there are no figures of the device \"", device,
-       "\", neither typical ones nor from its part: give a topology file, such as tessera calibrate --save makes, that "
-       "says what it costs");
+       "\", neither typical ones nor from its plugin: give a topology file, such as tessera calibrate --save makes, "
+       "that says what it costs");
 }
 
 // A message's fixed cost counts once for each other rank.
@@ -153,7 +153,7 @@ Machine stated(const Topology& t) {
   Machine m = typical_accelerator(t.compute_device, t.hbm_mem_bw * kPerSecond,
                                   t.intra_host_bw > 0 ? t.intra_host_bw * kPerSecond : kNvlinkBandwidth);
   if (!(t.intra_host_bw > 0)) m.intra_host.reset();
-  m.name = "by the bandwidths that its part states";
+  m.name = "by the bandwidths that its plugin states";
   return m;
 }
 

@@ -11,7 +11,7 @@
 #include "planner/sharders.h"
 #include "planner/torchrec/formulas.h"
 #include "planner/torchrec/limits.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 
 namespace tessera {
 
@@ -52,7 +52,7 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   std::sort(types.begin(), types.end());
   types.erase(std::unique(types.begin(), types.end()), types.end());
   for (const std::string& type : types) {
-    if (contains(installed, plugin::parse_part_name(type).id)) continue;
+    if (contains(installed, plugin::parse_component_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
                        str_cat("table ", t.table->name, " asks for sharding type ", type,
                                ", and no such sharder is installed; there are ", list_of(installed)));

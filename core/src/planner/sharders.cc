@@ -177,7 +177,7 @@ Sharders::Sharders(const Runtime& runtime, const Topology& topology)
 }
 
 const tsr_sharder& Sharders::api_of(const std::string& sharding_type) {
-  PartPtr& part = parts_[sharding_type];
+  ComponentPtr& part = parts_[sharding_type];
   if (part == nullptr) part = runtime_.create(TSR_SHARDER_KIND, sharding_type);
   return part->api<tsr_sharder>();
 }
@@ -196,7 +196,7 @@ std::vector<std::string> Sharders::offered() {
 std::vector<Layout> Sharders::propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
                                       const LayoutRequest& request) {
   const tsr_sharder& api = api_of(sharding_type);
-  const PartPtr& part = parts_[sharding_type];
+  const ComponentPtr& part = parts_[sharding_type];
   if (!TSR_HAS(tsr_sharder, &api, propose)) fail(Code::kUnimplemented, "sharder ", sharding_type, " has no propose()");
 
   std::vector<const char*> features;

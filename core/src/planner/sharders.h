@@ -50,7 +50,7 @@ class Sharders {
   const Runtime& runtime_;
   Topology topology_;
   std::vector<uint64_t> device_bytes_;
-  std::map<std::string, PartPtr> parts_;
+  std::map<std::string, ComponentPtr> parts_;
 };
 
 }  // namespace tessera

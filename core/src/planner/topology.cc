@@ -60,7 +60,7 @@ ComputeDevice ComputeDevice::named(const std::string& id) {
   }
   throw PlannerError(
       PlannerError::Kind::kBadInput,
-      str_cat("unsupported compute device \"", id, "\"; known without their device part are cpu, cuda and hip"));
+      str_cat("unsupported compute device \"", id, "\"; known without their device plugin are cpu, cuda and hip"));
 }
 
 Topology Topology::of(int world_size, int local_world_size, const std::string& compute_device) {

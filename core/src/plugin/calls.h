@@ -45,7 +45,7 @@ struct ThreadCalls {
   static ThreadCalls* take_place() noexcept;  // null: too many threads are in plugins
 };
 
-// Stands around a call of a plugin; those of device parts have none.
+// Stands around a call of a plugin; those of device plugins have none.
 class CallScope {
  public:
   explicit CallScope(Asked asked) noexcept
@@ -66,8 +66,8 @@ class CallScope {
   }
   // `about`: the table or file; copied, as far as there is room.
   CallScope(Asked asked, std::string_view about) noexcept : CallScope(asked) { tell(about); }
-  CallScope(const Part& part, const char* what) noexcept : CallScope(Asked{part.raw()->component, what}) {}
-  CallScope(const Part& part, const char* what, std::string_view about) noexcept
+  CallScope(const Component& part, const char* what) noexcept : CallScope(Asked{part.raw()->component, what}) {}
+  CallScope(const Component& part, const char* what, std::string_view about) noexcept
       : CallScope(Asked{part.raw()->component, what}, about) {}
   ~CallScope() {
     if (calls_ == nullptr) return;

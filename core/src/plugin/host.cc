@@ -15,7 +15,7 @@
 namespace tessera::plugin {
 
 struct AttachedDevice {
-  PartPtr part;
+  ComponentPtr part;
   const tsr_device& api() const { return part->api<tsr_device>(); }
 };
 
@@ -91,7 +91,7 @@ Host::Host(uint32_t threads, int32_t log_level, LogSink log) : permanent_(nullpt
     const AttachedDevice* served = static_cast<Permanent*>(host->self)->device(device.device_type);
     if (served == nullptr) {
       fill(err, TSR_UNIMPLEMENTED,
-           str_cat("no device part was opened for DLPack device type ", int{device.device_type},
+           str_cat("no device plugin was opened for DLPack device type ", int{device.device_type},
                    ": the host lends memory of the CPU and of devices that a tessera.device/1 part serves"));
       return nullptr;
     }
@@ -131,14 +131,14 @@ const tsr_host* Host::table() const { return &permanent_->table; }
 
 void Host::log(int32_t level, const char* text) const { table()->log(table(), level, text); }
 
-bool Host::attach_device(PartPtr part) {
+bool Host::attach_device(ComponentPtr part) {
   const auto type = static_cast<size_t>(part->api<tsr_device>().device_type);
   if (type >= Permanent::kDeviceTypes || permanent_->devices[type].load()) return false;
   permanent_->devices[type].store(new AttachedDevice{std::move(part)}, std::memory_order_release);
   return true;
 }
 
-PartPtr Host::attached_device(const std::string& id) const {
+ComponentPtr Host::attached_device(const std::string& id) const {
   for (const auto& device : permanent_->devices) {
     const AttachedDevice* attached = device.load();
     if (attached != nullptr && attached->part->id() == id) return attached->part;

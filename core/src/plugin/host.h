@@ -29,8 +29,8 @@ class Host {
 
   // From now on the part (tessera.device/1) serves alloc and free for its device type. It lives as long as the table.
   // False: another one does already. [serial]
-  bool attach_device(PartPtr part);
-  PartPtr attached_device(const std::string& id) const;  // null: not attached. [serial]
+  bool attach_device(ComponentPtr part);
+  ComponentPtr attached_device(const std::string& id) const;  // null: not attached. [serial]
 
  private:
   struct Permanent;

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "plugin/calls.h"
+#include "plugin/component_name.h"
 #include "plugin/environment.h"
 #include "plugin/host.h"
 #include "plugin/interfaces.h"
 #include "plugin/library.h"
-#include "plugin/part_name.h"
 #include "plugin/search_path.h"
 #include "tessera/abi/device.h"
 #include "tessera/sdk/nearest.h"
@@ -286,11 +286,11 @@ Runtime::Runtime(RuntimeOptions options)
     : impl_(std::make_unique<Impl>(std::move(options), plugin::read_environment())) {}
 Runtime::~Runtime() = default;
 
-PartPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
+ComponentPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
   return make(kind, id, options, LoadEntry::State::kChosen);
 }
 
-PartPtr Runtime::ask(const std::string& kind, const std::string& id, const std::string& options) const {
+ComponentPtr Runtime::ask(const std::string& kind, const std::string& id, const std::string& options) const {
   return make(kind, id, options, LoadEntry::State::kAsked);
 }
 
@@ -300,13 +300,13 @@ std::string Runtime::wrapped_by(const tsr_component& outer) const {
   std::string id = find(outer.kind, [&](const tsr_component& c) { return plugin::can_wrap(outer, c); });
   if (id.empty())
     fail(Code::kNotFound, outer.kind, " \"", outer.id,
-         "\" works around another part of its kind, and no other can be used here: see tessera plugins");
+         "\" works around another component of its kind, and no other can be used here: see tessera plugins");
   return id;
 }
 
-PartPtr Runtime::make(const std::string& kind, const std::string& id, const std::string& options,
-                      LoadEntry::State becomes) const {
-  const plugin::PartName spec = plugin::parse_part_name(id);
+ComponentPtr Runtime::make(const std::string& kind, const std::string& id, const std::string& options,
+                           LoadEntry::State becomes) const {
+  const plugin::ComponentName spec = plugin::parse_component_name(id);
   const std::string own_options = plugin::all_options(options, spec);
   Candidate* chosen = nullptr;
   {
@@ -314,16 +314,16 @@ PartPtr Runtime::make(const std::string& kind, const std::string& id, const std:
     chosen = impl_->pick(kind, spec.id);
   }
   const std::string wrapped = spec.inner.empty() ? wrapped_by(*chosen->component) : spec.inner;
-  const PartPtr inner = wrapped.empty() ? nullptr : make(kind, wrapped, "{}", becomes);
+  const ComponentPtr inner = wrapped.empty() ? nullptr : make(kind, wrapped, "{}", becomes);
   if (kind == TSR_DEVICE_KIND) {
     const std::lock_guard lock(impl_->mutex);
-    if (PartPtr attached = impl_->host.attached_device(chosen->entry.id)) return attached;
+    if (ComponentPtr attached = impl_->host.attached_device(chosen->entry.id)) return attached;
   }
   const tsr_component* component = chosen->component;
   std::string name = chosen->entry.id;
   if (!spec.name.empty()) name += ":" + spec.name;
   if (inner) name += "(" + inner->id() + ")";
-  tsr_part raw{component, nullptr};
+  tsr_instance raw{component, nullptr};
   AbiError error;
   tsr_code code = TSR_OK;
   const plugin::CallScope call({component, "create"});
@@ -338,19 +338,19 @@ PartPtr Runtime::make(const std::string& kind, const std::string& id, const std:
               becomes == LoadEntry::State::kAsked ? kOnlyAsked
               : spec.id == kAuto                  ? "highest priority of its kind"
                                                   : "asked for by name");
-  PartPtr part(new Part(std::move(name), own_options, raw, inner));
+  ComponentPtr part(new Component(std::move(name), own_options, raw, inner));
   if (kind == TSR_DEVICE_KIND) {
     const std::lock_guard lock(impl_->mutex);
     if (!impl_->host.attach_device(part))
-      fail(Code::kFailedPrecondition, "device part \"", part->id(), "\" serves DLPack device type ",
-           part->api<tsr_device>().device_type, ", which another part of this process serves already");
+      fail(Code::kFailedPrecondition, "device plugin \"", part->id(), "\" serves DLPack device type ",
+           part->api<tsr_device>().device_type, ", which another component of this process serves already");
   }
   return part;
 }
 
 const tsr_component& Runtime::component(const std::string& kind, const std::string& id) const {
   const std::lock_guard lock(impl_->mutex);
-  return *impl_->pick(kind, plugin::parse_part_name(id).id)->component;
+  return *impl_->pick(kind, plugin::parse_component_name(id).id)->component;
 }
 
 std::vector<std::string> Runtime::ids(const std::string& kind) const {
@@ -405,10 +405,10 @@ void Runtime::parallel_for(int64_t n, const std::function<void(int64_t)>& body) 
   if (shared.first) std::rethrow_exception(shared.first);
 }
 
-Part::Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<const Part> inner)
+Component::Component(std::string id, std::string options, tsr_instance raw, std::shared_ptr<const Component> inner)
     : id_(std::move(id)), options_(std::move(options)), raw_(raw), inner_(std::move(inner)) {}
 
-const void* Part::find_extension(const char* id) const {
+const void* Component::find_extension(const char* id) const {
   if (!TSR_HAS(tsr_component, raw_.component, extension)) return nullptr;
   const plugin::CallScope call(*this, "extension");
   try {
@@ -418,7 +418,7 @@ const void* Part::find_extension(const char* id) const {
   }
 }
 
-Part::~Part() {
+Component::~Component() {
   const plugin::CallScope call(*this, "destroy");
   try {
     raw_.component->destroy(raw_.self);

@@ -42,7 +42,7 @@ TEST(Runtime, WithoutPluginsEveryNameIsUnknown) {
   EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "auto"); }),
               HasSubstr("no plugin provides a usable"));
   EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "no such name"); }),
-              HasSubstr("not the name of a part"));
+              HasSubstr("not the name of a component"));
 }
 
 TEST(Runtime, RequiredPluginsMustBeThere) {
@@ -103,7 +103,7 @@ tsr_component held_component(const char* id) {
           "of a test",
           &sharder,
           nullptr,
-          [](const tsr_host* host, const char*, const tsr_part*, void** self, tsr_error*) -> tsr_code {
+          [](const tsr_host* host, const char*, const tsr_instance*, void** self, tsr_error*) -> tsr_code {
             *self = nullptr;
             host->log(host, TSR_LOG_WARNING, "is made");
             return TSR_OK;

@@ -14,15 +14,15 @@ namespace {
 void check_together(const std::string& part, const char* names, std::initializer_list<bool> there) {
   const auto count = static_cast<size_t>(std::count(there.begin(), there.end(), true));
   if (count == 0 || count == there.size()) return;
-  fail(Code::kFailedPrecondition, "device part \"", part, "\" has ", count, " of ", names,
+  fail(Code::kFailedPrecondition, "device plugin \"", part, "\" has ", count, " of ", names,
        " (abi/draft/device_ops.h): give all of them or none");
 }
 
-const tsr_device_ops* ops_of(const Part& part) {
+const tsr_device_ops* ops_of(const Component& part) {
   const auto* ops = part.extension<tsr_device_ops>(TSR_DEVICE_OPS_DRAFT_1);
   if (ops == nullptr) return nullptr;
   if (ops->flags & TSR_MUST_UNDERSTAND)
-    fail(Code::kUnimplemented, "device part \"", part.id(), "\" has device_ops of flags ", ops->flags,
+    fail(Code::kUnimplemented, "device plugin \"", part.id(), "\" has device_ops of flags ", ops->flags,
          ", which this core does not know");
   check_together(part.id(), "combine_rows and split_rows",
                  {TSR_HAS(tsr_device_ops, ops, combine_rows), TSR_HAS(tsr_device_ops, ops, split_rows)});
@@ -36,7 +36,7 @@ const tsr_device_ops* ops_of(const Part& part) {
 
 }  // namespace
 
-DeviceStream::DeviceStream(PartPtr part, Device device)
+DeviceStream::DeviceStream(ComponentPtr part, Device device)
     : part_(std::move(part)), ops_(ops_of(*part_)), device_(device) {
   AbiError err;
   err.check(api().stream_create(self(), device_.index, &stream_, err.out()), id());
@@ -52,7 +52,7 @@ DeviceStream::~DeviceStream() {
   api().stream_destroy(self(), device_.index, stream_);
 }
 
-DeviceStreamPtr DeviceStream::open(PartPtr part, int index) {
+DeviceStreamPtr DeviceStream::open(ComponentPtr part, int index) {
   const auto& api = part->api<tsr_device>();
   int32_t count = 0;
   AbiError err;
@@ -292,7 +292,7 @@ bool has_kernel(const Runtime& runtime, int32_t device_type, const std::string& 
   const std::vector<std::string> ids = wanted == "auto" ? runtime.ids(TSR_KERNEL_KIND) : std::vector{wanted};
   for (const std::string& id : ids) {
     try {
-      const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
+      const ComponentPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
       for (const int32_t* type = kernel->api<tsr_kernel>().device_types; *type != 0; ++type) {
         if (*type == device_type) return true;
       }
@@ -303,11 +303,11 @@ bool has_kernel(const Runtime& runtime, int32_t device_type, const std::string& 
 }
 
 // Null where there is none.
-PartPtr best_device(const Runtime& runtime, const std::string& kernel) {
-  PartPtr best;
+ComponentPtr best_device(const Runtime& runtime, const std::string& kernel) {
+  ComponentPtr best;
   for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
     try {
-      PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
+      ComponentPtr part = runtime.create(TSR_DEVICE_KIND, id);
       if (best && part->raw()->component->priority <= best->raw()->component->priority) continue;
       if (has_kernel(runtime, part->api<tsr_device>().device_type, kernel)) best = std::move(part);
     } catch (const Error&) {  // its line in the load report says why
@@ -322,7 +322,7 @@ DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type) {
   std::string reasons;
   for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
     try {
-      const PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
+      const ComponentPtr part = runtime.create(TSR_DEVICE_KIND, id);
       if (part->api<tsr_device>().device_type == device_type) return DeviceStream::open(part, 0);
     } catch (const Error& e) {
       reasons += str_cat(reasons.empty() ? "" : "; ", id, ": ", e.what());
@@ -335,12 +335,12 @@ DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type) {
 DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank,
                             const std::string& kernel) {
   if (name == "cpu") return nullptr;
-  const PartPtr part = name == "auto" ? best_device(runtime, kernel) : runtime.create(TSR_DEVICE_KIND, name);
+  const ComponentPtr part = name == "auto" ? best_device(runtime, kernel) : runtime.create(TSR_DEVICE_KIND, name);
   if (!part) return nullptr;
   int32_t count = 0;
   AbiError err;
   err.check(part->api<tsr_device>().count(part->self(), &count, err.out()), part->id());
-  if (count < 1) fail(Code::kUnavailable, "device part \"", part->id(), "\" has no device here");
+  if (count < 1) fail(Code::kUnavailable, "device plugin \"", part->id(), "\" has no device here");
   return DeviceStream::open(part, local_rank % count);
 }
 

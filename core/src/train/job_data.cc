@@ -6,7 +6,7 @@
 
 #include "modules/kernel_config.h"
 #include "planner/compute_kernels.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/abi/sharder.h"
@@ -87,11 +87,11 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables) {
   return bounds_check_from(first.bounds_check);
 }
 
-void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
-                 const std::string& compute_device) {
+void check_components(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                      const std::string& compute_device) {
   if (config.comm.backend != "auto") {
     try {  // none is made: a wrapper that is named alone is given what it wraps when ranks connect
-      for (std::string id = config.comm.backend; !id.empty(); id = plugin::parse_part_name(id).inner)
+      for (std::string id = config.comm.backend; !id.empty(); id = plugin::parse_component_name(id).inner)
         (void)runtime.component(TSR_COLLECTIVE_KIND, id);
     } catch (const Error& e) {
       if (e.code() == Code::kNotFound) throw;
@@ -107,7 +107,7 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
   for (const TableConfig& t : tables) {
     for (const std::string& sharding : t.sharding) {
       try {
-        (void)runtime.component(TSR_SHARDER_KIND, plugin::parse_part_name(sharding).id);
+        (void)runtime.component(TSR_SHARDER_KIND, plugin::parse_component_name(sharding).id);
       } catch (const Error& e) {
         throw Error(e.code(), str_cat("table ", t.name, ": ", e.what()));
       }

@@ -34,7 +34,7 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
 // The parts that a job names and that only its steps would ask for: its transport, known or "auto" (that it can be used
 // on this machine does not matter), its tables' optimizers with their options, their sharders, and, for the CPU, whose
 // kernels are always installed, its tables' compute kernels. kNotFound, kInvalidArgument.
-void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
-                 const std::string& compute_device);
+void check_components(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                      const std::string& compute_device);
 
 }  // namespace tessera

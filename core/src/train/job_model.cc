@@ -178,7 +178,7 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
   const std::vector<TableConfig> tables = tables_of(config, data.columns);
   (void)bounds_check_of(tables);
   check_init(tables);
-  check_parts(runtime, config, tables, compute_device);
+  check_components(runtime, config, tables, compute_device);
   const ModelGraph graph = model_of(runtime, config, tables, std::ssize(data.dense));
   if (graph.pooled_width == 0)
     fail(Code::kInvalidArgument,

@@ -19,8 +19,8 @@ struct JobOutline {
   std::vector<DataColumn> columns;  // of ids, in the data
 };
 // What can be said of a job before its data is read: the model's names, circles, layers that no plugin computes,
-// labels, and, with what the data says of itself (describe_dataset()), its tables, parts (check_parts()), widths and
-// options. kInvalidArgument, kNotFound.
+// labels, and, with what the data says of itself (describe_dataset()), its tables, parts (check_components()), widths
+// and options. kInvalidArgument, kNotFound.
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device);
 

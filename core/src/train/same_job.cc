@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/fnv1a.h"
-#include "data/test_part.h"
+#include "data/test_split.h"
 #include "tessera/error.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include "checkpoint/directory.h"
 #include "config/fnv1a.h"
 #include "config/json.h"
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 #include "tessera/checkpoint.h"
 #include "tessera/error.h"
 
@@ -53,7 +53,7 @@ std::optional<int64_t> step_of(const json& progress) {
 
 // "growing?time=at(csv)" -> "growing(csv)"
 std::string without_options(const std::string& reader) {
-  const plugin::PartName name = plugin::parse_part_name(reader);
+  const plugin::ComponentName name = plugin::parse_component_name(reader);
   return name.id + (name.inner.empty() ? "" : "(" + without_options(name.inner) + ")");
 }
 
@@ -78,7 +78,7 @@ std::string data_fingerprint(const Config& config, const Dataset& data) {
   for (const DataColumn& c : data.columns) columns.push_back({c.name, c.rows});
   const json out = {{"reader", config.data.reader},  {"seed", config.job.seed},
                     {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
-                    {"test", data.test_part},        {"buffer_mib", buffer_of(config, data)},
+                    {"test", data.test_split},       {"buffer_mib", buffer_of(config, data)},
                     {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
                     {"columns", std::move(columns)}, {"hash", data.train ? str_cat(sample_hash(data)) : "of none"}};
   return out.dump();

@@ -40,7 +40,7 @@ std::string sorted_rows_warning(const Dataset& data) {
     if (apart <= kErrors * deviation * std::sqrt(1 / a.count + 1 / b.count) || apart <= kDeviations * deviation)
       continue;
     return str_cat("the mean of \"", data.labels[label], "\" is ", a.mean(), " in the training rows and ", b.mean(),
-                   " in the test, which is ", data.test_part,
+                   " in the test, which is ", data.test_split,
                    ": the files may be sorted; data.test = \"random\" tests on rows from all over them");
   }
   return "";

@@ -143,7 +143,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
   out["model"] = job_.config_.model.type;
   out["data"] = {
       {"name", job_.data_.name}, {"train_rows", job_.data_.train_rows()}, {"test_rows", job_.data_.test_rows()}};
-  if (!job_.data_.test_part.empty()) out["data"]["test_part"] = job_.data_.test_part;
+  if (!job_.data_.test_split.empty()) out["data"]["test_split"] = job_.data_.test_split;
   out["world_size"] = job_.group_->world_size();
   out["backend"] = job_.group_->backend();
   out["device"] = device;

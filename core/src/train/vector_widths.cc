@@ -6,7 +6,7 @@
 #include <string>
 
 #include "config/json.h"
-#include "modules/layer_part.h"
+#include "modules/layer_component.h"
 #include "tessera/error.h"
 
 namespace tessera {

@@ -47,7 +47,7 @@ RowSets::RowSets(const ParameterSharding& sharding) {
   }
 }
 
-RowRouter::RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
+RowRouter::RowRouter(ComponentPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
                      const World& world)
     : sharder_(std::move(sharder)),
       config_(table),
@@ -166,7 +166,7 @@ namespace {
 // A usable kernel that serves this compute kernel and makes rows on demand.
 bool makes_rows_on_demand(const Runtime& runtime, const std::string& kernel, const std::string& compute_kernel) {
   try {
-    const PartPtr part = runtime.create(TSR_KERNEL_KIND, kernel);
+    const ComponentPtr part = runtime.create(TSR_KERNEL_KIND, kernel);
     const tsr_kernel& api = part->api<tsr_kernel>();
     return (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 && plugin::serves(api, compute_kernel);
   } catch (const Error&) {  // not usable here: the load report says why

@@ -29,7 +29,8 @@ class RowRouter {
     int device_type = kDLCPU;
   };
   // kFailedPrecondition when the sharder has no route().
-  RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding, const World& world);
+  RowRouter(ComponentPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
+            const World& world);
   RowRouter(const RowRouter&) = delete;
 
   // Rows keep their ids (abi/draft/keyed_rows.h): the local row of an id is the id.
@@ -58,7 +59,7 @@ class RowRouter {
  private:
   tsr_route rows_of(std::span<const DLTensor, 3> tensors) const;
 
-  PartPtr sharder_;
+  ComponentPtr sharder_;
   EmbeddingBagConfig config_;
   RowSets row_sets_;
   int64_t cookie_;

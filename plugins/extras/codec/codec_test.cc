@@ -233,7 +233,7 @@ void options_are_checked() {
     try {
       Options options(wrong);
       tsr_component component{};
-      const tsr_part inner{&component, nullptr};
+      const tsr_instance inner{&component, nullptr};
       Codec made(Setup{Host(nullptr), options, &inner});
       expect(false, wrong, " is taken");
     } catch (const Failure& failure) {

@@ -36,7 +36,7 @@ inline const Kernel& tested_kernel() {
     out.api = &Kernel::table<Plain>;
     return out;
   }();
-  static const tsr_part inner{&component, const_cast<Plain*>(&plain)};
+  static const tsr_instance inner{&component, const_cast<Plain*>(&plain)};
   static Options none("{}");
   static const VirtualTableKernel kernel(Setup{Host(nullptr), none, &inner});
   return kernel;
@@ -243,7 +243,7 @@ class Bed {
   const std::string options_;
   tsr_optimizer optimizer_api_{};
   tsr_component component_{};
-  tsr_part part_{};
+  tsr_instance part_{};
   tsr_kernel_table table_{};
   const tsr_start_values start_{sizeof(tsr_start_values), 0, nullptr, fill, nullptr};
   tsr_kernel_config config_{};

@@ -84,13 +84,13 @@ struct Bed {
 
   tsr_optimizer optimizer_api{};
   tsr_component optimizer_component{};
-  tsr_part optimizer{&optimizer_component, nullptr};
+  tsr_instance optimizer{&optimizer_component, nullptr};
   tsr_start_values start{sizeof(tsr_start_values), 0, nullptr, fill, nullptr};
   tsr_kernel_table tables[kTables];
   tsr_kernel_config config{};
   Plain plain;
   tsr_component plain_component{};
-  tsr_part plain_part{&plain_component, &plain};
+  tsr_instance plain_part{&plain_component, &plain};
 };
 
 DLTensor tensor(const void* data, DLDataType type, std::vector<int64_t>& shape) {

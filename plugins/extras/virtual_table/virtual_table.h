@@ -1,6 +1,6 @@
 // The kernel "virtual_table": tables of any ids whose rows are beyond memory. Which ids have rows is what the plugin
-// dynamic knows, in memory; the rows are those of the extra plugin tiered: in files, and a cache of them in the tables of
-// another kernel, which does all sums and updates.
+// dynamic knows, in memory; the rows are those of the extra plugin tiered: in files, and a cache of them in the tables
+// of another kernel, which does all sums and updates.
 #pragma once
 
 #include <tessera/sdk/draft/changes.h>

@@ -8,7 +8,7 @@
 #include <functional>
 #include <set>
 
-#include "arriving_part.h"
+#include "arriving_component.h"
 
 namespace tessera_readers {
 namespace {
@@ -45,8 +45,8 @@ class KafkaTest : public testing::Test {
     ASSERT_EQ(rd_kafka_flush(producer_, 10000), RD_KAFKA_RESP_ERR_NO_ERROR);
   }
   std::string options(const std::string& more = "") const { return "{\"brokers\": \"" + brokers_ + "\"" + more + "}"; }
-  std::unique_ptr<ArrivingPart> part(const std::string& more = "", const std::string& position = "") const {
-    auto out = std::make_unique<ArrivingPart>(kKafka, options(more));
+  std::unique_ptr<ArrivingComponent> part(const std::string& more = "", const std::string& position = "") const {
+    auto out = std::make_unique<ArrivingComponent>(kKafka, options(more));
     out->follow("clicks", position);
     out->select({want("id", TSR_READER_INT64), want("tags", TSR_READER_TEXT, TSR_READER_LIST)});
     return out;
@@ -112,13 +112,13 @@ TEST_F(KafkaTest, WhatIsWrongNamesTheMessage) {
   const auto other = part("", R"({"topic": "clicks", "offsets": {"0": 1}})");
   EXPECT_THAT(failure([&] { (void)other->next(10, 20); }),
               HasSubstr("partition 1, offset 0: the message is no JSON object"));
-  EXPECT_THAT(failure([&] { ArrivingPart(kKafka, options()).follow("click"); }),
+  EXPECT_THAT(failure([&] { ArrivingComponent(kKafka, options()).follow("click"); }),
               HasSubstr("no topic \"click\" at " + brokers_ + "; the nearest is \"clicks\""));
-  EXPECT_THAT(failure([&] { ArrivingPart(kKafka, "{}"); }), HasSubstr("kafka needs brokers=host:port"));
+  EXPECT_THAT(failure([&] { ArrivingComponent(kKafka, "{}"); }), HasSubstr("kafka needs brokers=host:port"));
 }
 
 TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
-  ArrivingPart::warnings().clear();
+  ArrivingComponent::warnings().clear();
   for (const char* text : {"no object", R"({"id": 1})", R"({"id": 2, "tags": [{}]})", R"({"id": 3})"}) send(0, text);
   const auto reader = part(R"(, "bad_messages": 2, "end": true)");
   std::vector<std::string> rows;
@@ -132,7 +132,7 @@ TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
   EXPECT_THAT(offsets, ElementsAre(1, 3));
   const std::string where = "topic clicks, partition 0, offset ";
   EXPECT_THAT(
-      ArrivingPart::warnings(),
+      ArrivingComponent::warnings(),
       ElementsAre(where + "0: the message is no JSON object; it is left out, as 1 of at most 2",
                   where + "2: column \"tags\": is neither a number nor a text; it is left out, as 2 of at most 2"));
   EXPECT_THAT(reader->position(), HasSubstr(R"("left_out":2)"));
@@ -151,13 +151,13 @@ TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
 
 // What the columns refuse, which the reader does not know.
 TEST_F(KafkaTest, RowsAreLeftOutByWhoeverRefusesThem) {
-  ArrivingPart::warnings().clear();
+  ArrivingComponent::warnings().clear();
   for (const char* text : {R"({"id": 1})", R"({"id": 2})"}) send(1, text);
   const auto reader = part(R"(, "bad_messages": 1, "end": true)");
   ASSERT_EQ(reader->next(1, 20).rows.size(), 1u);
   ASSERT_EQ(reader->next(10, 20).rows.size(), 1u);
   reader->skip(0, "topic clicks, partition 1, row 2, column \"id\": why");
-  EXPECT_THAT(ArrivingPart::warnings(),
+  EXPECT_THAT(ArrivingComponent::warnings(),
               ElementsAre("topic clicks, partition 1, offset 1: column \"id\": why; it is left "
                           "out, as 1 of at most 1"));
   EXPECT_THAT(failure([&] { reader->skip(0, "again"); }), HasSubstr("offset 1: again; kafka's option bad_messages"));
@@ -193,7 +193,7 @@ TEST_F(KafkaTest, BrokersThatAreGoneAreOneSentence) {
     for (int i = 0; i < 100; ++i) (void)reader->next(10, 0.2);
   });
   EXPECT_THAT(why, HasSubstr("kafka: no broker answers at " + brokers_));
-  EXPECT_THAT(failure([&] { ArrivingPart(kKafka, options(R"(, "patience_s": 0.1)")).follow("clicks"); }),
+  EXPECT_THAT(failure([&] { ArrivingComponent(kKafka, options(R"(, "patience_s": 0.1)")).follow("clicks"); }),
               HasSubstr("no broker answers"));
 }
 

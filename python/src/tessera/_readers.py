@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import _library as _l
 from ._columns import Column, blocks_of, wanted_as
-from ._parts import Part, guarded, instance, register
+from ._components import Component, guarded, instance, register
 
 KIND = "tessera.reader/draft-1"
 _LIST, _WEIGHTED = 0x10000, 0x20000
@@ -157,7 +157,7 @@ def _words(name: str) -> str:
     return f'column "{name}"'
 
 
-class ReaderPart(Part):
+class ReaderComponent(Component):
     """``of``: a class or object with open(path) and read(i), or a function that gives all batches of a path."""
 
     def __init__(self, id: str, of: Any, called: Optional[str] = None) -> None:
@@ -265,7 +265,7 @@ def reader(id: str) -> Callable[[Any], Any]:
     of its own, which sees the same files. Runtimes that are opened afterwards have it."""
 
     def decorate(of: Any) -> Any:
-        register(KIND, ReaderPart(id, of))
+        register(KIND, ReaderComponent(id, of))
         return of
 
     return decorate

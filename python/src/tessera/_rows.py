@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from . import _library as _l
 from ._columns import Column, blocks_of, joined
-from ._readers import Block, ReaderPart
+from ._readers import Block, ReaderComponent
 from ._runtime import Runtime
 
 READER = "python.rows"
@@ -110,7 +110,7 @@ _lock = threading.Lock()
 
 @functools.lru_cache(maxsize=None)
 def _opened() -> Runtime:
-    return Runtime(_parts=[ReaderPart(READER, _Reader, called="the data given to predict()")])
+    return Runtime(_parts=[ReaderComponent(READER, _Reader, called="the data given to predict()")])
 
 
 def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> List[str]:

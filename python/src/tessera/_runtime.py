@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _check, _library as _l
 from ._arrays import Tensor, as_array
-from ._parts import Part, plugins, registered
+from ._components import Component, plugins, registered
 
 _OPERATIONS = {"sum": 0, "max": 1, "min": 2}
 
@@ -37,7 +37,7 @@ class Runtime:
         require: Sequence[str] = (),
         threads: int = 1,
         *,
-        _parts: Sequence[Part] = (),
+        _parts: Sequence[Component] = (),
     ) -> None:
         threads = _check.whole(threads, "threads", -1, 1024)
         if isinstance(plugin_path, (str, os.PathLike)):

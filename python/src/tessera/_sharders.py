@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 
 from . import _library as _l
-from ._parts import Part, guarded, instance, register
+from ._components import Component, guarded, instance, register
 
 KIND = "tessera.sharder/1"
 _PLACEMENTS = {"any_rank": 0, "one_host": 1, "in_host": 2, "every_rank": 3, "hosts": 4}
@@ -224,7 +224,7 @@ def _offer(layout: Union[Layout, LayoutPart], sink: Any) -> None:
         _l.raise_error(code, error)
 
 
-class _SharderPart(Part):
+class _SharderPart(Component):
     def __init__(self, id: str, of: Any) -> None:
         made = instance(of)
         propose = made if not hasattr(made, "propose") else made.propose

@@ -14,7 +14,7 @@ import numpy as np
 from . import _check, _library as _l
 from ._describe import Description
 from ._pictures import Report
-from ._readers import ReaderPart
+from ._readers import ReaderComponent
 from ._runtime import ProcessGroup, Runtime
 
 _DATA, _TEST = "data", "test"  # what the reader of a program's own data is told as a path
@@ -203,7 +203,7 @@ def train(
             raise _l.InvalidArgument(
                 "the config has no [[column]]s, which say what the columns are: tessera.describe(data) writes them"
             )
-        parts.append(ReaderPart("python.data", source, called="the data given to train()"))
+        parts.append(ReaderComponent("python.data", source, called="the data given to train()"))
         overrides += ['data.reader="python.data"', f'data.path="{_DATA}"']
         if test is not None:
             overrides += [f'data.test_path="{_TEST}"', 'data.test=""', "data.test_fraction=0.1"]

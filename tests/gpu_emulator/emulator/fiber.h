@@ -1,4 +1,5 @@
-// emulator/fiber.h - a stack of its own to run on, known to AddressSanitizer and ThreadSanitizer. For the emulator alone.
+// emulator/fiber.h - a stack of its own to run on, known to AddressSanitizer and ThreadSanitizer. For the emulator
+// alone.
 //
 // To ThreadSanitizer each fiber is a thread, and switching orders nothing: only release() and acquire() do. So two GPU
 // threads that touch the same memory without a barrier between them are a data race to it, as they are on a GPU. The

@@ -1,4 +1,5 @@
-// emulator/memory.h - device memory that cannot be touched outside its life; pinned host memory. For the emulator alone.
+// emulator/memory.h - device memory that cannot be touched outside its life; pinned host memory. For the emulator
+// alone.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// emulator/runtime.h - the host's calls of the emulated GPU, shaped like CUDA's and HIP's so that gpu/runtime.h needs one
-// spelling for all three, and what a test may set and ask beyond them (namespace emulator).
+// emulator/runtime.h - the host's calls of the emulated GPU, shaped like CUDA's and HIP's so that gpu/runtime.h needs
+// one spelling for all three, and what a test may set and ask beyond them (namespace emulator).
 //
 // What is emulated, and how mistakes show:
 //   * A stream is a thread with a queue: a call returns at once, and its work starts Config::delay later, after all
@@ -117,7 +117,8 @@ struct Config {
   bool guard = kGuard;                    // the host cannot touch device memory while no work is under way
 };
 
-// The start values are above, or as TESSERA_GPU_EMULATOR says: "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64,
+// The start values are above, or as TESSERA_GPU_EMULATOR says:
+// "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64,
 // guard=0".
 const Config& config();
 // While no work is under way.

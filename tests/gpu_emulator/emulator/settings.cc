@@ -11,7 +11,8 @@ namespace {
 [[noreturn]] void refuse(std::string_view item) {
   std::fprintf(
       stderr,
-      "TESSERA_GPU_EMULATOR: \"%.*s\" is not warp=32|64, workers=N, delay_us=N, seed=N, devices=N, memory_mb=N or guard=0|1\n",
+      "TESSERA_GPU_EMULATOR: \"%.*s\" is not warp=32|64, workers=N, delay_us=N, seed=N, devices=N, memory_mb=N "
+      "or guard=0|1\n",
       static_cast<int>(item.size()), item.data());
   std::exit(2);
 }

@@ -6,7 +6,7 @@
 
 int main(int, char** argv) {
   const tessera::Runtime runtime({.plugin_path = {argv[1]}, .require = {argv[2]}});
-  const tessera::PartPtr sharder = runtime.create(TSR_SHARDER_KIND, argv[2]);
+  const tessera::ComponentPtr sharder = runtime.create(TSR_SHARDER_KIND, argv[2]);
   const tsr_table table{sizeof(tsr_table), TSR_POOLING_SUM, "t", 7, 4, {kDLFloat, 32, 1}, 0, nullptr};
   const tsr_topology topology{sizeof(tsr_topology), 2, 2, kDLCPU, nullptr};
   const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};

@@ -2,8 +2,8 @@
 /* tessera/abi/device.h - tessera.device/1: memory, copies and streams of the devices of one DLDeviceType.
  *
  * The core names no vendor: what tsr_host::alloc gives for a device, how a batch gets there and how a stream is waited
- * for, all come from the device part of that DLDeviceType. A plugin registers it beside its kernel. Arithmetic that the
- * core may have done there is no part of it: abi/draft/device_ops.h, asked for through tsr_component::extension.
+ * for, all come from the device plugin of that DLDeviceType. A plugin registers it beside its kernel. Arithmetic that
+ * the core may have done there is no part of it: abi/draft/device_ops.h, asked for through tsr_component::extension.
  *
  * Order. Work enqueued on one stream runs in that order; work on two streams has no order but what events make. NULL is
  * the device's default stream, a stream like any other here. Calls marked [enqueue] return before the work is done,

@@ -97,7 +97,7 @@ typedef struct tsr_kernel_config {
   uint32_t num_tables;
   uint32_t table_stride;
   const tsr_kernel_table* tables;
-  const tsr_part* optimizer;     /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
+  const tsr_instance* optimizer; /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
   const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
   double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
   /* For rows that the kernel makes itself: all of a table where it has no import_rows (a tensor train) or says

@@ -12,10 +12,10 @@ extern "C" {
 typedef struct tsr_component tsr_component;
 
 /* A created component: the table of functions and the object to hand to them. */
-typedef struct tsr_part {
+typedef struct tsr_instance {
   const tsr_component* component;
   void* self;
-} tsr_part;
+} tsr_instance;
 
 /* One thing that a plugin provides. Everything pointed to is static: it lives as long as the process. */
 struct tsr_component {
@@ -35,7 +35,7 @@ struct tsr_component {
   /* [any-thread] Makes an object. `options` is a JSON object ("{}" for none); an unknown key is TSR_INVALID_ARGUMENT.
    * `inner` is the part that this one wraps when backends are stacked ("codec:int8(tcp)"), otherwise NULL; it outlives
    * the new object. On success *self may be NULL if the component needs no object. */
-  tsr_code (*create)(const tsr_host* host, const char* options, const tsr_part* inner, void** self, tsr_error* err);
+  tsr_code (*create)(const tsr_host* host, const char* options, const tsr_instance* inner, void** self, tsr_error* err);
   /* [serial] Joins every thread that the object started. Called once for each successful create. */
   void (*destroy)(void* self);
 

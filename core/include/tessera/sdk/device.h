@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/device.h - base class of a device part: memory, copies, streams, events of one DLDeviceType.
+// tessera/sdk/device.h - base class of a device plugin: memory, copies, streams, events of one DLDeviceType.
 //
 // abi/device.h is the specification. A class C : Device says which type it serves:
 //   static constexpr int32_t kDeviceType = kDLCUDA;

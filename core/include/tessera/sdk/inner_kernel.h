@@ -15,7 +15,7 @@ namespace tessera::sdk {
 // kernel's own sentence. Of use to wrappers alone: without a part (`inner` of the Setup is NULL) it is false.
 class InnerKernel {
  public:
-  explicit InnerKernel(const tsr_part* part) : part_(part) {}
+  explicit InnerKernel(const tsr_instance* part) : part_(part) {}
   explicit operator bool() const { return part_ != nullptr; }
   const tsr_kernel& api() const { return *static_cast<const tsr_kernel*>(part_->component->api); }
   const char* id() const { return part_->component->id; }
@@ -35,7 +35,7 @@ class InnerKernel {
 
  private:
   friend class InnerInstance;
-  const tsr_part* part_;
+  const tsr_instance* part_;
 };
 
 // The question about one of a wrapper's tables, put to the inner kernel: so many rows, by number, which the wrapper

@@ -42,7 +42,7 @@ inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
            "; unset TESSERA_ISA to take the best that runs here");
     }
   }
-  if (forced.empty()) fail(TSR_UNAVAILABLE, "no variant of this part runs on this processor");
+  if (forced.empty()) fail(TSR_UNAVAILABLE, "no variant of this component runs on this processor");
   fail(TSR_INVALID_ARGUMENT, "TESSERA_ISA=", forced, " is none of avx512, avx2, portable");
 }
 

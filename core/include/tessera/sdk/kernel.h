@@ -62,7 +62,7 @@ class OptimizerRef {
  public:
   static constexpr uint32_t kMaxStates = 8;  // of those that check_states lets through
   OptimizerRef() = default;
-  explicit OptimizerRef(const tsr_part* raw)
+  explicit OptimizerRef(const tsr_instance* raw)
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
         self_(raw == nullptr ? nullptr : raw->self),
         id_(raw == nullptr ? "" : raw->component->id) {

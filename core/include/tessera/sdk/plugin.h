@@ -33,7 +33,7 @@ namespace tessera::sdk {
 struct Setup {
   Host host;
   Options& options;
-  const tsr_part* inner;  // the part to wrap, or NULL. Outlives the new object
+  const tsr_instance* inner;  // the part to wrap, or NULL. Outlives the new object
 };
 
 // How a component presents itself. All texts are literals.
@@ -63,7 +63,8 @@ tsr_code probe(const tsr_host* host, tsr_error* why) noexcept {
 }
 
 template <class C>
-tsr_code create(const tsr_host* host, const char* text, const tsr_part* inner, void** self, tsr_error* err) noexcept {
+tsr_code create(const tsr_host* host, const char* text, const tsr_instance* inner, void** self,
+                tsr_error* err) noexcept {
   return guard(err, [&] {
     Options options(text == nullptr ? "{}" : text);
     std::unique_ptr<C> object = make<C>(Setup{Host(host), options, inner});

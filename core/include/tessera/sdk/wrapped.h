@@ -35,7 +35,7 @@ class InnerGroup {
       : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)), waits_(other.waits_) {}
   InnerGroup& operator=(InnerGroup&&) = delete;
 
-  static InnerGroup connect(const tsr_part& part, const tsr_rendezvous& where) {
+  static InnerGroup connect(const tsr_instance& part, const tsr_rendezvous& where) {
     const auto& api = *static_cast<const tsr_collective*>(part.component->api);
     tsr_group* group = nullptr;
     Call call;
@@ -43,7 +43,7 @@ class InnerGroup {
     return {api, group, waits_of(part)};
   }
   // The figures of the component's groups; NULL: it has none.
-  static const tsr_collective_waits* waits_of(const tsr_part& part) {
+  static const tsr_collective_waits* waits_of(const tsr_instance& part) {
     if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
     return static_cast<const tsr_collective_waits*>(part.component->extension(part.self, TSR_COLLECTIVE_WAITS));
   }
@@ -221,11 +221,11 @@ class WrappedCollective : public Collective {
   }
 
  protected:
-  const tsr_part& inner() const { return *inner_; }  // outlives this
+  const tsr_instance& inner() const { return *inner_; }  // outlives this
 
  private:
   const tsr_collective& api() const { return *static_cast<const tsr_collective*>(inner_->component->api); }
-  const tsr_part* inner_;
+  const tsr_instance* inner_;
 };
 
 }  // namespace tessera::sdk

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/draft/device_ops.h - tessera.device_ops/draft-1: the core's arithmetic on a device.
  *
- * A device part (abi/device.h) may have it: the core asks tsr_component::extension of the part for it by
+ * A device plugin (abi/device.h) may have it: the core asks tsr_component::extension of the part for it by
  * TSR_DEVICE_OPS_DRAFT_1, and hands the part's object to its functions. All are optional, those of one group together;
  * what is absent the core does in host memory. Everything is [any-thread][enqueue], and borrowed for the call.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/device_ops.h - base class of a device part's arithmetic (abi/draft/device_ops.h is the
+// tessera/sdk/draft/device_ops.h - base class of a device plugin's arithmetic (abi/draft/device_ops.h is the
 // specification): beside sdk::Device, of which a class is both.
 //
 //   class Mine : public sdk::Device, public sdk::DeviceOps {

@@ -7,7 +7,7 @@
 
 namespace tessera::plugin {
 
-struct PartName {
+struct ComponentName {
   std::string id;
   std::string name;            // behind the colon; empty: none
   std::string options = "{}";  // behind the question mark, as a JSON object
@@ -16,10 +16,10 @@ struct PartName {
 
 // Takes the outermost level off; all levels are checked. kInvalidArgument names the text and what is wrong with it. At
 // most 8 levels.
-PartName parse_part_name(std::string_view text);
+ComponentName parse_component_name(std::string_view text);
 
 // `options` (a JSON object) with those of the part's name added, and "name" where it has one. kInvalidArgument when it
 // is no JSON object or has one of them already.
-std::string all_options(const std::string& options, const PartName& part);
+std::string all_options(const std::string& options, const ComponentName& part);
 
 }  // namespace tessera::plugin

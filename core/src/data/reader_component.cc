@@ -1,4 +1,4 @@
-#include "data/reader_part.h"
+#include "data/reader_component.h"
 
 #include "plugin/calls.h"
 #include "tessera/abi/draft/arriving.h"
@@ -8,7 +8,7 @@ namespace {
 
 // ask(i) for i from 0 on, until it says that there are no more.
 template <class Ask>
-void list(const Part& part, const char* what, const Ask& ask) {
+void list(const Component& part, const char* what, const Ask& ask) {
   for (int64_t i = 0;; ++i) {
     AbiError error;
     const plugin::CallScope call(part, what);
@@ -18,7 +18,7 @@ void list(const Part& part, const char* what, const Ask& ask) {
   }
 }
 
-std::vector<FileColumn> listed_columns(const Part& reader, bool readable) {
+std::vector<FileColumn> listed_columns(const Component& reader, bool readable) {
   std::vector<FileColumn> out;
   list(reader, "column", [&](int64_t i, tsr_error* err) {
     tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0, nullptr};
@@ -38,11 +38,12 @@ tsr_reader_want raw_want(const WantedColumn& w) {
   return {sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}};
 }
 
-std::vector<FileColumn> columns_of(const Part& reader) { return listed_columns(reader, true); }
+std::vector<FileColumn> columns_of(const Component& reader) { return listed_columns(reader, true); }
 
-std::vector<FileColumn> ReaderPart::unreadable_columns() const { return listed_columns(*part_, false); }
+std::vector<FileColumn> ReaderComponent::unreadable_columns() const { return listed_columns(*part_, false); }
 
-ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes)
+ReaderComponent::ReaderComponent(const Runtime& runtime, const std::string& reader, const std::string& path,
+                                 int64_t block_bytes)
     : part_(runtime.create(TSR_READER_KIND, reader)) {
   if (part_->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr)
     fail(Code::kInvalidArgument, "the rows that \"", reader,
@@ -64,7 +65,7 @@ ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const 
   });
 }
 
-std::string ReaderPart::file(int64_t i) const {
+std::string ReaderComponent::file(int64_t i) const {
   const std::lock_guard lock(mutex_);
   const char* path = nullptr;
   AbiError error;
@@ -72,7 +73,7 @@ std::string ReaderPart::file(int64_t i) const {
   return path;
 }
 
-void ReaderPart::select(const std::vector<WantedColumn>& wants) {
+void ReaderComponent::select(const std::vector<WantedColumn>& wants) {
   std::vector<tsr_reader_want> raw;
   for (const WantedColumn& w : wants) raw.push_back(raw_want(w));
   AbiError error;
@@ -81,7 +82,7 @@ void ReaderPart::select(const std::vector<WantedColumn>& wants) {
   values_.resize(wants.size());
 }
 
-void ReaderPart::read(int64_t block, const Body& body) const {
+void ReaderComponent::read(int64_t block, const Body& body) const {
   const std::lock_guard lock(mutex_);
   for (tsr_reader_values& v : values_) v = {sizeof(v), 0, nullptr, nullptr, nullptr, nullptr, nullptr};
   {

@@ -45,7 +45,7 @@ std::string message_of(const std::function<void()>& call) {
   return "no error";
 }
 
-TEST(ForeignParts, AreTakenWhereThereAreNoOthers) {
+TEST(ForeignComponents, AreTakenWhereThereAreNoOthers) {
   const PlanResult result = EmbeddingShardingPlanner(foreign_alone(), {.topology = Topology::of(2)}).plan(film());
   const ParameterSharding& taken = result.plan.at("sparse").at("film");
   EXPECT_EQ(taken.sharding_type, "acme.stripe");
@@ -53,7 +53,7 @@ TEST(ForeignParts, AreTakenWhereThereAreNoOthers) {
   EXPECT_TRUE(taken.routed);
 }
 
-TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
+TEST(ForeignComponents, AreTriedBesideOursAndThePlanSaysSo) {
   PlannerOptions options{.topology = Topology::of(4, 2)};
   const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
   std::set<std::string> types, kernels;
@@ -74,7 +74,7 @@ TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
   EXPECT_EQ(ShardingPlan::from_json(result.plan.json()), result.plan);
 }
 
-TEST(ForeignParts, SayWhereTheirRowsLie) {
+TEST(ForeignComponents, SayWhereTheirRowsLie) {
   constexpr int64_t kRows = int64_t{1000} * 16 * 4;
   const auto storage_of = [&](const std::string& kernel) {
     PlannerOptions options{.topology = Topology::of(1)};
@@ -91,7 +91,7 @@ TEST(ForeignParts, SayWhereTheirRowsLie) {
   EXPECT_EQ(with_cache.hbm, 0);
 }
 
-TEST(ForeignParts, AreChosenByTheValuesOfTheirOptions) {
+TEST(ForeignComponents, AreChosenByTheValuesOfTheirOptions) {
   PlannerOptions options{.topology = Topology::of(1)};
   options.storage_reservation = {StorageReservation::Kind::kFixedPercentage, 0};
   ParameterConstraints& film_only = options.constraints["film"];
@@ -116,7 +116,7 @@ TEST(ForeignParts, AreChosenByTheValuesOfTheirOptions) {
 }
 
 // A table is asked about band by band, and of most bands a small capacity has no whole row.
-TEST(ForeignParts, HaveNothingOfABandOrSayNothingOfATable) {
+TEST(ForeignComponents, HaveNothingOfABandOrSayNothingOfATable) {
   const auto bytes_of = [&](const std::string& kernel) {
     PlannerOptions options{.topology = Topology::of(1)};
     ParameterConstraints& film_only = options.constraints["film"];
@@ -137,7 +137,7 @@ TEST(ForeignParts, HaveNothingOfABandOrSayNothingOfATable) {
   EXPECT_EQ(bytes_of("acme.shelf?holds=0"), kStep + all_rows + (int64_t{4} << 40)) << "nothing said: the usual state";
 }
 
-TEST(ForeignParts, OnDiskAreHeldToTheDisk) {
+TEST(ForeignComponents, OnDiskAreHeldToTheDisk) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].sharding_types = {"table_wise"};
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
@@ -167,7 +167,7 @@ TEST(ForeignParts, OnDiskAreHeldToTheDisk) {
 }
 
 // A job could not open them, whatever memory there is.
-TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
+TEST(ForeignComponents, RefuseShardsWhichAreThenNoOptions) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
   std::vector<PlannerModule> modules = film();
@@ -181,7 +181,7 @@ TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
       AllOf(HasSubstr("table film has no sharding"), HasSubstr("at most 1000000 rows are served, not 1500000")));
 }
 
-TEST(ForeignParts, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
+TEST(ForeignComponents, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
   std::vector<PlannerModule> modules = film();
@@ -190,7 +190,7 @@ TEST(ForeignParts, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
               HasSubstr("acme.store has all rows from the start, and with any_id a row comes when its id does"));
 }
 
-TEST(ForeignParts, TakeShardsThatABetterOneRefuses) {
+TEST(ForeignComponents, TakeShardsThatABetterOneRefuses) {
   PlannerOptions options{.topology = Topology::of(1)};
   options.constraints["film"].compute_kernels = {"acme.shelf"};
   options.constraints["film"].sharding_types = {"table_wise"};
@@ -200,7 +200,7 @@ TEST(ForeignParts, TakeShardsThatABetterOneRefuses) {
   EXPECT_GT(enumerate(all(), options, modules).options.at(0).total_perf, 14000) << "acme.attic";
 }
 
-TEST(ForeignParts, ThatWantToBeAskedAreTriedWhenTheyAre) {
+TEST(ForeignComponents, ThatWantToBeAskedAreTriedWhenTheyAre) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].sharding_types = {"acme.stubborn"};
   const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
@@ -209,7 +209,7 @@ TEST(ForeignParts, ThatWantToBeAskedAreTriedWhenTheyAre) {
 }
 
 // broken_constraints() would refuse the plan that is made of them.
-TEST(ForeignParts, ThatHeedNoConstraintAreLeftOut) {
+TEST(ForeignComponents, ThatHeedNoConstraintAreLeftOut) {
   PlannerOptions options{.topology = Topology::of(2)};
   ParameterConstraints& c = options.constraints["film"];
   c.sharding_types = {"acme.stubborn", "table_wise"};
@@ -257,7 +257,7 @@ TEST(ComputeDevice, NobodyKnowsNeedsFigures) {
   options.topology = Topology::of(2, 2, acme);
   const PlanResult result = plan();
   EXPECT_EQ(result.plan.compute_device, "acme");
-  EXPECT_THAT(result.report(), HasSubstr("typical figures of acme (by the bandwidths that its part states)"));
+  EXPECT_THAT(result.report(), HasSubstr("typical figures of acme (by the bandwidths that its plugin states)"));
   EXPECT_GT(result.rank_storage.at(0).hbm + result.rank_storage.at(1).hbm, 0) << "rows lie on the device";
 }
 

@@ -1,4 +1,4 @@
-#include "plugin/part_name.h"
+#include "plugin/component_name.h"
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +11,7 @@ constexpr int kMaxLevels = 8;
 constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
 [[noreturn]] void refuse(std::string_view whole, const char* why) {
-  fail(Code::kInvalidArgument, "\"", whole, "\" is not the name of a part: ", why,
+  fail(Code::kInvalidArgument, "\"", whole, "\" is not the name of a component: ", why,
        "; a name looks like tcp, tcp?key=value, outer(inner) or outer:name(inner)");
 }
 
@@ -45,8 +45,8 @@ std::string options_behind_mark(std::string_view* rest, std::string_view whole) 
   }
 }
 
-PartName parse_level(std::string_view rest, std::string_view whole) {
-  PartName out;
+ComponentName parse_level(std::string_view rest, std::string_view whole) {
+  ComponentName out;
   out.id = word(&rest, whole);
   if (rest.starts_with(':')) {
     rest.remove_prefix(1);
@@ -61,8 +61,8 @@ PartName parse_level(std::string_view rest, std::string_view whole) {
 
 }  // namespace
 
-PartName parse_part_name(std::string_view text) {
-  PartName out = parse_level(text, text);
+ComponentName parse_component_name(std::string_view text) {
+  ComponentName out = parse_level(text, text);
   std::string inner = out.inner;
   for (int level = 1; !inner.empty(); ++level) {
     if (level == kMaxLevels) refuse(text, "it is stacked more than 8 deep");
@@ -71,7 +71,7 @@ PartName parse_part_name(std::string_view text) {
   return out;
 }
 
-std::string all_options(const std::string& options, const PartName& part) {
+std::string all_options(const std::string& options, const ComponentName& part) {
   nlohmann::ordered_json all = nlohmann::ordered_json::parse(options, nullptr, /*allow_exceptions=*/false);
   if (!all.is_object()) fail(Code::kInvalidArgument, "options must be a JSON object, not ", options.substr(0, 200));
   nlohmann::ordered_json more = nlohmann::ordered_json::parse(part.options);

@@ -72,13 +72,13 @@ def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]
         return code
 
 
-class Part:
+class Component:
     """One component. What is made of ``make`` lives as long as the library's object does; the tables as long as the
     process, as the library wants it."""
 
     def __init__(self, kind: str, id: str, about: str, table: c.Structure, make: Callable[[], Any]) -> None:
         if not isinstance(id, str) or not id or set(id) - set("abcdefghijklmnopqrstuvwxyz0123456789_.-"):
-            raise _l.InvalidArgument(f'"{id}" is no name of a part: it takes small letters, digits, "_", "." and "-"')
+            raise _l.InvalidArgument(f'"{id}" is not the name of a component: it takes small letters, digits, "_", "." and "-"')
         self.id, self.objects = id, {}  # type: str, Dict[int, Any]
         self._make, self._next = make, 0
         self._table = table
@@ -107,11 +107,11 @@ class Part:
         self.objects.pop(handle, None)
 
 
-_kept: List[Part] = []  # whatever the library may still point to
-registered: Dict[str, Part] = {}  # by kind and id: of every runtime that is opened from now on
+_kept: List[Component] = []  # whatever the library may still point to
+registered: Dict[str, Component] = {}  # by kind and id: of every runtime that is opened from now on
 
 
-def register(kind: str, part: Part) -> None:
+def register(kind: str, part: Component) -> None:
     """Later runtimes have the part; one of the same name is replaced, as in a notebook's cell that is run again."""
     from ._runtime import Runtime
 
@@ -119,7 +119,7 @@ def register(kind: str, part: Part) -> None:
     Runtime.forget_default()
 
 
-def plugins(parts: List[Part]) -> Any:
+def plugins(parts: List[Component]) -> Any:
     """A tsr_plugin*[] of these, for the length of a call."""
     return (c.c_void_p * max(1, len(parts)))(*[c.addressof(part.plugin) for part in parts])
 

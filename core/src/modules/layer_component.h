@@ -13,13 +13,13 @@ namespace tessera {
 
 // `layer` as in a config; for host memory also a stack, or an id with options behind it. kNotFound where no plugin
 // computes it there.
-PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
-                     const DeviceStreamPtr& stream);
+ComponentPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
+                          const DeviceStreamPtr& stream);
 
 // The description of the layer `name` by itself, which is checked: nothing of it is trusted.
-std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string& name);
-std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& name);
-std::vector<tsr_value> layer_outputs(const Part& part, const std::string& name, std::span<const tsr_value> inputs);
+std::vector<tsr_parameter> layer_parameters(const Component& part, const std::string& name);
+std::vector<tsr_parameter> layer_buffers(const Component& part, const std::string& name);
+std::vector<tsr_value> layer_outputs(const Component& part, const std::string& name, std::span<const tsr_value> inputs);
 // float32 [batch, width].
 tsr_value dense_value(int64_t width);
 

@@ -1,4 +1,4 @@
-// Files through a reader part (abi/draft/reader.h): which blocks of rows they have, and the columns of each.
+// Files through a reader plugin (abi/draft/reader.h): which blocks of rows they have, and the columns of each.
 #pragma once
 
 #include <functional>
@@ -36,13 +36,13 @@ struct WantedColumn {
   bool operator==(const WantedColumn&) const = default;
 };
 
-tsr_reader_want raw_want(const WantedColumn& want);      // whose name is the other's
-std::vector<FileColumn> columns_of(const Part& reader);  // those that can be read
+tsr_reader_want raw_want(const WantedColumn& want);           // whose name is the other's
+std::vector<FileColumn> columns_of(const Component& reader);  // those that can be read
 
-class ReaderPart {
+class ReaderComponent {
  public:
   // Opens the files that `path` means. `reader`: the part's name, with options as Runtime::create() takes them.
-  ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes);
+  ReaderComponent(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes);
 
   const std::vector<FileBlock>& blocks() const { return blocks_; }
   std::string file(int64_t i) const;
@@ -58,7 +58,7 @@ class ReaderPart {
  private:
   const tsr_reader& api() const { return part_->api<tsr_reader>(); }
 
-  PartPtr part_;
+  ComponentPtr part_;
   std::vector<FileBlock> blocks_;
   mutable std::mutex mutex_;  // held while the part is asked
   mutable std::vector<tsr_reader_values> values_;

@@ -43,7 +43,7 @@ constexpr const char* kModel = R"({"modules": [{"tables": [{"name": "a", "num_em
     {"name": "b", "num_embeddings": 4, "embedding_dim": 4, "feature_names": ["y"]}]}],
     "dense": {"top.weight": [1, 8], "top.bias": [1]}, "optimizer": {"name": "exact_sgd", "learning_rate": 1}})";
 
-TEST(CParts, PluginsAndTheLogAreTheProgramsOwn) {
+TEST(CComponents, PluginsAndTheLogAreTheProgramsOwn) {
   struct Lines {
     std::mutex mutex;
     std::string text;
@@ -81,7 +81,7 @@ TEST(CParts, PluginsAndTheLogAreTheProgramsOwn) {
 }
 
 // Two ranks, here threads, over a transport that the program brings.
-TEST(CParts, ATransportIsTheProgramsOwn) {
+TEST(CComponents, ATransportIsTheProgramsOwn) {
   const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};
   const int32_t port = free_port();
   const auto rank = [&](int32_t me) {
@@ -333,7 +333,7 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   tsr_model_close(model);
 }
 
-TEST(CParts, TheTrainerTakesAConfig) {
+TEST(CComponents, TheTrainerTakesAConfig) {
   tsr_runtime* runtime = nullptr;
   OK(tsr_runtime_open(nullptr, &runtime, &err));
   struct Told {
@@ -392,7 +392,7 @@ batch = 8
 }
 
 // Raw 64-bit ids in a table of a kernel whose rows come on demand.
-TEST(CParts, ATableTakesAnyId) {
+TEST(CComponents, ATableTakesAnyId) {
   const char* path[] = {TESSERA_DYNAMIC};
   tsr_runtime_options options{};
   options.struct_size = sizeof(options);

@@ -1,4 +1,4 @@
-#include "modules/layer_part.h"
+#include "modules/layer_component.h"
 
 #include <iterator>
 #include <map>
@@ -58,13 +58,13 @@ bool computes_layer(const Runtime& runtime, const std::string& layer, const Devi
   return !find_layer(runtime, layer, type_of(stream)).empty();
 }
 
-PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
-                     const DeviceStreamPtr& stream) {
+ComponentPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
+                          const DeviceStreamPtr& stream) {
   const std::string id = find_layer(runtime, layer, type_of(stream));
   if (id.empty() && stream)
     fail(Code::kNotFound, "no plugin computes the layer \"", layer, "\" on the device \"", stream->id(),
          "\": name one that has such a module, or train with job.device = \"cpu\"");
-  PartPtr part = runtime.create(TSR_MODULE_KIND, id.empty() ? layer : id, options);
+  ComponentPtr part = runtime.create(TSR_MODULE_KIND, id.empty() ? layer : id, options);
   if (!serves(&part->api<tsr_module>(), type_of(stream)))
     fail(Code::kInvalidArgument, "module \"", part->id(), "\" does not compute in host memory");
   return part;
@@ -76,7 +76,7 @@ constexpr uint32_t kLongestList = 10000;
 
 // get(i, out, err) until it says that the list is over.
 template <class T, class Get>
-std::vector<T> list_of(const Part& part, const std::string& layer, const char* what, const Get& get) {
+std::vector<T> list_of(const Component& part, const std::string& layer, const char* what, const Get& get) {
   std::vector<T> all;
   const plugin::CallScope call(part, what, layer);
   while (all.size() < kLongestList) {
@@ -117,7 +117,7 @@ std::vector<tsr_parameter> checked(std::vector<tsr_parameter> all, const std::st
 
 }  // namespace
 
-std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string& name) {
+std::vector<tsr_parameter> layer_parameters(const Component& part, const std::string& name) {
   const auto& api = part.api<tsr_module>();
   return checked(list_of<tsr_parameter>(part, name, "parameter",
                                         [&](uint32_t i, tsr_parameter* out, tsr_error* err) {
@@ -126,7 +126,7 @@ std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string&
                  name, false);
 }
 
-std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& name) {
+std::vector<tsr_parameter> layer_buffers(const Component& part, const std::string& name) {
   const auto& api = part.api<tsr_module>();
   if (!TSR_HAS(tsr_module, &api, buffer)) return {};
   return checked(list_of<tsr_parameter>(part, name, "buffer",
@@ -136,7 +136,8 @@ std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& na
                  name, true);
 }
 
-std::vector<tsr_value> layer_outputs(const Part& part, const std::string& name, std::span<const tsr_value> inputs) {
+std::vector<tsr_value> layer_outputs(const Component& part, const std::string& name,
+                                     std::span<const tsr_value> inputs) {
   const auto& api = part.api<tsr_module>();
   std::vector<tsr_value> all =
       list_of<tsr_value>(part, name, "output", [&](uint32_t i, tsr_value* out, tsr_error* err) {

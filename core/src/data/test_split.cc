@@ -1,4 +1,4 @@
-#include "data/test_part.h"
+#include "data/test_split.h"
 
 #include "data/random.h"
 #include "tessera/sdk/nearest.h"
@@ -9,16 +9,16 @@ namespace {
 constexpr std::string_view kTime = "time:", kFile = "file:";
 constexpr uint64_t kSalt = 0x7e57;  // the test's choice of rows is another one than that of `validation`
 
-TestPart::Rows rows_from(const DataConfig& config, std::string& of) {
+TestSplit::Rows rows_from(const DataConfig& config, std::string& of) {
   const std::string& text = config.test;
-  if (text == "random") return TestPart::Rows::kRandom;
-  if (text == "last") return TestPart::Rows::kLast;
+  if (text == "random") return TestSplit::Rows::kRandom;
+  if (text == "last") return TestSplit::Rows::kLast;
   for (const std::string_view prefix : {kTime, kFile}) {
     if (!text.starts_with(prefix)) continue;
     of = text.substr(prefix.size());
     if (of.empty())
       fail(Code::kInvalidArgument, "data.test = \"", text, "\" names no ", prefix == kTime ? "column" : "file");
-    return prefix == kTime ? TestPart::Rows::kNewest : TestPart::Rows::kFile;
+    return prefix == kTime ? TestSplit::Rows::kNewest : TestSplit::Rows::kFile;
   }
   fail(Code::kInvalidArgument, "data.test = \"", text, "\": the nearest is \"",
        sdk::nearest_name(text, {"random", "last", "time:COLUMN", "file:PATH"}),
@@ -27,8 +27,8 @@ TestPart::Rows rows_from(const DataConfig& config, std::string& of) {
 
 }  // namespace
 
-TestPart TestPart::from(const DataConfig& config, Rows by_default) {
-  TestPart out{by_default, "", config.test_fraction, config.order_by};
+TestSplit TestSplit::from(const DataConfig& config, Rows by_default) {
+  TestSplit out{by_default, "", config.test_fraction, config.order_by};
   if (!config.test.empty()) out.rows = rows_from(config, out.of);
   if (!config.test_path.empty()) {
     if (!config.test.empty())
@@ -45,19 +45,19 @@ TestPart TestPart::from(const DataConfig& config, Rows by_default) {
   return out;
 }
 
-void TestPart::describe(Dataset* set) const {
+void TestSplit::describe(Dataset* set) const {
   const std::string part = str_cat(100 * fraction, " % of the rows");
   set->test_is_last = rows == Rows::kLast && order_by.empty() && fraction > 0;
   if (rows == Rows::kFile)
-    set->test_part = "a file of its own";
+    set->test_split = "a file of its own";
   else if (fraction == 0)
-    set->test_part = "no rows";
+    set->test_split = "no rows";
   else if (rows == Rows::kRandom)
-    set->test_part = str_cat(part, ", random");
+    set->test_split = str_cat(part, ", random");
   else if (rows == Rows::kLast)
-    set->test_part = str_cat("the last ", part, order_by.empty() ? "" : str_cat(" in the order of \"", order_by, '"'));
+    set->test_split = str_cat("the last ", part, order_by.empty() ? "" : str_cat(" in the order of \"", order_by, '"'));
   else
-    set->test_part = str_cat("the newest ", part, " by \"", of, '"');
+    set->test_split = str_cat("the newest ", part, " by \"", of, '"');
 }
 
 std::string test_file(const DataConfig& config) {

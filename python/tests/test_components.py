@@ -112,7 +112,7 @@ def test_errors_of_a_sharder_name_it():
 
     with pytest.raises(ValueError, match='there is no "everywhere"; any_rank, '):
         plan_of("test.broken")
-    with pytest.raises(ValueError, match="no name of a part"):
+    with pytest.raises(ValueError, match="not the name of a component"):
         tessera.sharder("Test!")(odd)
     with pytest.raises(TypeError, match="test.none is a function, or has propose"):
         tessera.sharder("test.none")(3)

@@ -24,29 +24,29 @@ inline std::string failure(const std::function<void()>& call) {
   return "no failure";
 }
 
-class ArrivingPart {
+class ArrivingComponent {
  public:
   // What fails throws its sentence.
-  ArrivingPart(const tsr_component& component, const std::string& options, const tsr_part* inner = nullptr,
-               const char* draft = TSR_READER_ARRIVING)
+  ArrivingComponent(const tsr_component& component, const std::string& options, const tsr_instance* inner = nullptr,
+                    const char* draft = TSR_READER_ARRIVING)
       : component_(component), api_(static_cast<const tsr_reader*>(component.api)) {
     tsr_error err TSR_ERROR_INIT;
     check(component_.create(host(), options.c_str(), inner, &self_, &err), err);
     arriving_ = static_cast<const tsr_reader_arriving*>(component_.extension(self_, draft));
   }
-  ~ArrivingPart() {
+  ~ArrivingComponent() {
     if (self_ != nullptr) component_.destroy(self_);
   }
-  ArrivingPart(const ArrivingPart&) = delete;
-  ArrivingPart& operator=(const ArrivingPart&) = delete;
+  ArrivingComponent(const ArrivingComponent&) = delete;
+  ArrivingComponent& operator=(const ArrivingComponent&) = delete;
 
-  ArrivingPart& follow(const std::string& path, const std::string& position = "") {
+  ArrivingComponent& follow(const std::string& path, const std::string& position = "") {
     const tsr_reader_source source{sizeof(source), 0, path.c_str(), 1 << 20};
     tsr_error err TSR_ERROR_INIT;
     check(arriving_->follow(self_, &source, position.empty() ? nullptr : position.c_str(), &err), err);
     return *this;
   }
-  ArrivingPart& select(const std::vector<tsr_reader_want>& wants) {
+  ArrivingComponent& select(const std::vector<tsr_reader_want>& wants) {
     tsr_error err TSR_ERROR_INIT;
     check(api_->select(self_, std::ssize(wants), sizeof(tsr_reader_want), wants.data(), &err), err);
     types_.clear();

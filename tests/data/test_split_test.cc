@@ -1,4 +1,4 @@
-// Which rows are the test part (data.test), by the reader part csv, in memory and in streams.
+// Which rows are the test part (data.test), by the reader plugin csv, in memory and in streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ std::vector<int64_t> counted(int64_t first, int64_t end) {
   return out;
 }
 
-class DataTestPart : public testing::Test {
+class DataTestSplit : public testing::Test {
  protected:
   static constexpr int64_t kRows = 6000;
 
@@ -83,11 +83,11 @@ separator = " "
   const data::TestDirectory folder_;
 };
 
-TEST_F(DataTestPart, RandomRowsAreTheSameInMemoryAndStreamed) {
+TEST_F(DataTestSplit, RandomRowsAreTheSameInMemoryAndStreamed) {
   file("a.csv", 0, kRows / 2);
   file("b.csv", kRows / 2, kRows);
   const Dataset kept = read(keys(folder_.path(), "test_fraction = 0.2"));
-  EXPECT_EQ(kept.test_part, "20 % of the rows, random");
+  EXPECT_EQ(kept.test_split, "20 % of the rows, random");
   EXPECT_FALSE(kept.test_is_last);
   const std::vector<int64_t> test = values_of(kept.test), train = values_of(kept.train);
   EXPECT_NEAR(static_cast<double>(test.size()), 0.2 * kRows, 150);
@@ -116,7 +116,7 @@ TEST_F(DataTestPart, RandomRowsAreTheSameInMemoryAndStreamed) {
 }
 
 // Rows are ordered for training, and the test has the same ones as without an order.
-TEST_F(DataTestPart, RandomRowsOfOrderedData) {
+TEST_F(DataTestSplit, RandomRowsOfOrderedData) {
   const std::string path = file("a.csv", 0, kRows, [](int64_t i) { return str_cat(-i); });
   const std::string split = "test = \"random\"\ntest_fraction = 0.25\n";
   const Dataset plain = read(keys(path, split)), ordered = read(keys(path, split + "order_by = \"at\""));
@@ -127,7 +127,7 @@ TEST_F(DataTestPart, RandomRowsOfOrderedData) {
   }
 }
 
-TEST_F(DataTestPart, NothingIsLearnedFromTestRows) {
+TEST_F(DataTestSplit, NothingIsLearnedFromTestRows) {
   const std::string path = file("a.csv", 0, kRows);
   const auto newest = [](int64_t i) { return str_cat(i < 300 ? 10 * kRows + i : i); };
   const std::string times = file("t.csv", 0, kRows, newest);
@@ -152,22 +152,22 @@ TEST_F(DataTestPart, NothingIsLearnedFromTestRows) {
   }
 }
 
-TEST_F(DataTestPart, LastRowsAndOtherFiles) {
+TEST_F(DataTestSplit, LastRowsAndOtherFiles) {
   const std::string path = file("a.csv", 0, 1000), other = file("b.csv", 1000, 1100);
   const Dataset last = read(keys(path, "test = \"last\""));
   EXPECT_EQ(values_of(last.test), counted(900, 1000));
-  EXPECT_EQ(last.test_part, "the last 10 % of the rows");
+  EXPECT_EQ(last.test_split, "the last 10 % of the rows");
   EXPECT_TRUE(last.test_is_last);
   for (const std::string& key : {"test = \"file:" + other + "\"", "test_path = \"" + other + "\""}) {
     const Dataset set = read(keys(path, key));
     EXPECT_EQ(values_of(set.train), counted(0, 1000));
     EXPECT_EQ(values_of(set.test), counted(1000, 1100));
-    EXPECT_EQ(set.test_part, "a file of its own");
+    EXPECT_EQ(set.test_split, "a file of its own");
   }
-  EXPECT_EQ(read(keys(path, "test_fraction = 0")).test_part, "no rows");
+  EXPECT_EQ(read(keys(path, "test_fraction = 0")).test_split, "no rows");
 }
 
-TEST_F(DataTestPart, NewestRowsByAColumn) {
+TEST_F(DataTestSplit, NewestRowsByAColumn) {
   const auto number = [](int64_t i) { return str_cat(7 * i % 1000); };
   const auto iso = [](int64_t i) {  // zones count: +01:00 is earlier
     const int64_t at = 7 * i % 1000;
@@ -176,7 +176,7 @@ TEST_F(DataTestPart, NewestRowsByAColumn) {
   };
   for (const auto& time : {std::function<std::string(int64_t)>(number), std::function<std::string(int64_t)>(iso)}) {
     const Dataset set = read(keys(file("a.csv", 0, 1000, time), "test = \"time:at\"\ntest_fraction = 0.3"));
-    EXPECT_EQ(set.test_part, "the newest 30 % of the rows by \"at\"");
+    EXPECT_EQ(set.test_split, "the newest 30 % of the rows by \"at\"");
     std::vector<int64_t> train, test(300);
     for (int64_t i = 0; i < 1000; ++i) {
       if (7 * i % 1000 < 700)
@@ -209,7 +209,7 @@ TEST_F(DataTestPart, NewestRowsByAColumn) {
 }
 
 // Nobody writes to it: opening it would wait for ever.
-TEST_F(DataTestPart, APipeIsNoFile) {
+TEST_F(DataTestSplit, APipeIsNoFile) {
   const std::string pipe = folder_.path() + "/pipe.csv";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(error(keys(pipe, "")),
@@ -219,7 +219,7 @@ TEST_F(DataTestPart, APipeIsNoFile) {
   EXPECT_THAT(error(keys("/dev/zero", "")), HasSubstr("/dev/zero is a device, and not a file of rows"));
 }
 
-TEST_F(DataTestPart, WhatHasNoEffectIsRefused) {
+TEST_F(DataTestSplit, WhatHasNoEffectIsRefused) {
   const std::string path = file("a.csv", 0, 100, [](int64_t i) { return str_cat("March ", i); });
   EXPECT_EQ(error(keys(path, "test = \"lsat\"")),
             "data.test = \"lsat\": the nearest is \"last\"; there are random, last, time:COLUMN and file:PATH");

@@ -11,7 +11,7 @@
 
 namespace tessera::data {
 
-struct TestPart {
+struct TestSplit {
   enum class Rows { kRandom, kLast, kNewest, kFile };
   Rows rows = Rows::kRandom;
   std::string of;        // kNewest: the column of times; kFile: the path
@@ -19,7 +19,7 @@ struct TestPart {
   std::string order_by;  // the column that the rows are ordered by before the split; empty: the order of the files
 
   // `by_default`: where the config says nothing. kInvalidArgument: keys that exclude each other or have no effect.
-  static TestPart from(const DataConfig& config, Rows by_default);
+  static TestSplit from(const DataConfig& config, Rows by_default);
   int64_t count(int64_t rows) const { return static_cast<int64_t>(static_cast<double>(rows) * fraction); }
   void describe(Dataset* set) const;
 };
