@@ -400,7 +400,7 @@ int run_rank(const Config& config, const TrainArguments& a, const RankEnvironmen
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   TrainJobOptions job = a.job;
   try {
-    job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
+    job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel_plugin);
   } catch (const Error& e) {
     throw Error(e.code(),
                 str_cat("job.device = \"", config.job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",

@@ -52,7 +52,7 @@ Finished train(const TestFolder& folder, int ranks, const std::string& device, c
                const std::string& pipeline) {
   const std::string config = folder.write("job.toml", kConfig);
   return run_tessera({"train", "--config", config, "--nproc", str_cat(ranks), "--set", "job.device=" + device, "--set",
-                      "job.kernel=" + kernel, "--set", "job.pipeline=" + pipeline, "--set",
+                      "job.kernel_plugin=" + kernel, "--set", "job.pipeline=" + pipeline, "--set",
                       str_cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_EMULATOR_PLUGINS, "\"]"),
                       "--set", "report.json=" + folder.file("report.json")});
 }
@@ -109,10 +109,10 @@ std::string why_on_the_host(const std::string& layers) {
   const size_t model = job.find("bottom_mlp"), tables = job.find("[table_defaults]");
   const std::string config =
       folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
-  const Finished done =
-      run_tessera({"train", "--config", config, "--max-steps", "1", "--set", str_cat("job.device=", kGpu), "--set",
-                   str_cat("job.kernel=", kGpu), "--set", str_cat("plugins.path=[\"", TESSERA_EMULATOR_PLUGINS, "\"]"),
-                   "--set", "report.json=" + folder.file("report.json")});
+  const Finished done = run_tessera({"train", "--config", config, "--max-steps", "1", "--set",
+                                     str_cat("job.device=", kGpu), "--set", str_cat("job.kernel_plugin=", kGpu),
+                                     "--set", str_cat("plugins.path=[\"", TESSERA_EMULATOR_PLUGINS, "\"]"), "--set",
+                                     "report.json=" + folder.file("report.json")});
   EXPECT_EQ(done.status, 0) << done.output;
   if (done.status != 0) return done.output;
   const std::string begin = "the dense part stays in host memory: ";

@@ -44,12 +44,12 @@ std::string job(const TestFolder& folder) {
 [[table]]
 name = "item"
 rows = 200
-kernel = "dynamic?evict=lfu&admit_after=2"
+compute_kernel = "dynamic?evict=lfu&admit_after=2"
 sharding = ["hash"]
 [[table]]
 name = "shop"
 rows = 20
-kernel = "dynamic"
+compute_kernel = "dynamic"
 sharding = ["column_wise"]
 min_partition = 4
 )",
@@ -159,7 +159,7 @@ TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
 // What lru keeps of a row does not say how often it was seen: the sentence names both, and a way out.
 TEST_F(DynamicCheckpoints, AnotherPolicyIsRefused) {
   trained("1", {"--save", at("lfu"), "--max-steps", "3"});
-  const std::string lru = "table.item.kernel=\"dynamic?evict=lru&admit_after=2\"";
+  const std::string lru = "table.item.compute_kernel=\"dynamic?evict=lru&admit_after=2\"";
   const Finished done = run_tessera({"train", "--config", config_, "--load", at("lfu"), "--set", lru});
   EXPECT_EQ(done.status, 2);
   EXPECT_THAT(done.output,
@@ -273,14 +273,14 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
     more.insert(more.end(), bounded.begin(), bounded.end());
     return more;
   };
-  const std::vector<std::string> fixed = with({"--set", "table.shop.kernel=fused"}),
-                                 dynamic = with({"--set", "table.shop.kernel=dynamic?capacity=200"});
+  const std::vector<std::string> fixed = with({"--set", "table.shop.compute_kernel=fused"}),
+                                 dynamic = with({"--set", "table.shop.compute_kernel=dynamic?capacity=200"});
   auto save = [&](const std::string& to, std::vector<std::string> more) {
     more.insert(more.end(), {"--save", at(to), "--max-steps", "20"});
     return trained("2", more);
   };
   save("fixed", fixed);
-  const json there = begun("2", at("fixed"), with({"--set", "table.shop.kernel=dynamic?capacity=300"}));
+  const json there = begun("2", at("fixed"), with({"--set", "table.shop.compute_kernel=dynamic?capacity=300"}));
   ASSERT_TRUE(there.is_object());
   EXPECT_EQ(there.at("start").size(), 1u) << there.at("start");
   save("dynamic", dynamic);
@@ -346,7 +346,7 @@ TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
   // Ids with a bound, as a static table has them.
   const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
   std::vector<std::string> first{"--save", at("saved"), "--max-steps",
-                                 "20",     "--set",     "table.shop.kernel=dynamic?capacity=20"};
+                                 "20",     "--set",     "table.shop.compute_kernel=dynamic?capacity=20"};
   first.insert(first.end(), bounded.begin(), bounded.end());
   trained("1", first);
   const auto refused = [&](std::vector<std::string> more) {
@@ -356,10 +356,10 @@ TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
     EXPECT_NE(done.status, 0) << done.output;
     return done.output;
   };
-  std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.kernel=fused"};
+  std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.compute_kernel=fused"};
   other.insert(other.end(), bounded.begin(), bounded.end());
   EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" have come on demand in "));
-  EXPECT_THAT(refused({"--set", "table.shop.kernel=fused"}),
+  EXPECT_THAT(refused({"--set", "table.shop.compute_kernel=fused"}),
               testing::HasSubstr("with any_id a row comes when its id does"));
   EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}),
               testing::HasSubstr("on cpu, as ids of any_id have no ranges to cut"));

@@ -27,7 +27,7 @@ embedding_dim = 8
 bottom_mlp = [8, 8]
 top_mlp = [8, 1]
 [table_defaults]
-kernel = "dynamic?capacity=300&evict=lru"
+compute_kernel = "dynamic?capacity=300&evict=lru"
 sharding = ["hash"]
 [data]
 reader = "synthetic"
@@ -145,8 +145,8 @@ TEST(DynamicOnline, ABaseWithoutARowIsFollowedToo) {
   const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");
   const auto done = run_tessera({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish",
                                  published, "--every", "1steps", "--save", saved, "--max-steps", "12", "--set",
-                                 "table_defaults.kernel=\"dynamic?capacity=300&evict=lru&admit_after=8\"", "--set",
-                                 "publish.base_every=100"});
+                                 "table_defaults.compute_kernel=\"dynamic?capacity=300&evict=lru&admit_after=8\"",
+                                 "--set", "publish.base_every=100"});
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_EQ(open_packed_model(published + "/base-1").tables.at(0).rows.size(0), 0);
   pack_model(open_float_model(saved).model, packed, {});

@@ -31,7 +31,7 @@ TEST(DynamicServe, AnswersForAnyId) {
   std::string rows = "label,price,item\n";
   for (int64_t i = 0; i < 800; ++i) rows += str_cat(i % 3 == 0, ',', i % 5, ',', id_of(i % 37 % 30), "\n");
   const std::string job = test::dynamic_job(folder, rows, R"(any_id = true
-kernel = "dynamic?evict=lfu"
+compute_kernel = "dynamic?evict=lfu"
 [[table]]
 name = "item"
 rows = 100

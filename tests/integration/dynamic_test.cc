@@ -163,7 +163,7 @@ std::string job_on_texts(const TestFolder& folder) {
   return dynamic_job(folder, rows, R"([[table]]
 name = "item"
 rows = 1000000000000
-kernel = "dynamic?capacity=256&evict=lfu"
+compute_kernel = "dynamic?capacity=256&evict=lfu"
 sharding = ["hash"]
 [[table]]
 name = "shop"

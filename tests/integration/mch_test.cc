@@ -174,7 +174,7 @@ class MchJob : public testing::Test {
 
   const TestFolder folder_;
   const std::string config_ = dynamic_job(folder_, rows(), R"(any_id = true
-kernel = "mch?eviction_interval=2"
+compute_kernel = "mch?eviction_interval=2"
 sharding = ["table_wise"]
 [[table]]
 name = "item"
@@ -227,7 +227,7 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
 
 // Ids have shared a row before the first of them came in, and most slots are empty.
 TEST_F(MchJob, GoesOnWithEmptySlots) {
-  const std::vector<std::string> few{"--set", "table_defaults.kernel=\"mch?eviction_interval=5\"", "--set",
+  const std::vector<std::string> few{"--set", "table_defaults.compute_kernel=\"mch?eviction_interval=5\"", "--set",
                                      "table.item.rows=4000"};
   const auto with = [&few](std::vector<std::string> more) {
     more.insert(more.end(), few.begin(), few.end());
@@ -273,7 +273,7 @@ TEST_F(MchJob, WrongOptionsAreNamed) {
         std::pair("mch?zch_size=1", "needs 2 rows or more: ids without one share the last"),
         std::pair("mch?evict=lru", "the nearest known one is")}) {
     const Finished done =
-        run_tessera({"train", "--config", config_, "--set", str_cat("table_defaults.kernel=\"", kernel, '"')});
+        run_tessera({"train", "--config", config_, "--set", str_cat("table_defaults.compute_kernel=\"", kernel, '"')});
     EXPECT_NE(done.status, 0) << kernel;
     EXPECT_THAT(done.output, testing::HasSubstr(says));
   }

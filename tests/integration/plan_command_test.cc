@@ -91,7 +91,7 @@ TEST_F(PlanCommand, ShowsThePlanThatTrainTakes) {
 }
 
 TEST_F(PlanCommand, RefusesPartsThatTrainRefuses) {
-  expect_both_refused({"--set", "job.kernel=nonsense"}, HasSubstr("\"nonsense\"; the nearest is \""));
+  expect_both_refused({"--set", "job.kernel_plugin=nonsense"}, HasSubstr("\"nonsense\"; the nearest is \""));
   expect_both_refused({"--set", "comm.backend=nonsense"}, HasSubstr("\"nonsense\"; the nearest is \""));
   expect_both_refused({"--set", "table.b.optimizer={name=\"nonsense\"}"},
                       AllOf(HasSubstr("table b: "), HasSubstr("\"nonsense\"; the nearest is \"")));

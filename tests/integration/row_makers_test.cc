@@ -216,7 +216,7 @@ class RowMakersJob : public testing::Test {
                                   "--set",
                                   str_cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"),
                                   "--set",
-                                  str_cat("table_defaults.kernel=\"", kernel, "\"")};
+                                  str_cat("table_defaults.compute_kernel=\"", kernel, "\"")};
     args.insert(args.end(), more.begin(), more.end());
     return test::run_tessera(args);
   }

@@ -67,11 +67,11 @@ class TieredJobs : public testing::Test {
     return done.status == 0 ? json::parse(contents(report)) : json();
   }
   static std::vector<std::string> cached(std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--set", R"(table_defaults.kernel="key_value?cache_rows=400")"});
+    more.insert(more.end(), {"--set", R"(table_defaults.compute_kernel="key_value?cache_rows=400")"});
     return more;
   }
   static std::vector<std::string> in_memory(std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--set", R"(table_defaults.kernel="fused")"});
+    more.insert(more.end(), {"--set", R"(table_defaults.compute_kernel="fused")"});
     return more;
   }
   static void expect_same(const json& a, const json& b) {
@@ -211,7 +211,7 @@ TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
     EXPECT_NE(done.status, 0) << done.output;
     return done.output;
   };
-  EXPECT_THAT(said({"--set", "job.kernel=\"reference\""}),
+  EXPECT_THAT(said({"--set", "job.kernel_plugin=\"reference\""}),
               HasSubstr("no table's kernel can say which of its rows change"));
 }
 
@@ -227,11 +227,16 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     const std::string disk = folder_.file(of), save = folder_.file("save_" + of);
     std::filesystem::create_directories(disk);
     const std::vector<std::string> job{
-        "train", "--config",
-        config_, "--save",
-        save,    "--save-every",
-        "5",     "--resume",
-        "--set", str_cat(R"(table_defaults.kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
+        "train",
+        "--config",
+        config_,
+        "--save",
+        save,
+        "--save-every",
+        "5",
+        "--resume",
+        "--set",
+        str_cat(R"(table_defaults.compute_kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
     std::vector<std::string> sound = job, command = job;
     sound.insert(sound.end(), {"--max-steps", "20"});
     ASSERT_EQ(run_tessera(sound).status, 0);
@@ -258,9 +263,10 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 }
 
 TEST_F(TieredJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
-  const std::vector<std::string> both{"--set", R"(table_defaults.kernels=["fused", "key_value?cache_rows=20000"])",
-                                      "--set", "data.rows=[4000000, 3000, 40]",
-                                      "--set", "planner.ssd_gib=100"};
+  const std::vector<std::string> both{
+      "--set", R"(table_defaults.compute_kernels=["fused", "key_value?cache_rows=20000"])",
+      "--set", "data.rows=[4000000, 3000, 40]",
+      "--set", "planner.ssd_gib=100"};
   const auto plan = [&](const char* gib) {
     std::vector<std::string> args{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib};
     args.insert(args.end(), both.begin(), both.end());

@@ -245,10 +245,10 @@ TEST_F(WrongJobs, KeysAndValues) {
 
 TEST_F(WrongJobs, PartsAndTheirOptions) {
   expect_refused(
-      kConfig, {"--set", "table_defaults.kernel=foo"},
+      kConfig, {"--set", "table_defaults.compute_kernel=foo"},
       AllOf(HasSubstr("there is no compute kernel \"foo\"; the nearest is \"fused\", and there are dense, fused"),
             HasSubstr("table ")));
-  expect_refused(kConfig, {"--set", "table_defaults.kernels=[\"fused\",\"fuse\"]"},
+  expect_refused(kConfig, {"--set", "table_defaults.compute_kernels=[\"fused\",\"fuse\"]"},
                  HasSubstr("there is no compute kernel \"fuse\""));
   expect_refused(kConfig, {"--set", "dense_optimizer.name=adagrad", "--set", "dense_optimizer.momentum=0.9"},
                  HasSubstr("dense_optimizer.momentum = 0.9 has no effect: adagrad takes learning_rate, weight_decay "
@@ -283,7 +283,7 @@ TEST_F(WrongJobs, PluginsThatAreNotThere) {
   expect_refused(kConfig, {"--set", "table_defaults.optimizer.name=exact_adagrd"},
                  AllOf(HasSubstr("exact_adagrd"), HasSubstr("exact_adagrad")));
   expect_refused(kConfig, {"--set", "dense_optimizer.name=adagrd"}, AllOf(HasSubstr("adagrd"), HasSubstr("adagrad")));
-  expect_refused(kConfig, {"--set", "job.kernel=abacus"}, AllOf(HasSubstr("abacus"), HasSubstr("reference")));
+  expect_refused(kConfig, {"--set", "job.kernel_plugin=abacus"}, AllOf(HasSubstr("abacus"), HasSubstr("reference")));
   expect_refused(kConfig, {"--set", "table_defaults.sharding=colum_wise"},
                  AllOf(HasSubstr("colum_wise"), HasSubstr("column_wise")));
 }

@@ -57,7 +57,7 @@ class VirtualTableJobs : public testing::Test {
                                   "--set",
                                   "report.json=" + folder_.file("report.json"),
                                   "--set",
-                                  str_cat("table_defaults.kernel=\"", kernel, "\"")};
+                                  str_cat("table_defaults.compute_kernel=\"", kernel, "\"")};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   }
@@ -108,7 +108,7 @@ TEST_F(VirtualTableJobs, CheckpointsGoFromDiskToMemoryAndBack) {
 
 TEST_F(VirtualTableJobs, GoOnFromWhatHasChanged) {
   const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_, "--nproc", "2", "--set",
-                                               str_cat("table_defaults.kernel=\"", on_disk_, "\"")},
+                                               str_cat("table_defaults.compute_kernel=\"", on_disk_, "\"")},
                                               folder_.file("save"));
   const std::vector<std::string> on{"--load", last.changes, "--max-steps", str_cat(last.step + 40),
                                     "--set",  kWithoutEnd};
@@ -121,7 +121,7 @@ TEST_F(VirtualTableJobs, GoOnFromWhatHasChanged) {
 
 TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   const std::string both =
-      R"(table_defaults.kernels=["dynamic?capacity=4000000", "ssd_virtual_table?capacity=4000000&cache_rows=20000"])";
+      R"(table_defaults.compute_kernels=["dynamic?capacity=4000000", "ssd_virtual_table?capacity=4000000&cache_rows=20000"])";
   const auto plan = [&](const char* gib) {
     const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set",
                                        both, "--set", "planner.ssd_gib=100"});
@@ -138,7 +138,7 @@ TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
   const auto plan = [&](const std::string& kernel, const std::vector<std::string>& more) {
     std::vector<std::string> args{"plan",         "--config", config_,
                                   "--world-size", "1",        "--ddr-gib",
-                                  "0.1",          "--set",    str_cat("table_defaults.kernel=\"", kernel, '"')};
+                                  "0.1",          "--set",    str_cat("table_defaults.compute_kernel=\"", kernel, '"')};
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   };
@@ -162,8 +162,8 @@ TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
 TEST_F(VirtualTableJobs, TablesThatFitAreInMemoryWhereTheKernelIsLeftToThePlanner) {
   const Finished done =
       run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", "1", "--set",
-                   "table_defaults.kernel=\"auto\"", "--set", "table.c0.any_id=true", "--set", "table.c0.rows=20000",
-                   "--set", "table.c1.any_id=true", "--set", "table.c1.rows=1000000"});
+                   "table_defaults.compute_kernel=\"auto\"", "--set", "table.c0.any_id=true", "--set",
+                   "table.c0.rows=20000", "--set", "table.c1.any_id=true", "--set", "table.c1.rows=1000000"});
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, testing::AllOf(HasSubstr("dynamic"), testing::Not(HasSubstr("ssd_virtual_table"))));
 }

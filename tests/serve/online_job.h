@@ -11,7 +11,7 @@ inline const std::string kOnlineJob = R"(
 [job]
 device = "cpu"
 seed = 5
-kernel = "cpu"
+kernel_plugin = "cpu"
 [model]
 embedding_dim = 8
 bottom_mlp = [8, 8]

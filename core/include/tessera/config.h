@@ -42,7 +42,7 @@ struct PluginsConfig {
 struct JobConfig {
   int64_t seed = 1;
   std::string device = "auto";
-  std::string kernel = "auto";
+  std::string kernel_plugin = "auto";
   int64_t threads = 0;
   std::optional<bool> pipeline;  // unset: where a host has more cores than ranks
   bool operator==(const JobConfig&) const = default;
@@ -96,13 +96,13 @@ struct TableConfig {
   std::string init = "uniform";
   std::optional<double> init_range;
   std::string bounds_check = "fatal";
-  std::string kernel = "auto";
+  std::string compute_kernel = "auto";
   PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
   double max_gradient = 0;
   bool trainable = true;  // false: tables_of() makes the learning rate 0
   // Constraints for the planner.
   std::vector<std::string> sharding;
-  std::vector<std::string> kernels;
+  std::vector<std::string> compute_kernels;
   std::vector<int64_t> ranks;
   std::vector<int64_t> forbidden_ranks;
   std::string keep_together;

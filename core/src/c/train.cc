@@ -87,7 +87,7 @@ std::string from_rank_0(const ProcessGroup& group, const std::string& text) {
 std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const tsr_train_options& in) {
   Config config = job_config(in);
   TrainJobOptions options = job_options(in);
-  options.device = open_device(runtime, config.job.device, group->local_rank(), config.job.kernel);
+  options.device = open_device(runtime, config.job.device, group->local_rank(), config.job.kernel_plugin);
   TrainJob job(runtime, config, options, group);
   // After a step that is due, losses are added up over ranks: all or none.
   const Tensor asked = Tensor::scalar<int32_t>(in.watch != nullptr);

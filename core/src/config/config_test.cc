@@ -44,7 +44,7 @@ embedding_dim = 16
 bottom_mlp = [64, 16]
 top_mlp = [64, 32, 1]
 [table_defaults]
-kernel = "fused"
+compute_kernel = "fused"
 optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
 [[table]]
 name = "film"
@@ -208,9 +208,10 @@ TEST(Effects, OfWhatEveryTableSaysItself) {
   EXPECT_THAT(error_of(tables, {"table_defaults.embedding_dim=2"}),
               StartsWith("--set table_defaults.embedding_dim=2: "));
   EXPECT_EQ(error_of(tables + "[[table]]\nname = \"c\"\n", {"table_defaults.embedding_dim=2"}), "no error");
-  EXPECT_THAT(error_of("[[table]]\nname = \"a\"\nkernel = \"dense\"\nkernels = \"fused\"\n"),
-              HasSubstr("job.toml:3: table.a.kernel has no effect: the planner chooses from its kernels"));
-  const Config c = parse_config("[table_defaults]\nkernel = \"dense\"\n" + tables, "j", {"table.a.kernels=fused"});
+  EXPECT_THAT(error_of("[[table]]\nname = \"a\"\ncompute_kernel = \"dense\"\ncompute_kernels = \"fused\"\n"),
+              HasSubstr("job.toml:3: table.a.compute_kernel has no effect: the planner chooses from its compute_kernels"));
+  const Config c =
+      parse_config("[table_defaults]\ncompute_kernel = \"dense\"\n" + tables, "j", {"table.a.compute_kernels=fused"});
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
 }
 
@@ -260,6 +261,9 @@ TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
   EXPECT_EQ(error_of("[modle]\n"), "job.toml:1: unknown key \"modle\"; the nearest known key is \"model\"");
   EXPECT_EQ(error_of("[[table]]\nname = \"t\"\nshading = []\n"),
             "job.toml:3: unknown key \"shading\" in [table]; the nearest known key is \"sharding\"");
+  EXPECT_EQ(error_of("[job]\nkernel = \"cpu\"\n"), "job.toml:2: \"kernel\" in [job] is called \"kernel_plugin\" now");
+  EXPECT_EQ(error_of("[table_defaults]\nkernels = [\"fused\"]\n"),
+            "job.toml:2: \"kernels\" in [table_defaults] is called \"compute_kernels\" now");
   EXPECT_THAT(error_of("", {"runtime.device=cuda"}),
               AllOf(StartsWith("--set runtime.device=cuda: unknown key \"runtime\"; there are \""),
                     HasSubstr("\"job\""), HasSubstr("\"data\"")));
@@ -306,7 +310,7 @@ TEST(Config, Overrides) {
       kDesignExample, "job.toml",
       {"data.batch=64", "data.batch=32", "comm.backend=tcp", "data.path=/a b/c", "table.film.sharding=column_wise",
        "table_defaults.optimizer.learning_rate=0.25", "table.film.optimizer.eps=1e-3", "model.top_mlp=[8,1]",
-       "report.json=", R"(table_defaults.kernel="dense")"});
+       "report.json=", R"(table_defaults.compute_kernel="dense")"});
   EXPECT_EQ(c.data.batch, 32);
   EXPECT_EQ(c.comm.backend, "tcp");
   EXPECT_EQ(c.data.path, "/a b/c");

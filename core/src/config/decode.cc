@@ -213,8 +213,23 @@ void wrong_type(const toml::node& at, const std::string& what, const std::string
   fail(Code::kInvalidArgument, where(at), ": ", what, " must be ", expected, ", not ", type_name(at));
 }
 
+namespace {
+
+// The present name of a key that earlier versions called otherwise; empty: it never had another name.
+std::string renamed_key(std::string_view section, std::string_view key) {
+  const bool table = section.starts_with("table");
+  if (section == "job" && key == "kernel") return "kernel_plugin";
+  if (table && key == "kernel") return "compute_kernel";
+  if (table && key == "kernels") return "compute_kernels";
+  return "";
+}
+
+}  // namespace
+
 void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
                  const std::vector<std::string>& known) {
+  if (const std::string now = renamed_key(section, key); !now.empty())
+    fail(Code::kInvalidArgument, where(at), ": \"", key, "\" in [", section, "] is called \"", now, "\" now");
   const std::string nearest = sdk::nearest_name(key, known);
   std::string meant = str_cat("the nearest known key is \"", nearest, "\"");
   if (sdk::name_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word

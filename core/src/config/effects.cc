@@ -149,10 +149,11 @@ bool is_of_replaced_reader(const Given& given, std::string_view section, std::st
 
 void check_kernel(const Config& config, const Given& given) {
   for (const TableConfig& t : config.tables) {
-    const auto own = given.find(str_cat("table.", t.name, ".kernel"));
-    if (own != given.end() && given.contains(str_cat("table.", t.name, ".kernels")) && !t.kernels.empty())
+    const auto own = given.find(str_cat("table.", t.name, ".compute_kernel"));
+    if (own != given.end() && given.contains(str_cat("table.", t.name, ".compute_kernels")) &&
+        !t.compute_kernels.empty())
       fail(Code::kInvalidArgument, own->second, ": table.", t.name,
-           ".kernel has no effect: the planner chooses from its kernels; leave one of them out");
+           ".compute_kernel has no effect: the planner chooses from its compute_kernels; leave one of them out");
   }
 }
 

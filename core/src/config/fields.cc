@@ -23,7 +23,7 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
   static const std::vector<Field<S>> table = {
       {"seed", &S::seed, "", "start values, shuffling and synthetic data follow from it", 0, kMany},
       {"device", &S::device, "", "`cpu`, `cuda`, `hip`, or `auto`: the best that has a kernel plugin here"},
-      {"kernel", &S::kernel, "plugin id",
+      {"kernel_plugin", &S::kernel_plugin, "plugin id",
        "which kernel plugin does the lookups, with options as `acme.rows?threads=2`; `auto`: the best for the device"},
       {"threads", &S::threads, "threads per rank", "0: cores / ranks on this machine", 0, 4096},
       {"pipeline", &S::pipeline, "",
@@ -146,7 +146,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        0,
        0,
        {"fatal", "ignore", "warning"}},
-      {"kernel", &S::kernel, "",
+      {"compute_kernel", &S::compute_kernel, "",
        "compute kernel: `fused` updates rows in backward, `dense` hands gradients out, one of a plugin's own, with "
        "options for the table as `acme.tensor_train?ranks=8`; `auto`: any"},
       {"optimizer", &S::optimizer, "", "`{ name = \"...\", ... }`: the optimizer of the rows and its options"},
@@ -154,9 +154,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"trainable", &S::trainable, "", "`false`: rows stay as they begin, for the optimizer's learning rate is 0"},
       {"sharding", &S::sharding, "",
        "sharding types that the planner may use, as `acme.hot?threshold=500` with options; empty: any"},
-      {"kernels", &S::kernels, "",
+      {"compute_kernels", &S::compute_kernels, "",
        "compute kernels that the planner may choose from, and values of their options (docs/plans.md, How a plan is "
-       "found); empty: `kernel`"},
+       "found); empty: `compute_kernel`"},
       {"ranks", &S::ranks, "ranks", "where shards may live; empty: anywhere", 0, kInt32},
       {"forbidden_ranks", &S::forbidden_ranks, "ranks", "where shards may not live", 0, kInt32},
       {"keep_together", &S::keep_together, "", "name of a group: its tables share their ranks, shard by shard"},

@@ -127,7 +127,8 @@ std::string to_toml(const Config& config) {
   for (const HeadConfig& head : config.heads) print_section(head, true, out += "\n[[head]]\n", any_key);
   for (const TableConfig& table : config.tables) {
     out += "\n[[table]]\n";
-    print_section(table, true, out, [&](std::string_view key) { return key != "kernel" || table.kernels.empty(); });
+    print_section(table, true, out,
+                  [&](std::string_view key) { return key != "compute_kernel" || table.compute_kernels.empty(); });
   }
   for (const ColumnConfig& column : config.columns) {
     out += "\n[[column]]\n";

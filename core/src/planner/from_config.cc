@@ -13,11 +13,11 @@ namespace {
 ParameterConstraints constraints_of(const TableConfig& table) {
   ParameterConstraints c;
   c.sharding_types = table.sharding;
-  c.compute_kernels = table.kernels;
-  if (c.compute_kernels.empty() && table.kernel != "auto") {
-    c.compute_kernels = {table.kernel};
+  c.compute_kernels = table.compute_kernels;
+  if (c.compute_kernels.empty() && table.compute_kernel != "auto") {
+    c.compute_kernels = {table.compute_kernel};
     // Replicas have no fused update, because their gradients are averaged first.
-    if (table.kernel == TSR_COMPUTE_FUSED) c.compute_kernels.emplace_back(TSR_COMPUTE_DENSE);
+    if (table.compute_kernel == TSR_COMPUTE_FUSED) c.compute_kernels.emplace_back(TSR_COMPUTE_DENSE);
   }
   c.min_partition = table.min_partition;
   c.max_shards = table.max_shards;
@@ -83,7 +83,7 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
     out.machine = load_machine(config.planner.topology);
     out.machine->check_fits(world_size, out.topology.local_world_size, device.id);
   }
-  out.kernel = config.job.kernel;
+  out.kernel = config.job.kernel_plugin;
   for (const TableConfig& table : tables) out.constraints[table.name] = constraints_of(table);
   return out;
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 const char* const kJob = R"toml(
 [job]
 seed = 3
-kernel = "cpu"
+kernel_plugin = "cpu"
 [model]
 embedding_dim = 4
 bottom_mlp = [4]

@@ -26,8 +26,8 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
          "; others are in plugins whose folder [plugins] path has to name (tessera plugins lists what is found)");
   };
   for (const TableConfig& t : tables) {
-    if (t.kernels.empty() && t.kernel != "auto") check(t, t.kernel);
-    for (const std::string& kernel : t.kernels) check(t, kernel);
+    if (t.compute_kernels.empty() && t.compute_kernel != "auto") check(t, t.compute_kernel);
+    for (const std::string& kernel : t.compute_kernels) check(t, kernel);
   }
 }
 
@@ -114,7 +114,7 @@ void check_components(const Runtime& runtime, const Config& config, const std::v
     }
   }
   if (compute_device == "cpu")
-    check_compute_kernels(ComputeKernels(runtime, config.job.kernel, Topology::of(1)).names(), tables);
+    check_compute_kernels(ComputeKernels(runtime, config.job.kernel_plugin, Topology::of(1)).names(), tables);
 }
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ using Sets = std::vector<std::string>;
 const char* const kJob = R"(
 [job]
 seed = 3
-kernel = "reference"
+kernel_plugin = "reference"
 [model]
 embedding_dim = 4
 [[layer]]

@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 const char* const kOnlineJob = R"(
 [job]
 seed = 3
-kernel = "cpu"
+kernel_plugin = "cpu"
 [model]
 embedding_dim = 8
 bottom_mlp = [8, 8]
@@ -243,7 +243,7 @@ TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(refused({"job.kernel=\"reference\""}, "published"),
+  EXPECT_THAT(refused({"job.kernel_plugin=\"reference\""}, "published"),
               HasSubstr("kernel \"reference\", which has table \"c0\", does not know which of its rows change"));
   EXPECT_THAT(refused({"publish.every_steps=0"}, "published"), HasSubstr("say how often to publish"));
   EXPECT_THAT(refused({"publish.tables=[\"film\"]"}, "published"), HasSubstr("NAME=FORMAT is meant"));

@@ -203,7 +203,7 @@ void TrainJob::build_model() {
   o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.dense_max_gradient_norm = config_.dense_optimizer.max_gradient_norm;
-  o.parallel.sharded.kernel = config_.job.kernel;
+  o.parallel.sharded.kernel = config_.job.kernel_plugin;
   o.parallel.sharded.seed = seed;
   o.parallel.sharded.stream = options_.device;
   o.parallel.sharded.bounds_check = bounds_check_of(tables_);

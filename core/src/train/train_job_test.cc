@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 const char* const kJob = R"(
 [job]
 seed = 3
-kernel = "reference"
+kernel_plugin = "reference"
 pipeline = true
 [model]
 embedding_dim = 4
@@ -130,7 +130,7 @@ TEST_F(Job, LayersTakeTheTablesDim) {
   const auto graph = [&](const std::string& options, const std::vector<std::string>& set = {}) {
     const std::string layer = "[[layer]]\nname = \"fm\"\ntype = \"fm\"\ninputs = [\"pooled\"]\n" + options +
                               "[[head]]\nname = \"click\"\ninput = \"fm\"\n";
-    const Config config = parse_config("[job]\nkernel = \"reference\"\n" + layer + data, "job.toml", set);
+    const Config config = parse_config("[job]\nkernel_plugin = \"reference\"\n" + layer + data, "job.toml", set);
     const Dataset read = read_dataset(runtime(), config);
     return model_of(runtime(), config, tables_of(config, read.columns), std::ssize(read.dense)).layers.at(0).options;
   };

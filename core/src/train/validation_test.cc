@@ -52,7 +52,7 @@ TEST(ValidationScores, WithoutPatienceItGoesOn) {
 const char* const kJob = R"(
 [job]
 seed = 3
-kernel = "reference"
+kernel_plugin = "reference"
 [model]
 embedding_dim = 4
 bottom_mlp = [8, 4]

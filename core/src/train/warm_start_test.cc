@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 const char* const kJob = R"(
 [job]
 seed = 3
-kernel = "reference"
+kernel_plugin = "reference"
 [model]
 embedding_dim = 4
 bottom_mlp = [8, 4]
@@ -84,8 +84,9 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
 // its files are the same, and a run that starts with it begins at the same numbers.
 TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   const std::string often = (folder_ / "often").string(), once = (folder_ / "once").string();
-  const std::vector<std::string> set = {"job.kernel=\"cpu\"", "data.rows=[5000, 20]", "table.c1.data_type=\"float16\"",
-                                        "table.c0.sharding=[\"row_wise\"]", "data.epochs=100000"};
+  const std::vector<std::string> set = {"job.kernel_plugin=\"cpu\"", "data.rows=[5000, 20]",
+                                        "table.c1.data_type=\"float16\"", "table.c0.sharding=[\"row_wise\"]",
+                                        "data.epochs=100000"};
   // A job that is told to end some steps behind its first checkpoint saves what has changed since.
   TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
                {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));

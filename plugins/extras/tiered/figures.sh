@@ -43,7 +43,7 @@ train() { # NAME KERNEL command before it
   shift 2
   [[ $runs == *" $name "* ]] || return 0
   "$@" "$tessera" train --config "$here/job.toml" --max-steps "$steps" --set "plugins.path=[\"$plugins\"]" \
-    --set "table_defaults.kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
+    --set "table_defaults.compute_kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
     --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" \
     --set "model.top_mlp=[$top]" --set "data.rows=[$rows]" --set data.batch=2048 \
     --set "data.samples=$((steps * 2048))" --set data.test_samples=2048 --set job.pipeline=true \
