@@ -121,7 +121,8 @@ TEST_F(VirtualTableJobs, GoOnFromWhatHasChanged) {
 
 TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   const std::string both =
-      R"(table_defaults.compute_kernels=["dynamic?capacity=4000000", "ssd_virtual_table?capacity=4000000&cache_rows=20000"])";
+      "table_defaults.compute_kernels=[\"dynamic?capacity=4000000\", "
+      "\"ssd_virtual_table?capacity=4000000&cache_rows=20000\"]";
   const auto plan = [&](const char* gib) {
     const Finished done = run_tessera({"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib, "--set",
                                        both, "--set", "planner.ssd_gib=100"});

@@ -42,12 +42,12 @@ struct Kind {
   bool cpp = false;     // C, C++ and device sources
   bool header = false;  // of these
   bool test = false;
-  bool build = false;          // CMake, presets, scripts
-  bool data = false;           // recorded cases, golden files: only checked for machine paths
-  bool prose = false;          // Markdown
-  bool core = false;           // core/src
-  bool names_no_part = false;  // the core without the registry and what is TorchRec's
-  bool plugin = false;         // code of a plugin
+  bool build = false;               // CMake, presets, scripts
+  bool data = false;                // recorded cases, golden files: only checked for machine paths
+  bool prose = false;               // Markdown
+  bool core = false;                // core/src
+  bool names_no_component = false;  // the core without the registry and what is TorchRec's
+  bool plugin = false;              // code of a plugin
 };
 
 Kind kind_of(std::string_view path) {
@@ -62,8 +62,8 @@ Kind kind_of(std::string_view path) {
   k.prose = ends_with(path, ".md") || path == "LICENSE";
   k.build = !k.cpp && !k.data && !k.prose;
   k.core = starts_with(path, "core/src/");
-  k.names_no_part = (k.core && !starts_with(path, "core/src/plugin/") && !contains(path, "/torchrec/")) ||
-                    (starts_with(path, "core/include/") && !contains(path, "/abi/") && !contains(path, "/sdk/"));
+  k.names_no_component = (k.core && !starts_with(path, "core/src/plugin/") && !contains(path, "/torchrec/")) ||
+                         (starts_with(path, "core/include/") && !contains(path, "/abi/") && !contains(path, "/sdk/"));
   k.plugin =
       starts_with(path, "plugins/") || starts_with(path, "kernels_") || starts_with(path, "sharding_strategies/");
   return k;
@@ -88,19 +88,20 @@ size_t width(std::string_view line) {
 // Collects the findings of one file.
 class Checker {
  public:
-  Checker(const std::string& path, const std::string& text, const std::set<std::string>& parts)
-      : path_(path), text_(text), parts_(parts), kind_(kind_of(path)), lines_(lines_of(text)) {}
+  Checker(const std::string& path, const std::string& text, const std::set<std::string>& ids)
+      : path_(path), text_(text), ids_(ids), kind_(kind_of(path)), lines_(lines_of(text)) {}
 
   std::vector<Finding> run() {
     for (size_t i = 0; i < lines_.size(); ++i) check_text_line(lines_[i], i + 1);
     if (!kind_.data) check_file();
+    if (kind_.cpp || ends_with(path_, ".md")) check_openers();
     if (kind_.cpp) {
       const std::string code = code_only(text_);
       const std::vector<std::string_view> code_lines = lines_of(code);
       for (size_t i = 0; i < code_lines.size(); ++i) check_code_line(code_lines[i], lines_[i], i + 1);
       for (size_t i = 0; i < lines_.size(); ++i) check_include(lines_[i], i + 1);
       check_functions();
-      if (kind_.names_no_part && !kind_.test) check_part_ids();
+      if (kind_.names_no_component && !kind_.test) check_component_ids();
     }
     return std::move(findings_);
   }
@@ -125,6 +126,12 @@ class Checker {
     }
   }
 
+  void check_openers() {
+    for (const size_t number : kind_.cpp ? fragments_in_code(lines_) : fragments_in_page(lines_)) {
+      add("opener", number, "a fragment: begin with the subject of the sentence");
+    }
+  }
+
   void check_text_line(std::string_view line, size_t number) {
     check_machine_path(line, number);
     if (kind_.data) return;
@@ -137,7 +144,8 @@ class Checker {
     }
     for (const char* mark : {"TO"
                              "DO",
-                             "FIXME"}) {
+                             "FIX"
+                             "ME"}) {
       if (has_identifier(line, mark)) add("unfinished", number, std::string(mark) + ": finish it, or open an issue");
     }
     if (kind_.build && contains(line, "-march=native")) {
@@ -170,29 +178,29 @@ class Checker {
       add("json", number, "JSON is parsed by config/json.h, which limits its size and depth");
     }
     const bool registry = starts_with(path_, "core/src/plugin/");
-    if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_part_names(line, number);
+    if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_component_names(line, number);
   }
 
   // Some ids are words of their own: tables in host memory are on "cpu", what is empty is "none", bags are pooled by
   // "sum", collectives "concat", a learning rate's warm-up is "linear", "mse" is a metric, texts become ids by "hash",
   // columns a "cross".
-  void check_part_ids() {
+  void check_component_ids() {
     static const std::set<std::string> kWords = {"cpu", "none", "sum", "concat", "linear", "mse", "hash", "cross"};
     for (const Literal& literal : literals(text_)) {
       const std::string text(literal.text);
-      if (kWords.count(text) == 0 && parts_.count(text) > 0)
+      if (kWords.count(text) == 0 && ids_.count(text) > 0)
         add("component-id", literal.line, "\"" + text + "\" is a component: the core names none");
     }
   }
 
-  // `if (kind == "...")` on the name of a part is the registry's business alone.
-  void check_part_names(std::string_view line, size_t number) {
+  // `if (kind == "...")` on the name of a component belongs to the registry only.
+  void check_component_names(std::string_view line, size_t number) {
     for (const char* name : {"kind", "backend", "sharding_type", "sharder", "kernel", "kernel_id", "transport"}) {
       for (const char* comparison : {" == \"", "() == \"", " != \"", "() != \""}) {
         const std::string what = name + std::string(comparison);
         const size_t at = line.find(what);
         if (at == std::string_view::npos || (at > 0 && is_word(line[at - 1]))) continue;
-        if (line.substr(at + what.size(), 1) == "\"") continue;  // compared with "", which names no part
+        if (line.substr(at + what.size(), 1) == "\"") continue;  // compared with "", which names no component
         if (line.substr(at + what.size(), 5) == "auto\"") continue;
         add("component-name", number, "a decision by the name of a component: ask its interface, or the registry");
       }
@@ -217,7 +225,7 @@ class Checker {
         if (starts_with(name, device)) add("folder", number, "a public header includes " + shown);
       }
     }
-    if (kind_.core) check_room_include(name, number);
+    if (kind_.core) check_folder_include(name, number);
   }
 
   void check_plugin_include(std::string_view name, size_t number) {
@@ -230,7 +238,7 @@ class Checker {
     }
   }
 
-  void check_room_include(std::string_view name, size_t number) {
+  void check_folder_include(std::string_view name, size_t number) {
     const auto folder_of = [](std::string_view path) {
       return std::find(kFolders.begin(), kFolders.end(), path.substr(0, path.find('/')));
     };
@@ -253,7 +261,7 @@ class Checker {
 
   const std::string& path_;
   const std::string& text_;
-  const std::set<std::string>& parts_;
+  const std::set<std::string>& ids_;
   Kind kind_;
   std::vector<std::string_view> lines_;
   std::vector<Finding> findings_;
@@ -261,7 +269,7 @@ class Checker {
 
 }  // namespace
 
-std::set<std::string> part_ids(const std::string& path, const std::string& text) {
+std::set<std::string> component_ids(const std::string& path, const std::string& text) {
   std::set<std::string> ids;
   if (!kind_of(path).plugin) return ids;
   for (const std::string_view mark : {".id = \"", "define GPU_KIND_NAME \""}) {
@@ -273,8 +281,8 @@ std::set<std::string> part_ids(const std::string& path, const std::string& text)
   return ids;
 }
 
-std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts) {
-  return Checker(path, text, parts).run();
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids) {
+  return Checker(path, text, ids).run();
 }
 
 void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders) {

@@ -39,12 +39,17 @@ std::vector<Literal> literals(std::string_view source);
 // leaves it.
 std::vector<Function> functions(std::string_view source);
 
-// Ids of the parts that a plugin's source registers; none for other files.
-std::set<std::string> part_ids(const std::string& path, const std::string& text);
+// Numbers of the lines with a comment, or a paragraph's first sentence, that opens as a fragment does: "Of the next few
+// rows", "What a signal ends". A sentence with a subject and a verb reads at once.
+std::vector<size_t> fragments_in_code(const std::vector<std::string_view>& lines);
+std::vector<size_t> fragments_in_page(const std::vector<std::string_view>& lines);
+
+// Ids of the components that a plugin's source registers; none for other files.
+std::set<std::string> component_ids(const std::string& path, const std::string& text);
 
 // Everything that is wrong with one file. `path` is relative to the repository, with '/'; it decides which rules apply.
-// `parts` are the ids of all installed parts, which the core may not name.
-std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts = {});
+// `ids` are those of all components, which the core may not name.
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids = {});
 
 // Lines of a folder of the core.
 struct FolderLines {

@@ -69,7 +69,17 @@ TEST(Tidy, TheCorePrintsNothing) {
   EXPECT_THAT(broken("apps/tessera/x.cc", "void f() { std::cout << 1; }\n"), IsEmpty());
 }
 
-TEST(Tidy, PartNamesAreTheRegistrysBusiness) {
+TEST(Tidy, ASentenceBeginsWithItsSubject) {
+  EXPECT_THAT(broken("plugins/x.cc", "// Of the next rows, the one used least.\n"), ElementsAre("opener"));
+  EXPECT_THAT(broken("plugins/x.cc", "int a;  // what it is\nint b;  // Where it is\n"), ElementsAre("opener"));
+  EXPECT_THAT(broken("plugins/x.cc", "// The rows.\n// As many as there are.\n"), ElementsAre("opener"));
+  EXPECT_THAT(broken("plugins/x.cc", "// The rows that came\n// To the rank.\n"), IsEmpty()) << "it goes on";
+  EXPECT_THAT(broken("plugins/x.cc", "f(\"// Of it\");\n// Officers\n"), IsEmpty());
+  EXPECT_THAT(broken("docs/x.md", "# What it is\n\nWhat a signal ends is not tested.\n"), ElementsAre("opener"));
+  EXPECT_THAT(broken("docs/x.md", "To build:\n\n```\nOf\n```\n\nThe rows\nOf a table.\n"), IsEmpty());
+}
+
+TEST(Tidy, NamesOfComponentsBelongToTheRegistry) {
   EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = s.sharding_type == \"row_wise\";\n"),
               ElementsAre("component-name"));
   EXPECT_THAT(broken("core/src/distributed/x.cc", "bool a = g.backend() != \"tcp\";\n"), ElementsAre("component-name"));
@@ -173,16 +183,16 @@ TEST(Tidy, ExceptionsNeedAReasonAndAUse) {
 TEST(PartIds, AreFoundInPluginsAndRefusedInTheCore) {
   const std::string plugin =
       "TESSERA_PLUGIN(\"x\", component<X>({.id = \"acme.x\", .version = \"1\"}), X({.id = \"none\"}));\n";
-  const std::set<std::string> parts = part_ids("plugins/x/x.cc", plugin);
-  EXPECT_EQ(parts, (std::set<std::string>{"acme.x", "none"}));
-  EXPECT_EQ(part_ids("kernels_cuda/k.h", "#define GPU_KIND_NAME \"gpu\"\n"), std::set<std::string>{"gpu"});
-  EXPECT_TRUE(part_ids("core/src/planner/a.cc", plugin).empty());
+  const std::set<std::string> ids = component_ids("plugins/x/x.cc", plugin);
+  EXPECT_EQ(ids, (std::set<std::string>{"acme.x", "none"}));
+  EXPECT_EQ(component_ids("kernels_cuda/k.h", "#define GPU_KIND_NAME \"gpu\"\n"), std::set<std::string>{"gpu"});
+  EXPECT_TRUE(component_ids("core/src/planner/a.cc", plugin).empty());
   const std::string text = "f(\"of acme.x\", \"acme.x\", \"none\");  // \"acme.x\"\n";
-  EXPECT_THAT(rules_of(check("core/src/planner/a.cc", text, parts)), ElementsAre("component-id"));
-  EXPECT_THAT(rules_of(check("core/include/tessera/a.h", "#pragma once\n" + text, parts)), ElementsAre("component-id"));
+  EXPECT_THAT(rules_of(check("core/src/planner/a.cc", text, ids)), ElementsAre("component-id"));
+  EXPECT_THAT(rules_of(check("core/include/tessera/a.h", "#pragma once\n" + text, ids)), ElementsAre("component-id"));
   for (const char* allowed : {"core/src/planner/torchrec/a.cc", "core/src/plugin/a.cc", "core/src/planner/a_test.cc",
                               "core/src/planner/testing/a.cc", "core/src/train/test_a.h", "apps/tessera/a.cc"})
-    EXPECT_TRUE(rules_of(check(allowed, "#pragma once\n" + text, parts)).empty()) << allowed;
+    EXPECT_TRUE(rules_of(check(allowed, "#pragma once\n" + text, ids)).empty()) << allowed;
 }
 
 TEST(Lines, AreCountedByRoom) {

@@ -81,17 +81,17 @@ int main(int argc, char** argv) {
     return kSkipped;
   }
   std::map<std::string, std::string> texts;
-  std::set<std::string> parts;
+  std::set<std::string> ids;
   for (const std::string& path : paths) {
     std::string text = read_file(std::filesystem::path(root) / path);
     if (text.find('\0') != std::string::npos) continue;  // no text: tests/abi/kept
-    parts.merge(tidy::part_ids(path, text));
+    ids.merge(tidy::component_ids(path, text));
     texts[path] = std::move(text);
   }
   if (lines) return print_lines(texts);
   std::vector<tidy::Finding> findings;
   for (const auto& [path, text] : texts) {
-    for (tidy::Finding& f : tidy::check(path, text, parts)) {
+    for (tidy::Finding& f : tidy::check(path, text, ids)) {
       findings.push_back(std::move(f));
     }
   }

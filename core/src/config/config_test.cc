@@ -209,7 +209,7 @@ TEST(Effects, OfWhatEveryTableSaysItself) {
               StartsWith("--set table_defaults.embedding_dim=2: "));
   EXPECT_EQ(error_of(tables + "[[table]]\nname = \"c\"\n", {"table_defaults.embedding_dim=2"}), "no error");
   EXPECT_THAT(error_of("[[table]]\nname = \"a\"\ncompute_kernel = \"dense\"\ncompute_kernels = \"fused\"\n"),
-              HasSubstr("job.toml:3: table.a.compute_kernel has no effect: the planner chooses from its compute_kernels"));
+              HasSubstr("table.a.compute_kernel has no effect: the planner chooses from its compute_kernels"));
   const Config c =
       parse_config("[table_defaults]\ncompute_kernel = \"dense\"\n" + tables, "j", {"table.a.compute_kernels=fused"});
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);

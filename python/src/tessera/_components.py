@@ -78,7 +78,9 @@ class Component:
 
     def __init__(self, kind: str, id: str, about: str, table: c.Structure, make: Callable[[], Any]) -> None:
         if not isinstance(id, str) or not id or set(id) - set("abcdefghijklmnopqrstuvwxyz0123456789_.-"):
-            raise _l.InvalidArgument(f'"{id}" is not the name of a component: it takes small letters, digits, "_", "." and "-"')
+            raise _l.InvalidArgument(
+                f'"{id}" is not the name of a component: it takes small letters, digits, "_", "." and "-"'
+            )
         self.id, self.objects = id, {}  # type: str, Dict[int, Any]
         self._make, self._next = make, 0
         self._table = table
