@@ -48,7 +48,7 @@ struct NodeWords {
 
 // What was given for what starts again.
 struct StartWords {
-  std::string of_rank, of_job, elastic;
+  std::string of_rank, of_job, pause, elastic;
 };
 
 void set_starts(const StartWords& starts, LaunchOptions& launched, std::string& ranks) {
@@ -56,6 +56,11 @@ void set_starts(const StartWords& starts, LaunchOptions& launched, std::string& 
   if (!starts.of_job.empty()) launched.job_restarts = number<int>("--restart-job", starts.of_job, 0, 1000000);
   if (launched.restarts > 0 && launched.job_restarts > 0)
     throw UsageError("--restarts starts single ranks again and --restart-job all of them: give one of them");
+  if (!starts.pause.empty()) {
+    if (launched.restarts + launched.job_restarts == 0)
+      throw UsageError("--restart-pause has no effect without --restarts N or --restart-job N");
+    launched.restart_pause_s = number<double>("--restart-pause", starts.pause, 0.01, 3600);
+  }
   if (starts.elastic.empty()) return;
   const size_t colon = starts.elastic.find(':');
   if (colon == std::string::npos || launched.job_restarts == 0)
@@ -87,6 +92,9 @@ int launch_command(const std::vector<std::string>& args) {
   add("restart-job", po::value(&starts.of_job)->value_name("N"),
       "start all ranks again when one has failed and the others have ended, so many times (default: 0): for tessera "
       "train with --save DIR --resume");
+  add("restart-pause", po::value(&starts.pause)->value_name("SECONDS"),
+      "before the first restart (default: 0.3 for a rank, 1 for a job); each later one waits twice as long, up to 30 "
+      "times that, until a start gets further than all before it");
   add("elastic", po::value(&starts.elastic)->value_name("MIN:MAX"),
       "with --restart-job: start with MAX ranks, and again with one less for each that was killed, down to MIN; with "
       "--nnodes these are the ranks of all nodes");

@@ -122,11 +122,11 @@ class Pauses {
   explicit Pauses(double first_s) : first_s_(first_s), next_s_(first_s) {}
   double next(double ran_s, bool got_further = false) {
     if (got_further || ran_s > kWhile) next_s_ = first_s_;
-    return std::exchange(next_s_, std::min(kMost, 2 * next_s_));
+    return std::exchange(next_s_, std::min(kMostTimes * first_s_, 2 * next_s_));
   }
 
  private:
-  static constexpr double kWhile = 120, kMost = 30;
+  static constexpr double kWhile = 120, kMostTimes = 30;
   double first_s_, next_s_;
 };
 
@@ -149,7 +149,7 @@ struct Ending {
 
   // A rank that is to be started again.
   struct Again {
-    Pauses pauses{kRankPause};
+    Pauses pauses;
     Clock::time_point started = Clock::now();
     std::optional<Deadline> due = std::nullopt;
   };
@@ -289,7 +289,8 @@ Ending wait_for_all(Processes& processes, const Job& job, const SignalMask& mask
   Ending ending;
   ending.restarts = job.options.restarts;
   ending.how.resize(static_cast<size_t>(job.start.ranks));
-  ending.again.resize(static_cast<size_t>(job.start.ranks));
+  ending.again.resize(static_cast<size_t>(job.start.ranks),
+                      {.pauses = Pauses(job.options.restart_pause_s.value_or(kRankPause))});
   while (true) {
     look_for_failures(processes, job, ending);
     start_again(start, ending);
@@ -428,7 +429,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   const SignalMask mask;
   Nodes nodes(options, mask);
   int ranks = options.ranks;
-  Pauses pauses(kJobPause);
+  Pauses pauses(options.restart_pause_s.value_or(kJobPause));
   int64_t reached = 0;
   for (int left = options.job_restarts;; --left) {
     const std::optional<JobStart> start = nodes.next_start(ranks);

@@ -22,8 +22,11 @@ struct LaunchOptions {
   double grace_s = 5;
   int restarts = 0;      // how often a rank that fails is started again instead, all ranks together
   int job_restarts = 0;  // how often the whole job is, once a rank has failed and the others have ended
-  int least_ranks = 0;   // then with a rank less for each that was killed, and no fewer on all nodes; 0: with as many
-  bool table = false;    // how each rank ended, on standard error, of a job that did not end well
+  // Before the first restart; each later one waits twice as long, up to 30 times this. Unset: 0.3 for a rank, 1 for a
+  // whole job.
+  std::optional<double> restart_pause_s;
+  int least_ranks = 0;  // then with a rank less for each that was killed, and no fewer on all nodes; 0: with as many
+  bool table = false;   // how each rank ended, on standard error, of a job that did not end well
   std::string name = "tessera launch";  // before messages on standard error
 };
 

@@ -71,7 +71,7 @@ TEST(Launch, PrefersTheStatusThatExplainsOthers) {
   EXPECT_EQ(launch_shell(3, "[ $RANK = 1 ] && exit 2; exit 1", &said), 2);
   const std::string script = "trap '' TERM; [ $RANK = 1 ] || exit 1; sleep 0.5; exit 2";
   testing::internal::CaptureStderr();
-  EXPECT_EQ(launch({.ranks = 2, .job_restarts = 2, .table = true}, {"sh", "-c", script}), 2);
+  EXPECT_EQ(launch({.ranks = 2, .job_restarts = 2, .restart_pause_s = 0.1, .table = true}, {"sh", "-c", script}), 2);
   said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("exited with status 2, the first to fail"));
   EXPECT_THAT(said, Not(HasSubstr("starting the job again")));
@@ -102,10 +102,10 @@ TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
                              "; if [ $RANK = 2 ]; then until grep -q \"^$WORLD_SIZE \" " + path +
                              "; do sleep 0.02; done; kill -9 $$; fi; [ $WORLD_SIZE -gt 2 ] && exec sleep 60; exit 0";
   testing::internal::CaptureStderr();
-  EXPECT_EQ(launch({.ranks = 4, .job_restarts = 3, .least_ranks = 2}, {"sh", "-c", script}), 0);
+  EXPECT_EQ(launch({.ranks = 4, .job_restarts = 3, .restart_pause_s = 0.1, .least_ranks = 2}, {"sh", "-c", script}), 0);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("starting the job again with 3 ranks in 1 s (2 restarts of it are left)"));
-  EXPECT_THAT(said, HasSubstr("starting the job again with 2 ranks in 2 s (1 restarts of it are left)"));
+  EXPECT_THAT(said, HasSubstr("starting the job again with 3 ranks in 0.1 s (2 restarts of it are left)"));
+  EXPECT_THAT(said, HasSubstr("starting the job again with 2 ranks in 0.2 s (1 restarts of it are left)"));
   std::ifstream in(path);
   std::vector<std::string> worlds;
   for (std::string world, port; in >> world >> port;) worlds.push_back(world);

@@ -34,7 +34,8 @@ class DisturbedJob {
   // Kills until the job is done; counts down `kills`, and lets it be when there are none left.
   void run(int& kills, Killed& killed) {
     while (!testing::Test::HasFailure()) {
-      Program launcher(command({"launch", "-n", "2", "--restart-job", "1000", "--", tessera_path()}));
+      Program launcher(
+          command({"launch", "-n", "2", "--restart-job", "1000", "--restart-pause", "0.1", "--", tessera_path()}));
       const bool done = disturb(launcher, kills, killed);
       check_progress(launcher.output());
       if (done) return;
