@@ -134,7 +134,7 @@ TEST_F(Online, AnotherRunIsAnotherChainBehindTheOneBefore) {
   EXPECT_TRUE(follower.update());
   EXPECT_EQ(follower.status().number, 6);
   EXPECT_THAT(follower.refusals(), IsEmpty());
-  // Of three bases the last one stays, and the one that a follower holds.
+  // The last of three bases stays, and the one that a follower holds.
   EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 5));
   EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(6));
   EXPECT_NE(publishing::read_publication(to, Publication::kBase, 1).chain,
