@@ -164,7 +164,7 @@ struct Prior {
   }
 };
 
-// What is known of a user before a rating.
+// The knowledge of a user before a rating.
 struct History {
   Prior prior;
   std::vector<int64_t> liked, disliked;  // films, oldest first
