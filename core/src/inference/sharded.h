@@ -1,4 +1,4 @@
-// What ranks do together before there is a sharded model.
+// Collective work of the ranks before there is a sharded model.
 #pragma once
 
 #include <functional>
