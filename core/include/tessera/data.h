@@ -75,15 +75,14 @@ struct Dataset {
 // (ids out of range are not an error here: Dataset::require_known_ids). kNotFound: a missing file. kDataLoss: a damaged
 // gzip file. `seed` is used by the synthetic reader and for a random test part.
 //
-// prepared: a directory with meta.json, train.tsv and test.tsv; these may end in .gz. Each line is a sample, with tabs
-// between the fields:
-//   label, dense values (comma-separated), then for each column a comma-separated list of rows, which may be empty.
+// prepared: a directory with meta.json, train.tsv and test.tsv; the latter two may end in .gz. Each line is a sample: the
+//   label, dense values (comma-separated), then for each column a comma-separated list of rows, which may be empty. Tabs
+//   separate the fields.
 // movielens-100k: a directory with ml-100k.inter, .item and .user (RecBole's column format); see
 //   prepare_movielens_100k.
 // criteo-tsv: a file of lines with label, 13 integers and 26 hexadecimal categories, separated by tabs. A dense value
-// is
-//   ln(1 + max(x, 0)); an empty one is 0. A category's row is mix(fnv1a("C1=" + text)) mod rows; empty text is treated
-//   like any other. The last test_fraction of the rows is the test part unless `test` says otherwise.
+//   is ln(1 + max(x, 0)); an empty one is 0. A category's row is mix(fnv1a("C1=" + text)) mod rows; empty text is
+//   treated like any other. The last test_fraction of the rows is the test part unless `test` says otherwise.
 // synthetic: uniform or Zipf-distributed ids (row 0 is the most frequent), normal dense values, and labels drawn from a
 //   hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);

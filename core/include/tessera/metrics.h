@@ -56,24 +56,22 @@ class Metric {
 };
 using MetricPtr = std::shared_ptr<const Metric>;
 
-// In the formulas p is a prediction, y a label, w a weight, s a score. Logarithms are natural, and a p inside one is
-// kept 2^-24 away from 0 and 1. Labels are from 0 to 1, but any numbers for mse, rmse, mae, ctr and weighted_avg. The
-// value is NaN without samples, and if a divisor is 0.
+// These formulas use p for a prediction, y for a label, w for a weight, s for a score. Logarithms are natural, and a p
+// inside one is kept 2^-24 away from 0 and 1. Labels are from 0 to 1, but any numbers for mse, rmse, mae, ctr and
+// weighted_avg. The value is NaN without samples, and if a divisor is 0.
 //
 //   auc                 the probability that a positive has a greater score than a negative, exact over all pairs, ties
 //                       count one half; `bins` > 0: computed from p in that many equal bins, which keeps no samples
 //   gauc                the mean of the groups' AUC, weighted by their samples, without groups of one class
 //   logloss             mean of -y ln p - (1 - y) ln(1 - p)
 //   normalized_entropy  logloss / the entropy of mean(y): 1 for the best constant guess; also `ne` (He et al.,
-// Practical
-//                       Lessons from Predicting Clicks on Ads at Facebook, 2014)
+//                       Practical Lessons from Predicting Clicks on Ads at Facebook, 2014)
 //   calibration         sum w p / sum w y
 //   mse, rmse, mae      of p and y
 //   accuracy, precision, recall    of p >= `threshold` (0.5) and y >= 0.5
 //   ctr, weighted_avg   mean of y, of p
 //   ndcg                mean over groups with a positive label of DCG / the best DCG: the sum of y / log2(rank + 1)
-// over
-//                       the `k` (10) samples with the greatest scores; for equal scores the mean over their orders
+//                       over the `k` (10) samples with the greatest scores; for equal scores the mean over their orders
 //   recall_at_k         mean over the same groups: the part of sum y that is in these k
 //   hit_rate            mean over the same groups: 1 if a label of 0.5 or more is in these k, else 0
 //
