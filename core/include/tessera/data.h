@@ -75,9 +75,9 @@ struct Dataset {
 // (ids out of range are not an error here: Dataset::require_known_ids). kNotFound: a missing file. kDataLoss: a damaged
 // gzip file. `seed` is used by the synthetic reader and for a random test part.
 //
-// prepared: a directory with meta.json, train.tsv and test.tsv; the latter two may end in .gz. Each line is a sample: the
-//   label, dense values (comma-separated), then for each column a comma-separated list of rows, which may be empty. Tabs
-//   separate the fields.
+// prepared: a directory with meta.json, train.tsv and test.tsv; the latter two may end in .gz. Each line is a sample:
+//   the label, dense values (comma-separated), then for each column a comma-separated list of rows, which may be empty.
+//   Tabs separate the fields.
 // movielens-100k: a directory with ml-100k.inter, .item and .user (RecBole's column format); see
 //   prepare_movielens_100k.
 // criteo-tsv: a file of lines with label, 13 integers and 26 hexadecimal categories, separated by tabs. A dense value

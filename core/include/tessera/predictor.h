@@ -46,9 +46,8 @@ struct ModelTable {
 struct ModelOutput {  // an output of a head
   std::string name;
   int64_t width = 1;  // values per sample
-  bool probability =
-      // True: in (0, 1), the sigmoid of a head that was trained with the core's own loss. False: the head's value.
-      true;
+  // True: in (0, 1), the sigmoid of a head that was trained with the core's own loss. False: the head's value.
+  bool probability = true;
   std::string label = "label";  // label of the training data that it predicts
 };
 struct ModelDescription {

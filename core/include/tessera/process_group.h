@@ -104,7 +104,7 @@ class ProcessGroup {
   int world_size() const;
   // Rank r is local rank r % local_world_size() of host r / local_world_size(), and all hosts have equally many ranks.
   // connect() gets this from the launcher's variables or the transport; kInvalidArgument on every rank: it is not so.
-  // In a group from split() with uneven hosts, each rank counts as a host.
+  // If hosts in a group from split() are uneven, each rank counts as a host.
   int local_rank() const;
   int local_world_size() const;
   const std::string& backend() const;

@@ -181,9 +181,9 @@ class ShardedEmbeddings {
 
   int64_t dropped_ids() const;  // by this rank's bounds check since construction
 
-  // In every n-th training step since the last reset of the stage times, this rank looks up and updates its shards one
-  // by one and times them. Results stay the same. 0, the default: never. Data-parallel tables are not sampled. Do not
-  // call it between a forward and its backward.
+  // Samples every n-th training step since the last reset of the stage times: this rank then looks up and updates its
+  // shards one by one and times them. Results stay the same. 0, the default: never. Data-parallel tables are not
+  // sampled. Do not call it between a forward and its backward.
   void sample_shards(int64_t every_steps);
   int64_t sampled_steps() const;
   std::vector<ShardTimes> shard_times() const;

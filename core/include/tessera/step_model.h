@@ -36,7 +36,7 @@ using StageSeconds = std::vector<std::pair<std::string, double>>;
 
 struct TablePrediction {
   std::string name;
-  // By rank: totals of the shards that it holds.
+  // Totals for each rank over the shards that it holds.
   std::vector<double> lookup, update;  // seconds
   std::vector<double> reads;           // rows, from disk
   std::vector<double> bytes;           // ids to it from other ranks, rows and gradients between it and them
