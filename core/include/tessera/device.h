@@ -2,7 +2,7 @@
 //
 //   DeviceStreamPtr device = open_device(runtime, "cuda", /*local_rank=*/0);   // null for "cpu"
 //   Tensor x = device->empty({batch, dim});
-//   device->copy(host, x);      // enqueued: `host` stays as it is until synchronize() or an event behind it
+//   device->copy(host, x);      // enqueued: `host` stays as it is until synchronize() or a later event
 //   Tensor y = device->to_host(x);
 //
 // One stream serves the tables, the exchanges and the dense part of a model, so they are ordered without waits on the

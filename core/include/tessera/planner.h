@@ -8,7 +8,6 @@
 // PlannerOptions::time_limit_s ends the search. Sharder plugins give the candidate layouts, and
 // PlannerOptions::cost_model their costs. Sizes are bytes, times milliseconds. topology.h, constraints.h and
 // sharding_option.h are the rest of the planner.
-// are bytes, times milliseconds. With topology.h, constraints.h and sharding_option.h this is all of the planner.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class IndexRemapping {
   int64_t ids() const { return ids_; }                  // valid ids are [0, ids())
   int64_t rows_needed() const { return rows_needed_; }  // one more than the largest row
   int64_t row(int64_t id) const;                        // for a valid id; -1: pruned
-  // Only for keyed(): the row that belongs to this id alone; -1: none. Ids without one may share a row, see row().
+  // Only for keyed(): the row that belongs only to this id; -1: none. Ids without one may share a row, see row().
   int64_t own_row(int64_t id) const;
   bool is_array() const { return map_ == nullptr && !keys_.defined(); }
   const Tensor& keys() const { return keys_; }  // of keyed(); else undefined

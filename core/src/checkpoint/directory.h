@@ -39,8 +39,8 @@ class StagedCheckpoint {
   // kResourceExhausted: there is not enough space for `saves` checkpoints of `bytes` each, if `keep` of them stay.
   void check_space(int64_t bytes, int64_t saves, int keep) const;
   // Renames the checkpoint, then removes the oldest until `keep` whole ones are left. Those that are being read stay
-  // for now, and so do bases of others. Damaged ones go when all whole ones before them have gone. Its files must be
-  // synced before the call. If only the renaming fails, they stay and the error says where.
+  // for now, and so do bases of others. Damaged ones go together with the whole one before
+  // them. Its files must be synced before the call. If only the renaming fails, they stay and the error says where.
   void commit(int keep);
 
  private:

@@ -65,7 +65,7 @@ TEST(StagedCheckpoint, KeepsTheLastFew) {
   EXPECT_THAT(names(target), ElementsAre("save-13"));
 }
 
-// Truncated checkpoints are not counted. They are removed when all whole ones before them have been.
+// Truncated checkpoints are not counted. They are removed together with the whole ones before them.
 TEST(StagedCheckpoint, KeepsWholeOnesBehindBrokenOnes) {
   const TestDirectory dir;
   const std::string target = dir.file("c");

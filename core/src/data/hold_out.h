@@ -22,7 +22,7 @@ struct HoldOut {
 // Returns {training part, held-out part}, both in file order. Meanwhile all samples are in memory twice.
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options);
 
-// Does the same, but for streamed samples it picks whole blocks at random.
+// Does the same. Random samples of a stream are whole blocks.
 std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& options);
 
 }  // namespace tessera::data

@@ -9,8 +9,7 @@
 //
 //     // Sends bytes in the order of the pieces, at most three. Never waits. Returns their number, or -1 and errno:
 //     // EAGAIN if none can go now, anything else if the other is gone. `for_it_alone`: the piece that goes only to
-// this
-//     // rank; null: none. Data that were sent may be changed after settled().
+//     // this rank; null: none. Data that were sent may be changed after settled().
 //     ssize_t send(iovec* pieces, size_t count, const iovec* for_it_alone);
 //     // Receives in the same way; 0: the other end has closed. EBADMSG: the data are not valid.
 //     ssize_t receive(iovec* pieces, size_t count);

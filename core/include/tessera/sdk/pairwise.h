@@ -133,10 +133,10 @@ struct PairwiseOp : Work {
 // An engine has operations Op : PairwiseOp with `transfers`, by rank, and `reduction`: PeerTransfers and a
 // ReducedPiece, or types derived from them. It has
 //   static constexpr const char* kName;      of the transport, in messages
-//   static constexpr size_t kExchangedWhole;  bytes: an all_reduce of up to so many is one step
-//   int32_t rank() const, world_size() const, name() const;    `name`: what messages call this rank
+//   static constexpr size_t kExchangedWhole;  an all_reduce of up to this many bytes is one step
+//   int32_t rank() const, world_size() const, name() const;    `name`: this rank's name in messages
 //   Op& prepare(OpKind, const CollectiveCall&);       cleared, after begin()
-//   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED) for what it cannot
+//   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED): it cannot
 //   void keep(Op&, char* to, const char* from, size_t bytes);  data that a rank gets from itself; may be NULL, 0 bytes
 //   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two
 //   [[noreturn]] void refuse(tsr_code, const Blame&);          ends the group on all ranks, and throws

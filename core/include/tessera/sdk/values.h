@@ -7,7 +7,7 @@
 //   decimal               its digits without zeros at the end     12.5 (of 12.50), 4 (of 4.00)
 //   boolean               true or false
 //   date, time of a day   2024-01-31, 12:34:56.5
-//   date and time         2024-01-31 12:34:56.5, in UTC if its zone is known; at midnight the date alone
+//   date and time         2024-01-31 12:34:56.5, in UTC if its zone is known; at midnight only the date
 //   text                  itself; a text that is one of the above in another spelling has the same word:
 //                         4.0, True, 2024-01-31T12:34:56.500Z
 //
@@ -195,8 +195,7 @@ inline void append_time_word(std::string& out, int64_t ticks, int64_t per_second
 
 // Appends a text unchanged, unless it is a number, a boolean or a time in another spelling than its word.
 // * `-?digits.digits` without leading zeros loses its trailing zeros, and the point with them. Below 0.001 it becomes
-// the
-//   number, 1e-04 for 0.0001, if a double has all its digits.
+//   the number, 1e-04 for 0.0001, if a double has all its digits.
 // * `d.ddde+XX` with a signed exponent, as programs print large and small numbers, becomes the number.
 // * True and TRUE become true; False and FALSE become false.
 // * A date and time loses its T, its zone (it becomes UTC) and trailing zeros of its fraction.
