@@ -1,5 +1,5 @@
-// tessera/awaitable.h - a result that is on its way. wait() finishes it, once; on destruction an unfinished one is
-// finished and dropped, so that no rank leaves a collective half-way.
+// tessera/awaitable.h - a result that is still being computed. wait() finishes it, once. The destructor finishes and
+// drops an unfinished one, so that no rank leaves a collective half-way.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace tessera {
 template <class T>
 class Awaitable {
  public:
-  // `finish` is called without arguments, once, and gives the value. It is kept inside the object: nothing is
+  // `finish` is called once, without arguments, and returns the value. It is stored inside the object, so nothing is
   // allocated.
   template <class Finish>
   requires(std::is_invocable_r_v<T, Finish&> &&
@@ -34,7 +34,7 @@ class Awaitable {
   }
   ~Awaitable() { drop(); }
 
-  // The value; the first call does the work. Throws what the work throws.
+  // Returns the value; the first call does the work. Throws what the work throws.
   T& wait() {
     if (calls_) std::exchange(calls_, nullptr)->finish(room_, value_);
     return value_.value();
@@ -44,12 +44,12 @@ class Awaitable {
   static constexpr size_t kRoom = 64;
 
   struct Calls {
-    void (*finish)(void* room, std::optional<T>& value);  // and destroys what is in the room
+    void (*finish)(void* room, std::optional<T>& value);  // also destroys the object in `room`
     void (*move)(void* from, void* to) noexcept;
   };
   template <class Finish>
   static constexpr Calls kCallsOf = {[](void* room, std::optional<T>& value) {
-                                       struct Owner {  // also where it throws
+                                       struct Owner {  // destroys it even if the call throws
                                          Finish* finish;
                                          ~Owner() { std::destroy_at(finish); }
                                        } const owner{static_cast<Finish*>(room)};

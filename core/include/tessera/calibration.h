@@ -1,5 +1,5 @@
-// tessera/calibration.h - what the parts of a step cost on this machine, measured: figures for the planner's cost model
-// (docs/calibration.md). `tessera calibrate` starts ranks, calls this and saves what it gives.
+// tessera/calibration.h - measures what the stages of a step cost on this machine, for the planner's cost model
+// (docs/calibration.md). `tessera calibrate` starts ranks, calls this and saves the result.
 //
 //   const Machine machine = calibrate(runtime, group, {});
 //   std::ofstream("topology.json") << machine.json();      // or PlannerOptions::machine = machine
@@ -18,31 +18,32 @@ namespace tessera {
 
 struct CalibrationOptions {
   std::string kernel = "auto";  // kernel plugin's id
-  bool quick = false;           // fewer sizes and samples: seconds instead of a minute, rougher figures
-  // Called before each part, on every rank: "lookups and updates".
+  bool quick = false;           // fewer sizes and samples: takes seconds instead of a minute, less exact
+  // Called before each part of the measurement, on every rank: "lookups and updates".
   std::function<void(const std::string& part)> say = nullptr;
 };
 
-// Lookups, updates, exchanges, dense layers and the core's own work around them, in the mean of the group's ranks,
-// which are as many for each host as the jobs will have, with the runtime's threads. Nothing else should run meanwhile:
-// see impossible_figure() and settled(). Collective.
+// Measures lookups, updates, exchanges, dense layers and the core's own work around them, as the mean over the group's
+// ranks. Each host should have as many ranks as the jobs will have. It uses the runtime's threads. Nothing else should
+// run meanwhile: see impossible_figure() and settled(). Collective.
 Machine calibrate(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
                   const CalibrationOptions& options);
 
-// The first figure that no machine can have, in words: exchanges, products or rows that take no time, which is what a
-// fit makes of times that other programs have torn. "" where there is none.
+// Describes the first figure that no machine can have: exchanges, products or rows that take no time. Such fits result
+// from times that other programs have disturbed. "": there is none.
 std::string impossible_figure(const Machine& machine);
 
-// From this share of the processors' time on, what other programs use makes figures noisy.
+// If other programs use this share of the processors' time or more, figures are noisy.
 inline constexpr double kLoudShare = 0.1;
 
 struct Calibration {
   Machine machine;
-  std::optional<double> others;  // share of the processors' time that other programs used meanwhile, where known
+  std::optional<double> others;  // share of the processors' time that other programs used meanwhile; unset: not known
 };
 
-// Measures until nothing else ran and the figures can be, at most three times; `say` gets a line each time it is not
-// so. Then the quietest possible figures, with a line that says how loud it was. kUnavailable where none can be.
+// Measures until nothing else ran and the figures are possible, at most three times. `say` gets a line about each
+// failed attempt. After three attempts it returns the quietest possible figures, and `say` gets a line about the noise.
+// kUnavailable: no attempt gave possible figures.
 Machine settled(const std::function<Calibration()>& measure, const std::function<void(const std::string&)>& say);
 
 }  // namespace tessera

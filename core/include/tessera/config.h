@@ -3,12 +3,12 @@
 //   Config config = load_config("job.toml", {"data.epochs=2", "table.film.sharding=row_wise"});
 //   std::cout << to_toml(config);
 //
-// Every key has a default, so an empty file is a valid config. docs/config.md lists them all; it is generated from the
-// same tables that parse the file. A config is data only: names of plugins, sharding types and kernels are strings here
-// and are checked by whoever resolves them.
+// Every key has a default, so an empty file is a valid config. docs/config.md lists the keys; it is generated from the
+// tables that also parse the file. A config is only data: plugins, sharding types and kernels are strings here, and are
+// checked when they are looked up.
 //
-// Errors (kInvalidArgument, one sentence, with file and line): text that is not TOML, an unknown key (with the nearest
-// known one), a value of the wrong type, a number out of its range. kNotFound: no such file, no such table.
+// Errors are one sentence with file and line. kInvalidArgument: the text is no TOML, a key is unknown (with the nearest
+// known one), a value has the wrong type, or a number is out of range. kNotFound: no such file, no such table.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@
 
 namespace tessera {
 
-// A part by name, and what it is created with: `{ name = "exact_sgd", learning_rate = 0.1 }`.
+// A component's name and the options it is created with: `{ name = "exact_sgd", learning_rate = 0.1 }`.
 struct PartSpec {
   std::string name;
   std::string options = "{}";  // JSON object: every key but `name`, in the order written
   bool operator==(const PartSpec&) const = default;
 };
 
-// Options of a part that another key names: a JSON object, in the order written.
+// Options of a component that another key names: a JSON object, in the order written.
 struct PartOptions {
   std::string json = "{}";
   bool operator==(const PartOptions&) const = default;
@@ -44,7 +44,7 @@ struct JobConfig {
   std::string device = "auto";
   std::string kernel_plugin = "auto";
   int64_t threads = 0;
-  std::optional<bool> pipeline;  // unset: where a host has more cores than ranks
+  std::optional<bool> pipeline;  // unset: true if a host has more cores than ranks
   bool operator==(const JobConfig&) const = default;
 };
 
@@ -57,20 +57,20 @@ struct CommConfig {
 };
 
 struct ModelConfig {
-  std::string type = "dlrm";        // "graph" where there are layers, unless the file says otherwise
-  std::vector<std::string> inputs;  // of a graph; empty: all there are
+  std::string type = "dlrm";        // default "graph" if there are layers
+  std::vector<std::string> inputs;  // of a graph; empty: all inputs
   int64_t embedding_dim = 16;
   std::vector<int64_t> bottom_mlp = {64, 16};
   std::vector<int64_t> top_mlp = {64, 32, 1};
   bool operator==(const ModelConfig&) const = default;
 };
 
-// A layer and a head of a graph; layer_graph.h has their meaning.
+// A layer and a head of a graph; layer_graph.h explains them.
 struct LayerConfig {
   std::string name, type;
   std::vector<std::string> inputs;
   PartOptions options;
-  PartOptions optimizer;  // what differs from dense_optimizer's; its `name`, too
+  PartOptions optimizer;  // differences to dense_optimizer, also in `name`
   PartOptions names;      // LayerSpec::names
   bool trainable = true;
   bool operator==(const LayerConfig&) const = default;
@@ -84,7 +84,7 @@ struct HeadConfig {
   bool operator==(const HeadConfig&) const = default;
 };
 
-// One table. Zero, empty and unset mean what docs/config.md says: "from the data", "any", "the model's".
+// One table. docs/config.md says what zero, empty and unset mean: "from the data", "any", "the model's".
 struct TableConfig {
   std::string name;
   int64_t rows = 0;
@@ -99,7 +99,7 @@ struct TableConfig {
   std::string compute_kernel = "auto";
   PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
   double max_gradient = 0;
-  bool trainable = true;  // false: tables_of() makes the learning rate 0
+  bool trainable = true;  // false: tables_of() sets the learning rate to 0
   // Constraints for the planner.
   std::vector<std::string> sharding;
   std::vector<std::string> compute_kernels;
@@ -162,7 +162,7 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
-// Factors of the learning rates, step by step (tessera/schedule.h); empty: 1.
+// Factors of the learning rates over the steps (tessera/schedule.h); empty: 1.
 struct ScheduleConfig {
   std::vector<std::string> tables;
   std::vector<std::string> dense;
@@ -180,30 +180,30 @@ struct ValidationConfig {
   bool operator==(const ValidationConfig&) const = default;
 };
 
-// A number, or one of the words that a key takes instead.
+// A number, or one of the words that the key takes instead.
 struct NumberOrWord {
   double number = 0;
-  std::string word;  // empty: the number counts
+  std::string word;  // empty: use the number
   bool operator==(const NumberOrWord&) const = default;
 };
 
-// The use of a column of the files. `name` may list several columns with the same keys.
+// How the model uses a column of the files. `name` may list several columns with the same keys.
 struct ColumnConfig {
   std::vector<std::string> name;
-  std::string column;  // of the files; empty: `name`
+  std::string column;  // name in the files; empty: `name`
   std::string as = "ids";
   std::string take = "value";
-  // Numbers that are written as text.
+  // For numbers that are written as text.
   std::string decimal;
   std::string strip;
-  // Dense values, and weights.
+  // For dense values and weights.
   std::optional<NumberOrWord> missing;
   std::vector<std::string> transform;
-  // A label.
+  // For labels.
   std::optional<double> threshold;
   std::string positive;
   bool real = false;
-  // Ids.
+  // For ids.
   std::string ids = "row";
   int64_t min_count = 1;
   int64_t rows = 0;
@@ -223,7 +223,7 @@ struct MetricsConfig {
   bool operator==(const MetricsConfig&) const = default;
 };
 
-// A directory to which a job publishes what it has learnt, for servers that follow it (tessera/online.h).
+// Publishes the model during training to a directory, for servers that follow it (tessera/online.h).
 struct PublishConfig {
   std::string directory;
   double every_s = 60;
@@ -243,10 +243,10 @@ struct ReportConfig {
   bool operator==(const ReportConfig&) const = default;
 };
 
-// `table.NAME.key=value` for tables that the file does not list: applied by tables_of() once the data has named them.
+// `table.NAME.key=value` for tables that the file does not list. tables_of() applies it when the data has named them.
 struct TableOverride {
   std::string table;
-  std::string text;  // the whole override, for error texts
+  std::string text;  // the whole override, for errors
   bool operator==(const TableOverride&) const = default;
 };
 
@@ -259,7 +259,7 @@ struct Config {
   std::vector<HeadConfig> heads;    // [[head]]
   TableConfig table_defaults;
   std::vector<TableConfig> tables;             // [[table]], table_defaults merged in
-  std::vector<TableOverride> table_overrides;  // only where `tables` is empty
+  std::vector<TableOverride> table_overrides;  // only used if `tables` is empty
   DenseOptimizerConfig dense_optimizer;
   PlannerConfig planner;
   DataConfig data;
@@ -272,33 +272,33 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// Reads `path` (kNotFound without it) and applies `overrides` in order. An override is `section.key=value` in TOML's
-// value syntax; a bare word counts as a string. `table.NAME.key=value` changes one table, `table_defaults.key=value`
-// every table that does not say otherwise; behind `optimizer`, one more name changes one option alone:
+// Reads `path` (kNotFound: missing) and applies `overrides` in order. An override is `section.key=value` in TOML's
+// value syntax; a bare word is a string. `table.NAME.key=value` changes one table. `table_defaults.key=value` changes
+// all tables that do not set the key. One more name after `optimizer` changes one option:
 // `table_defaults.optimizer.learning_rate=0.1`.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
-// The same from text; `source` stands for the file's name in errors.
+// Does the same for a text; `source` replaces the file's name in errors.
 Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides = {});
 
-// A column as the data describe it: the part of a table that a config need not repeat.
+// A column as the data describe it. A config need not repeat this part of a table.
 struct DataColumn {
-  std::string name;  // of the table and of its feature
+  std::string name;  // name of the table and of its feature
   int64_t rows = 0;
   std::string pooling = "sum";
   bool weighted = false;  // its ids have weights
-  bool all_ids = false;   // 0 to rows - 1, which the data was made to have: by a vocabulary, a hash or buckets
+  bool all_ids = false;   // ids are 0 to rows - 1 by construction: from a vocabulary, a hash or buckets
 };
 
-// The job's tables, with everything filled in: those of the file, or without any one per column. A table's rows and
-// pooling, where it does not say them, are those of the column of its first feature ("sum" where the data says
-// nothing), its features the one of its name, its embedding_dim the model's. kNotFound, with the nearest name, for a
-// feature that is no column (unless there are no columns at all) and for an override that names no table.
+// The job's tables with everything filled in: those of the file, or one per column if the file has none. A table gets
+// missing rows and pooling from its first feature's column ("sum" if the data says nothing), missing features from its
+// own name, and a missing embedding_dim from the model. kNotFound, with the nearest name: a feature is no column
+// (unless there are no columns at all), or an override names no table.
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns);
 
-// The effective config, every key: parse_config(to_toml(c)) equals c.
+// The effective config with every key: parse_config(to_toml(c)) equals c.
 std::string to_toml(const Config& config);
 
-// docs/config.md's tables: a line per key with default, unit and meaning.
+// The tables of docs/config.md: one line per key with default, unit and meaning.
 std::string config_reference();
 
 }  // namespace tessera

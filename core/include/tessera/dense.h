@@ -1,7 +1,7 @@
 // tessera/dense.h - dense layers from module/1 plugins, and the loss of click models.
 //
-// A layer is used by one thread at a time and has one forward at a time in flight. Tensors it returns are its own and
-// stay valid until the next forward. With a stream everything is on its device and in its order, and nothing waits.
+// A layer is used by one thread at a time, and has one forward in flight. The tensors that it returns belong to it and
+// stay valid until the next forward. With a stream, everything is on its device and in its order, and nothing waits.
 #pragma once
 
 #include <cstdint>
@@ -21,57 +21,57 @@
 
 namespace tessera {
 
-// The state of a training step that a model's layers share. Set between steps.
+// State of a training step that a model's layers share. It is set between steps.
 struct DenseStep {
-  int64_t step = 0;  // equal on all ranks, and goes on where a checkpoint was loaded
+  int64_t step = 0;  // the same on all ranks; continues after a checkpoint is loaded
   int rank = 0;
-  // Adds a tensor up over all ranks, in place; null: there is one. Only layers that need it call it (sums_over_ranks),
-  // equally often on all ranks.
+  // Adds up a tensor over all ranks, in place; null: there is one rank. Only layers that need it call it
+  // (sums_over_ranks), equally often on all ranks.
   std::function<void(const Tensor&)> sum_over_ranks;
 };
 
-// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`: int64 [batch + 1] where it is jagged, sample s
-// having the rows [offsets[s], offsets[s + 1]); undefined: a row for each sample.
+// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`, int64 [batch + 1]: the input is jagged, and
+// sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample.
 struct DenseInput {
   DenseInput(Tensor rows) : values(std::move(rows)) {}
   DenseInput(Tensor rows, Tensor bounds) : values(std::move(rows)), offsets(std::move(bounds)) {}
   Tensor values, offsets;
 };
 
-// Names of a layer's parameters and buffers in checkpoints, instead of LAYER.NAME: NAME, or what it begins with up to a
-// dot, and what stands there instead. A "*" is any one part between dots, the same in both: {"*.v.weight",
-// "crossnet.V_kernels.*"}. Of several that fit, one with a part prevails over one with "*" there, and longer ones over
-// shorter.
+// Renames a layer's parameters and buffers in checkpoints; the default is LAYER.NAME. Each pair is NAME, or its
+// beginning up to a dot, and the replacement. A "*" stands for any one part between dots, the same in both:
+// {"*.v.weight", "crossnet.V_kernels.*"}. If several fit, a literal part precedes "*", and a longer name precedes a
+// shorter one.
 using ParameterNames = std::vector<std::pair<std::string, std::string>>;
 
 struct DenseLayerOptions {
-  std::string module;                // layer of a module/1 component: "mlp", "dot_interaction", "cross"
+  std::string module;                // a layer of a module/1 component: "mlp", "dot_interaction", "cross"
   std::string options = "{}";        // JSON
-  std::string name;                  // before the names of its parameters: "bottom" gives "bottom.0.weight"
-  uint64_t seed = 0;                 // start values depend on seed and parameter name alone
+  std::string name;                  // prefix of its parameters' names: "bottom" gives "bottom.0.weight"
+  uint64_t seed = 0;                 // start values depend only on seed and parameter name
   DeviceStreamPtr stream = nullptr;  // null: host memory
   std::shared_ptr<const DenseStep> step = nullptr;  // null: step 0 of one rank
-  // Widths of the inputs, in a model's graph: the layer is made with them as its option "inputs", and without where it
-  // refuses that or `options` have it. Empty: not told.
+  // Widths of the inputs in a model's graph. The layer gets them as its option "inputs", unless it refuses that or
+  // `options` has one. Empty: not passed.
   std::vector<int64_t> inputs = {};
-  ParameterNames names = {};  // start values are those of `name`
-  // Parameters and buffers have shapes and no values: the layer is never run.
+  ParameterNames names = {};  // names in checkpoints; start values depend on `name`
+  // True: parameters and buffers have shapes but no values, and the layer is never run.
   bool describes = false;
-  // Parameters and buffers by name of a model that is not trained, which the layer shares. kInvalidArgument if
-  // one is missing or has another shape or type. Null: start values.
+  // Parameters and buffers by name, shared by the layer, for a model that is not trained. kInvalidArgument: one is
+  // missing, or has another shape or type. Null: start values.
   const std::map<std::string, Tensor>* values = nullptr;
 };
 
-// True if a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
+// True if a plugin has the layer for devices of the stream's type (abi/module.h says which component that is).
 bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
 
-// Which component computes a layer, and the usable others of the layer, of lower priority, that it prevails over.
+// The component chosen for a layer, and the other usable components of lower priority.
 struct LayerChoice {
   std::string layer;
   std::string component;
   std::vector<std::string> instead_of;
 };
-// Every layer that plugins compute on devices of this type (a DLDeviceType), by name. Opens and probes all modules.
+// Lists every layer that plugins have for devices of this type (a DLDeviceType), by name. Opens and probes all modules.
 std::vector<LayerChoice> layer_choices(const Runtime& runtime, int32_t device_type);
 
 class DenseLayer {
@@ -80,29 +80,30 @@ class DenseLayer {
   ~DenseLayer();
   DenseLayer(DenseLayer&&) noexcept;
 
-  const std::string& module() const;     // as the options name it
-  const std::string& component() const;  // that computes it
+  const std::string& module() const;     // the name in the options
+  const std::string& component() const;  // the component that computes it
 
-  // The parameters in the plugin's order. Gradients are defined from the start, unless values were given, and are added
-  // to by backward.
+  // The parameters in the plugin's order. Gradients are defined from the start, unless `values` were given; backward
+  // adds to them.
   const ParameterList& parameters() const;
-  // Not trained, written by forwards that train, saved and restored with the parameters. They have no gradients.
+  // Tensors that training forwards write and no optimizer trains. They are saved and restored with the parameters, and
+  // have no gradients.
   const ParameterList& buffers() const;
   bool sums_over_ranks() const;
-  // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument where they do not fit.
+  // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument: they do not fit.
   int64_t output_width(std::span<const int64_t> widths) const { return output_widths(widths).front(); }
-  // The widths of all outputs; `sequences` says which inputs have any number of rows a sample, `ids` which are int64;
+  // The widths of all outputs. `sequences` marks inputs with any number of rows per sample, `ids` those that are int64;
   // empty: none.
   std::vector<int64_t> output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences = {},
                                      const std::vector<bool>& ids = {}) const;
 
-  // Inputs must stay as they are until backward. Returns the layer's outputs, float32 [batch, width_k]. `train`: a step
-  // of training, which a backward may follow. Neither asks for memory once as large a batch was there.
+  // Returns the layer's outputs, float32 [batch, width_k]. Inputs must not change until backward. `train`: a training
+  // step, which a backward may follow. Neither call allocates once the largest batch was seen.
   const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train);
-  // The same for inputs [batch, width_i], and the first output of it.
+  // Does the same for inputs [batch, width_i], and returns the first output.
   Tensor forward(const std::vector<Tensor>& inputs, bool train);
-  // grad_outputs are shaped like the outputs; undefined: zeros. Returns one gradient per input; undefined where not
-  // wanted (all floating-point ones are by default).
+  // grad_outputs have the outputs' shapes; undefined: zeros. Returns one gradient per input; undefined: not wanted. All
+  // floating-point inputs are wanted by default.
   const std::vector<Tensor>& backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted = {});
   const std::vector<Tensor>& backward(const Tensor& grad_output, const std::vector<bool>& wanted = {}) {
     return backward(std::vector{grad_output}, wanted);
@@ -113,16 +114,16 @@ class DenseLayer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Labels of samples, and what their losses are multiplied with (undefined: 1), both [n].
+// Labels of samples and factors of their losses (undefined: 1), both [n].
 struct WeightedLabels {
   WeightedLabels(Tensor of_samples, Tensor factors = {}) : labels(std::move(of_samples)), weights(std::move(factors)) {}
   Tensor labels, weights;
 };
-// Binary cross-entropy of logits [n] against labels in {0, 1} (or between): returns the sum over the samples, and in
-// grad (if defined, [n]) the gradient of scale * sum.
+// Binary cross-entropy of logits [n] and labels in [0, 1]. Returns the sum over the samples. `grad` (if defined, [n])
+// gets the gradient of scale * sum.
 double binary_cross_entropy_with_logits(const Tensor& logits, const WeightedLabels& to, const Tensor& grad,
                                         double scale);
-// The same for tensors on a device that trains, in the order of their stream: the sum goes to `sum`, float64 [1].
+// Does the same for tensors on a device that trains, in the order of their stream. `sum`, float64 [1], gets the sum.
 void binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale,
                                       const Tensor& sum);
 

@@ -1,12 +1,12 @@
-// tessera/device.h - a device that a plugin serves (abi/device.h), with the stream in whose order the core works there.
+// tessera/device.h - a device of a plugin (abi/device.h), with the stream in whose order the core works on it.
 //
 //   DeviceStreamPtr device = open_device(runtime, "cuda", /*local_rank=*/0);   // null for "cpu"
 //   Tensor x = device->empty({batch, dim});
-//   device->copy(host, x);      // enqueued: `host` stays as it is until synchronize() or an event behind it
+//   device->copy(host, x);      // enqueued: `host` stays as it is until synchronize() or a later event
 //   Tensor y = device->to_host(x);
 //
-// One stream serves the tables, the exchanges and the dense part of a model, so that they are ordered without any
-// waiting on the host. One thread at a time uses an object; [any-thread] beside it, and tensors may be dropped on any.
+// One stream serves the tables, the exchanges and the dense part of a model, so they are ordered without waits on the
+// host. One thread at a time uses an object, except for [any-thread] calls. Tensors may be dropped on any thread.
 #pragma once
 
 #include <array>
@@ -26,61 +26,61 @@ using DeviceStreamPtr = std::shared_ptr<DeviceStream>;
 
 class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
  public:
-  // A new stream on device `index` of the part. kInvalidArgument where there are fewer.
+  // Opens a new stream on device `index` of the component. kInvalidArgument: there are fewer devices.
   static DeviceStreamPtr open(ComponentPtr part, int index);
-  ~DeviceStream();  // waits for what is enqueued
+  ~DeviceStream();  // waits for everything enqueued
   DeviceStream(const DeviceStream&) = delete;
 
   Device device() const { return device_; }
-  const std::string& id() const { return part_->id(); }  // of the part: "cuda"
+  const std::string& id() const { return part_->id(); }  // of the component: "cuda"
   tsr_stream raw() const { return stream_; }
   tsr_device_info info() const;
   tsr_device_stats stats() const;
 
-  // On the device, not initialised; freed in the order of the stream.
+  // Memory on the device, not initialised; freed in the order of the stream.
   Tensor empty(const Shape& shape, DType dtype = DType::kFloat32);
-  // Memory of this device that somebody else keeps.
+  // Wraps memory of this device that somebody else owns.
   Tensor borrow(void* memory, const Shape& shape, DType dtype);
-  // [any-thread] 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for
-  // the device, and freeing it waits for what the stream has enqueued.
+  // [any-thread] Pinned 1-D host memory, from which copies overlap with work. Keep it: allocating it may wait for the
+  // device, and freeing it waits for everything enqueued on the stream.
   Tensor host_1d(int64_t n, DType dtype);
 
-  // Enqueues. Same number of bytes; each side on this device or in host memory. A host side must live and stay as it is
-  // until the stream has come so far; where both sides are in host memory it is done at once.
+  // Enqueues a copy of equally many bytes. Each side is on this device or in host memory. A host side must stay alive
+  // and unchanged until the stream has done the copy. If both sides are in host memory, the copy is done on return.
   void copy(const Tensor& from, const Tensor& to);
   void fill(const Tensor& tensor, uint8_t byte);  // every byte
   void synchronize();
 
-  // [any-thread] Copies that wait: for what is rare.
+  // [any-thread] Copies that wait, for rare use.
   Tensor to_device(const Tensor& host);
-  Tensor to_host(const Tensor& tensor);  // a tensor in host memory is shared
+  Tensor to_host(const Tensor& tensor);  // shares a tensor that is in host memory
 
-  // A copy there of what the host may change as soon as this returns: for short lists. Waits only where several of them
-  // are under way.
+  // Copies a short list to the device; the host may change it on return. Waits only if several uploads are in flight.
   Tensor upload(const Tensor& host);
 
-  // Jagged features (abi/draft/device_ops.h), where the part can: else they make the detour over the host.
-  // jagged_tensor.h and bounds.h are the calls for applications.
+  // Operations on jagged features (abi/draft/device_ops.h), if the component has them; otherwise they go through host
+  // memory. Applications call jagged_tensor.h and bounds.h.
   bool handles_jagged() const;
   void sum_lengths(const Tensor& lengths, const Tensor& offsets);
   void check_bounds(const tsr_jagged& input, const Tensor& rows, const Tensor& report);  // uint8, a tsr_bounds_report
   void permute(const tsr_jagged& input, const Tensor& order, const tsr_jagged_output& output);
   void bucketize(const tsr_jagged& input, int32_t blocks, const Tensor& block_rows, const tsr_jagged_output& output);
 
-  void set(const Tensor& to, const Tensor& values);  // copy(), done when it returns
+  void set(const Tensor& to, const Tensor& values);  // a copy() that is done on return
 
-  // Rows between packed and spread form (likewise), where the part can: else the caller does it on the host.
+  // Rows between packed and spread form (same header), if the component has them; otherwise the caller works on the
+  // host.
   bool moves_rows() const;
   void combine_rows(const tsr_row_moves& moves);
   void split_rows(const tsr_row_moves& moves);
 
-  // The arithmetic of training between a model's layers (likewise), where the part can: else the dense part of a
-  // model is computed in host memory.
+  // Arithmetic of training between a model's layers (same header), if the component has it; otherwise the dense part of
+  // a model is computed in host memory.
   bool trains() const;
   void update_parameters(const tsr_parameter_updates& updates);
   void binary_cross_entropy(const tsr_binary_cross_entropy& loss);
 
-  // Gradients by their norm or value (likewise), where the part can: else they are clipped in host memory.
+  // Clips gradients by norm or value (same header), if the component can; otherwise they are clipped in host memory.
   bool clips() const;
   void clip_gradients(const tsr_clipping& clipping);
 
@@ -91,7 +91,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
     ~Event();
     Event(const Event&) = delete;
     void record();
-    void wait();  // [any-thread] blocks the caller until the last record() was reached
+    void wait();  // [any-thread] blocks the caller until the last record() is reached
 
    private:
     DeviceStreamPtr stream_;
@@ -106,7 +106,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   template <class Call>
   void enqueue(const Call& call) const;
 
-  // Pinned memory of upload(), and behind what it may be written again.
+  // Pinned memory of upload(), and the event after which it may be written again.
   struct Staging {
     void* memory = nullptr;
     uint64_t bytes = 0;
@@ -115,25 +115,25 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   Staging& next_staging(uint64_t bytes);
 
   ComponentPtr part_;
-  const tsr_device_ops* ops_;  // null: the part has none
+  const tsr_device_ops* ops_;  // null: the component has none
   Device device_;
   tsr_stream stream_ = nullptr;
   std::array<Staging, 4> staging_;
   size_t next_ = 0;
 };
 
-// For code that takes tensors from anywhere; what crosses between host and device waits.
-Tensor in_host_memory(const Tensor& tensor);          // shares where it is there already
+// For code that takes tensors from anywhere. Copies between host and device wait.
+Tensor in_host_memory(const Tensor& tensor);          // shares a tensor that is there already
 void assign(const Tensor& to, const Tensor& values);  // same type and size
-Tensor zeros_like(const Tensor& tensor);              // beside it
+Tensor zeros_like(const Tensor& tensor);              // on the same device
 
-// job.device: "cpu" is null. "auto": the device plugin of the highest priority that works here and for whose devices
-// there is a kernel plugin (`kernel`, where that names one); null where there is none. Otherwise the part of that id;
-// kNotFound, or what its probe said. Ranks of one host take its devices in turn.
+// Opens the device of job.device. "cpu": null. "auto": the device component of the highest priority that works here and
+// has a kernel plugin (`kernel`, if it names one); null: there is none. Otherwise the component of that id; kNotFound,
+// or its probe's error. Ranks of one host take its devices in turn.
 DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank = 0,
                             const std::string& kernel = "auto");
 
-// The first device of a DLDeviceType; kUnavailable with each device plugin's reason.
+// Opens the first device of a DLDeviceType; kUnavailable: the error has each device plugin's reason.
 DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type);
 
 }  // namespace tessera

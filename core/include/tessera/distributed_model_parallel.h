@@ -1,4 +1,4 @@
-// tessera/distributed_model_parallel.h - a model's collections sharded by one plan, its dense part replicated.
+// tessera/distributed_model_parallel.h - a model's collections sharded by one plan, with a replicated dense part.
 //
 //   EmbeddingBagCollection ebc(runtime, {.tables = tables, .device = kMeta});   // describes, allocates nothing
 //   DistributedModelParallel model(runtime, {.bag_collections = {{"sparse", &ebc}}, .dense = mlp.parameters()}, group,
@@ -10,7 +10,7 @@
 //   optimizer.step();               // over in_backward_optimizer_filter(model.parameters())
 //   optimizer.zero_grad();          // the next step's gradients are set anew
 //
-// Construction is collective: rank 0 plans, all get the same plan, dense parameters become rank 0's.
+// Construction is collective: rank 0 plans, all ranks get that plan, and dense parameters become rank 0's.
 #pragma once
 
 #include <cstdint>
@@ -31,26 +31,27 @@ namespace tessera {
 
 class GradientBuckets;
 
-// The model to be made parallel: collections by path (usually on kMeta) and the dense parameters.
+// The parts of a model: collections by path (usually on kMeta) and the dense parameters.
 struct ParallelModel {
   std::vector<std::pair<std::string, const EmbeddingBagCollection*>> bag_collections;
   std::vector<std::pair<std::string, const EmbeddingCollection*>> collections;
   ParameterList dense;
-  ParameterList buffers = {};  // of dense layers: broadcast and saved as parameters, trained by nobody
+  ParameterList buffers = {};  // of dense layers: broadcast and saved like parameters, but not trained
 };
 
 struct DistributedModelParallelOptions {
-  std::optional<ShardingPlan> plan;  // the same on all ranks; unset: rank 0 plans
-  // For that; unset: defaults for this world on the CPU. A plan that is given keeps its constraints, or is refused.
+  std::optional<ShardingPlan> plan;  // must be the same on all ranks; unset: rank 0 plans
+  // Options for rank 0's planning; unset: defaults for this world on the CPU. A given plan must satisfy its
+  // constraints.
   std::optional<PlannerOptions> planner;
-  // Options of all collections; optimizer, weights and bounds of a collection's own options win.
+  // Options of all collections. A collection's own optimizer, weights and bounds take precedence.
   ShardedModuleOptions sharded;
-  double bucket_mib = 4;             // dense gradients are reduced in buckets of about this size
-  bool sum_dense_gradients = false;  // sum over ranks instead of the mean
+  double bucket_mib = 4;             // approximate size of buckets for the reduction of dense gradients
+  bool sum_dense_gradients = false;  // sum over ranks instead of mean
 };
 
-// One rank plans, all get that plan. kFailedPrecondition when the ranks' models or constraints differ: the sentence
-// names the first table or setting that does. Planning may take longer than the group's deadline.
+// One rank plans, and all get that plan. Planning may take longer than the group's deadline. kFailedPrecondition: the
+// ranks' models or constraints differ; the error names the first table or setting that does.
 ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerModule>& modules,
                              const PlannerOptions& options, const ProcessGroup& group);
 
@@ -69,16 +70,17 @@ class DistributedModelParallel {
   // All sharded collections by path.
   std::vector<std::pair<std::string, ShardedEmbeddings*>> sharded();
 
-  // Dense parameters, and one for each table, "path.embedding_bags.t.weight", with in_backward set and no value here.
+  // Dense parameters, and one parameter per table, "path.embedding_bags.t.weight", with in_backward set and without a
+  // value.
   ParameterList parameters() const;
   const ParameterList& buffers() const { return buffers_; }
-  // Fused optimizers of the tables, one member per collection; combine it with one for the dense part.
+  // The tables' fused optimizers, one member per collection. Combine it with one for the dense part.
   KeyedOptimizerPtr fused_optimizer();
 
-  // Mean (or sum) over ranks of the dense parameters' gradients; a rank without one counts as 0, and a parameter
-  // without one on all ranks stays without. On a device it is enqueued, and with several ranks all have one then, be it
-  // 0: that nobody has any is not known without waiting. In host memory, with several ranks, `grad` is `grad_buffer`
-  // then, which the next step writes again: who makes gradients elsewhere sets `grad` anew in each step. Collective.
+  // Mean (or sum) over ranks of the dense parameters' gradients. A rank without a gradient counts as 0; without one on
+  // any rank, the parameter keeps none. On a device with several ranks every parameter gets one, possibly 0, because
+  // finding out would mean to wait. In host memory with several ranks, `grad` becomes `grad_buffer`, which the next
+  // step overwrites; code that makes gradients elsewhere must set `grad` anew in each step. Collective.
   void all_reduce_gradients();
 
  private:

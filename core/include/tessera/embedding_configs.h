@@ -1,4 +1,4 @@
-// tessera/embedding_configs.h - what a table is: TorchRec's EmbeddingBagConfig and EmbeddingConfig, and its optimizer.
+// tessera/embedding_configs.h - TorchRec's EmbeddingBagConfig and EmbeddingConfig: a table and its optimizer.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,25 @@
 namespace tessera {
 
 class IndexRemapping;              // quantized_table.h
-using RowFormat = sdk::RowFormat;  // how rows of tables that only infer are stored
+using RowFormat = sdk::RowFormat;  // storage format of rows in tables that only infer
 
 enum class PoolingType : int32_t { kNone = 0, kSum = 1, kMean = 2, kMax = 3 };  // TSR_POOLING_*
 PoolingType pooling_from(std::string_view name);                                // "SUM", "sum", "MEAN", "NONE", ...
 const char* to_string(PoolingType pooling);                                     // "SUM", ...
 
-// A fused optimizer by name: the id of an optimizer/1 component and the JSON it is created with.
+// A fused optimizer: the id of an optimizer/1 component and the JSON it is created with.
 struct OptimizerSpec {
-  std::string name;            // "exact_rowwise_adagrad"; empty: none chosen
+  std::string name;            // "exact_rowwise_adagrad"; empty: none
   std::string options = "{}";  // {"learning_rate": 0.05, "eps": 1e-8}
-  double max_gradient = 0;     // clamp of the output's gradient, elementwise; 0: not
+  double max_gradient = 0;     // elementwise clamp of the output's gradient; 0: none
   bool operator==(const OptimizerSpec&) const = default;
 };
 
-// The treatment of an id outside [0, rows), which is decided before anything is read or written; the caller's buffers
-// are never changed.
+// Treatment of ids outside [0, rows), decided before anything is read or written. The caller's buffers never change.
 enum class BoundsCheckMode {
-  kFatal,    // Error(kOutOfRange) naming feature, sample, id and bound
-  kIgnore,   // the id is dropped: it contributes nothing, but counts in MEAN's length
-  kWarning,  // as kIgnore, counted, the first one logged
+  kFatal,    // Error(kOutOfRange) that names feature, sample, id and bound
+  kIgnore,   // the id is dropped; it contributes nothing, but counts in MEAN's length
+  kWarning,  // like kIgnore, but ids are counted and the first one is logged
 };
 BoundsCheckMode bounds_check_from(std::string_view name);  // "fatal", "ignore", "warning"
 
@@ -45,29 +44,29 @@ struct EmbeddingBagConfig {
   std::vector<std::string> feature_names;  // empty: the table's own name
   PoolingType pooling = PoolingType::kSum;
   DType data_type = DType::kFloat32;
-  // Start values: uniform in [-init_range, init_range]; unset: 1 / sqrt(rows). Value (row, column) depends on seed,
-  // table name, row and column alone, so it is the same under every plan.
+  // Start values are uniform in [-init_range, init_range]; unset: 1 / sqrt(rows). Value (row, column) depends only on
+  // seed, table name, row and column, so it is the same under every plan.
   std::optional<double> init_range;
-  OptimizerSpec optimizer;  // apply_optimizer_in_backward, per table; empty: the collection's
-  // Tables that only infer (quantized_table.h): data_type is not used then, and num_embeddings counts stored rows.
+  OptimizerSpec optimizer;  // the table's apply_optimizer_in_backward; empty: the collection's
+  // Set for tables that only infer (quantized_table.h). data_type is then not used, and num_embeddings counts stored
+  // rows.
   std::optional<RowFormat> row_format;
-  std::shared_ptr<const IndexRemapping> remapping;  // ids to stored rows; none: an id is its row
-  // Ids are any in [0, INT64_MAX), and num_embeddings says how many have a row at a time: for compute kernels whose
-  // rows come on demand.
+  std::shared_ptr<const IndexRemapping> remapping;  // from ids to stored rows; null: an id is its row
+  // Ids may be anything in [0, INT64_MAX), and num_embeddings is the number of rows at one time. Needs a compute kernel
+  // with on-demand rows.
   bool any_id = false;
-  int64_t id_bound() const { return any_id ? INT64_MAX : num_embeddings; }  // ids are below
+  int64_t id_bound() const { return any_id ? INT64_MAX : num_embeddings; }  // ids must be below this
 };
 
-// Checks names, sizes, duplicates and fills in empty feature_names. kInvalidArgument.
+// Checks names, sizes and duplicates, and fills in empty feature_names. kInvalidArgument.
 std::vector<EmbeddingBagConfig> validated(std::vector<EmbeddingBagConfig> tables);
 
-// Output names of tables, in table order then feature order: "feature", or "feature@table" for a feature that occurs in
-// more than one table.
+// Output names by table, then by feature: "feature", or "feature@table" if several tables have the feature.
 std::vector<std::vector<std::string>> embedding_names_by_table(const std::vector<EmbeddingBagConfig>& tables);
 
-// How the start values of a shard that begins there are made; scale 0 makes zeros.
+// The formula for start values of a shard that begins at this row and column; scale 0 makes zeros.
 tsr_start_formula start_formula(const EmbeddingBagConfig& table, uint64_t seed, int64_t first_row, int64_t first_col);
-// Start values of rows [row, row + count) x columns [col, col + cols) into out[count, cols].
+// Writes start values of rows [row, row + count) x columns [col, col + cols) to out[count, cols].
 void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,
                     int64_t cols, float* out);
 

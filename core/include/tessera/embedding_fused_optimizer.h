@@ -1,4 +1,4 @@
-// tessera/embedding_fused_optimizer.h - the fused optimizer of a kernel instance, shown as a KeyedOptimizer.
+// tessera/embedding_fused_optimizer.h - shows the fused optimizer of a kernel instance as a KeyedOptimizer.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// backward() of the lookup updates the rows, so step() does nothing. One parameter group with option "lr", which reads
-// back as float32. States are "<table>.momentum1", ...: copies of the kernel's, [rows] or [rows, dim].
+// The lookup's backward() updates the rows, so step() does nothing. There is one parameter group with the option "lr",
+// which reads back as float32. States are "<table>.momentum1", ...: copies of the kernel's, [rows] or [rows, dim].
 class EmbeddingFusedOptimizer : public KeyedOptimizer {
  public:
   struct Table {

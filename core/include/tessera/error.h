@@ -1,4 +1,4 @@
-// tessera/error.h - the two kinds of failure: Error for what the world did, TESSERA_CHECK for what the programmer did.
+// tessera/error.h - two kinds of failure: Error for the world's mistakes, TESSERA_CHECK for the programmer's.
 #pragma once
 
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// The numbers of the ABI's codes (abi/base.h).
+// The ABI's codes (abi/base.h).
 enum class Code : int32_t {
   kOk = TSR_OK,
   kCancelled = TSR_CANCELLED,
@@ -39,15 +39,15 @@ class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message, int rank = -1) : std::runtime_error(message), code_(code), rank_(rank) {}
   Code code() const { return code_; }
-  int rank() const { return rank_; }  // whose fault it is: its rank in the job; -1: not known
+  int rank() const { return rank_; }  // the job's rank that caused it; -1: not known
 
  private:
   Code code_;
   int rank_;
 };
 
-// One argument of str_cat() and fail(), without its type: each of their many callers only names its parts, and the
-// code that prints them exists once for each type. Borrows the argument.
+// A type-erased argument of str_cat() and fail(), so that their many callers only list arguments, and the printing code
+// exists once per type. Borrows the argument.
 class TextPart {
  public:
   TextPart(const char* text) : value_(text), print_(print_text) {}
@@ -69,7 +69,7 @@ class TextPart {
   void (*print_)(std::ostream&, const void*);
 };
 
-// All parts printed one after the other.
+// Prints all parts one after the other.
 [[gnu::noinline]] inline std::string cat_parts(std::initializer_list<TextPart> parts) {
   std::ostringstream out;
   for (const TextPart& part : parts) out << part;
@@ -80,7 +80,7 @@ std::string str_cat(const Parts&... parts) {
   return cat_parts({TextPart(parts)...});
 }
 
-// throw Error(code, str_cat(parts...))
+// Does throw Error(code, str_cat(parts...)).
 [[noreturn]] [[gnu::noinline]] inline void fail_parts(Code code, std::initializer_list<TextPart> parts) {
   throw Error(code, cat_parts(parts));
 }
@@ -94,7 +94,7 @@ class AbiError {
  public:
   AbiError() : raw_ TSR_ERROR_INIT {}
   tsr_error* out() { return &raw_; }
-  // Throws Error with `what` before the plugin's own sentence, unless code is TSR_OK.
+  // Throws an Error with `what` before the plugin's message, unless the code is TSR_OK.
   void check(tsr_code code, std::string_view what = "") const {
     if (code == TSR_OK) return;
     std::string text(what);
@@ -105,7 +105,7 @@ class AbiError {
       text += said();
     throw Error(static_cast<Code>(code), text, raw_.rank);
   }
-  // The plugin's own sentence; empty: it gave none. One that lacks its NUL ends with the array.
+  // The plugin's message; empty: it gave none. Without a NUL it ends with the array.
   std::string_view said() const { return {raw_.message, ::strnlen(raw_.message, sizeof(raw_.message))}; }
 
  private:
@@ -114,7 +114,7 @@ class AbiError {
 
 }  // namespace tessera
 
-// A mistake of the programmer: prints and aborts.
+// A programmer's mistake: prints and aborts.
 #define TESSERA_CHECK(condition, ...)                                                      \
   do {                                                                                     \
     if (!(condition)) {                                                                    \

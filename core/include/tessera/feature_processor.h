@@ -1,5 +1,4 @@
-// tessera/feature_processor.h - weights of ids that are learnt by position: TorchRec's
-// PositionWeightedModuleCollection.
+// tessera/feature_processor.h - learned weights of ids by position: TorchRec's PositionWeightedModuleCollection.
 //
 //   PositionWeightedModuleCollection processor({{"history", 50}});
 //   KeyedJaggedTensor weighted = processor.forward(features);        // for a collection with is_weighted
@@ -19,22 +18,23 @@ class PositionWeightedModuleCollection {
  public:
   struct Feature {
     std::string name;
-    int64_t max_length;  // of a bag; longer ones are refused
+    int64_t max_length;  // of a bag; longer bags are refused
   };
-  // Weights start at 1. kInvalidArgument for a length below 1, or two features of one name.
+  // Weights start at 1. kInvalidArgument: a length below 1, or two features of one name.
   explicit PositionWeightedModuleCollection(const std::vector<Feature>& features);
 
-  // "position_weights.<feature>", float32 [max_length], in the order of the features; shared: writing them trains.
+  // "position_weights.<feature>", float32 [max_length], in feature order. The tensors are shared: write to them to
+  // train.
   struct Parameter {
     std::string feature;
     Tensor weight;
   };
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  // The features with weights instead of those they had: that of the j-th id of a bag is weight[j], and 1 for features
-  // that are not listed. kOutOfRange names a bag longer than max_length.
+  // Returns the features with new weights: weight[j] for the j-th id of a bag, and 1 for features that are not listed.
+  // kOutOfRange: a bag is longer than max_length.
   KeyedJaggedTensor forward(const KeyedJaggedTensor& features) const;
-  // The gradient of each parameter, given that of the weights of all ids.
+  // Returns each parameter's gradient, from the gradient of all ids' weights.
   std::vector<Tensor> backward(const KeyedJaggedTensor& features, const Tensor& grad_weights) const;
 
  private:

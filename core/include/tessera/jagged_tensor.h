@@ -1,9 +1,9 @@
 // tessera/jagged_tensor.h - JaggedTensor, KeyedJaggedTensor, KeyedTensor: names and semantics of TorchRec.
 //
 // Objects are cheap to copy (they share tensors) and immutable once built. Lengths and offsets are computed from each
-// other when first asked for and keep each other's dtype (int32 or int64). Values are not checked against lengths
-// except where a method says so. A const object may be used by several threads after lengths(), offsets() and
-// length_per_key() were called once (the *_sync constructors call the last).
+// other on first use, with the same dtype (int32 or int64). Values are not checked against lengths except where a
+// method says so. Several threads may use a const object after one call of lengths(), offsets() and length_per_key()
+// (the *_sync constructors call the last).
 #pragma once
 
 #include <cstdint>
@@ -19,33 +19,33 @@
 
 namespace tessera {
 
-// A batch of rows of different length. values: [n] or [n, d]; lengths: [rows]; offsets: [rows + 1].
+// A batch of rows of different lengths. values: [n] or [n, d]; lengths: [rows]; offsets: [rows + 1].
 class JaggedTensor {
  public:
   struct Options {
     Tensor values;
-    Tensor weights;  // undefined: none. float32, shaped like values
+    Tensor weights;  // float32, shaped like values; undefined: none
     Tensor lengths;  // int32 or int64; at least one of lengths and offsets
     Tensor offsets;
   };
   JaggedTensor() = default;
   explicit JaggedTensor(Options options);
   static JaggedTensor empty(bool is_weighted = false);
-  // One tensor per row. Lengths are int32.
+  // Makes one row per tensor. Lengths are int32.
   static JaggedTensor from_dense(const std::vector<Tensor>& values, const std::vector<Tensor>& weights = {});
-  // values [rows, width]: row i keeps its first lengths[i] entries.
+  // From values [rows, width]: row i keeps its first lengths[i] entries.
   static JaggedTensor from_dense_lengths(const Tensor& values, const Tensor& lengths, const Tensor& weights = {});
 
   const Tensor& values() const { return values_; }
-  const Tensor& weights() const;  // kInvalidArgument without weights
+  const Tensor& weights() const;  // kInvalidArgument: there are no weights
   const Tensor& weights_or_null() const { return weights_; }
   const Tensor& lengths() const;
   const Tensor& offsets() const;
-  int64_t size() const;  // rows
+  int64_t size() const;  // number of rows
 
   std::vector<Tensor> to_dense() const;
   std::vector<Tensor> to_dense_weights() const;
-  // [rows, desired_length(, d)]; longer rows keep their first entries. Without desired_length: the longest row.
+  // Returns [rows, desired_length(, d)]. Longer rows are truncated. The default is the longest row's length.
   Tensor to_padded_dense(std::optional<int64_t> desired_length = std::nullopt, double padding_value = 0) const;
   Tensor to_padded_dense_weights(std::optional<int64_t> desired_length = std::nullopt, double padding_value = 0) const;
   std::string str() const;
@@ -70,9 +70,9 @@ class KeyedJaggedTensor {
     Tensor weights;  // undefined: none
     Tensor lengths;  // int32 or int64; at least one of lengths and offsets
     Tensor offsets;
-    std::optional<int64_t> stride;                              // samples per key; otherwise from the lengths
+    std::optional<int64_t> stride;                              // samples per key; unset: from the lengths
     std::vector<std::vector<int64_t>> stride_per_key_per_rank;  // variable batch: [key][rank]
-    bool variable_stride = false;  // implied by stride_per_key_per_rank, which without keys cannot tell
+    bool variable_stride = false;  // implied by stride_per_key_per_rank unless there are no keys
     std::optional<InverseIndices> inverse_indices;
   };
   KeyedJaggedTensor() = default;
@@ -86,7 +86,7 @@ class KeyedJaggedTensor {
 
   const std::vector<std::string>& keys() const { return keys_; }
   const Tensor& values() const { return values_; }
-  const Tensor& weights() const;  // kInvalidArgument without weights
+  const Tensor& weights() const;  // kInvalidArgument: there are no weights
   const Tensor& weights_or_null() const { return weights_; }
   const Tensor& lengths() const;
   const Tensor& offsets() const;
@@ -97,9 +97,9 @@ class KeyedJaggedTensor {
   const std::vector<int64_t>& length_per_key() const;
   const std::vector<int64_t>& offset_per_key() const;   // keys + 1 entries
   std::vector<int64_t> lengths_offset_per_key() const;  // keys + 1 entries: cumulative strides
-  const InverseIndices& inverse_indices() const;        // kInvalidArgument without
+  const InverseIndices& inverse_indices() const;        // kInvalidArgument: there are none
   const InverseIndices* inverse_indices_or_null() const { return inverse_ ? &*inverse_ : nullptr; }
-  int64_t key_index(std::string_view key) const;  // kNotFound names the key and those there are
+  int64_t key_index(std::string_view key) const;  // kNotFound names the key and the existing ones
 
   std::vector<KeyedJaggedTensor> split(const std::vector<int64_t>& segments) const;
   KeyedJaggedTensor permute(const std::vector<int64_t>& indices) const;
@@ -107,10 +107,10 @@ class KeyedJaggedTensor {
   JaggedTensorDict to_dict() const;
   std::string str() const;
 
-  // A copy on the stream's device: lengths(), offsets(), permute, split, operator[] and to_dict work there too, in the
-  // order of the stream; whatever else reads elements needs to_host(). Lengths per key stay known to the host. Waits.
+  // Returns a copy on the stream's device. lengths(), offsets(), permute, split, operator[] and to_dict also work
+  // there, in stream order. Everything else that reads elements needs to_host(). The host keeps lengths per key. Waits.
   KeyedJaggedTensor to(DeviceStream& stream) const;
-  KeyedJaggedTensor to_host() const;  // shares what is there already
+  KeyedJaggedTensor to_host() const;  // shares tensors that are in host memory
 
  private:
   KeyedJaggedTensor copied(DeviceStream& stream, bool to_device) const;
@@ -127,21 +127,20 @@ class KeyedJaggedTensor {
   mutable std::vector<int64_t> length_per_key_, offset_per_key_;
 };
 
-// Ids by the block that holds their rows: block k has the rows [k * block_rows[f], (k + 1) * block_rows[f]) of feature
-// f. What bucketize_kjt_before_all2all of TorchRec does. The keys are repeated for each block; in each bag ids keep
-// their order and count from the first row of the block. Works where `input` is: on a device ids are not checked and
-// nothing is waited for; in host memory an id beyond the blocks is kOutOfRange. Ids are int32 or int64, strides
-// uniform.
+// Sorts ids by the block that holds their rows: block k has the rows [k * block_rows[f], (k + 1) * block_rows[f]) of
+// feature f. This is TorchRec's bucketize_kjt_before_all2all. The keys are repeated for each block. In each bag ids
+// keep their order and count from the block's first row. It works where `input` is. On a device ids are not checked and
+// nothing waits; in host memory an id beyond the blocks is kOutOfRange. Ids are int32 or int64, strides uniform.
 struct Bucketized {
   KeyedJaggedTensor features;
-  Tensor positions;  // int64 [n]: where each id of the input went
+  Tensor positions;  // int64 [n]: the new place of each id of the input
 };
 Bucketized bucketize_by_blocks(const KeyedJaggedTensor& input, std::span<const int64_t> block_rows, int64_t blocks);
 
-// Dense rows of several keys beside each other: values [batch, sum of length_per_key] for key_dim 1.
+// Dense rows of several keys side by side: values [batch, sum of length_per_key] for key_dim 1.
 class KeyedTensor {
  public:
-  // The common part of a model's batches.
+  // The part that all batches of a model share.
   struct KeyLayout {
     std::vector<std::string> keys;
     std::vector<int64_t> length_per_key;
@@ -149,7 +148,7 @@ class KeyedTensor {
   };
   KeyedTensor() = default;
   KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values, int64_t key_dim = 1);
-  // Shares the layout, which is not null: nothing is allocated.
+  // Shares the layout, which must not be null. Allocates nothing.
   KeyedTensor(std::shared_ptr<const KeyLayout> layout, Tensor values);
   static KeyedTensor from_tensor_list(std::vector<std::string> keys, const std::vector<Tensor>& tensors,
                                       int64_t key_dim = 1, int64_t cat_dim = 1);
@@ -162,14 +161,14 @@ class KeyedTensor {
   std::vector<std::pair<std::string, Tensor>> to_dict() const;
   std::string str() const;
 
-  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups. Of a key
-  // that several inputs have, the last input's part is taken.
+  // Regroups parts of several KeyedTensors, one tensor per group. A key may be in several groups. If several inputs
+  // have a key, the last one's part is taken.
   static std::vector<Tensor> regroup(const std::vector<KeyedTensor>& tensors,
                                      const std::vector<std::vector<std::string>>& groups);
   static std::vector<std::pair<std::string, Tensor>> regroup_as_dict(
       const std::vector<KeyedTensor>& tensors, const std::vector<std::vector<std::string>>& groups,
       const std::vector<std::string>& names);
-  // Backward of regroup: gradients of each input's values, laid out like it.
+  // Backward of regroup: the gradients of each input's values, laid out like the input.
   static std::vector<Tensor> regroup_backward(const std::vector<KeyedTensor>& tensors,
                                               const std::vector<std::vector<std::string>>& groups,
                                               const std::vector<Tensor>& grad_outputs);

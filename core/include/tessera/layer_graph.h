@@ -1,4 +1,4 @@
-// tessera/layer_graph.h - the dense part of a model as data, an acyclic graph of layers, and what runs it.
+// tessera/layer_graph.h - the dense part of a model as data, an acyclic graph of layers, and its execution.
 //
 //   ModelGraph graph;
 //   graph.dense_width = 13, graph.pooled_width = 32;
@@ -11,8 +11,8 @@
 //   Tensor logits = model.forward(dense, pooled, true)[0];
 //   Tensor grad_pooled = model.backward({grad_logits});
 //
-// The embeddings come from outside, so that they may be sharded or not: pooled rows side by side, and sequences, which
-// have a row for each id. tessera/dlrm.h makes the graph of a DLRM.
+// The embeddings come from outside, so they may be sharded or not: pooled rows side by side, and sequences, which have
+// a row for each id. tessera/dlrm.h makes the graph of a DLRM.
 #pragma once
 
 #include <cstdint>
@@ -29,49 +29,49 @@
 
 namespace tessera {
 
-// The paths of a model's tables in plans and checkpoints: TorchRec's name for those of a DLRM, and what goes with it
-// for tables whose rows are not pooled.
+// Paths of a model's tables in plans and checkpoints: TorchRec's name for those of a DLRM, and a matching one for
+// tables without pooling.
 inline constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
 inline constexpr const char* kSequencePath = "sparse_arch.embedding_collection";
 
-// A model's tables as its two collections have them.
+// A model's tables, split into its two collections.
 struct ModelTables {
   std::vector<EmbeddingBagConfig> pooled, sequences;  // sequences: pooling kNone
 };
 ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables);
 
-// A name for columns [column, column + width) of the dense values or of the pooled rows, for a sequence, or for ids.
+// A name for columns [column, column + width) of the dense values or pooled rows, for a sequence, or for ids.
 struct GraphInput {
   enum From { kDense, kPooled, kSequence, kIds };
   std::string name;
   From from = kDense;
-  int64_t column = 0, width = 0;  // of a sequence: its place in ModelGraph::sequences, and what stands there; of ids:
-                                  // their place in ModelGraph::ids, and 1
+  // For a sequence: its index in ModelGraph::sequences, and the value there. For ids: their index in ModelGraph::ids,
+  // and 1.
+  int64_t column = 0, width = 0;
 };
 
 struct LayerSpec {
-  std::string name;  // before the names of its parameters; letters, digits, "_" and "-"
-  std::string type;  // layer of a module/1 component: "mlp"
-  std::vector<std::string>
-      inputs;                  // of the model, or layers: "experts" is the first output of one, "experts:1" the next
-  std::string options = "{}";  // JSON; see LayerGraph
-  bool trainable = true;       // false: ModelTrainer leaves its parameters as they are
-  std::optional<DenseOptimizerSpec> optimizer = std::nullopt;  // ModelTrainer's for its parameters; else the common one
+  std::string name;                 // prefix of its parameters' names; letters, digits, "_" and "-"
+  std::string type;                 // a layer of a module/1 component: "mlp"
+  std::vector<std::string> inputs;  // inputs or layers; "experts" is a layer's first output, "experts:1" its second
+  std::string options = "{}";       // JSON; see LayerGraph
+  bool trainable = true;            // false: ModelTrainer leaves its parameters unchanged
+  std::optional<DenseOptimizerSpec> optimizer = std::nullopt;  // for its parameters; unset: the common one
   ParameterNames names = {};                                   // DenseLayerOptions::names
 };
 
-// The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
-// Others are layers of module plugins: of what the head takes and the label, one value a sample.
+// The core's own loss of heads: binary_cross_entropy_with_logits() of a logit and a label in [0, 1]. Other losses are
+// layers of module plugins that take the head's input and the label and give one value per sample.
 inline constexpr const char* kOwnLoss = "binary_cross_entropy";
 
-// A goal of training: a loss over the values that a layer gives, against a label of the data.
+// A goal of training: a loss of a layer's values against a label of the data.
 struct HeadSpec {
   std::string name;
-  std::string input;  // as LayerSpec::inputs
+  std::string input;  // as in LayerSpec::inputs
   std::string loss = kOwnLoss;
   std::string label = "label";
-  double weight = 1;        // of its loss in the model's
-  std::string groups = {};  // a feature, whose one id in each sample the loss takes behind the label; empty: none
+  double weight = 1;        // factor of its loss in the model's loss
+  std::string groups = {};  // feature with one id per sample that the loss takes after the label; empty: none
 };
 
 struct ModelGraph {
@@ -80,68 +80,67 @@ struct ModelGraph {
   std::vector<GraphInput> inputs;
   std::vector<LayerSpec> layers;      // in any order
   std::vector<HeadSpec> heads;        // at least one
-  std::vector<std::string> ids = {};  // features whose one id in each sample layers take
+  std::vector<std::string> ids = {};  // features with one id per sample that layers take
 };
 
-// A graph without layers over `dense_width` values and these tables' outputs. Its inputs: "dense"; "pooled", the pooled
-// ones as they lie; a table's name, its output; a feature's, where no table is called so, its part of it. Of a table
-// with pooling kNone each feature is a sequence, in the order of the tables; it has no output of its own name where it
-// has several. kInvalidArgument: a table with a name of the first two.
+// Makes a graph without layers over `dense_width` values and these tables' outputs. Its inputs are "dense", "pooled"
+// (all pooled outputs), each table's name (its output), and each feature's name (its part), unless a table has that
+// name. In tables with pooling kNone each feature is a sequence, in table order; with several features the table's name
+// is no input. kInvalidArgument: a table is called "dense" or "pooled".
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
 
-// The end of an input's name, "film:ids", for layers that take the id itself, an int64, instead of a row.
+// Suffix of an input's name, "film:ids", for layers that take the id itself, an int64, instead of a row.
 inline constexpr const char* kIdsSuffix = ":ids";
-// Adds the inputs of such names that the graph's layers take. kInvalidArgument, with the nearest one, for a feature
-// that none of the tables has.
+// Adds the inputs with that suffix that the graph's layers take. kInvalidArgument, with the nearest name: no table has
+// the feature.
 void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& graph);
 
-// kInvalidArgument, one sentence, for what needs no widths and no plugins: names that are missing or there twice,
-// inputs that nobody makes (with the nearest name), a circle, a layer that leads to no head, no head. LayerGraph checks
-// it too.
+// Checks what needs neither widths nor plugins. kInvalidArgument, one sentence: missing or duplicate names, unknown
+// inputs (with the nearest name), a cycle, a layer that leads to no head, or no head at all. LayerGraph also calls it.
 void check_graph(const ModelGraph& graph);
 
 struct LayerGraphOptions {
   uint64_t seed = 0;
-  DeviceStreamPtr stream = nullptr;  // where all of it is; null: host memory
+  DeviceStreamPtr stream = nullptr;  // where everything is; null: host memory
   std::shared_ptr<const DenseStep> step = nullptr;
-  const std::map<std::string, Tensor>* values = nullptr;  // DenseLayerOptions::values: outlive it; not trained then
-  bool describes = false;                                 // DenseLayerOptions::describes: never run
+  // DenseLayerOptions::values: must outlive it; then not trained
+  const std::map<std::string, Tensor>* values = nullptr;
+  bool describes = false;  // DenseLayerOptions::describes: never run
 };
 
-// Used by one thread. Tensors it returns are valid until the next forward. A step asks for no memory once as large a
-// batch was there.
+// Used by one thread. Tensors that it returns are valid until the next forward. Once the largest batch was seen, a step
+// allocates nothing.
 class LayerGraph {
  public:
-  // Why it cannot be trained on the stream's device, a clause that names the first layer or head that is in the way; ""
-  // where it can: its part lends the arithmetic, plugins compute the layers there with these options and inputs, and
-  // every layer takes whole values that nothing else takes, for only the host cuts and adds values, or has sequences
-  // and ids.
+  // The reason why it cannot be trained on the stream's device, naming the first layer or head; "": it can. It can if
+  // the device component has the arithmetic, plugins have the layers there with these options and inputs, and each
+  // layer takes whole values that no other layer takes. Only the host splits and adds values, and handles sequences and
+  // ids.
   static std::string cannot_train_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
 
-  // Layers are told the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph(), options
-  // that a layer refuses, widths that do not fit, names of parameters that are none or there twice; kNotFound: no
-  // plugin computes a layer.
+  // Layers get the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph() fails, a layer
+  // refuses its options, widths do not fit, or names match no parameter or several. kNotFound: no plugin has a layer.
   LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options);
   ~LayerGraph();
   LayerGraph(LayerGraph&&) noexcept;
 
-  // The layers in the order of ModelGraph::layers.
+  // Parameters of all layers, in the order of ModelGraph::layers.
   const ParameterList& parameters() const;
   const ParameterList& buffers() const;
-  const ParameterList& parameters_of(size_t layer) const;  // of ModelGraph::layers
-  bool sums_over_ranks() const;                            // whether a layer needs DenseStep::sum_over_ranks
-  // Which plugins compute it: (layer, component), each layer once.
+  const ParameterList& parameters_of(size_t layer) const;  // index in ModelGraph::layers
+  bool sums_over_ranks() const;                            // true if a layer needs DenseStep::sum_over_ranks
+  // Pairs (layer, component) of the plugins that compute it, each layer once.
   std::vector<std::pair<std::string, std::string>> components() const;
-  // Values per sample of what a head takes.
+  // Values per sample of a head's input.
   int64_t head_width(size_t head) const;
 
-  // dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, of each
-  // feature in ModelGraph::ids int64 [B, 1]; they stay as they are until backward. What each head takes, [B,
-  // head_width].
+  // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and
+  // int64 [B, 1] for each feature in ModelGraph::ids. They must not change until backward. Returns each head's input,
+  // [B, head_width].
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
                                      const std::vector<DenseInput>& sequences = {},
                                      const std::vector<Tensor>& ids = {});
-  // `grads`: of what forward returned; undefined: zeros. Adds to the parameters' gradients and returns that of
+  // `grads`: of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the gradient of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);
   // The gradient of each sequence in the last backward, shaped like its rows; undefined: nothing takes it.

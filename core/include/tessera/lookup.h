@@ -1,9 +1,9 @@
-// tessera/lookup.h - a kernel/1 instance: one group of tables (or shards) looked up and updated together.
+// tessera/lookup.h - a kernel/1 instance: a group of tables (or shards) that are looked up and updated together.
 //
 // The kernel owns the rows. One object is used by one thread at a time.
 //
-// On a device, calls whose tensors are there too only enqueue on options().stream. Tensors in host memory are copied
-// there and back, and the call waits: right everywhere, fast nowhere.
+// On a device, calls whose tensors are also there only enqueue on options().stream. Tensors in host memory are copied
+// to the device and back, and the call waits: always correct, but slow.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@
 
 namespace tessera {
 
-// The start values of rows: a tsr_start_formula (abi/kernel.h), or 0 if its scale is 0.
+// Start values of rows: a tsr_start_formula (abi/kernel.h), or 0 if its scale is 0.
 struct StartValues {
   tsr_start_formula formula{};
-  // Routed shards: the table's rows behind the shard's, which then take the place of first_row + row.
+  // For routed shards: maps the shard's rows to the table's, which replace first_row + row.
   std::function<void(std::span<const int64_t> rows, int64_t* table_rows)> unroute;
 
-  // Into out [rows.size(), dim].
+  // Fills out [rows.size(), dim].
   void fill(std::span<const int64_t> rows, int64_t dim, float* out) const;
 };
 
@@ -37,21 +37,21 @@ struct LookupTable {
   std::string name;
   int64_t rows = 0;
   int64_t dim = 0;
-  std::string options;    // JSON of this table alone, for kernels that have any: abi/kernel.h; empty: none
-  uint32_t poolings = 0;  // bit 1 << TSR_POOLING_*: those of its lookups; 0: not known yet
+  std::string options;    // JSON for this table, for kernels that take any: abi/kernel.h; empty: none
+  uint32_t poolings = 0;  // bits 1 << TSR_POOLING_* of its lookups; 0: not known yet
   StartValues start;
   bool any_id = false;  // TSR_TABLE_ANY_ID
 };
 
 struct LookupOptions {
   std::string kernel = "auto";           // plugin id: "reference", "cpu", "cuda"; auto: the best that supports this
-  std::string compute_kernel = "dense";  // "fused": backward() updates; "dense": backward_rows() hands gradients out
+  std::string compute_kernel = "dense";  // "fused": backward() updates; "dense": backward_rows() returns gradients
   bool train = true;
-  // The stream of the device that holds the rows. Null: the CPU, or, if `kernel` names one that does not serve it, the
-  // first device that it does serve.
+  // The stream of the device that holds the rows. Null: the CPU, or if `kernel` does not serve it, the first device
+  // that it serves.
   std::shared_ptr<DeviceStream> stream;
   DType weight_dtype = DType::kFloat32;
-  std::optional<RowFormat> row_format;  // tables that only infer: how rows are stored, instead of weight_dtype
+  std::optional<RowFormat> row_format;  // storage format of tables that only infer, instead of weight_dtype
   DType output_dtype = DType::kFloat32;
   std::vector<LookupTable> tables;
   OptimizerSpec optimizer;  // for "fused" and for apply(); name empty: none
@@ -67,7 +67,7 @@ class Lookup {
   struct Impl;
 
  public:
-  // kUnimplemented with each candidate's reason when no kernel supports the options.
+  // kUnimplemented: no kernel supports the options; the error has each candidate's reason.
   Lookup(const Runtime& runtime, LookupOptions options);
   ~Lookup();
   Lookup(Lookup&&) noexcept;
@@ -75,13 +75,12 @@ class Lookup {
 
   const LookupOptions& options() const;
   const std::string& kernel_id() const;
-  // True for a compute kernel whose backward() updates the rows ("fused"); false where backward_rows() and apply() are
-  // used instead ("dense").
+  // True: the compute kernel's backward() updates the rows ("fused"). False: use backward_rows() and apply() ("dense").
   bool updates_in_backward() const;
   // True if calls may have several outputs, and output_rows (TSR_KERNEL_PLACES_ROWS).
   bool places_rows() const;
 
-  // True for a kernel that makes rows itself, by their start values, where others get them through write_rows.
+  // True for a kernel that makes rows from their start values by itself. Others get them through write_rows.
   bool makes_rows() const;
   // Gives all rows of a new instance their start values.
   void start_rows();
@@ -101,25 +100,25 @@ class Lookup {
     tsr_context* raw_ = nullptr;
   };
 
-  // Non-null if the kernel wants to know ids before they are looked up. It is told by another thread than that of
-  // the other calls, beside them (abi/draft/prefetch.h).
+  // True if the kernel wants to see ids before they are looked up. Another thread may call prefetch() during other
+  // calls (abi/draft/prefetch.h).
   bool prefetches() const;
   void prefetch(const tsr_lookup& lookup) const;
-  // `lookup` as in abi/kernel.h, but for num_outputs, flags, step and time, which are set here; ids are already
-  // checked. context nullptr: no backward follows, and nothing changes (TSR_LOOKUP_READ_ONLY). More outputs than one,
-  // and gradients alike: only where places_rows().
+  // `lookup` is as in abi/kernel.h, but num_outputs, flags, step and time are set here. Ids must have been checked.
+  // context nullptr: no backward follows, and nothing changes (TSR_LOOKUP_READ_ONLY). More than one output, or
+  // gradient, needs places_rows().
   void forward(const tsr_lookup& lookup, std::span<const Tensor> outputs, Context* context);
   void forward(const tsr_lookup& lookup, const Tensor& output, Context* context) {
     forward(lookup, std::span(&output, 1), context);
   }
-  // Fused: updates rows. Uses learning_rate() and step() + 1, and counts the step.
+  // Fused: updates rows with learning_rate() and step() + 1, and counts the step.
   void backward(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
                 double grad_scale = 1, const Tensor& grad_weights = {});
   void backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
                 const Tensor& grad_weights = {}) {
     backward(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, grad_weights);
   }
-  // Unfused: one gradient per table; copies in host memory.
+  // Unfused: returns one gradient per table, copied to host memory.
   std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup,
                                          std::span<const Tensor> grad_outputs, double grad_scale = 1,
                                          const Tensor& grad_weights = {});
@@ -127,12 +126,13 @@ class Lookup {
                                          double grad_scale = 1, const Tensor& grad_weights = {}) {
     return backward_rows(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, grad_weights);
   }
-  // The same, one table after the other, where the kernel has them: `take` may read the views while it runs, and so may
-  // what it enqueues on options().stream.
+  // Does the same one table after the other, without copies. `take` may read the views while it runs, and so may work
+  // that it enqueues on options().stream.
   using TakeRows = std::function<void(int table, const RowGradient& views)>;
   void backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
                      const TakeRows& take);
-  // The optimizer's update for given gradients; does not count the step: call count_step() once for all tables.
+  // Applies the optimizer's update for given gradients. It does not count the step: call count_step() once for all
+  // tables.
   void apply(int table, const RowGradient& gradient);
   void count_step();
 
@@ -143,43 +143,42 @@ class Lookup {
 
   struct State {
     std::string name;     // "momentum1"
-    bool per_row = true;  // one value beside each row; also a table's one value, beside all of them
-    double start = 0;     // what each value is before the first update
+    bool per_row = true;  // one value beside each row; also a table's single value, beside all rows
+    double start = 0;     // each value before the first update
   };
   const std::vector<State>& states() const;
-  // The optimizer has states per table: every step calls backward, also where no ids were looked up.
+  // True if the optimizer has states per table. Then every step calls backward, even if no ids were looked up.
   bool updates_tables() const;
 
-  // Rows [first, first + count) of a table; weights float32 [count, dim], states[k] [count] or [count, dim], extra
-  // [count, extra_bytes(table)], null: not asked for. kUnimplemented when the kernel has no row ranges.
+  // Reads rows [first, first + count) of a table: weights float32 [count, dim], states[k] [count] or [count, dim],
+  // extra [count, extra_bytes(table)]. Null: not wanted. kUnimplemented: the kernel has no row ranges.
   void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {},
                  void* extra = nullptr) const;
   void write_rows(int table, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states = {}, const void* extra = nullptr);
-  // Bytes that the kernel keeps for each row beside values and states, and that only it understands; 0 for most.
+  // Bytes per row, beside values and states, that only the kernel understands; usually 0.
   int64_t extra_bytes(int table) const;
-  // Rows by their ids, for a kernel whose rows come on demand (TSR_KERNEL_ROWS_ON_DEMAND); these replace the two above.
+  // Access to rows by id, for a kernel with on-demand rows (TSR_KERNEL_ROWS_ON_DEMAND). These replace the two above.
   bool rows_on_demand() const;
-  // Reads as many rows as `ids` has room for, from `cursor` on, which is 0 at first and is moved. Returns how many: 0
-  // is the end. Nothing else changes the table meanwhile.
+  // Reads as many rows as `ids` has capacity for, starting at `cursor`, which is 0 at first and advances. Returns their
+  // number; 0: the end. The table must not change meanwhile.
   int64_t export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                       std::span<float* const> states = {}, void* extra = nullptr) const;
   void import_rows(int table, std::span<const int64_t> ids, const float* weights,
                    std::span<const float* const> states = {}, const void* extra = nullptr);
-  void clear_rows(int table);  // it has none then
-  // The bytes that such a kernel keeps for a table beside its rows (abi/draft/table_extra.h); empty: nothing. It is
-  // added to what is there, once for each shard that there was.
+  void clear_rows(int table);  // removes all its rows
+  // Bytes that such a kernel keeps for a table beside its rows (abi/draft/table_extra.h); empty: none.
+  // add_table_extra() adds to the existing ones, once for each saved shard.
   std::string table_extra(int table) const;
   void add_table_extra(int table, std::string_view saved);
-  // How such a table fares: what it has room for and how old its rows are, where its kernel says it
-  // (abi/draft/row_ages.h), and what it counts.
+  // Statistics of such a table: its capacity and the age of its rows, if the kernel reports them
+  // (abi/draft/row_ages.h), and its counters.
   RowFigures row_figures(int table) const;
   // True if ids without a row share one (abi/draft/shared_row.h).
   bool shares_row(int table) const;
-  // Which rows change (abi/draft/changes.h), for each who follows them, whatever the others ask. mark_changes(): from
-  // here on the kernel remembers that of all tables, and forgets what was before. The others, behind it: how many there
-  // are now, and those rows, or the ids of rows that were given up, as export_rows. kUnimplemented: the kernel does not
-  // know.
+  // Tracks changed rows (abi/draft/changes.h), separately for each follower. After mark_changes() the kernel remembers
+  // changes of all tables, and forgets earlier ones. The other calls return the number of changes since the mark, those
+  // rows, or the ids of removed rows, in the way of export_rows. kUnimplemented: the kernel does not know.
   enum class Follower : uint32_t { kCheckpoints, kPublications };
   struct RowChanges {
     int64_t changed = 0, removed = 0;
@@ -190,8 +189,8 @@ class Lookup {
   int64_t export_changed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                          std::span<float* const> states = {}, void* extra = nullptr) const;
   int64_t export_removed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids) const;
-  // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
-  // kUnimplemented when the kernel copies all rows.
+  // Replaces the table's rows by these, uint8 [rows, bytes from row to row] in row_format, which are read in place.
+  // kUnimplemented: the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);
   Tensor weight(int table) const;        // a copy, float32 [rows, dim]
   Tensor state(int table, int k) const;  // a copy, float32 [rows] or [rows, dim]
@@ -204,7 +203,7 @@ class Lookup {
     const char* name;
     std::function<tsr_code(uint64_t* cursor, tsr_rows* rows, tsr_error* err)> call;
   };
-  struct Room {  // for rows that are handed out
+  struct Room {  // memory for exported rows
     int table;
     uint64_t& cursor;
     std::span<int64_t> ids;

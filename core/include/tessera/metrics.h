@@ -1,12 +1,12 @@
-// tessera/metrics.h - how good predictions are, by names: AUC, logloss, NDCG, a plugin's own, over all ranks.
+// tessera/metrics.h - metrics of predictions by name, over all ranks: AUC, logloss, NDCG, or a plugin's own.
 //
 //   MetricSet metrics({"auc", "logloss", "ndcg?k=10&key=user"});
 //   metrics.add(logits, batch.labels, &batch.sparse);     // on every rank, of each batch
 //   MetricValues values = metrics.values(group);          // the same on all ranks
 //   double auc = values["auc"];
 //
-// A metric is a formula over sums (abi/draft/metric.h): sums of any part of the samples, of each group of samples, or
-// of all samples together. So ranks merge exactly, whichever of them had which samples.
+// A metric is a formula over sums (abi/draft/metric.h). The sums are over any samples, over each group of samples, or
+// over all samples together. So ranks can merge them exactly, no matter which rank had which samples.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,32 @@
 
 namespace tessera {
 
-// Equally many of each. `scores`: what the model gives; `predictions`: of labels, so of logits their probabilities.
+// All spans have the same length. `scores`: the model's outputs. `predictions`: of labels; for logits their
+// probabilities.
 struct MetricSamples {
   std::span<const double> scores, predictions, labels, weights;
 };
 
-// A formula; keeps no samples. Used by any number of threads.
+// A formula. It keeps no samples, and any number of threads may use it.
 class Metric {
  public:
-  enum class Pieces { kAny, kGroup, kAll };  // which samples come together in one call of add()
+  enum class Pieces { kAny, kGroup, kAll };  // samples that must be in the same call of add()
   enum class Best { kNone, kLargest, kSmallest, kOne };
   struct Info {
     Pieces pieces = Pieces::kAny;
     Best best = Best::kNone;
     int64_t sums = 1;
-    bool any_labels = false;  // takes any numbers; else labels from 0 to 1
+    bool any_labels = false;  // true: any numbers; false: labels from 0 to 1
   };
 
   explicit Metric(Info info) : info_(info) {}
   virtual ~Metric() = default;
   const Info& info() const { return info_; }
-  // Adds a piece to `sums`, of which there are info().sums. kInvalidArgument: labels that the metric cannot take.
+  // Adds samples to `sums`, which has info().sums elements. kInvalidArgument: the metric cannot take the labels.
   virtual void add(const MetricSamples& samples, std::span<double> sums) const = 0;
-  // NaN where it is not defined.
+  // NaN: it is not defined.
   virtual double value(std::span<const double> sums) const = 0;
-  // Turned so that less is better; infinite where `value` is NaN.
+  // Converts a value so that less is better; infinite if `value` is NaN.
   double cost(double value) const;
 
  private:
@@ -55,33 +56,31 @@ class Metric {
 };
 using MetricPtr = std::shared_ptr<const Metric>;
 
-// p: prediction, y: label, w: weight, s: score. Logs are natural ones; a p in a log is kept 2^-24 off 0 and 1. Labels
-// from 0 to 1; but of mse, rmse, mae, ctr and weighted_avg any numbers. NaN without samples, and where a sum that is
-// divided by is 0.
+// These formulas use p for a prediction, y for a label, w for a weight, s for a score. Logarithms are natural, and a p
+// inside one is kept 2^-24 away from 0 and 1. Labels are from 0 to 1, but any numbers for mse, rmse, mae, ctr and
+// weighted_avg. The value is NaN without samples, and if a divisor is 0.
 //
-//   auc                 the probability that a positive has the greater score than a negative, exact over all pairs,
-//                       ties one half; `bins` > 0: of p in so many equal bins instead, which needs no samples kept
+//   auc                 the probability that a positive has a greater score than a negative, exact over all pairs, ties
+//                       count one half; `bins` > 0: computed from p in that many equal bins, which keeps no samples
 //   gauc                the mean of the groups' AUC, weighted by their samples, without groups of one class
 //   logloss             mean of -y ln p - (1 - y) ln(1 - p)
 //   normalized_entropy  logloss / the entropy of mean(y): 1 for the best constant guess; also `ne` (He et al.,
-//   Practical
-//                       Lessons from Predicting Clicks on Ads at Facebook, 2014)
+//                       Practical Lessons from Predicting Clicks on Ads at Facebook, 2014)
 //   calibration         sum w p / sum w y
 //   mse, rmse, mae      of p and y
 //   accuracy, precision, recall    of p >= `threshold` (0.5) and y >= 0.5
 //   ctr, weighted_avg   mean of y, of p
 //   ndcg                mean over groups with a positive label of DCG / the best DCG: the sum of y / log2(rank + 1)
-//   over
-//                       the `k` (10) samples with the greatest scores; of equal scores the mean over their orders
+//                       over the `k` (10) samples with the greatest scores; for equal scores the mean over their orders
 //   recall_at_k         mean over the same groups: the part of sum y that is in these k
-//   hit_rate            mean over the same groups: whether a label of 0.5 or more is in these k
+//   hit_rate            mean over the same groups: 1 if a label of 0.5 or more is in these k, else 0
 //
-// Others are parts of the kind tessera.metric. All may have options: "ndcg?k=5". kInvalidArgument: options; kNotFound,
-// with the nearest name: no such metric.
+// Other metrics are components of the kind tessera.metric. All may have options: "ndcg?k=5". kInvalidArgument: wrong
+// options. kNotFound, with the nearest name: no such metric.
 MetricPtr make_metric(const std::string& name, const Runtime* runtime = nullptr);
 std::vector<std::string> metric_names();  // of those above, ascending
 
-// The values in the order in which they were asked for.
+// The values, in the order in which they were requested.
 struct MetricValues {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> values;
@@ -91,41 +90,41 @@ struct MetricValues {
 inline const std::vector<std::string> kUsualMetrics = {"auc", "logloss", "normalized_entropy", "calibration"};
 
 struct MetricSetOptions {
-  const Runtime* runtime = nullptr;  // whose parts names may mean
-  bool logits = true;                // scores are logits; else predictions as they are
+  const Runtime* runtime = nullptr;  // resolves names of plugins' metrics
+  bool logits = true;                // true: scores are logits; false: they are predictions
 };
 
-// Samples of some metrics, collected over batches. Metrics of pieces of kAny keep none, others 8 bytes a sample (12
-// where samples have weights) and 8 for each key, on every rank in the end, and some 40 while they compute.
+// Collects samples for some metrics over batches. Metrics of kind kAny keep no samples. Others keep 8 bytes per sample
+// (12 with weights) and 8 for each key, finally on every rank, and about 40 while they compute.
 class MetricSet {
  public:
-  // Names as for make_metric(); metrics over groups have one more option, `key`: the column of ids whose first one in a
-  // sample is its group. Those without ids are one group.
+  // Takes names as in make_metric(). Metrics over groups have one more option, `key`: the id column whose first id in a
+  // sample is its group. Samples without an id form one group.
   explicit MetricSet(const std::vector<std::string>& names = kUsualMetrics, MetricSetOptions options = {});
 
   const std::vector<std::string>& names() const { return names_; }
-  // The columns that add() wants, each once.
+  // The columns that add() needs, each once.
   const std::vector<std::string>& keys() const { return keys_; }
   bool takes_any_labels(const std::string& name) const;  // Metric::Info::any_labels of one of names()
-  // kInvalidArgument: it is none of the set's, or has no best value.
+  // kInvalidArgument: the metric is not in the set, or has no best value.
   double cost(const std::string& name, double value) const;
 
-  // float32, equally many of any shape; `columns`: with keys(), of the same samples; `weights`: of the samples, not
-  // negative, undefined: 1. kInvalidArgument otherwise, and for a score that is not a number.
+  // All are float32 with equally many elements, of any shape. `columns`: has keys(), for the same samples. `weights`:
+  // not negative; undefined: 1. kInvalidArgument: otherwise, and for a score that is NaN.
   void add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns = nullptr,
            const Tensor& weights = {});
 
-  MetricValues values() const;                           // of what was added here
-  MetricValues values(const ProcessGroup& group) const;  // of what was added on all ranks. Collective
-  void clear();                                          // as if nothing was added
+  MetricValues values() const;                           // over the samples added here
+  MetricValues values(const ProcessGroup& group) const;  // over the samples added on all ranks. Collective
+  void clear();                                          // removes all samples
 
  private:
   struct One {
     MetricPtr metric;
-    size_t key = 0;            // in keys_, of metrics over groups
-    std::vector<double> sums;  // of metrics of any pieces
+    size_t key = 0;            // index in keys_, for metrics over groups
+    std::vector<double> sums;  // for metrics that keep no samples
   };
-  // The values that are kept, by column.
+  // Samples that are kept, by column.
   struct Kept {
     std::vector<float> scores, labels, weights;  // no weights: all 1
     std::vector<std::vector<int64_t>> keys;
@@ -139,7 +138,7 @@ class MetricSet {
 
   std::vector<std::string> names_, keys_;
   bool logits_ = true;
-  bool keeps_ = false;  // some metric wants samples
+  bool keeps_ = false;  // true: some metric needs samples
   std::vector<One> metrics_;
   Kept kept_;
   int64_t samples_ = 0;

@@ -1,4 +1,4 @@
-// tessera/online.h - the model of this hour: a trainer publishes what has changed, servers follow it while they answer.
+// tessera/online.h - a trainer publishes its changes, and servers follow them while they answer requests.
 //
 //   ModelPublisher publisher({.directory = "published"}, model, optimizer);   // every rank
 //   publisher.publish(progress);                                              // the first: a base; then deltas
@@ -6,12 +6,12 @@
 //   ModelFollower follower(runtime, "published");                             // elsewhere
 //   if (follower.update()) use(follower.current());
 //
-// Over ranks each version has a group of its own: rank 0 has the ModelFollower, with FollowOptions::ranks, the others a
-// ShardFollower each.
+// Over several ranks each version has its own process group. Rank 0 has the ModelFollower, with FollowOptions::ranks;
+// each of the others has a ShardFollower.
 //
-// A directory holds bases, which are packed models (tessera/packed_model.h), and deltas: rows that changed since the
-// publication before, packed in the same way, ids of rows that were given up, and the dense part. Each names the one
-// before it by a hash. Format: docs/online.md.
+// A directory holds bases and deltas. A base is a packed model (tessera/packed_model.h). A delta has the rows that
+// changed since the previous publication, packed in the same way, the ids of removed rows, and the dense part. Each
+// names the previous publication by a hash. docs/online.md describes the format.
 #pragma once
 
 #include <cstdint>
@@ -28,30 +28,30 @@
 namespace tessera {
 
 struct PublishOptions {
-  std::string directory;    // on a file system that all ranks see
-  PackOptions pack;         // formats of rows; the name of the model: empty: the directory's
+  std::string directory;    // on a file system that all ranks share
+  PackOptions pack;         // formats of rows, and the model's name; empty: the directory's
   int64_t base_every = 60;  // deltas between bases
-  int keep_bases = 2;       // with the deltas behind the oldest; ones that are being followed stay, too
-  // start() leaves the writing to a thread of its own, over a process group of its own. Without it, it writes at once:
-  // for transports between devices, which are not to be asked by two threads.
+  int keep_bases = 2;       // with the deltas after the oldest; bases that are being followed also stay
+  // True: start() writes in a background thread with its own process group. False: it writes at once, for transports
+  // between devices that two threads must not use.
   bool beside = true;
 };
 
-// The result of one call that publishes.
+// The result of one publication.
 struct Published {
   int64_t number = 0;
   bool base = false, delta = false;
-  int64_t changed = 0, removed = 0;  // rows of the delta, and ids
+  int64_t changed = 0, removed = 0;  // rows and ids of the delta
   int64_t bytes = 0;                 // of the delta
-  // Why the base that was due behind the delta is not there (the disk, or what it would be made of was damaged): the
-  // next call writes one. Empty: it is there, or none was due.
+  // The reason why a base that was due after the delta is missing: a disk error, or damage to what it is made from. The
+  // next call writes one. Empty: it exists, or none was due.
   std::string base_error;
 };
 
-// All but the destructor is collective, and used by the thread that trains, between steps.
+// Everything except the destructor is collective, and must be called by the training thread between steps.
 class ModelPublisher {
  public:
-  // Model and optimizer live longer. kAlreadyExists: the directory holds something else; kUnavailable: another job
+  // Model and optimizer must outlive it. kAlreadyExists: the directory holds something else. kUnavailable: another job
   // publishes there.
   ModelPublisher(PublishOptions options, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer);
   ~ModelPublisher();
@@ -59,17 +59,17 @@ class ModelPublisher {
   ModelPublisher& operator=(const ModelPublisher&) = delete;
 
   using Progress = std::function<std::string()>;
-  // Publishes the model as it is now. The first of an object is a base of a chain of its own, behind whatever the
-  // directory had; those after it are deltas, and every base_every-th a base, too, which is made of the base before and
-  // the deltas behind it. `progress()`, asked for the first: as for a checkpoint, with what open_float_model() needs to
-  // know of the model; `step`: of the training, for people. kUnimplemented: a kernel does not know which rows change
-  // (abi/draft/changes.h). kFailedPrecondition: a weight is infinite or no number; nothing is published.
-  // start() copies the rows that changed aside, and they are written while the model changes further; the first base is
-  // written before it returns. It finishes what runs before.
+  // Publishes the current model. The first publication of an object is a base that begins a new chain. Later ones are
+  // deltas; after every base_every-th of them there is also a new base, made from the previous base and the deltas
+  // since. `progress()` is called for the first one: a checkpoint's text, with the model's description for
+  // open_float_model(). `step` is the training step, for people. kUnimplemented: a kernel does not know which rows
+  // change (abi/draft/changes.h). kFailedPrecondition: a weight is infinite or no number, and nothing was published.
+  // start() copies the changed rows, which are then written while training continues. The first base is written before
+  // it returns. It finishes the previous publication first.
   void start(const Progress& progress, int64_t step);
-  bool busy() const;  // [any-thread] what was started is not written yet
-  // Waits for it; nothing where nothing was started. kUnavailable, kResourceExhausted name the path: what was there is
-  // whole, and the next publication has all that this one would have had.
+  bool busy() const;  // [any-thread] a started publication is not written yet
+  // Waits for the started publication, if there is one. kUnavailable, kResourceExhausted name the path: earlier
+  // publications are intact, and the next one will include these changes.
   Published finish();
   Published publish(const Progress& progress, int64_t step) {
     start(progress, step);
@@ -81,68 +81,71 @@ class ModelPublisher {
   std::unique_ptr<Impl> impl_;
 };
 
-// The model that a follower answers with, and the follower's state.
+// The served model and the follower's state.
 struct FollowStatus {
   int64_t number = 0;       // of the publication
   std::string version;      // its hash
   double published_at = 0;  // seconds since 1970, by the trainer's clock
-  int64_t updates = 0;      // times that another version took the place of the one before
-  int64_t refused = 0;      // publications that could not be taken
+  int64_t updates = 0;      // times that a new version replaced the previous one
+  int64_t refused = 0;      // publications that were refused
 };
 
-// Makes a version's predictor over ranks: make_sharded_predictor(), or what is around it. Collective.
+// Makes a version's predictor over ranks: make_sharded_predictor(), or a wrapper around it. Collective.
 using MakeSharded = std::function<std::unique_ptr<ShardedPredictor>(
     const Runtime& runtime, const std::function<InferenceModel()>& open, std::shared_ptr<ProcessGroup> group,
     const ShardedPredictorOptions& options)>;
 
-// A followed model over ranks: the same on all of them, but for `meet`.
+// Options of a followed model over ranks. Everything except `meet` is the same on all ranks.
 struct FollowRanks {
   std::function<std::shared_ptr<ProcessGroup>()> meet;  // rank 0: forms a new group with the others, which open() in it
   ShardedPredictorOptions sharded = {};
   MakeSharded make = make_sharded_predictor;
-  // Tables of which ranks read other rows than their shards': all ranks write all rows of theirs that deltas have.
+  // Tables of which ranks read more than their own shards: every rank writes all of their rows from deltas.
   std::vector<std::string> whole_tables = {};
 };
 
 struct FollowOptions {
   PredictorOptions predictor;
   using Open = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
-  // Makes of a version's model what current() gives, by `open` and around what that gives; by the one thread that
-  // updates. Unset: `open` itself.
+  // Makes the predictor that current() returns, by calling `open` and possibly wrapping its result. The updating thread
+  // calls it. Unset: only `open`.
   std::function<std::unique_ptr<Predictor>(InferenceModel model, const Open& open)> make = nullptr;
-  // Set on rank 0 of several: `predictor` and `make` are not used then. A publication is taken when all ranks can take
-  // it; what one of them cannot take is refused. update() throws what keeps ranks from meeting (kUnavailable, kAborted,
+  // Set on rank 0 of several; `predictor` and `make` are then not used. A publication is taken only if all ranks can
+  // take it, and is refused otherwise. update() throws errors that keep ranks from meeting (kUnavailable, kAborted,
   // kDeadlineExceeded, kCancelled, kResourceExhausted).
   std::optional<FollowRanks> ranks = std::nullopt;
 };
 
 class ModelFollower {
  public:
-  // Takes the newest base, and the deltas behind it. kNotFound: there is no base. Other errors as open_packed_model().
+  // Takes the newest base and the deltas after it. kNotFound: there is no base. Other errors are those of
+  // open_packed_model().
   ModelFollower(const Runtime& runtime, std::string directory, FollowOptions options = {});
   ~ModelFollower();
   ModelFollower(const ModelFollower&) = delete;
   ModelFollower& operator=(const ModelFollower&) = delete;
 
-  // [any-thread] One version, as long as it is held. Its description's version is the publication's hash; its stats()
-  // are of all versions so far.
+  // [any-thread] Returns one version, which stays as long as it is held. Its description's version is the publication's
+  // hash. Its stats() cover all versions so far.
   std::shared_ptr<Predictor> current() const;
   FollowStatus status() const;  // [any-thread]
 
-  // [any-thread], one thread at a time does it. Takes what was published since: true where current() is another then.
-  // Readers never wait: rows are written where no predictor reads; a delta waits until the last holder of the version
-  // before the current one has let go, and a later call takes it then. What cannot be taken (damaged, of another chain,
-  // with one missing before it) is left out, and the next base behind it taken when there is one: never half of a
-  // delta. A publication that cannot be read is tried again, after 0.2 s at first and each minute at last. Where a
-  // directory was emptied and a new run publishes there, its newest base is taken, whatever its number.
+  // [any-thread] Takes new publications; only one thread at a time does the work. Returns true if current() has
+  // changed.
+  //
+  // Readers never wait, because rows are written where no predictor reads. A delta waits until the last holder of the
+  // version before the current one has released it; a later call takes it then. A publication that is damaged, of
+  // another chain or after a missing one is skipped, and the next base after it is taken. A delta is never taken in
+  // part. A publication that cannot be read is tried again, first after 0.2 s and finally once a minute. If a directory
+  // was emptied and a new run publishes there, its newest base is taken, whatever its number.
   bool update();
-  // [any-thread] As update(), and tries again what was refused. If the directory no longer has the version that is
-  // shown (it was emptied, or restored from a backup), the newest that it has is taken instead. kNotFound: it has no
-  // base; other errors as the constructor.
+  // [any-thread] Does the same as update(), and retries refused publications. If the directory no longer has the shown
+  // version (it was emptied or restored from a backup), it takes the newest one there. kNotFound: there is no base.
+  // Other errors are those of the constructor.
   std::shared_ptr<Predictor> reload();
-  // [any-thread] Begins anew with the newest base: for a model that is usable() no more.
+  // [any-thread] Starts again with the newest base, for a model that is no longer usable().
   std::shared_ptr<Predictor> reopen();
-  // [any-thread] Why publications were not taken since the last call, one sentence each.
+  // [any-thread] Reasons why publications were refused since the last call, one sentence each.
   std::vector<std::string> refusals();
 
  private:
@@ -150,19 +153,18 @@ class ModelFollower {
   std::unique_ptr<Impl> impl_;
 };
 
-// A rank beside rank 0: has the versions that rank 0's ModelFollower shows, each of its own tables: of a delta it
-// writes the rows that the plan gives it. Two copies, as there. Used by one thread at a time.
+// A rank other than 0. It has the versions that rank 0's ModelFollower shows, for its own tables, and writes only the
+// rows of deltas that the plan gives it. It keeps two copies, as rank 0 does. Used by one thread at a time.
 class ShardFollower {
  public:
-  // Reads nothing yet. The runtime lives longer.
+  // Reads nothing yet. The runtime must outlive it.
   ShardFollower(const Runtime& runtime, std::string directory, FollowRanks options);
   ~ShardFollower();
   ShardFollower(const ShardFollower&) = delete;
   ShardFollower& operator=(const ShardFollower&) = delete;
 
-  // Collective with rank 0, whose `meet` has formed `group`: the version that it is about to show, to serve_shard().
-  // An error of one rank is thrown on all of them; the next version is then put together from its base, if need
-  // be.
+  // Collective with rank 0, whose `meet` has formed `group`. Returns the version that rank 0 is about to show, for
+  // serve_shard(). An error of one rank is thrown on all. The next version is then built from its base if necessary.
   std::shared_ptr<ShardedPredictor> open(const std::shared_ptr<ProcessGroup>& group);
 
  private:

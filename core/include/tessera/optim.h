@@ -1,7 +1,8 @@
-// tessera/optim.h - optimizers of dense parameters and what composes optimizers, with TorchRec's names and state dicts.
+// tessera/optim.h - optimizers of dense parameters and wrappers of optimizers, with TorchRec's names and state dicts.
 //
-// Optimizers are used by one thread at a time. A step allocates nothing after the first. Fused optimizers of embedding
-// tables live in kernels; embedding_modules.h shows them as KeyedOptimizers, so that everything here composes.
+// Optimizers are used by one thread at a time. After the first step, a step allocates nothing. Fused optimizers of
+// embedding tables live in kernels; embedding_modules.h shows them as KeyedOptimizers, so they can be combined with
+// these.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +20,34 @@
 
 namespace tessera {
 
-// A named tensor that is trained. Shared between the model, which writes grad, and its optimizer, which writes value.
+// A named tensor that is trained. The model, which writes grad, and its optimizer, which writes value, share it.
 struct Parameter {
   std::string name;
-  Tensor value;              // float32; a meta tensor where the values live in a kernel
+  Tensor value;              // float32; a meta tensor if the values live in a kernel
   Tensor grad;               // shaped like value; undefined: no gradient in this step
-  bool in_backward = false;  // updated during backward: the optimizers here leave it alone
-  Tensor grad_buffer;        // where a layer makes grad, so that it lies where it is needed next; undefined: anywhere
+  bool in_backward = false;  // updated during backward, so these optimizers skip it
+  Tensor grad_buffer;        // a place for grad that suits its next use; undefined: anywhere
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 using ParameterList = std::vector<ParameterPtr>;
 
-// Those that are (include) or are not updated during backward: `in_backward_optimizer_filter(model, false)` is what a
-// dense optimizer is made for.
+// Selects parameters that are (include) or are not updated during backward. A dense optimizer is made for
+// `in_backward_optimizer_filter(model, false)`.
 ParameterList in_backward_optimizer_filter(const ParameterList& parameters, bool include = false);
 
-// An option of an optimizer as Python has it; monostate is None.
+// An optimizer's option with Python's types; monostate is None.
 using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::pair<double, double>>;
 std::string to_string(const OptionValue& value);  // Python's repr
 
 struct ParamGroup {
   std::vector<std::string> params;                           // keys
   std::vector<std::pair<std::string, OptionValue>> options;  // sorted by name
-  double number(std::string_view option) const;              // kNotFound names those there are
+  double number(std::string_view option) const;              // kNotFound names the existing options
 };
 
-using OptimizerState = std::vector<std::pair<std::string, Tensor>>;  // "momentum_buffer", "sum", ...: one parameter's
+using OptimizerState = std::vector<std::pair<std::string, Tensor>>;  // of one parameter: "momentum_buffer", "sum", ...
 struct OptimizerStateDict {
-  std::vector<std::pair<std::string, OptimizerState>> state;  // by parameter key; only those having state
+  std::vector<std::pair<std::string, OptimizerState>> state;  // by parameter key; only parameters with state
   std::optional<std::vector<ParamGroup>> param_groups;        // after save_param_groups(true)
 };
 
@@ -63,13 +64,14 @@ class KeyedOptimizer {
   void zero_grad();  // gradients become undefined
 
   virtual std::vector<Item> params() const = 0;
-  // Tensors are shared with the optimizer, or copies where a kernel owns them: change them by set_state().
+  // Tensors are shared with the optimizer, or are copies if a kernel owns them. Change them with set_state().
   virtual std::vector<std::pair<std::string, OptimizerState>> state() const = 0;
-  // Copies into one parameter's state; none: as before its first step. kInvalidArgument: no such key, names or shapes.
+  // Copies into one parameter's state; empty: resets it to before the first step. kInvalidArgument: wrong key, names or
+  // shapes.
   virtual void set_state(std::string_view key, const OptimizerState& state) = 0;
   virtual std::vector<ParamGroup> param_groups() const = 0;
   virtual size_t num_groups() const = 0;
-  // Changes "lr" or another number of a group. kInvalidArgument for an option it does not have.
+  // Changes "lr" or another number of a group. kInvalidArgument: the group has no such option.
   virtual void set_option(size_t group, std::string_view option, double value) = 0;
   void set_learning_rate(double value);  // of all groups
 
@@ -77,20 +79,20 @@ class KeyedOptimizer {
   std::vector<std::string> state_keys() const;
 
   OptimizerStateDict state_dict() const;
-  // kInvalidArgument: another number of parameters having state, an unknown key, or another number of entries. State
-  // made by the first step must be there: call init_state() before.
+  // State that the first step makes must exist: call init_state() before. kInvalidArgument: another number of
+  // parameters with state, an unknown key, or another number of entries.
   void load_state_dict(const OptimizerStateDict& dict);
-  // A real step with zero gradients: makes the state (and applies weight decay, as TorchRec's does).
+  // Runs a step with zero gradients to make the state. It applies weight decay, as TorchRec's does.
   virtual void init_state();
   void save_param_groups(bool save) { save_param_groups_ = save; }
   // kUnimplemented: combine optimizers instead.
   void add_param_group(const ParamGroup& group);
 
   virtual std::string class_name() const = 0;
-  virtual std::string str() const;  // as PyTorch prints it
+  virtual std::string str() const;  // PyTorch's text
 
  protected:
-  virtual void after_load() {}  // load_state_dict() is done
+  virtual void after_load() {}  // called when load_state_dict() is done
   static void loaded(KeyedOptimizer& optimizer) { optimizer.after_load(); }
 
  private:
@@ -98,10 +100,10 @@ class KeyedOptimizer {
 };
 using KeyedOptimizerPtr = std::shared_ptr<KeyedOptimizer>;
 
-// Formulas: tests/conformance/README.md, section optimizer_wrappers. g = gradient (negated if maximize) +
-// weight_decay * w. Parameters are float32, in host memory or on a device, where one call updates them all in the order
-// of its stream, and the tensors of state() are copies. One without gradient is left alone, state included.
-// kInvalidArgument for settings that make no sense, two parameters of one name, other dtypes.
+// tests/conformance/README.md, section optimizer_wrappers, has the formulas. g = gradient (negated if maximize) +
+// weight_decay * w. Parameters are float32, in host memory or on a device. On a device, one call updates all of them in
+// stream order, and the tensors of state() are copies. A parameter without gradient and its state are left alone.
+// kInvalidArgument: settings make no sense, two parameters have the same name, or a dtype is not float32.
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0;
@@ -112,7 +114,7 @@ struct SgdOptions {
 };
 KeyedOptimizerPtr make_sgd(const SgdOptions& options, ParameterList parameters);
 
-struct AdagradOptions {  // of RowWiseAdagrad too: one sum per row, of the mean square
+struct AdagradOptions {  // also for RowWiseAdagrad, which keeps one sum of mean squares per row
   double lr = 1e-2;
   double lr_decay = 0;
   double weight_decay = 0;
@@ -133,9 +135,9 @@ struct AdamOptions {
 };
 KeyedOptimizerPtr make_adam(const AdamOptions& options, ParameterList parameters);
 
-// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", also spelled as PyTorch's
-// classes. `options` is a JSON object with PyTorch's names; "learning_rate" is "lr", Adam takes "betas": [b1, b2] or
-// "beta1" and "beta2". kNotFound lists the optimizers there are, kInvalidArgument the options.
+// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", or PyTorch's class names.
+// `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam takes "betas": [b1, b2] or
+// "beta1" and "beta2". kNotFound lists the optimizers, kInvalidArgument the options.
 struct DenseOptimizerSpec {
   std::string name;
   std::string options = "{}";
@@ -144,14 +146,14 @@ struct DenseOptimizerSpec {
 KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters);
 std::vector<std::string> dense_optimizer_names();
 
-// Several optimizers as one. Keys are "name.key"; without name the key; with an empty key the name.
+// Combines several optimizers into one. Keys are "name.key"; without a name the key, with an empty key the name.
 class CombinedOptimizer : public KeyedOptimizer {
  public:
   struct Member {
     std::string name;  // may be empty
     KeyedOptimizerPtr optimizer;
   };
-  explicit CombinedOptimizer(std::vector<Member> members);  // kInvalidArgument names a key that occurs twice
+  explicit CombinedOptimizer(std::vector<Member> members);  // kInvalidArgument: a key occurs twice
   const std::vector<Member>& members() const { return members_; }
 
   void step() override;
@@ -172,7 +174,7 @@ class CombinedOptimizer : public KeyedOptimizer {
   std::vector<Member> members_;
 };
 
-// Forwards everything to the optimizer it wraps.
+// Forwards everything to the wrapped optimizer.
 class OptimizerWrapper : public KeyedOptimizer {
  public:
   explicit OptimizerWrapper(KeyedOptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
@@ -217,10 +219,10 @@ struct WarmupStage {
   std::optional<int64_t> start_interpolating_iters;
   std::optional<double> end_value;
 };
-// The factor of the rate at iteration i (global, not relative to the stage), lr_scale included.
-// kInvalidArgument where the formula has no value.
+// The factor of the rate at iteration i, counted from the start of training, including lr_scale. kInvalidArgument: the
+// formula has no value.
 double warmup_multiplier(const WarmupStage& stage, int64_t iteration);
-// Checks that max_iters ascend, sets decay_iters, appends the closing kNone stage.
+// Checks that max_iters ascend, sets decay_iters, and appends the final kNone stage.
 std::vector<WarmupStage> warmup_stages(std::vector<WarmupStage> stages);
 
 // Sets the wrapped optimizer's rate before each step. Its state is "__warmup": {"warmup": int64 [iteration, stage]}.
@@ -254,10 +256,10 @@ class WarmupOptimizer : public OptimizerWrapper {
 enum class GradientClipping { kNorm, kValue, kNone };
 GradientClipping gradient_clipping_from(std::string_view name);  // "norm", "value", "none"
 
-// Clips the gradients in place, all parameters together, before the wrapped optimizer's step: by value, or by
-// min(1, max_gradient / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_, where an infinite norm makes that 0 and one
-// that is not a number makes every gradient so. After all_reduce_gradients() all ranks have the same norm. Gradients
-// that are all on one device which clips (abi/draft/device_ops.h) are clipped in its stream's order, without a wait.
+// Clips the gradients in place before the wrapped optimizer's step, all parameters together. It clips by value, or
+// multiplies by min(1, max_gradient / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_ does: an infinite norm makes the
+// gradients 0, and a NaN norm makes them NaN. After all_reduce_gradients() all ranks have the same norm. If all
+// gradients are on one device that clips (abi/draft/device_ops.h), they are clipped in stream order without a wait.
 class GradientClippingOptimizer : public OptimizerWrapper {
  public:
   struct Options {
@@ -268,8 +270,8 @@ class GradientClippingOptimizer : public OptimizerWrapper {
   };
   GradientClippingOptimizer(KeyedOptimizerPtr optimizer, Options options);
   void step() override;
-  // Before clipping; nullopt before the first step, where it was neither needed nor tracked, and where no parameter had
-  // a gradient. Waits for a device.
+  // The norm before clipping. nullopt: before the first step, if it was neither needed nor tracked, or if no parameter
+  // had a gradient. Waits for a device.
   std::optional<double> last_total_grad_norm() const;
   std::string class_name() const override { return "GradientClippingOptimizer"; }
 
@@ -280,7 +282,7 @@ class GradientClippingOptimizer : public OptimizerWrapper {
   Options options_;
   std::vector<Item> items_;
   std::optional<double> last_norm_;
-  Tensor norm_;                          // where that is on a device: float64, the first element
+  Tensor norm_;                          // set if the norm is on a device: float64, the first element
   std::vector<Tensor> grads_;            // scratch
   std::vector<tsr_gradient> on_device_;  // scratch
 };

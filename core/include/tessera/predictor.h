@@ -1,9 +1,9 @@
-// tessera/predictor.h - a packed model that answers: what it takes, what it gives, and predictions from any thread.
+// tessera/predictor.h - predictions of a packed model from any thread, with its description of inputs and outputs.
 //
 //   auto predictor = open_predictor(runtime, "model");
 //   predictor->predict(input, scores);   // scores [batch]: the first output
 //
-// Inputs are borrowed arrays, so that a server or a C program hands its own buffers over.
+// Inputs are borrowed arrays, so a server or a C program can pass its own buffers.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct PredictorCounts;
 // The description of a packed model.
 struct ModelFeature {
   std::string name;
-  int64_t ids = 0;  // valid ones are [0, ids): the fewest of the tables that look it up
+  int64_t ids = 0;  // valid ids are [0, ids): the smallest bound of the tables that use it
   std::vector<std::string> tables;
 };
 struct ModelTable {
@@ -40,45 +40,45 @@ struct ModelTable {
   PoolingType pooling = PoolingType::kSum;
   std::vector<std::string> features;
   int64_t bytes = 0;        // as stored
-  int64_t ids = 0;          // valid ones are [0, ids)
-  int64_t index_bytes = 0;  // of ids to rows; 0: an id is its row
+  int64_t ids = 0;          // valid ids are [0, ids)
+  int64_t index_bytes = 0;  // size of the map from ids to rows; 0: an id is its row
 };
-struct ModelOutput {  // what a head gives
+struct ModelOutput {  // an output of a head
   std::string name;
-  int64_t width = 1;  // values of a sample
-  bool probability =
-      true;  // in (0, 1): the sigmoid of a head that learnt by the core's own loss; false: as the head has it
-  std::string label = "label";  // of the data that it was trained on, which it predicts
+  int64_t width = 1;  // values per sample
+  // True: in (0, 1), the sigmoid of a head that was trained with the core's own loss. False: the head's value.
+  bool probability = true;
+  std::string label = "label";  // label of the training data that it predicts
 };
 struct ModelDescription {
-  std::string name;     // as it was packed
+  std::string name;     // given when it was packed
   std::string version;  // 16 hexadecimal digits of its contents
   std::string type;     // "dlrm", "graph"
   int64_t dense_inputs = 0;
-  bool is_weighted = false;  // features may have weights, one per id; 1 where a request brings none
+  bool is_weighted = false;  // features may have weights, one per id; 1 if a request has none
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   std::vector<ModelFeature> features;  // in the order of PredictInput::features
   std::vector<ModelTable> tables;
-  std::vector<ModelOutput> outputs;  // in the order of the heads; of a Predictor, at least one
-  std::string encoding;              // Dataset::encoding of what it was trained on; empty: none
+  std::vector<ModelOutput> outputs;  // in the order of the heads; a Predictor has at least one
+  std::string encoding;              // Dataset::encoding of the training data; empty: none
 };
 
-// `batch` samples, borrowed for the call.
+// `batch` samples, borrowed during the call.
 struct PredictInput {
   struct Feature {
     std::span<const int64_t> values;   // ids of all samples, one after the other
     std::span<const int32_t> lengths;  // [batch], sum = values.size()
-    std::span<const float> weights;    // as values; empty: all 1
+    std::span<const float> weights;    // like values; empty: all 1
   };
   int64_t batch = 0;
   std::span<const float> dense;       // [batch, dense_inputs]
-  std::span<const Feature> features;  // as ModelDescription::features
+  std::span<const Feature> features;  // in the order of ModelDescription::features
 };
 
 struct PredictorStats {
-  uint64_t predictions = 0;       // calls that succeeded
-  uint64_t samples = 0;           // of these
-  std::vector<uint64_t> bad_ids;  // by table, as ModelDescription::tables
+  uint64_t predictions = 0;       // successful calls
+  uint64_t samples = 0;           // in these calls
+  std::vector<uint64_t> bad_ids;  // in the order of ModelDescription::tables
 };
 
 class Predictor {
@@ -86,15 +86,14 @@ class Predictor {
   virtual ~Predictor() = default;
 
   virtual const ModelDescription& model() const = 0;
-  // [any-thread] Why `input` cannot be predicted, as a sentence that names the feature, the sample and the bound;
-  // empty: nothing. Predictions make the same checks. With bounds_check other than kFatal, ids out of range are no
-  // reason.
+  // [any-thread] A sentence about why `input` cannot be predicted, naming the feature, the sample and the bound; empty:
+  // it can. Predictions make the same checks. Ids out of range only count if bounds_check is kFatal.
   virtual std::string why_not(const PredictInput& input) const = 0;
-  // [any-thread] outputs[i]: batch * width values of output i, sample by sample; those behind the last of `outputs`,
-  // and those whose span is empty, are not wanted. Allocates nothing once as many threads have called it with as large
-  // a batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
+  // [any-thread] outputs[i] gets batch * width values of output i, sample by sample. Outputs with an empty span, or
+  // after the last of `outputs`, are left out. Allocates nothing once as many threads have called it with as large a
+  // batch. kInvalidArgument, kOutOfRange: why_not(). kUnavailable: a rank of a sharded model is lost.
   virtual void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) = 0;
-  // The first output alone. kInvalidArgument: it has more than one value a sample.
+  // Returns only the first output. kInvalidArgument: it has more than one value per sample.
   void predict(const PredictInput& input, std::span<float> scores) {
     if (const ModelOutput& first = model().outputs.front(); first.width != 1)
       fail(Code::kInvalidArgument, "the model's first head \"", first.name, "\" gives ", first.width,
@@ -102,72 +101,70 @@ class Predictor {
     predict_outputs(input, {&scores, 1});
   }
   virtual PredictorStats stats() const = 0;
-  // [any-thread] False: predict() fails from now on, because a rank is lost; the model has to be opened anew.
+  // [any-thread] False: predict() now always fails, because a rank is lost, and the model must be opened again.
   virtual bool usable() const { return true; }
 };
 
 struct PredictorOptions {
-  std::string kernel = "auto";  // kernel plugin that serves "quant"
+  std::string kernel = "auto";  // kernel plugin for "quant"
 };
 
-// Maps the tables of a packed model (docs/models.md): processes on a host share them. kNotFound: nothing there;
-// kDataLoss: damaged or truncated, the file is named; kUnimplemented: of a newer format.
+// Maps the tables of a packed model (docs/models.md); processes on a host share them. kNotFound: there is nothing.
+// kDataLoss: it is damaged or truncated; the error names the file. kUnimplemented: it has a newer format.
 std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options = {});
 
-// For programs: a page of a mapped model that cannot be read (an I/O error, the file was made shorter) is not the
-// process's end by SIGBUS any more, but of all predictors that open_predictor() has given so far: they are kUnavailable
-// and not usable() from then on. Takes the signal over for addresses inside mapped models; call it once, before other
-// threads. Sharded models keep SIGBUS.
+// Handles I/O errors on mapped models (also a file that was truncated). Without this call, SIGBUS ends the process.
+// With it, all predictors opened so far by open_predictor() become kUnavailable and not usable(). It handles the signal
+// for addresses inside mapped models; call it once, before other threads start. Sharded models keep SIGBUS.
 void survive_lost_pages();
 
-// Work of every rank on the values of a prediction, such as a search among items that are spread over the ranks.
+// Work that every rank does on a prediction's values, such as a search in items that are spread over the ranks.
 class RankPart {
  public:
   virtual ~RankPart() = default;
-  virtual int64_t answer_bytes() const = 0;  // of a sample; equal on all ranks
-  // Called by one thread at a time. `values`: of one output of the model, [batch, width]; fills answer[batch *
+  virtual int64_t answer_bytes() const = 0;  // per sample; the same on all ranks
+  // Called by one thread at a time. `values`: one output of the model, [batch, width]. Fills answer[batch *
   // answer_bytes()].
   virtual void answer(std::span<const float> values, int64_t batch, std::span<std::byte> answer) = 0;
 };
 
-// A model whose tables are spread over the ranks of a group. Rank 0 predicts; the others look up for it.
+// A model whose tables are spread over the ranks of a group. Rank 0 predicts, and the others look up rows for it.
 class ShardedPredictor : public Predictor {
  public:
-  // Ranks other than 0: answers rank 0 until its predictor goes, then returns. kUnavailable: a rank is lost; a new
-  // group and a new predictor are needed then.
+  // Called on ranks other than 0. Serves rank 0 until its predictor is destroyed, then returns. kUnavailable: a rank is
+  // lost, and a new group and a new predictor are needed.
   virtual void serve_shard() = 0;
   virtual const EmbeddingModuleShardingPlan& plan() const = 0;
-  // [any-thread] Rank 0, of a model with options.part: predicts, and gives the values of output `output`, `values`
-  // [batch, width], to every rank's part. Their answers, by rank: answers[world_size * batch * answer_bytes()]. Errors
-  // of predict_outputs().
+  // [any-thread] Rank 0, with options.part: predicts, and passes the values of output `output`, `values` [batch,
+  // width], to every rank's RankPart. Their answers come by rank: answers[world_size * batch * answer_bytes()]. Errors
+  // are those of predict_outputs().
   virtual void predict_with_parts(const PredictInput& input, size_t output, std::span<float> values,
                                   std::span<std::byte> answers) = 0;
 };
 
 struct ShardedPredictorOptions {
   std::string kernel = "auto";
-  // The plan that says on which rank every table lives, for the group's world size; the compute kernel that it says
-  // does not matter. Unset: one is made by the planner.
+  // Plan of the tables for the group's world size; its compute kernel is ignored. Unset: the planner makes one.
   std::optional<EmbeddingModuleShardingPlan> plan = std::nullopt;
-  // While nobody predicts, rank 0 lets the others hear of it at least this often; well below the group's timeout.
+  // While nobody predicts, rank 0 contacts the others at least this often. It must be well below the group's timeout.
   double keep_alive_s = 2;
-  // Every rank's own part in predictions, made of the model, whose description has its outputs; what it throws is
-  // thrown on all ranks. Set on all or on none.
+  // Makes each rank's RankPart from the model, whose description has its outputs. An error is thrown on all ranks. Set
+  // it on all ranks or on none.
   std::function<std::unique_ptr<RankPart>(const InferenceModel& model, int rank, int world_size)> part = nullptr;
-  // Counters that versions of one model share as they follow each other; unset: the predictor's own.
+  // Counters that successive versions of a model share; unset: the predictor's own.
   std::shared_ptr<inference::PredictorCounts> counts = nullptr;
 };
 
-// Collective: all ranks of `group` open the same model, kFailedPrecondition otherwise. Each rank maps the files and
-// touches its own shards alone. On rank 0 predict() may be called by any
-// thread, one batch travels at a time; a rank that is lost is kUnavailable within the group's timeout, also when nobody
-// predicts, and from then on. Errors of opening are those of open_predictor(), on every rank. `group` is the
-// predictor's alone while it lives.
+// Collective: all ranks of `group` must open the same model, otherwise kFailedPrecondition. Each rank maps the files
+// and touches only its own shards. On rank 0 any thread may call predict(), but one batch is in progress at a time. A
+// lost rank makes the predictor kUnavailable for good, within the group's timeout and even while nobody predicts.
+// Errors of opening are those of open_predictor(), on every rank. The predictor needs `group` exclusively while it
+// lives.
 std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime, const std::string& directory,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          const ShardedPredictorOptions& options = {});
-// The same of what `open` gives on each rank; what that throws is thrown on all.
+// Does the same with the model that `open` returns on each rank. If it throws on a rank, all ranks throw.
 std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
                                                          const std::function<InferenceModel()>& open,
                                                          std::shared_ptr<ProcessGroup> group,

@@ -1,13 +1,13 @@
-// tessera/quant_modules.h - embedding collections over quantized tables (quantized_table.h), on one rank. They only
-// infer.
+// tessera/quant_modules.h - embedding collections over quantized tables (quantized_table.h) on one rank, for inference
+// only.
 //
 //   QuantEmbeddingBagCollection served(runtime, {.tables = quantize(trained, {.format = RowFormat::kInt8})});
 //   KeyedTensor out = served.forward(batch);
 //
-// Ids are checked against the rows that exist, by the same policies as in training; the caller's buffers are never
-// changed. The id -1 (a pruned row) is in order: it contributes nothing, but counts in MEAN's length. A module is used
-// by one thread at a time and must not outlive its Runtime; a second module made from options() shares the rows, so
-// threads have one each.
+// Ids are checked against the existing rows, by the same policies as in training. The caller's buffers never change.
+// The id -1 (a pruned row) is valid: it contributes nothing, but counts in MEAN's length. One thread at a time uses a
+// module, which must not outlive its Runtime. A second module made from options() shares the rows, so each thread can
+// have its own.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ namespace tessera {
 
 struct QuantCollectionOptions {
   std::vector<QuantizedTable> tables = {};
-  bool is_weighted = false;              // lookups are scaled by the batch's weights: SUM, and MEAN by the bag's length
+  bool is_weighted = false;              // the batch's weights scale lookups: SUM, or MEAN by the bag's length
   DType output_dtype = DType::kFloat32;  // or kFloat16, kBFloat16
-  std::string kernel = "auto";           // kernel plugin that serves the compute kernel "quant"
+  std::string kernel = "auto";           // kernel plugin for the compute kernel "quant"
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
-  bool bad_ids_become_0 = false;  // kIgnore, kWarning: a bad id is looked up as id 0 (TorchRec), instead of dropped
+  bool bad_ids_become_0 = false;  // kIgnore, kWarning: look up a bad id as id 0 (TorchRec) instead of dropping it
 };
 
-// The common part of the two collections.
+// The common base of the two collections.
 class QuantEmbeddings {
  public:
   virtual ~QuantEmbeddings();
@@ -41,8 +41,8 @@ class QuantEmbeddings {
   const QuantCollectionOptions& options() const;
   const std::vector<QuantizedTable>& tables() const { return options().tables; }
   const QuantizedTable& table(std::string_view name) const;  // kNotFound lists the tables
-  const std::vector<std::string>& embedding_names() const;   // the output's keys: the order of the float collection
-  const std::vector<std::string>& kernel_ids() const;        // which kernel serves each table
+  const std::vector<std::string>& embedding_names() const;   // the output's keys, in the float collection's order
+  const std::vector<std::string>& kernel_ids() const;        // kernel of each table
   // "embedding_bags.<table>.weight" or "embeddings.<table>.weight", in table order: the names of QuantizedTable::rows.
   std::vector<std::string> state_dict_keys() const;
   int64_t bad_ids(std::string_view table) const;  // since construction; kWarning logs the first
@@ -56,35 +56,36 @@ class QuantEmbeddings {
   std::unique_ptr<Impl> impl_;
 };
 
-// Pooled lookups. kInvalidArgument at construction: two tables of one name, rows that do not fit their table.
+// Pooled lookups. The constructor throws kInvalidArgument for two tables of one name, or rows that do not fit their
+// table.
 class QuantEmbeddingBagCollection : public QuantEmbeddings {
  public:
   QuantEmbeddingBagCollection(const Runtime& runtime, QuantCollectionOptions options);
-  // KeyedTensor [batch, sum of dims] in output_dtype, keys = embedding_names() whatever the batch's order; its other
-  // keys are ignored. kNotFound: a feature is missing; kOutOfRange: bounds.h; kInvalidArgument: no weights where they
-  // are needed, features with different numbers of samples.
+  // Returns a KeyedTensor [batch, sum of dims] in output_dtype with keys embedding_names(), whatever the batch's order.
+  // Other keys of the batch are ignored. kNotFound: a feature is missing. kOutOfRange: bounds.h. kInvalidArgument:
+  // weights are missing, or features have different numbers of samples.
   KeyedTensor forward(const KeyedJaggedTensor& features);
-  // The same into `values` [batch, width()] of output_dtype, which is the caller's. Allocates nothing that grows with
-  // the batch while all ids are in range and no table is remapped.
+  // Writes the same to the caller's `values`, [batch, width()] in output_dtype. Allocates nothing that grows with the
+  // batch while all ids are in range and no table is remapped.
   void forward_into(const KeyedJaggedTensor& features, const Tensor& values);
   int64_t width() const;  // sum of dims
 };
 
-// Lookups that are not pooled. kInvalidArgument at construction: two tables of one name, tables of different dims.
+// Lookups without pooling. The constructor throws kInvalidArgument for two tables of one name, or of different dims.
 class QuantEmbeddingCollection : public QuantEmbeddings {
  public:
   QuantEmbeddingCollection(const Runtime& runtime, QuantCollectionOptions options);
-  // embedding_names() -> JaggedTensor with values [ids of the feature, dim] and the batch's lengths. Ids that are
-  // dropped give rows of zeros.
+  // Returns embedding_names() -> JaggedTensor with values [ids of the feature, dim] and the batch's lengths. Dropped
+  // ids give rows of zeros.
   JaggedTensorDict forward(const KeyedJaggedTensor& features);
 };
 
-// The stored rows of a kInt8 table as they are, uint8 [ids, 4 + dim]: scale, bias and codes of each id, none of which
-// is decoded. For callers that decode elsewhere. kOutOfRange names an id that has no row.
+// Returns the undecoded rows of a kInt8 table, uint8 [ids, 4 + dim]: scale, bias and codes of each id, for callers that
+// decode elsewhere. kOutOfRange: an id has no row; the error names it.
 Tensor gather_stored_rows(const QuantizedTable& table, const Tensor& ids);
 
-// Batch weights by an id's position: the j-th id of a bag of feature f gets weights[f][j], and 1 where f has none.
-// kInvalidArgument: a bag longer than its feature's weights.
+// Gives a batch weights by the position of ids: weights[f][j] for the j-th id of a bag of feature f, and 1 for other
+// features. kInvalidArgument: a bag is longer than its feature's weights.
 struct PositionWeights {
   std::string feature;
   Tensor weights;  // float32 [longest bag]

@@ -1,5 +1,5 @@
-// tessera/rec_metrics.h - metrics over all batches so far (lifetime) and over the newest (window), as TorchRec's
-// RecMetrics have them: sums in double, a weight for each sample.
+// tessera/rec_metrics.h - metrics over all batches so far (lifetime) and over the newest ones (window), like TorchRec's
+// RecMetrics: sums in double, and a weight for each sample.
 //
 //   RecMetric ne("ne", 100'000);
 //   ne.update(predictions, labels, weights);        // of each batch
@@ -20,23 +20,24 @@ namespace tessera {
 
 class RecMetric {
  public:
-  // A metric of make_metric(), computed as TorchRec does: 0 where a ratio is not defined (AUC 0.5), equal scores in AUC
-  // as they came, logloss in bits. kInvalidArgument, kNotFound: see there; a metric over groups; a window below 1.
-  // `window_size`, in samples of this rank: the newest whole batches that together have no more, but always the newest;
-  // of metrics of all samples (auc) exactly so many samples.
+  // Makes a metric of make_metric() that follows TorchRec: 0 for undefined ratios (AUC 0.5), equal scores in AUC in
+  // order of arrival, logloss in bits. `window_size` counts samples of this rank. The window has the newest whole
+  // batches within that size, but always the newest one. For per-sample metrics such as AUC, the window holds exactly
+  // `window_size` samples. kInvalidArgument: a metric over groups, a window below 1, or an error of make_metric().
+  // kNotFound: no such metric.
   RecMetric(const std::string& name, int64_t window_size);
-  // The same, called `name`, of a metric that is there.
+  // Does the same for an existing metric, under the name `name`.
   RecMetric(const std::string& name, MetricPtr metric, int64_t window_size);
 
-  // Predictions are probabilities (of metrics of any numbers: any), weights not negative and, where empty, 1. Equally
-  // many; kInvalidArgument otherwise.
+  // Predictions are probabilities (or any numbers, if the metric takes any). Weights are not negative; empty: all 1.
+  // kInvalidArgument: something else, or lengths differ.
   void update(std::span<const double> predictions, std::span<const double> labels, std::span<const double> weights);
 
-  // Each value as "lifetime_<name>" and "window_<name>"; of metrics of all samples the window's alone.
+  // Returns each value as "lifetime_<name>" and "window_<name>". Per-sample metrics have only the window.
   std::vector<std::pair<std::string, double>> compute() const;
 
-  // The sums that values are made of: add those of several ranks up, element by element. Empty for metrics of all
-  // samples.
+  // The sums that values are computed from. Add those of several ranks element by element. Empty for per-sample
+  // metrics.
   const std::vector<double>& lifetime_sums() const { return lifetime_; }
   std::vector<double> window_sums() const;
   const std::string& name() const { return name_; }
@@ -57,7 +58,7 @@ class RecMetric {
   int64_t window_size_;
   std::vector<double> lifetime_;
   std::deque<Batch> window_;
-  std::deque<Sample> newest_;  // of metrics of all samples
+  std::deque<Sample> newest_;  // for per-sample metrics
 };
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// The factor of a learning rate, step by step: stages one behind the other, each "shape?option=value&...".
-// With i steps of a stage's n done, x = i / n:
+// The factor of a learning rate for each step. It has stages, one after the other, each "shape?option=value&...".
+// With i of a stage's n steps done, x = i / n:
 //
 //   constant     factor                                            factor = 1
 //   linear       from + (to - from) x                              from = 0, to = 1: a warm-up
@@ -20,17 +20,17 @@ namespace tessera {
 //   exponential  from gamma^i                                      from = 1, gamma is needed
 //   step         from gamma^floor(i / every)                       from = 1, gamma and every are needed
 //
-// `steps` is n; only the last stage may leave it out, and lasts to the end of the run then. What the last stage comes
-// to stays. The shapes are those of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR, ExponentialLR,
-// StepLR.
+// `steps` is n. Only the last stage may leave it out, and then lasts to the end of the run. After the last stage its
+// final value stays. The shapes are those of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR,
+// ExponentialLR, StepLR.
 class LearningRateSchedule {
  public:
-  LearningRateSchedule() = default;  // 1, always
-  // `steps`: of the run, those before it included. kInvalidArgument names the stage, and what is wrong with it.
+  LearningRateSchedule() = default;  // always 1
+  // `steps`: steps of the run, including earlier ones. kInvalidArgument names the stage and its error.
   LearningRateSchedule(const std::vector<std::string>& stages, int64_t steps);
 
   bool empty() const { return stages_.empty(); }
-  double factor(int64_t step) const;  // of step 0, 1, ...
+  double factor(int64_t step) const;  // for step 0, 1, ...
 
  private:
   enum class Shape { kConstant, kLinear, kCosine, kPolynomial, kExponential, kStep };

@@ -1,5 +1,5 @@
-// tessera/shape.h - the sizes of a tensor's dimensions, kept inside the object: making and copying one allocates
-// nothing.
+// tessera/shape.h - the sizes of a tensor's dimensions, stored inside the object, so that making and copying one
+// allocates nothing.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Reads like a std::vector<int64_t> of fixed length, and converts from and to one.
+// Behaves like a std::vector<int64_t> of fixed length, and converts from and to one.
 class Shape {
  public:
   using value_type = int64_t;
@@ -22,7 +22,7 @@ class Shape {
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> sizes) : Shape(sizes.begin(), sizes.end()) {}
-  // kInvalidArgument for more dimensions than kMostDimensions.
+  // kInvalidArgument: there are more than kMostDimensions dimensions.
   Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), sizes.data() + sizes.size()) {}
   template <class Iterator>
   Shape(Iterator first, Iterator last) {
@@ -42,7 +42,7 @@ class Shape {
   int64_t* end() { return sizes_.data() + dims_; }
   int64_t operator[](size_t axis) const { return sizes_[axis]; }
   int64_t& operator[](size_t axis) { return sizes_[axis]; }
-  int64_t at(size_t axis) const {  // kOutOfRange beyond the last one
+  int64_t at(size_t axis) const {  // kOutOfRange: after the last one
     if (axis >= dims_) refuse_axis(axis);
     return sizes_[axis];
   }

@@ -1,11 +1,11 @@
-// tessera/sharded_modules.h - collections whose tables are spread over ranks: same inputs and outputs as unsharded.
+// tessera/sharded_modules.h - collections with tables spread over ranks, with the inputs and outputs of unsharded ones.
 //
 //   ShardedEmbeddingBagCollection sharded = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
 //   auto out = sharded.forward(kjt).wait();      // KeyedTensor in the unsharded key order
 //   sharded.backward(out, grad);                 // updates the tables
 //
-// forward, backward and everything marked collective are called by every rank in the same order. One object is used by
-// one thread at a time.
+// Every rank must call forward, backward and everything marked collective in the same order. One thread at a time uses
+// an object.
 #pragma once
 
 #include <cstdint>
@@ -32,47 +32,47 @@ namespace tessera {
 
 struct ShardedModuleOptions {
   std::string kernel = "auto";  // kernel plugin's id
-  // The stream of the device that holds the shards, the pooled outputs and their gradients; null: host memory. Batches
-  // and their ids are in host memory.
+  // The stream of the device with the shards, the pooled outputs and their gradients; null: host memory. Batches and
+  // their ids are in host memory.
   std::shared_ptr<DeviceStream> stream;
-  OptimizerSpec optimizer;  // fused parameters of tables that name none themselves
+  OptimizerSpec optimizer;  // fused optimizer of tables without their own
   bool is_weighted = false;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   uint64_t seed = 0;          // of the start values
-  bool need_indices = false;  // of sequences: outputs carry the input ids as their weights
-  // Factors on the gradient of the sum over ranks of the losses. Unset: 1 / world size for both, so that training
-  // equals that on the mean of the ranks' losses (TorchRec's gradient division). Data-parallel tables have their own.
+  bool need_indices = false;  // for sequences: outputs carry the input ids as their weights
+  // Factors on the gradient of the sum of the ranks' losses; the second is for data-parallel tables. Unset: 1 / world
+  // size for both, so that training uses the mean of the ranks' losses (TorchRec's gradient division).
   std::optional<double> gradient_scale;
   std::optional<double> data_parallel_gradient_scale;
 };
 
-// Seconds spent per stage since the last reset, on this rank; exchange includes waiting for the peers.
+// Seconds per stage since the last reset, on this rank. Exchanges include waiting for the peers.
 struct StageTimes {
   double route = 0, exchange_ids = 0, lookup = 0, exchange_rows = 0, combine = 0;
   double split = 0, exchange_gradients = 0, update = 0, data_parallel = 0;
   int64_t steps = 0;
-  StageTimes& operator+=(const StageTimes& other);  // of another collection, in the same steps
+  StageTimes& operator+=(const StageTimes& other);  // adds another collection in the same steps
 };
 
-// The sizes of the exchanges of one step, by peer: bytes of ids with their lengths, elements (float32) of rows.
-// Gradients are as many elements as rows, the other way. `bytes`: all that this rank sends to others, data-parallel
-// tables aside.
+// Sizes of the exchanges of one step, by peer: bytes of ids with their lengths, and elements (float32) of rows.
+// Gradients have as many elements, in the other direction. `bytes`: everything that this rank sends to others, without
+// data-parallel tables.
 struct StepTraffic {
-  int64_t first_message = 0;   // bytes that go to each other rank first: a header, and room for ids behind it
-  bool ids_in_second = false;  // no room for some rank's ids: they went in an exchange of their own
+  int64_t first_message = 0;   // bytes of the first message to each rank: a header and an inline payload of ids
+  bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
   std::vector<int64_t> ids_sent, ids_received;
   std::vector<int64_t> rows_sent, rows_received;
   ExchangeBytes<int64_t> bytes;
 };
 
-// A piece of a table that this rank holds.
+// A shard of a table that this rank holds.
 struct HeldShard {
   std::string table;
   ShardMetadata where;
   int shard = 0;  // index in the plan
 };
 
-// How long this rank's shard of a table took, in the mean of the sampled steps.
+// Mean time of this rank's shard of a table over the sampled steps.
 struct ShardTimes {
   HeldShard shard;
   double lookup = 0, update = 0;  // seconds
@@ -81,12 +81,12 @@ struct ShardTimes {
 struct StepState;
 class ShardedCollection;
 
-// The state that a forward keeps for its backward. Copies share it; its buffers serve another step when the last one
-// has gone.
+// State that a forward keeps for its backward. Copies share it. When the last copy is gone, another step reuses its
+// buffers.
 class StepHandle {
  public:
   StepHandle() = default;
-  explicit StepHandle(StepState* state);  // one more handle on it
+  explicit StepHandle(StepState* state);  // adds a handle
   StepHandle(const StepHandle& other) : StepHandle(other.state_) {}
   StepHandle(StepHandle&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
   StepHandle& operator=(StepHandle other) noexcept {
@@ -102,7 +102,7 @@ class StepHandle {
   StepState* state_ = nullptr;
 };
 
-// The common part of the two sharded collections: tables, plan, shards, state.
+// The common base of the two sharded collections: tables, plan, shards, state.
 class ShardedEmbeddings {
  public:
   virtual ~ShardedEmbeddings();
@@ -113,22 +113,22 @@ class ShardedEmbeddings {
   const EmbeddingModuleShardingPlan& plan() const;
   const ProcessGroup& group() const;
 
-  std::vector<HeldShard> held_shards() const;   // this rank's, in table then shard order; replicas too
+  std::vector<HeldShard> held_shards() const;   // this rank's, by table and shard; includes copies
   Tensor weight(const HeldShard& shard) const;  // float32 [rows, cols], a copy
   void set_weight(const HeldShard& shard, const Tensor& value);
-  // Tables that only infer: the shard's rows are from now on these, read in place (Lookup::adopt_rows).
+  // For tables that only infer: replaces the shard's rows by these, read in place (Lookup::adopt_rows).
   void adopt_rows(const HeldShard& shard, const Tensor& rows);
   std::vector<std::pair<std::string, Tensor>> states(
       const HeldShard& shard) const;  // "momentum1" -> [rows] or [rows, cols]
-  // The rows of one shard, [first, first + count), for checkpoints: weights [count, cols], states [count(, cols)],
-  // and what the kernel keeps besides, extra_bytes() of each row; null: not asked for.
+  // Reads rows [first, first + count) of one shard, for checkpoints: weights [count, cols], states [count(, cols)], and
+  // the kernel's extra_bytes() per row. Null: not wanted.
   void read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights, std::span<float* const> states,
                  void* extra = nullptr) const;
   void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states, const void* extra = nullptr);
   int64_t extra_bytes(const HeldShard& shard) const;
-  // Shards whose rows come on demand, likewise (Lookup has more): rows by the table's ids, of which import_rows takes
-  // those that the shard owns.
+  // Access to shards with on-demand rows (Lookup has more). Ids are the table's. import_rows takes those ids that the
+  // shard owns.
   bool rows_on_demand(const HeldShard& shard) const;
   int64_t export_rows(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                       std::span<float* const> states, void* extra = nullptr) const;
@@ -139,62 +139,62 @@ class ShardedEmbeddings {
   std::string table_extra(const HeldShard& shard) const;
   void add_table_extra(const HeldShard& shard, std::string_view saved);
   RowFigures row_figures(const HeldShard& shard) const;
-  // Which rows of this rank's shards change, as Lookup has it; ids are the table's. A mark of kCheckpoints passes over
+  // Tracks changed rows of this rank's shards, as Lookup does; ids are the table's. A mark of kCheckpoints skips
   // kernels whose tables do not change by rows.
   using Follower = Lookup::Follower;
   void mark_changes(Follower follower);
-  // Its kernel knows which of its rows change, and no optimizer state is the whole table's, which changes in every
-  // step.
+  // True if its kernel knows which of its rows change and has no optimizer state of the whole table, which would change
+  // in every step.
   bool changes_by_rows(const HeldShard& shard) const;
   Lookup::RowChanges changes(Follower follower, const HeldShard& shard) const;
   int64_t export_changed(Follower follower, const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,
                          float* weights, std::span<float* const> states = {}, void* extra = nullptr) const;
   int64_t export_removed(Follower follower, const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const;
-  tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // what the kernel counts of it: abi/kernel.h
-  // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
+  tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // the kernel's counters: abi/kernel.h
+  // The table's ids of rows [first, first + count) of a shard. They are contiguous unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;
   const std::vector<Lookup::State>& state_layout(const HeldShard& shard) const;
-  OptimizerSpec optimizer_of(const std::string& table) const;  // as it is used: the table's or the collection's
+  OptimizerSpec optimizer_of(const std::string& table) const;  // in use: the table's or the collection's
 
   void set_learning_rate(double value);                            // of every table
   void set_learning_rate(const std::string& table, double value);  // tables with the same optimizer change together
   double learning_rate(const std::string& table) const;
-  // The learning rates of this rank's kernel instances, in an order that stays. The setter makes each `factor` times
-  // that of such a list.
+  // Learning rates of this rank's kernel instances, in a fixed order. The setter makes each one `factor` times the rate
+  // in such a list.
   std::vector<double> learning_rates() const;
   void scale_learning_rates(std::span<const double> rates, double factor);
-  int64_t step() const;  // updates done
+  int64_t step() const;  // number of updates done
   void set_step(int64_t step);
 
   // "embedding_bags.<table>.weight" or "embeddings.<table>.weight", in table order, the same on every rank.
   std::vector<std::string> state_dict_keys() const;
-  // The fused optimizers of this rank's shards, data-parallel tables aside: keys as state_dict_keys(), states
-  // "<table>.momentum1" of the rows held here.
+  // The fused optimizers of this rank's shards, without data-parallel tables. Keys are state_dict_keys(); states are
+  // "<table>.momentum1" of this rank's rows.
   std::shared_ptr<CombinedOptimizer> fused_optimizer() const;
 
-  // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
+  // For data-parallel tables: table -> gradient [rows, dim] of the last backward, reduced over ranks.
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;
 
-  // Collective, on the rank that has no batch to offer instead of forward, which ends on all ranks with this error:
-  // kInvalidArgument, "rank N: why". The next step may follow.
+  // Called instead of forward() on a rank that could not produce a batch; fails the step on every rank with
+  // kInvalidArgument, "rank N: why". The next step may follow. Collective.
   [[noreturn]] void refuse_batch(const std::string& why);
 
-  int64_t dropped_ids() const;  // by this rank's bounds check, since construction
+  int64_t dropped_ids() const;  // by this rank's bounds check since construction
 
-  // Every n-th training step, counted from the last reset of the stage times, this rank looks up and updates its
-  // shards one by one and takes their times; the numbers stay the same. 0: never, which is what it starts with.
-  // data_parallel tables are not sampled. Not between a forward and its backward.
+  // Samples every n-th training step since the last reset of the stage times: this rank then looks up and updates its
+  // shards one by one and times them. Results stay the same. 0, the default: never. Data-parallel tables are not
+  // sampled. Do not call it between a forward and its backward.
   void sample_shards(int64_t every_steps);
   int64_t sampled_steps() const;
   std::vector<ShardTimes> shard_times() const;
 
-  // Spans of this collection's stages from now on; nullptr: none. The trace outlives its use here.
+  // Records spans of this collection's stages; nullptr: none. The trace must outlive its use here.
   void set_trace(Trace* trace);
 
   const StageTimes& stage_times() const;
   void reset_stage_times();
-  const StepTraffic& last_traffic() const;  // of the last forward, and of the backward that belongs to it
-  // Sent to other ranks since construction: forwards as they ended, backwards likewise.
+  const StepTraffic& last_traffic() const;  // of the last forward and its backward
+  // Bytes sent to other ranks since construction, in finished forwards and backwards.
   const ExchangeBytes<int64_t>& bytes_sent() const;
 
  protected:
@@ -205,24 +205,24 @@ class ShardedEmbeddings {
 class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
  public:
   struct Output {
-    KeyedTensor values;         // [batch, sum of dims], unsharded order
+    KeyedTensor values;         // [batch, sum of dims], in the unsharded order
     bool all_finished = false;  // every rank said `finished`
-    bool any_finished = false;  // some rank did, be it with its last batch: what all know, they can end on
+    bool any_finished = false;  // some rank did, maybe with its last batch; all ranks know, so all can end
     StepHandle state;           // for backward
   };
 
-  // Collective. What is wrong with one rank's batch (an id out of range, a missing feature) ends the step on all ranks
-  // with kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further
-  // batches goes on with an empty one and finished = true until all_finished.
+  // Collective. An error in one rank's batch (an id out of range, a missing feature) fails the step on all ranks with
+  // kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further batches passes an empty one
+  // and finished = true until all_finished.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  // The forward of a batch that ShardedInputs has taken. Collective.
+  // Runs the forward of a batch that ShardedInputs has taken. Collective.
   Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
-  // Collective. grad: [batch, sum of dims] of this rank's loss, where the output is or in host memory. Once for each
-  // forward.
+  // Collective. grad: [batch, sum of dims] of this rank's loss, on the output's device or in host memory. Call it once
+  // for each forward.
   void backward(const Output& output, const Tensor& grad);
-  // Collective, before the batch's backward: the gradients of the ids' weights, [ids], of a collection with
-  // is_weighted; grad as there, in host memory. All rows are looked up once more, those of this rank's ids one by one.
-  // An id that the bounds check leaves out has 0. Errors as of forward(); kUnimplemented where the tables are on a
+  // Collective; called before the batch's backward. Returns the gradients of the ids' weights, [ids], for a collection
+  // with is_weighted. grad is as in backward(), in host memory. It looks up all rows again, one by one for this rank's
+  // ids. Ids that the bounds check drops get 0. Errors are those of forward(). kUnimplemented: the tables are on a
   // device.
   Tensor weight_gradients(const KeyedJaggedTensor& batch, const Tensor& grad);
   const std::vector<std::string>& output_keys() const { return layout_->keys; }
@@ -234,16 +234,16 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   std::shared_ptr<const KeyedTensor::KeyLayout> layout_;
 };
 
-// Takes batches ahead of their steps: the ids of the next batch are checked, routed and exchanged by another thread
-// while the collection is in the step before. The numbers are those of forward(batch).
+// Takes batches ahead of their steps. Another thread checks, routes and exchanges the ids of the next batch while the
+// collection is in the step before. Results are the same as with forward(batch).
 //
 //   ShardedInputs inputs(collection);            // collective
 //   StepHandle next = inputs.reserve();
 //   inputs.take(next, batch);                    // in another thread
 //   auto out = collection.forward(next).wait();  // once it has been taken
 //
-// take() has a process group of its own, so that it may run beside whatever the other groups do; all ranks take their
-// batches in the same order. The object is used by one thread at a time, reserve() by that of the collection.
+// take() has its own process group, so it may run beside the other groups. All ranks must take their batches in the
+// same order. One thread at a time uses the object; reserve() belongs to the collection's thread.
 class ShardedInputs {
  public:
   // Collective.
@@ -251,13 +251,13 @@ class ShardedInputs {
   ~ShardedInputs();
 
   StepHandle reserve();
-  // Collective; errors as of forward(). The batch's tensors stay as they are until the step is over. What goes wrong on
-  // one rank when ids had been exchanged (kDataLoss, no memory) ends the job on all: the others may be in forward() of
-  // this batch by then, so the collection's group is aborted too, naming this rank.
+  // Collective; errors are those of forward(). The batch's tensors must not change until the step is over. An error on
+  // one rank after ids were exchanged (kDataLoss, out of memory) ends the job on all ranks: the others may already be
+  // in forward() of this batch, so the collection's group is aborted too, naming this rank.
   void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
-  // [any-thread] Ends what take() waits for, on all ranks.
+  // [any-thread] Ends take()'s waits, on all ranks.
   void abort(const std::string& reason) const;
-  // The trace of take()'s stages; nullptr: none.
+  // Records take()'s stages; nullptr: none.
   void set_trace(Trace* trace);
 
  private:
@@ -268,18 +268,19 @@ class ShardedInputs {
 class ShardedEmbeddingCollection : public ShardedEmbeddings {
  public:
   struct Output {
-    JaggedTensorDict values;  // per output name: rows [ids, dim] in input order; float16 tables: rounded to half
+    JaggedTensorDict values;  // by output name: rows [ids, dim] in input order; float16 tables: rounded to half
     bool all_finished = false;
     StepHandle state;
   };
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  // grads: by output name, each [ids, dim]; a name left out has gradient 0.
+  // grads: by output name, each [ids, dim]; a missing name has gradient 0.
   void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads);
 
   explicit ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl);
 };
 
-// The module sharders: module (its tables) + plan + ranks -> sharded module. Collective: ranks must agree on all three.
+// The module sharders turn a module (its tables), a plan and ranks into a sharded module. Collective: ranks must agree
+// on all three.
 class EmbeddingBagCollectionSharder {
  public:
   EmbeddingBagCollectionSharder(const Runtime& runtime, ShardedModuleOptions options)

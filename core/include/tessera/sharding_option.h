@@ -1,4 +1,4 @@
-// tessera/sharding_option.h - the ways to shard each table that a planner chose from, with their bytes and times.
+// tessera/sharding_option.h - the options to shard each table that a planner chose from, with their bytes and times.
 //
 // Sizes are bytes, times milliseconds.
 #pragma once
@@ -13,15 +13,15 @@
 
 namespace tessera {
 
-// Predicted time of one shard, or of all shards of a rank, in one training step.
+// Estimated time of one shard, or of all shards of a rank, in one training step.
 struct Perf {
   double fwd_compute = 0;
   double fwd_comms = 0;
   double bwd_compute = 0;
   double bwd_comms = 0;
   double prefetch_compute = 0;
-  double input_dist_comms = 0;  // reported, no part of the total
-  double storage_reads = 0;     // no time: rows read from disk in a step
+  double input_dist_comms = 0;  // reported, but not in the total
+  double storage_reads = 0;     // not a time: rows read from disk per step
   double total() const { return fwd_compute + bwd_compute + fwd_comms + bwd_comms + prefetch_compute; }
   Perf& operator+=(const Perf& other);
   bool operator==(const Perf&) const = default;
@@ -35,11 +35,11 @@ struct Shard {
   Perf perf;
 };
 
-// The shards of an option in the layout's order. Most of them are alike, so they are kept as runs: a thousand options
-// for hundreds of ranks stay small.
+// The shards of an option in the layout's order. Most are alike, so they are stored as runs, and a thousand options for
+// hundreds of ranks stay small.
 class Shards {
  public:
-  // `count` shards of equal size and cost; each begins row_step rows and col_step columns behind the one before.
+  // `count` shards of equal size and cost. Each begins row_step rows and col_step columns after the previous one.
   struct Run {
     Shard first;
     size_t begin = 0;  // index of the first
@@ -60,7 +60,7 @@ class Shards {
   size_t size_ = 0;
 };
 
-// One way to shard one table: a layout of a sharder with a compute kernel.
+// One way to shard one table: a sharder's layout with a compute kernel.
 struct ShardingOption {
   std::string path;  // of the module
   std::string name;  // of the table
@@ -69,13 +69,13 @@ struct ShardingOption {
   int32_t placement = 0;  // TSR_PLACE_*
   ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat;
   bool routed = false;
-  int64_t cookie = 0;                 // the layout's
+  int64_t cookie = 0;                 // of the layout
   size_t first_copy = 0, copies = 0;  // shards that are copies of rows (ShardMetadata::replica)
   bool is_pooled = true;
   bool is_weighted = false;
   std::vector<double> input_lengths;
   std::vector<bool> allowed_ranks;  // one per rank; empty: all
-  std::vector<int> apart;           // groups of which no two tables may share a rank
+  std::vector<int> apart;           // groups whose tables may not share a rank
   Shards shards;
   Storage total_storage;             // over the shards
   double total_perf = 0;             // sum of the shards' totals
@@ -83,14 +83,14 @@ struct ShardingOption {
   const char* partition_by() const;  // "device", "host", "uniform", "multi_host"
 };
 
-// Options of one table follow each other. Tables are in search order.
+// Options of one table are adjacent. Tables are in search order.
 struct SearchSpace {
   std::vector<ShardingOption> options;
-  std::vector<size_t> first;                  // of table t: [first[t], first[t + 1])
+  std::vector<size_t> first;                  // options of table t are [first[t], first[t + 1])
   std::vector<std::vector<size_t>> together;  // tables that share their ranks, shard by shard
-  size_t narrowed = 0;                        // tables of which the time limit left options out
-  std::vector<std::string> sharders;          // ids of those that were asked, for one table at least
-  std::string figures;                        // what the options' times are by
+  size_t narrowed = 0;                        // number of tables that lost options to the time limit
+  std::vector<std::string> sharders;          // ids of sharders that were asked about at least one table
+  std::string figures;                        // the source of the options' times
   size_t tables() const { return first.empty() ? 0 : first.size() - 1; }
 };
 

@@ -1,4 +1,4 @@
-// tessera/sharding_plan.h - where every row and column of every table lives: printable, saved, reusable.
+// tessera/sharding_plan.h - the location of every row and column of every table: printable, saved, reusable.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ struct ShardMetadata {
   int64_t rows = 0, cols = 0;
   int64_t row = 0, col = 0;
   int rank = 0;
-  bool replica = false;  // one of the copies, on every rank, of some rows of a table whose other rows are cut
+  bool replica = false;  // a copy, on every rank, of some rows of a table whose other rows are sharded
   bool operator==(const ShardMetadata&) const = default;
 };
 
-// How one table is sharded. What the core needs to run it is in `combine` and the shards alone; `sharding_type` names
-// the sharder it came from.
+// The sharding of one table. The core only needs `combine` and the shards to run it; `sharding_type` names the sharder
+// that made it.
 struct ParameterSharding {
   enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kReplica = 3 };  // TSR_COMBINE_*
   std::string sharding_type;                                                 // "row_wise": a sharder's id
   std::string compute_kernel;                                                // "fused", "dense", ...
   Combine combine = Combine::kConcat;
-  bool routed = false;                // rows are found by the sharder's route(), not by ranges
+  bool routed = false;                // the sharder's route() finds rows, not ranges
   std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
   int64_t cookie = 0;                 // tells route() which of the sharder's layouts this is (tsr_layout)
   std::vector<int> ranks() const;     // one per shard
   bool is_replica(size_t shard) const { return combine == Combine::kReplica || shards[shard].replica; }
-  std::vector<size_t> distinct() const;  // the shards that make up the table: of copies the first
+  std::vector<size_t> distinct() const;  // the shards that make up the table; the first of several copies
   bool operator==(const ParameterSharding&) const = default;
 };
 
@@ -50,18 +50,18 @@ class EmbeddingModuleShardingPlan {
   std::vector<std::pair<std::string, ParameterSharding>> tables_;
 };
 
-// Module path -> plan, in the order in which modules were planned.
+// Module path -> plan, in the order of planning.
 struct ShardingPlan {
   int world_size = 1;
   int local_world_size = 1;
-  std::string compute_device = "cpu";  // of placements in the text forms: "rank:0/cuda:0"
-  std::string model_hash;              // of the tables it was made for (planner.h); empty: not known
-  std::vector<std::string> sharders;   // ids of those that were tried when it was made; empty: not known
+  std::string compute_device = "cpu";  // for placements in the text forms: "rank:0/cuda:0"
+  std::string model_hash;              // of the tables that it was made for (planner.h); empty: unknown
+  std::vector<std::string> sharders;   // ids of the sharders that were tried; empty: unknown
   std::vector<std::pair<std::string, EmbeddingModuleShardingPlan>> modules;
 
   const EmbeddingModuleShardingPlan& at(const std::string& path) const;  // kNotFound
   std::string str() const;  // TorchRec 1.9's tables (tests/conformance/SHARDING.md section 8)
-  // The sharding tutorial's line for one module: a Python dictionary, kernels under their old names.
+  // The sharding tutorial's line for one module: a Python dictionary with the old names of kernels.
   std::string tutorial(const std::string& path) const;
   std::string placement(int rank) const;                   // "rank:3/cuda:1", "rank:3/cpu"
   std::string json() const;                                // the file format: docs/plans.md

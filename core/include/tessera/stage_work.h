@@ -1,5 +1,5 @@
-// tessera/stage_work.h - how much each stage of a training step has to do, in the units that its time depends on; and
-// what each stage costs, in seconds for one of each.
+// tessera/stage_work.h - the amount of work in each stage of a training step, in the units that determine its time, and
+// the cost of each unit in seconds.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@ struct WorkUnit {
   double Work::*count;
 };
 
-// Struct of counts, with a list of them.
+// A struct of counts that also lists them.
 template <class T>
 concept StageWork = requires {
   { T::units()[0] } -> std::convertible_to<WorkUnit<T>>;
 };
 
-// `calls` are of the stage; a piece is a feature on its way between two ranks.
+// `calls` counts calls of the stage. A piece is an id block: the ids of a feature on their way between two ranks.
 
-// Ids are dealt out to the ranks that hold their rows.
+// Distributes ids to the ranks that hold their rows.
 struct RouteWork {
   double calls = 0, pieces = 0, bags = 0;
-  double ids = 0;      // that all go the same way
-  double cut_ids = 0;  // that are dealt out by row
+  double ids = 0;      // ids that all go to one rank
+  double cut_ids = 0;  // ids that are distributed by row
   static constexpr auto units() {
     return std::to_array<WorkUnit<RouteWork>>({{"call", &RouteWork::calls},
                                                {"piece", &RouteWork::pieces},
@@ -36,10 +36,10 @@ struct RouteWork {
   }
 };
 
-// The stage that makes the ranks' messages ready for the kernels.
+// Prepares the ranks' messages for the kernels.
 struct UnpackWork {
   double calls = 0, pieces = 0, bags = 0, ids = 0;
-  double uncertain_bags = 0;  // of which nobody knows beforehand whether they have ids in a part of the rows
+  double uncertain_bags = 0;  // bags that may or may not have ids in a part of the rows
   static constexpr auto units() {
     return std::to_array<WorkUnit<UnpackWork>>({{"call", &UnpackWork::calls},
                                                 {"piece", &UnpackWork::pieces},
@@ -49,10 +49,10 @@ struct UnpackWork {
   }
 };
 
-// Rows that came back become the output (combine), its gradient becomes rows (split).
+// Turns received rows into the output (combine), and its gradient into rows (split).
 struct RowsWork {
   double calls = 0, pieces = 0;
-  double bags = 0;  // of sequences: rows
+  double bags = 0;  // for sequences: rows
   double uncertain_bags = 0, bytes = 0;
   static constexpr auto units() {
     return std::to_array<WorkUnit<RowsWork>>({{"call", &RowsWork::calls},
@@ -63,7 +63,7 @@ struct RowsWork {
   }
 };
 
-// Gradients of data-parallel tables are summed over ranks and applied.
+// Sums gradients of data-parallel tables over ranks and applies them.
 struct ReplicaWork {
   double calls = 0, tables = 0;
   double touched_rows = 0;  // with a gradient on any rank
@@ -80,10 +80,10 @@ struct ReplicaWork {
   }
 };
 
-// The work beside the layers of the dense part: the loss, values that are written and read again.
+// Work of the dense part beside its layers: the loss, and values that are written and read again.
 struct BesideLayersWork {
   double calls = 0;
-  double layers = 0;  // and interactions
+  double layers = 0;  // includes interactions
   double samples = 0;
   double vector_pairs = 0;  // samples * vectors^2 of an interaction
   double bytes = 0;         // of the layers' values
@@ -117,7 +117,7 @@ Work operator*(double times, Work work) {
   return work;
 }
 
-// The cost of a stage: seconds for one of each.
+// The cost of a stage: seconds per unit.
 template <StageWork Work>
 struct StageFigures {
   Work seconds = {};

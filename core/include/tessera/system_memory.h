@@ -1,4 +1,4 @@
-// How much memory the programs of this process's host, or of its container, may use.
+// The memory that programs on this process's host, or in its container, may use.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,17 @@
 
 namespace tessera {
 
-// Bytes. All processes of a container share them, other ranks included.
+// Sizes are bytes. All processes of a container share them, including other ranks.
 struct SystemMemory {
-  // The machine's memory, or less where a control group (cgroup v1 or v2) of this process, or one around it, is
-  // limited: who takes more than that is killed.
+  // The machine's memory, or a lower limit of a control group (cgroup v1 or v2) of this process or above it. A process
+  // that uses more is killed.
   int64_t limit = 0;
-  // The memory that can still be had. Files that the kernel keeps in memory and may drop count as free; swap space does
-  // not.
+  // The free memory. Files that the kernel caches and may drop count as free; swap space does not.
   int64_t available = 0;
-  std::string bound_by;  // where least is available: "this machine", or "control group DIRECTORY"
+  std::string bound_by;  // the tightest limit: "this machine", or "control group DIRECTORY"
 };
 
-// kUnavailable where the system does not tell. `root`: where its files are looked for, for tests; "" is "/".
+// kUnavailable: the system does not tell. `root`: the place of its files, for tests; "" is "/".
 SystemMemory system_memory(const std::string& root = "");
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// tessera/tensor.h - a compact row-major array with shared storage. Copying a Tensor shares; clone() copies the data.
+// tessera/tensor.h - a compact row-major array with shared storage. Copies of a Tensor share it; clone() copies the
+// data.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ namespace tessera {
 enum class DType : uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt32, kInt64, kUInt8 };
 int64_t size_of(DType dtype);  // bytes of an element
 DLDataType to_dl(DType dtype);
-DType from_dl(DLDataType dtype);          // kUnimplemented for others
+DType from_dl(DLDataType dtype);          // kUnimplemented: other types
 const char* to_string(DType dtype);       // "float32", ...: PyTorch's names
-DType dtype_from(std::string_view name);  // "float32", "FP32", "fp32", ...; kInvalidArgument otherwise
+DType dtype_from(std::string_view name);  // "float32", "FP32", "fp32", ...; kInvalidArgument: others
 inline bool is_integer(DType d) { return d == DType::kInt32 || d == DType::kInt64 || d == DType::kUInt8; }
 
 template <class T>
@@ -45,7 +46,7 @@ struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::kUInt8;
 };
 
-// The place of data. "meta" describes without allocating.
+// The location of data. "meta" describes without allocating.
 enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM, kExtension = kDLExtDev };
 struct Device {
   DeviceType type = DeviceType::kCpu;
@@ -58,8 +59,7 @@ inline constexpr Device kMeta{DeviceType::kMeta, 0};
 
 class DeviceStream;
 
-// Elements are read and written here only in host memory; tensors on a device come from and go through
-// tessera/device.h.
+// Elements are read and written here only in host memory. tessera/device.h copies tensors to and from a device.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no data, shape [0], float32
@@ -78,7 +78,7 @@ class Tensor {
   static Tensor scalar(T value) {
     return from<T>(std::span<const T>(&value, 1), {});
   }
-  // Borrows: the memory must outlive the tensor and its copies, unless `owner` keeps it.
+  // Borrows memory, which must outlive the tensor and its copies unless `owner` keeps it alive.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner = nullptr);
 
   bool defined() const { return defined_; }
@@ -89,14 +89,14 @@ class Tensor {
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
-  // The stream in whose order the memory is used; null in host memory.
+  // The stream in whose order the memory is used; null: host memory.
   DeviceStream* stream() const { return stream_; }
 
-  // True when no other Tensor shares the storage: its owner may write it again.
+  // True if no other Tensor shares the storage, so its owner may write to it again.
   bool unique() const { return storage_.use_count() == 1; }
 
   void* raw() const { return data_; }
-  // Checks the type, and that it is in host memory.
+  // Checks the type, and that the tensor is in host memory.
   template <class T>
   T* data() const {
     TESSERA_CHECK(DTypeOf<T>::value == dtype_ && !stream_, "tensor is ", to_string(dtype_),
@@ -118,16 +118,16 @@ class Tensor {
   }
 
   Tensor clone() const;
-  Tensor to(DType dtype) const;                        // converts; shares where the type is the same
+  Tensor to(DType dtype) const;                        // converts; shares if the type is the same
   Tensor reshape(Shape shape) const;                   // shares; one -1 is allowed
   Tensor narrow(int64_t start, int64_t length) const;  // shares: [start, start + length) of the first dimension
-  // Shares; the first `numel` elements of the storage as `shape`. For buffers that are kept between steps.
+  // Shares the first `numel` elements of the storage as `shape`. For buffers that are reused between steps.
   Tensor first(const Shape& shape) const;
   void fill(double value);
-  double item(int64_t i = 0) const;  // element i, widened
+  double item(int64_t i = 0) const;  // element i, converted
 
-  // A view for ABI calls. Its shape points into this very object: the view is valid while the object stays where it is
-  // and unchanged; of a temporary, or past a move, it is not, even if the storage lives on in copies.
+  // A view for ABI calls. Its shape points into this object, so the view is valid only while the object stays in place
+  // and unchanged. It is invalid after a move and for temporaries, even if copies keep the storage alive.
   DLTensor dl() const;
 
  private:
@@ -142,13 +142,13 @@ class Tensor {
   friend class DeviceStream;
 };
 
-// float32 <-> IEEE half and bfloat16: round to nearest, ties to even.
+// float32 <-> IEEE half and bfloat16: rounds to nearest, ties to even.
 float half_to_float(uint16_t bits);
 uint16_t float_to_half(float value);
 float bfloat16_to_float(uint16_t bits);
 uint16_t float_to_bfloat16(float value);
 
-// CPU memory, 64-byte aligned, from huge pages (2 MiB, madvise) where it is large. nullptr for 0 bytes.
+// Allocates CPU memory, 64-byte aligned, from huge pages (2 MiB, madvise) if it is large. nullptr for 0 bytes.
 // kResourceExhausted names the size.
 std::shared_ptr<void> allocate_cpu(int64_t bytes);
 

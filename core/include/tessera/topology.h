@@ -1,4 +1,4 @@
-// tessera/topology.h - the machines that a plan is for: ranks, hosts, memory, bandwidths.
+// tessera/topology.h - the machines of a plan: ranks, hosts, memory, bandwidths.
 //
 // Sizes are bytes, bandwidths bytes per millisecond.
 #pragma once
@@ -12,31 +12,31 @@
 
 namespace tessera {
 
-// Bytes on one rank, or of one shard: device memory, host memory, disk. Compared in this order.
+// Bytes on one rank or of one shard: device memory, host memory, disk. Compared in this order.
 struct Storage {
   int64_t hbm = 0;
   int64_t ddr = 0;
   int64_t ssd = 0;
   auto operator<=>(const Storage&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
   bool fits_in(const Storage& room) const { return hbm <= room.hbm && ddr <= room.ddr && ssd <= room.ssd; }
-  Storage& operator+=(const Storage& other);  // stays at the largest int64 rather than overflow
+  Storage& operator+=(const Storage& other);  // saturates at the largest int64
   Storage& operator-=(const Storage& other);
   std::string str() const;  // "hbm 1.2 GiB, ddr 0 B"
 };
 
 // The device of a rank's tables, as a device component describes it (abi/device.h).
 struct ComputeDevice {
-  std::string id = "cpu";                           // of the part: "cuda", "hip", "acme"
+  std::string id = "cpu";                           // of the component: "cuda", "hip", "acme"
   int32_t type = kDLCPU;                            // DLDeviceType
-  int64_t memory = 0;                               // bytes; 0: not known
-  double memory_bandwidth = 0, link_bandwidth = 0;  // bytes per millisecond; 0: not known
+  int64_t memory = 0;                               // bytes; 0: unknown
+  double memory_bandwidth = 0, link_bandwidth = 0;  // bytes per millisecond; 0: unknown
 
-  // cpu, cuda or hip, whether or not there is such a device here. PlannerError(kBadInput) for others: their part says
-  // what they are, compute_device() in planner.h.
+  // cpu, cuda or hip, even if this host has no such device. PlannerError(kBadInput): any other id; compute_device() in
+  // planner.h asks its component.
   static ComputeDevice named(const std::string& id);
 };
 
-// The machines. All ranks are alike, the lists aside; rank r is on host r / local_world_size.
+// The machines. All ranks are alike, except for the lists. Rank r is on host r / local_world_size.
 struct Topology {
   int world_size = 1;
   int local_world_size = 1;            // ranks per host; divides world_size
@@ -45,12 +45,12 @@ struct Topology {
   int64_t hbm_cap = 0;                 // per rank
   int64_t ddr_cap = 137438953472;
   int64_t ssd_cap = 2199023255552;
-  std::vector<int64_t> hbm_caps;      // where ranks differ: one entry per rank instead of hbm_cap
+  std::vector<int64_t> hbm_caps;      // if ranks differ: one entry per rank instead of hbm_cap
   std::vector<int64_t> ddr_caps;      // the same for ddr_cap
-  std::vector<int64_t> ssd_caps;      // and for ssd_cap
-  std::string ddr_note;               // where the figure for ddr comes from, for people; empty: from the caller
+  std::vector<int64_t> ssd_caps;      // the same for ssd_cap
+  std::string ddr_note;               // source of the ddr figure, for people; empty: the caller
   std::string ssd_note;               // the same for ssd
-  double hbm_mem_bw = 963146416.128;  // this one and intra_host_bw: 0 where nobody knows
+  double hbm_mem_bw = 963146416.128;  // this one and intra_host_bw: 0 if unknown
   double ddr_mem_bw = 54760833.024;
   double ssd_mem_bw = 104857.6;
   double hbm_to_ddr_mem_bw = 34359738.368;
@@ -59,18 +59,18 @@ struct Topology {
   double bwd_compute_multiplier = 2;
   double weighted_feature_bwd_compute_multiplier = 1;
 
-  // TorchRec's defaults for cpu, cuda and hip; hbm_cap is 32 GiB on these accelerators and 0 on the CPU. Of any other
-  // device memory and bandwidths are what its part says, and 0 where that is nothing. local_world_size 0: one host.
+  // TorchRec's defaults for cpu, cuda and hip; hbm_cap is 32 GiB on these accelerators and 0 on the CPU. For other
+  // devices memory and bandwidths come from their component; 0: unknown. local_world_size 0: one host.
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
   static Topology of(int world_size, int local_world_size, const ComputeDevice& device);
-  // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
+  // Takes one number for all ranks or one for each; empty or 0 leaves the default. PlannerError(kBadInput): otherwise.
   void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr,
                       const std::vector<double>& ssd = {});
-  static bool leaves_open(const std::vector<double>& gib);  // what set_memory_gib() is told, of some rank
+  static bool leaves_open(const std::vector<double>& gib);  // true if set_memory_gib() would leave some rank's default
   Storage memory(int rank) const;
   int hosts() const { return world_size / local_world_size; }
-  bool accelerator() const { return device_type != kDLCPU; }  // rows lie in hbm
-  bool well_known() const;                                    // TorchRec's defaults are for such a device
+  bool accelerator() const { return device_type != kDLCPU; }  // rows are in hbm
+  bool well_known() const;                                    // TorchRec's defaults cover such a device
   void validate() const;                                      // PlannerError(kBadInput)
 };
 

@@ -1,7 +1,7 @@
-// tessera/trace.h - what one thread of a rank did when, and for how long: for a picture of a few steps.
+// tessera/trace.h - records when one thread of a rank did what, for a picture of a few steps.
 //
-// A collection that was given a Trace adds a span for each of its stages. Without one nothing is recorded, and nothing
-// is spent but a test per stage.
+// A collection with a Trace adds a span for each of its stages. Without one, nothing is recorded, and each stage only
+// costs a test.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,14 @@ class Trace {
  public:
   using Clock = std::chrono::steady_clock;
   struct Span {
-    const char* name = nullptr;  // lives as long as the program
+    const char* name = nullptr;  // must live as long as the program
     Clock::time_point begin, end;
     int64_t step = 0;
-    int64_t bytes = 0;    // sent to other ranks in it
-    double waited_s = 0;  // of its time, spent waiting for an exchange to end
+    int64_t bytes = 0;    // sent to other ranks during the span
+    double waited_s = 0;  // time in the span spent waiting for an exchange
   };
 
-  // Keeps the first `most` spans; of later ones only the number.
+  // Keeps the first `most` spans, and only counts later ones.
   explicit Trace(size_t most) : most_(most) { spans_.reserve(most); }
 
   void set_step(int64_t step) { step_ = step; }

@@ -1,5 +1,5 @@
-// tessera/train_job.h - the job of one config file, on one rank: data, plan, model, training, checkpoints, evaluation,
-// report. `tessera train` is this, with options and printing.
+// tessera/train_job.h - the job of one config file on one rank: data, plan, model, training, checkpoints, evaluation,
+// report. `tessera train` adds options and printing.
 //
 //   const Config config = load_config("job.toml", {});
 //   TrainJob job(runtime, config, {.save = "checkpoints"}, group);
@@ -42,122 +42,124 @@ class ArrivingRows;
 }
 
 struct TrainJobOptions {
-  std::string save;                  // directory for checkpoints, one at the end; empty: none
+  std::string save;                  // directory for checkpoints, with one at the end; empty: none
   std::string load;                  // checkpoint directory to continue from; empty: none
-  std::string start;                 // checkpoint to begin a new run with, as far as it fits; empty: none
+  std::string start;                 // checkpoint to start a new run with, as far as it fits; empty: none
   int64_t save_every = 0;            // steps between checkpoints; 0: not by steps
-  double save_every_minutes = 0;     // and minutes; 0: not by time. Neither: one at the end only
-  int64_t save_full_every = 1;       // of so many checkpoints one has all rows, the others those changed since it
+  double save_every_minutes = 0;     // minutes between checkpoints; 0: not by time. If both are 0: only one at the end
+  int64_t save_full_every = 1;       // one of this many checkpoints has all rows, the others only changed ones
   int keep = 2;                      // checkpoints that stay in `save`
-  bool resume = false;               // go on with the newest whole checkpoint in `save`; none: as without
-  bool overwrite = false;            // the first checkpoint takes the place of another run's in `save` or `save_best`
+  bool resume = false;               // continue with the newest whole checkpoint in `save`, if there is one
+  bool overwrite = false;            // the first checkpoint replaces another run's in `save` or `save_best`
   std::string save_best;             // directory for the checkpoint that validated best; empty: none
-  bool new_data = false;             // with `load`: from the first batch of this job's data
-  std::optional<int64_t> max_steps;  // stop after so many steps in all; unset: after the last epoch
-  DeviceStreamPtr device;            // where the tables are; null: host memory
-  std::string trace;                 // file for a picture of the steps; empty: none
+  bool new_data = false;             // with `load`: start at the first batch of this job's data
+  std::optional<int64_t> max_steps;  // stop after this many steps in all; unset: after the last epoch
+  DeviceStreamPtr device;            // of the tables; null: host memory
+  std::string trace;                 // file for a trace of the steps; empty: none
 };
 
-// How far training is.
+// Progress of the training.
 struct TrainProgress {
   int64_t step = 0, epoch = 0;            // steps done in all, and the epoch of the last one
   int64_t samples = 0;                    // of all ranks, in this run
-  double loss = 0;                        // the mean of the steps since the progress before
+  double loss = 0;                        // mean over the steps since the last report
   double table_rate = 1, dense_rate = 1;  // factors of the schedules in the last step
   // Values of metrics.training: "lifetime_NAME" and "window_NAME" of each.
   std::vector<std::pair<std::string, double>> training;
 };
 
-// A checkpoint that was to be written.
+// The result of one checkpoint.
 struct TrainSave {
   int64_t step = 0;    // steps done in all
-  double pause_s = 0;  // that training stood still for it
-  std::string error;   // why it is not there, in one sentence; empty: it is
-  bool best = false;   // it is the one of options.save_best
+  double pause_s = 0;  // pause of training
+  std::string error;   // reason of a failure, in one sentence; empty: it was written
+  bool best = false;   // true: the one in options.save_best
 };
 
-// A publication that was due.
+// The result of one publication.
 struct TrainPublish {
   int64_t step = 0;  // steps done in all
   Published what;
-  double pause_s = 0;  // that training stood still for it
-  std::string error;   // why it is not there, in one sentence; empty: it is
+  double pause_s = 0;  // pause of training
+  std::string error;   // reason of a failure, in one sentence; empty: it was written
 };
 
-// How good the model was on the rows kept for validation.
+// The result of one validation.
 struct TrainValidation {
   int64_t step = 0;  // steps done in all
   MetricValues metrics;
   bool best = false;                         // so far, by validation.monitor
-  double seconds = 0;                        // that it took
-  std::vector<UnknownIds> unknown_ids = {};  // of columns with a vocabulary
+  double seconds = 0;                        // its duration
+  std::vector<UnknownIds> unknown_ids = {};  // for columns with a vocabulary
 };
 
-// Calls into the program while its job trains. All may be left out.
+// Callbacks of a training job. All are optional.
 struct TrainWatch {
   std::function<bool()> stop = nullptr;  // TrainLoopOptions::stop
-  // True if report() is wanted after a step; the same on all ranks, as losses are added up over them then.
+  // Returns true if report() is wanted after a step. It must be the same on all ranks, because they add up their
+  // losses.
   std::function<bool(int64_t step)> due = nullptr;
   std::function<void(const TrainProgress& progress)> report = nullptr;
   std::function<void(const TrainValidation& validation)> validated = nullptr;
-  // Called for each checkpoint in options.save and options.save_best, once it is there or could not be written, on
-  // every rank.
+  // Called on every rank for each checkpoint in options.save and options.save_best, after it was written or failed.
   std::function<void(const TrainSave& save)> saved = nullptr;
-  std::function<void(const TrainPublish& publish)> published = nullptr;  // of each in config.publish.directory
+  // for each publication in config.publish.directory
+  std::function<void(const TrainPublish& publish)> published = nullptr;
 };
 
-// How a job's ranks meet, by its [comm] section; `device`: of this rank.
+// Options for connecting a job's ranks, from its [comm] section. `device`: this rank's.
 ProcessGroupOptions group_options(const CommConfig& comm, const Device& device);
 
-// Used by one thread; what is not const is collective.
+// Used by one thread. Everything that is not const is collective.
 class TrainJob {
  public:
-  // Reads the data, plans and builds the model, and loads a checkpoint where one is given. Errors name what in the
-  // config, the data or the checkpoint cannot be; kFailedPrecondition: the ranks have different jobs.
+  // Reads the data, plans and builds the model, and loads a checkpoint if one is given. Errors name the problem in
+  // config, data or checkpoint. kFailedPrecondition: the ranks have different jobs.
   TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
            std::shared_ptr<ProcessGroup> group);
   ~TrainJob();
 
-  // The result of options.start: a first line, then each thing that was not taken, one line each. Empty without.
+  // The result of options.start: a summary, then a line for each thing that was not taken. Empty: options.start is
+  // unset.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
-  // Steps to be done in all, those before this run included; 0 if there is no end.
+  // Steps to do in all, including those before this run; 0: unlimited.
   int64_t steps() const { return has_end() ? steps_ : 0; }
-  bool has_end() const { return steps_ != kNoEnd; }  // false: rows arrive as long as they do
-  // The checkpoint that it goes on from; empty: it begins anew.
+  bool has_end() const { return steps_ != kNoEnd; }  // false: rows arrive without end
+  // The checkpoint that the job continues from; empty: it starts new.
   const std::string& loaded() const { return loaded_; }
-  // Checkpoints that options.resume has passed over, and why.
+  // Checkpoints that options.resume has skipped, with the reasons.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
-  // Warnings for the person who started it, one sentence each.
+  // Warnings for the user, one sentence each.
   std::vector<std::string> warnings() const;
-  // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
-  // the job before it is saved. Between steps, checkpoints are written beside training where there is memory for a copy
-  // of the rows, and else while it waits; one that the disk does not take is told, and the job goes on. Saves at the
-  // end, whatever the end was.
+  // Call it once. Problems with the checkpoint directory are reported before the first step. A NaN loss ends the job
+  // before it is saved. Between steps, checkpoints are written in the background if there is memory for a copy of the
+  // rows; otherwise training waits. A disk error is reported, and the job continues. It saves at the end, whatever the
+  // reason.
   void train(const TrainWatch& watch);
-  // TrainWatch::stop ended it before its last step.
+  // True if TrainWatch::stop ended training before its last step.
   bool stopped() const;
-  // It got no better for validation.patience validations, and ended before its last step.
+  // True if validation.patience validations did not improve, so training ended before its last step.
   bool ended_early() const { return ended_early_; }
   const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
-  // The metrics of the test part, by metrics.names. With options.save_best they are those of the model that validated
-  // best, which is the trainer's from then on; else those of the model that training ended with.
+  // Returns the metrics of the test part, by metrics.names. With options.save_best they are for the model that
+  // validated best, which the trainer then has; otherwise for the final model.
   MetricValues evaluate();
-  int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
-  // The model that validated best, if the disk did not take it: options.save_best has an older one, or none.
+  int64_t tested_step() const { return tested_step_; }  // for evaluate(): the model's number of steps
+  // The best model's checkpoint if it could not be written. options.save_best then has an older one, or none.
   const std::optional<TrainSave>& unsaved_best() const { return unsaved_best_; }
-  // Unknown ids of the rows that were evaluated last, on all ranks, by columns with a vocabulary.
+  // Unknown ids in the last evaluated rows, over all ranks, for columns with a vocabulary.
   const std::vector<UnknownIds>& unknown_ids() const { return unknown_ids_; }
-  // The one of them that validation.monitor means; empty without a validation.
+  // The metric that validation.monitor names; empty: no validation.
   const std::string& monitor() const { return monitor_; }
-  // Without a value, as for report() of a job that was stopped.
+  // Metrics without values, for report() of a stopped job.
   MetricValues no_metrics() const { return metrics_.values(); }
   // Everything about the run as JSON, for people and programs: stages, plan versus actual, bytes, losses, the config.
   // Valid on rank 0. NaN is null.
   std::string report(const MetricValues& metrics);
-  // Writes to options.trace, which is not empty. Returns the error of the file on rank 0, "" if there was none.
+  // Writes to options.trace, which must not be empty. Returns rank 0's file error; "": none.
   std::string write_trace();
 
   const ShardingPlan& plan() { return trainer_->parallel().plan(); }
@@ -167,7 +169,7 @@ class TrainJob {
 
  private:
   friend class TrainReport;
-  static constexpr int64_t kNoEnd = int64_t{1} << 60;  // steps of a job on rows that arrive
+  static constexpr int64_t kNoEnd = int64_t{1} << 60;  // number of steps of a job on endless rows
 
   void build_model();
   void load();
@@ -182,7 +184,7 @@ class TrainJob {
   void validate(int64_t step, const TrainWatch& watch);
   MetricValues evaluate_on(const Samples& samples);
   void set_learning_rates(int64_t step);
-  // Time per stage and bytes that were sent, so far; of validations: not.
+  // Time per stage and bytes sent so far, without validations.
   struct Spent {
     Stages stages;
     ExchangeBytes<int64_t> sent;
@@ -197,18 +199,18 @@ class TrainJob {
   TrainJobOptions options_;
   std::shared_ptr<ProcessGroup> group_;
   std::unique_ptr<SaveDirectories> directories_;
-  HeadMetrics metrics_;  // of metrics.names, without samples
+  HeadMetrics metrics_;  // metrics.names, without samples
   std::string monitor_;
   Dataset data_;
-  std::unique_ptr<data::ArrivingRows> rows_;   // instead of samples in data_; until they are followed
-  std::unique_ptr<ArrivingBatches> arriving_;  // and then this
-  std::string arrived_;                        // position to go on behind
+  std::unique_ptr<data::ArrivingRows> rows_;   // used instead of samples in data_, until arriving_ takes over
+  std::unique_ptr<ArrivingBatches> arriving_;  // follows rows_
+  std::string arrived_;                        // position to continue from
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;
   DenseWork dense_;
-  Samples validation_;  // none: empty
+  Samples validation_;  // empty: none
   LearningRateSchedule table_rates_, dense_rates_;
-  // ShardedEmbeddings::learning_rates() of the trainer's tables, as the config has them.
+  // ShardedEmbeddings::learning_rates() of the trainer's tables, from the config.
   std::vector<std::vector<double>> base_rates_;
   std::unique_ptr<ModelTrainer> trainer_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
@@ -218,22 +220,23 @@ class TrainJob {
   std::string fingerprint_;  // of the data
   std::vector<std::string> start_notes_, warnings_;
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0, tested_step_ = 0;
-  std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
+  std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;
   std::unique_ptr<ValidationScores> scores_;
   std::unique_ptr<TrainingMetrics> training_metrics_;     // null: none
-  std::vector<std::pair<std::string, double>> training_;  // their values in the end
+  std::vector<std::pair<std::string, double>> training_;  // their final values
   std::vector<TrainValidation> validations_;
   std::optional<TrainSave> unsaved_best_;
-  std::atomic<bool> ended_early_ = false;    // the pipeline asks, too
-  std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one
-  // Counts of training: ids read by this rank, by column; seconds of the first few steps, in all, and beside them.
+  std::atomic<bool> ended_early_ = false;    // also read by the pipeline's thread
+  std::unique_ptr<MetricsLog> metrics_log_;  // only on rank 0, if it is wanted
+  // Counters of training: ids read by this rank, by column; time of the first few steps, of all steps, and of
+  // validations.
   std::vector<double> ids_;
   Spent warm_, trained_, validated_;
   double first_step_seconds_ = 0;  // from the start of this process to the end of its first step
   double evaluate_seconds_ = 0;
-  std::optional<UnknownIdCounter> vocabularies_;  // of the data, without ids
+  std::optional<UnknownIdCounter> vocabularies_;  // for the data's vocabularies, without counts
   std::vector<UnknownIds> unknown_ids_;
 };
 

@@ -1,5 +1,5 @@
-// tessera/train_pipeline.h - the batches of a training run, one for each step, on demand made ready while the step
-// before is under way: what TorchRec's TrainPipelineSparseDist does.
+// tessera/train_pipeline.h - the batches of a training run, one per step, optionally prepared during the step before.
+// It does what TorchRec's TrainPipelineSparseDist does.
 //
 //   TrainPipeline inputs(in_epochs(BatchReader(data.train, ...)), model.bags("sparse"), {.steps = 1000, .ahead =
 //   true}); for (int64_t step = 0; step < 1000; ++step) {
@@ -8,7 +8,7 @@
 //     ...
 //   }
 //
-// TrainLoop (tessera/train_loop.h) goes through it, so most programs only say where batches come from.
+// TrainLoop (tessera/train_loop.h) uses it, so most programs only supply the batches.
 #pragma once
 
 #include <array>
@@ -27,51 +27,51 @@
 
 namespace tessera {
 
-// Fills `batch` with this rank's share of a step's global batch; steps come in order, each once. What was in `batch` is
-// of an earlier step and its memory may be used again, so nothing of it is kept. Ahead of the steps it is called by the
-// pipeline's thread. A global_size of 0, on all ranks alike, says that there are no more batches: only where the
-// pipeline does not work ahead.
+// Fills `batch` with this rank's share of a step's global batch. Steps come in order, each once. `batch` may hold data
+// of an earlier step; its memory can be reused. If the pipeline works ahead, its thread makes the call. Otherwise a
+// global_size of 0, on all ranks, says that there are no more batches.
 using ReadBatch = std::function<void(int64_t step, Batch& batch)>;
 
-// The batches of a reader, epoch after epoch: batch s % batches() of epoch s / batches() for step s.
+// The batches of a reader, epoch after epoch: step s gets batch s % batches() of epoch s / batches().
 ReadBatch in_epochs(BatchReader reader);
 
-// True if every rank of the group has a processor to spare for a thread that works ahead; without one it only takes
+// True if every rank of the group has a processor for a thread that works ahead; otherwise that thread would only take
 // turns with the step. The same on all ranks. Collective.
 bool can_work_ahead(const ProcessGroup& group);
 
 struct TrainPipelineOptions {
   int64_t first_step = 0, steps = 0;  // batches of steps [first_step, steps)
-  // Another thread reads the next batch, routes it and exchanges its ids meanwhile. The same batches in the same order.
+  // Another thread reads the next batch, routes it and exchanges its ids meanwhile. Batches and their order stay the
+  // same.
   bool ahead = false;
-  // Asked before each batch is taken ahead: whether this rank wants to end, which it then says to all.
+  // Called before each batch is taken ahead; true: this rank wants to end, and all ranks are told.
   std::function<bool()> finished = nullptr;
 };
 
 struct TrainInput {
   Batch batch;
-  StepHandle taken;  // empty unless ahead: by ShardedInputs, for the forward of this batch
+  StepHandle taken;  // empty unless ahead: from ShardedInputs, for the forward of this batch
 };
 
-// Used by one thread, that of the collection.
+// Used by one thread, the collection's.
 class TrainPipeline {
  public:
-  // `collection` lives longer. Ahead, it is collective.
+  // `collection` must outlive it. With `ahead` it is collective.
   TrainPipeline(ReadBatch read, ShardedEmbeddingBagCollection& collection, const TrainPipelineOptions& options);
-  // Ends the thread, wherever it is.
+  // Ends the thread, whatever it is doing.
   ~TrainPipeline();
   TrainPipeline(const TrainPipeline&) = delete;
   TrainPipeline& operator=(const TrainPipeline&) = delete;
 
-  // The input of the next step, of which there is one: that of the call before is no longer valid. Throws what went
-  // wrong with it, on the rank where it did and, for what concerns all ranks, on all.
+  // Returns the next step's input; the previous one becomes invalid. Throws its error on the rank where it occurred, or
+  // on all ranks if it concerns all.
   TrainInput& next();
-  // Tells the other ranks why this one will take no further batches.
+  // Tells the other ranks why this one will take no more batches.
   void abort(const std::string& reason) const;
-  // Spans of the reading and, when ahead, of all that the thread does; before the first next().
+  // Records spans of the reading and, with `ahead`, of the thread's work. Call it before the first next().
   void set_trace(Trace* trace);
 
-  double read_s() const { return read_s_; }      // in all; of a job that ends early, up to now
+  double read_s() const { return read_s_; }      // in all
   double waited_s() const { return waited_s_; }  // by next(), in all
 
  private:
@@ -83,18 +83,18 @@ class TrainPipeline {
 
   ReadBatch read_;
   TrainPipelineOptions options_;
-  std::array<TrainInput, 2> slots_;  // in turns
+  std::array<TrainInput, 2> slots_;  // used in turn
   int64_t next_step_;
   Trace* trace_ = nullptr;
   std::atomic<double> read_s_ = 0;  // the thread adds to it
   double waited_s_ = 0;
 
-  std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead, as is the thread
-  std::mutex mutex_;                       // held to change what follows
+  std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead
+  std::mutex mutex_;                       // held while the members below change
   std::condition_variable changed_;
   std::atomic<int64_t> asked_ = 0, filled_ = 0;  // steps below these
   std::atomic<bool> stop_ = false, failed_ = false;
-  std::exception_ptr error_;  // read where failed_ is
+  std::exception_ptr error_;  // valid if failed_
   std::thread thread_;
 };
 

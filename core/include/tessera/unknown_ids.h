@@ -1,11 +1,11 @@
-// tessera/unknown_ids.h - how many ids of rows a model's vocabularies do not have.
+// tessera/unknown_ids.h - counts ids that are not in a model's vocabularies.
 //
 //   UnknownIdCounter counter(dataset.encoding);
 //   for (Batch batch; reader.next(batch);) counter.add(batch.sparse);
 //   for (const UnknownIds& ids : counter.counts()) puts(ids.warning().c_str());
 //
-// A value that a vocabulary does not have is row 0 of its table, whatever it is: a few are ordinary, and if nearly all
-// are, then the data are not what the model was trained on, or are written in another way.
+// A value that is not in a vocabulary becomes row 0 of its table. A few are ordinary. If nearly all are unknown, the
+// data differ from the training data, or are written in another way.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct UnknownIds {
   std::string column;
   int64_t ids = 0, unknown = 0;
 
-  // True if all of them are unknown, or at least half of 20 or more.
+  // True if all ids are unknown, or at least half of 20 or more.
   bool are_many() const;
   // "user: 100 % of the 1200 ids were not in the vocabulary"; empty unless are_many().
   std::string warning() const;
@@ -28,7 +28,7 @@ struct UnknownIds {
 
 class UnknownIdCounter {
  public:
-  // `encoding`: of a Dataset or a ModelDescription; empty: there is no vocabulary.
+  // `encoding`: that of a Dataset or a ModelDescription; empty: there is no vocabulary.
   explicit UnknownIdCounter(const std::string& encoding);
 
   // Counts the features that are columns with a vocabulary; int64 or int32.

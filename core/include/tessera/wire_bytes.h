@@ -1,4 +1,4 @@
-// tessera/wire_bytes.h - what a transport makes of rows on their way between ranks.
+// tessera/wire_bytes.h - sizes of rows on their way between ranks in a transport.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// Bytes that a transport sends for a piece of rows between two ranks, or of their gradients: for so many float32, which
-// are rows of `row_elements` (0: of several widths). Null: 4 each. traffic.h makes those of groups and transports.
+// Bytes that a transport sends for `elements` float32 of rows, or of their gradients, between two ranks. Rows have
+// `row_elements` elements (0: several widths). Null: 4 bytes each. traffic.h makes such functions for groups and
+// transports.
 using WireBytes = std::function<int64_t(bool gradients, int64_t elements, int64_t row_elements)>;
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// The frame of every function of the C headers: no exception leaves, sentences go into the caller's tsr_error, structs
-// are read and written as far as both sides know them.
+// The frame of all functions in the C headers. No exception leaves it, messages go into the caller's tsr_error, and
+// structs are copied as far as both sides know them.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ inline void need(const void* pointer, const char* name) {
   if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
 }
 
-// Copies as much of the struct as both sides know; struct_size stays the caller's.
+// Copies the part of the struct that both sides know. struct_size stays the caller's.
 template <class T>
 void copy_out(const T& from, T* to, const char* name) {
   need(to, name);
@@ -56,7 +56,7 @@ void copy_out(const T& from, T* to, const char* name) {
   to->struct_size = size;
 }
 
-// A caller's struct, with zeros where it is shorter.
+// Copies a caller's struct, with zeros where it is shorter.
 template <class T>
 T copy_in(const T* from, const char* name) {
   T out{};
@@ -66,7 +66,7 @@ T copy_in(const T* from, const char* name) {
   return out;
 }
 
-// Makes an object for the caller: *out is NULL unless `make` returns.
+// Makes an object for the caller. *out is NULL unless `make` returns.
 template <class T, class Make>
 tsr_code made(T** out, const char* name, tsr_error* err, const Make& make) noexcept {
   return guarded(err, [&] {
@@ -76,7 +76,7 @@ tsr_code made(T** out, const char* name, tsr_error* err, const Make& make) noexc
   });
 }
 
-// Element i of what an object has: "there is no feature 7: the model has 3".
+// Returns element i, or fails: "there is no feature 7: the model has 3".
 template <class List>
 const auto& at(const List& all, uint32_t i, const char* what, const char* owner) {
   if (i >= all.size()) fail(Code::kOutOfRange, "there is no ", what, " ", i, ": the ", owner, " has ", all.size());

@@ -34,7 +34,7 @@ PlannerModule parse_module(const JsonObject& s, Description& out) {
   return module;
 }
 
-// {"over.weight": [1, 16]}
+// Parses {"over.weight": [1, 16]}.
 std::vector<std::pair<std::string, Shape>> parse_dense(const JsonObject& s) {
   std::vector<std::pair<std::string, Shape>> out;
   for (const auto& [name, value] : s.value().items()) {
@@ -60,7 +60,7 @@ ShardingRequest parse_request(const JsonObject& s) {
   return out;
 }
 
-// One number for all ranks, or a list with one for each.
+// Parses one number for all ranks, or a list with one for each.
 std::vector<double> parse_gib(const JsonObject& s, const char* key) {
   if (!s.has(key)) return {};
   if (s.member(key).is_array()) return s.get<std::vector<double>>(key);

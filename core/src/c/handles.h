@@ -1,4 +1,4 @@
-// The contents of tessera.h's handles. Each keeps what it was made from, so that they may be closed in any order.
+// Contents of tessera.h's handles. Each keeps alive what it was made from, so they may be closed in any order.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@
 
 namespace tessera::c {
 
-// A runtime, and the process that opened it: its threads and connections are not in a child.
+// A runtime and the process that opened it. A forked child does not have its threads and connections.
 class OpenRuntime {
  public:
   explicit OpenRuntime(RuntimeOptions options) : runtime(std::move(options)), process_(getpid()) {}
@@ -40,16 +40,16 @@ class OpenRuntime {
   const pid_t process_;
 };
 
-// A group and all that works over it: one thread at a time.
+// A group and everything that works over it. One thread at a time may use it.
 class Session {
  public:
   Session(std::shared_ptr<const OpenRuntime> runtime, std::shared_ptr<ProcessGroup> group)
       : opened(std::move(runtime)), group(std::move(group)) {}
 
-  const std::shared_ptr<const OpenRuntime> opened;  // outlives the group
+  const std::shared_ptr<const OpenRuntime> opened;  // must outlive the group
   const std::shared_ptr<ProcessGroup> group;
 
-  // Ends a step when no thread is in the group: now, or in the next call.
+  // Ends a step while no thread is in the group: now, or in the next call.
   void drop(StepHandle step);
 
  private:
@@ -59,10 +59,10 @@ class Session {
   std::vector<StepHandle> dropped_;
 };
 
-// The ranks of a group, or, if it is null, this rank alone.
+// The session of a group. A null group stands for this rank only.
 std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& runtime, tsr_process_group* group);
 
-// A thread's use of a session, for the length of a call.
+// Marks a session as used by this thread during a call.
 class Use {
  public:
   explicit Use(Session& session);
@@ -77,7 +77,7 @@ class Use {
 struct Model {
   std::shared_ptr<Session> session;
   DistributedModelParallel parallel;
-  std::set<std::string> weighted;  // paths of collections whose ids come with weights
+  std::set<std::string> weighted;  // paths of collections whose ids have weights
 };
 
 // One collection of a model, of either kind.
@@ -85,11 +85,11 @@ struct Collection {
   std::shared_ptr<Model> model;
   std::variant<ShardedEmbeddingBagCollection*, ShardedEmbeddingCollection*> sharded;
   std::vector<std::string> features;
-  std::vector<tsr_output_info> outputs;  // names are those below
+  std::vector<tsr_output_info> outputs;  // the names belong to the members below
   std::vector<std::string> output_names, keys;
   std::vector<HeldShard> shards;
-  std::string without_optimizer;  // a table of which nothing would be learnt; empty: none
-  bool weighted = false;          // ids come with weights
+  std::string without_optimizer;  // a table that would not be trained; empty: none
+  bool weighted = false;          // ids have weights
   int64_t width = 0;
 
   ShardedEmbeddings& any() const {
@@ -99,20 +99,20 @@ struct Collection {
   Session& session() const { return *model->session; }
 };
 
-// Frees a handle; in a forked child its contents stay, for they are the parent's.
+// Frees a handle. In a forked child its contents stay, because they belong to the parent.
 template <class Handle>
 void close(Handle* handle) noexcept {
   if (handle != nullptr && !handle->opened().elsewhere()) delete handle;
 }
 
-// A caller's tensor: compact, in host memory. kInvalidArgument names it.
+// Wraps a caller's tensor, which must be compact and in host memory. kInvalidArgument: the error names it.
 Tensor borrowed(const DLTensor* tensor, const char* name);
 Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype);
 
-// A caller's batch; `features`: its keys where it has none of its own.
+// Wraps a caller's batch. `features`: its keys if it has none of its own.
 KeyedJaggedTensor batch_of(const std::vector<std::string>& features, const tsr_batch& in);
 
-// Rows from `first` on of a table, to every rank: float32 [any, dim]. Collective.
+// Sends a table's rows from `first` on to every rank: float32 [any, dim]. Collective.
 void gather_rows(const Collection& collection, const char* table, int64_t first, const Tensor& out);
 
 }  // namespace tessera::c
@@ -143,7 +143,7 @@ struct tsr_collection {
 
 namespace tessera::c {
 
-// A call on a collection, while no other thread is in its group.
+// Runs a call on a collection while no other thread is in its group.
 template <class Body>
 tsr_code with(const tsr_collection* collection, tsr_error* err, const Body& body) {
   return guarded(err, [&] {

@@ -1,4 +1,4 @@
-// infer.h over a Predictor: no exception leaves, no allocation in predict.
+// Implements infer.h with a Predictor. No exception leaves, and predict allocates nothing.
 #include "tessera/infer.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ struct tsr_model {
     return out;
   }
 
-  // A packed model, or a checkpoint of the trainer as it is.
+  // Opens a packed model, or a trainer's checkpoint directly.
   static std::unique_ptr<tessera::Predictor> open(const tessera::Runtime& runtime, const std::string& directory,
                                                   const tessera::PredictorOptions& options) {
     std::error_code ignored;
@@ -76,7 +76,7 @@ std::span<const T> span_of(const T* values, int64_t count, const char* name) {
   return {values, static_cast<size_t>(count)};
 }
 
-// A tensor of the caller's in sentences.
+// The name of a caller's tensor in errors.
 struct Name {
   const char* what;
   const std::string* feature = nullptr;
@@ -112,7 +112,7 @@ T as(From value, const Name& name) {
   return static_cast<T>(value);
 }
 
-// Elements of a tensor [rows] or [rows, cols] of any strides, as T: where they are, if they are compact and T.
+// Returns the elements of a tensor [rows] or [rows, cols] of any strides as T, without a copy if they are compact T.
 template <class T>
 std::span<const T> elements_of(const DLTensor* tensor, const Name& name, int64_t rows, int64_t cols,
                                std::vector<T>& copy) {
@@ -155,7 +155,7 @@ int64_t length_of(const DLTensor* tensor, const char* name) {
   return tensor->shape[0];
 }
 
-// A tensor of the caller's that is written to: float32 [batch, width], or [batch] where width is 1, of any strides.
+// Checks a caller's output tensor: float32 [batch, width], or [batch] if width is 1, of any strides.
 void check_output(const DLTensor& out, const tessera::ModelOutput& output, int64_t batch) {
   const bool fits = (out.ndim == 2 && out.shape[1] == output.width) || (out.ndim == 1 && output.width == 1);
   if (!fits || out.shape[0] != batch || out.dtype.code != kDLFloat || out.dtype.bits != 32 || out.dtype.lanes != 1 ||
@@ -181,7 +181,7 @@ void scatter(std::span<const float> values, const DLTensor& out, int64_t width) 
   }
 }
 
-// predict() gives one value a sample.
+// predict() gives one value per sample.
 void check_one_score(const tessera::ModelDescription& model) {
   if (model.outputs[0].width == 1) return;
   fail(Code::kFailedPrecondition, "output \"", model.outputs[0].name, "\" of the model has ", model.outputs[0].width,
@@ -234,7 +234,7 @@ void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<co
   }
 }
 
-// The model's own columns out of what a reader plugin has.
+// Reads the model's columns with a reader plugin.
 tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDescription& model, const char* reader,
                          const char* path) {
   if (model.encoding.empty()) {
@@ -250,7 +250,7 @@ tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDe
   return data;
 }
 
-// Gives sentences about ids that no vocabulary has, a line each.
+// Returns sentences about ids that no vocabulary has, one per line.
 std::string predict_rows(tessera::Predictor& predictor, const tessera::Dataset& data,
                          std::span<const DLTensor* const> outputs) {
   constexpr int64_t kBatch = 4096;

@@ -1,4 +1,4 @@
-// Models and their collections in tessera.h: what they are made of, checkpoints, learning rates.
+// Models and their collections in tessera.h: descriptions, checkpoints, learning rates.
 #include <algorithm>
 
 #include "c/call.h"
@@ -32,7 +32,7 @@ struct Described {
 };
 
 Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Session>& session) {
-  // The runtime of the group: a caller that opened two has its parts in one of them.
+  // Use the group's runtime, because a caller with two runtimes may have its components in only one of them.
   const Runtime& runtime = session->opened->runtime;
   const std::shared_ptr<ProcessGroup>& group = session->group;
   need(in.model, "options->model");
@@ -59,7 +59,7 @@ Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Sessi
   return {session, DistributedModelParallel(runtime, described.model, group, std::move(options)), std::move(weighted)};
 }
 
-// No dense parameters: those are the caller's.
+// Dense parameters belong to the caller, so there are none here.
 KeyedOptimizerPtr no_dense_optimizer() {
   return std::make_shared<CombinedOptimizer>(std::vector<CombinedOptimizer::Member>{});
 }
@@ -81,7 +81,7 @@ std::shared_ptr<const Collection> collection_of(const std::shared_ptr<Model>& mo
   if (sequences != nullptr)
     out->sharded = sequences;
   else
-    out->sharded = &model->parallel.bags(path);  // which lists the paths there are
+    out->sharded = &model->parallel.bags(path);  // throws an error with the known paths
   const ShardedEmbeddings& any = out->any();
   const auto names = embedding_names_by_table(any.tables());
   for (uint32_t t = 0; t < names.size(); ++t) {

@@ -1,4 +1,4 @@
-// Packed models of tessera.h: sharded tables, and the caller's dense part as a graph of layers.
+// Packed models in tessera.h: sharded tables, and the caller's dense part as a graph of layers.
 #include <list>
 #include <set>
 
@@ -31,7 +31,7 @@ std::vector<const Collection*> packed_collections(const tsr_pack_options& in) {
   return out;
 }
 
-// All rows of a table, as floats.
+// Returns all rows of a table as floats.
 QuantizedTable whole_table(const Collection& c, const EmbeddingBagConfig& config) {
   const Tensor rows = Tensor::empty({config.num_embeddings, config.embedding_dim}, DType::kFloat32);
   gather_rows(c, config.name.c_str(), 0, rows);
@@ -81,7 +81,7 @@ PackSettings pack_settings(const char* text, const std::vector<QuantizedTable>& 
   return out;
 }
 
-// The model, whose layers are made once, so that whatever does not fit is said before anything is written.
+// Describes the model. Its layers are made once, so that errors are found before anything is written.
 InferenceModel model_of(const Runtime& runtime, const std::vector<const Collection*>& collections,
                         const tsr_pack_options& in) {
   need(in.graph, "options->graph");
@@ -136,7 +136,7 @@ tsr_code tsr_pack(const char* directory, const tsr_pack_options* options, tsr_te
       try {
         text = report_of(pack_model(model, directory, settings.pack));
       } catch (const Error& e) {
-        session.group->abort(e.what());  // the others wait for it
+        session.group->abort(e.what());  // the other ranks wait for it
         throw;
       }
     }

@@ -1,4 +1,4 @@
-// Quantized collections of tessera.h: copies of tables that only infer, whole on every rank.
+// Quantized collections in tessera.h: copies of tables for inference, complete on every rank.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +16,7 @@ struct tsr_quant_collection {
 
   const std::shared_ptr<const OpenRuntime> shared;
   const std::vector<std::string> features;
-  const std::unique_ptr<QuantEmbeddingBagCollection> bags;  // one of these two
+  const std::unique_ptr<QuantEmbeddingBagCollection> bags;  // exactly one of these two is set
   const std::unique_ptr<QuantEmbeddingCollection> sequences;
   std::atomic<bool> used{false};
 
@@ -52,7 +52,7 @@ QuantSettings parse_quant_settings(const Collection& c, const char* text) {
   return out;
 }
 
-// One table after the other: no more than one is there as floats.
+// Converts one table after the other, so that only one is in memory as floats.
 std::vector<QuantizedTable> quantized_tables(const Collection& c, const QuantizeOptions& options) {
   std::vector<QuantizedTable> out;
   for (const EmbeddingBagConfig& table : c.any().tables()) {
@@ -68,7 +68,7 @@ std::vector<QuantizedTable> quantized_tables(const Collection& c, const Quantize
   return out;
 }
 
-// A thread's use, for the length of a call.
+// Marks it as used by this thread during a call.
 class QuantUse {
  public:
   explicit QuantUse(tsr_quant_collection& quantized) : quantized_(quantized) {

@@ -33,7 +33,7 @@ Range range_of(const Collection& c, const char* table, int64_t first, const Tens
   fail(Code::kNotFound, "there is no table \"", table, "\"");
 }
 
-// Calls each(row of the shard, row of the range) for runs of rows that a shard has of a range.
+// Calls each(row of the shard, row of the range) for each run of a range's rows in a shard.
 template <class Each>
 void for_each_run(const Collection& c, const HeldShard& shard, const Range& range, const Each& each) {
   const int64_t end = range.first + range.count;
@@ -49,7 +49,7 @@ void for_each_run(const Collection& c, const HeldShard& shard, const Range& rang
   }
 }
 
-// A block of a table, `cols` of `width` columns wide, to or from a shard's own rows.
+// Copies a block of `cols` columns between a table's and a shard's rows.
 void copy_block(float* to, int64_t to_width, const float* from, int64_t from_width, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_width, cols, to + r * to_width);
 }
@@ -120,7 +120,7 @@ void tessera::c::gather_rows(const Collection& c, const char* table, int64_t fir
   const Range range = range_of(c, table, first, out);
   std::fill_n(out.data<float>(), out.numel(), 0.0f);
   read_range(c, range, out.data<float>());
-  // One rank has each value, the others zeros: the sum of their bits is that value, whatever it is.
+  // One rank has each value and the others have zeros, so the sum of the bits is exactly that value.
   c.session().group->all_reduce(Tensor::borrow(out.raw(), out.shape(), DType::kInt32), ReduceOp::kSum, "rows").wait();
 }
 

@@ -1,4 +1,4 @@
-// Runtime, texts, plans and process groups of tessera.h.
+// Runtime, texts, plans and process groups in tessera.h.
 #include "tessera/runtime.h"
 
 #include <utility>
@@ -96,7 +96,7 @@ ReduceOp reduction(int32_t op) {
   return static_cast<ReduceOp>(op);
 }
 
-// The counts of an all_to_all, which are all that its tensor has.
+// The counts of an all_to_all, which must add up to its tensor.
 std::span<const int64_t> pieces(const int64_t* counts, int world_size, const Tensor& tensor, const char* name) {
   need(counts, name);
   const std::span<const int64_t> out(counts, static_cast<size_t>(world_size));
@@ -112,7 +112,7 @@ std::span<const int64_t> pieces(const int64_t* counts, int world_size, const Ten
   return out;
 }
 
-// A collective of one tensor.
+// Runs a collective of one tensor.
 template <class Body>
 tsr_code exchange(tsr_process_group* group, tsr_error* err, const Body& body) {
   return guarded(err, [&] {

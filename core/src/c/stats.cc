@@ -1,4 +1,4 @@
-// Counters of a collection, for tessera.h.
+// Counters of a collection in tessera.h.
 #include "c/call.h"
 #include "c/handles.h"
 #include "config/json.h"
@@ -40,7 +40,7 @@ Json bytes_of(const ExchangeBytes<int64_t>& sent) {
   return out;
 }
 
-// Figures of this rank's shards, by table.
+// Statistics of this rank's shards, by table.
 Json tables_of(const Collection& c) {
   Json out = Json::object();
   for (const EmbeddingBagConfig& table : c.any().tables()) {

@@ -43,7 +43,7 @@ struct tsr_step {
   using Bags = ShardedEmbeddingBagCollection::Output;
   using Sequences = ShardedEmbeddingCollection::Output;
 
-  enum class Stage { kStarted, kWaited, kFailed, kDone };  // kDone: backward was
+  enum class Stage { kStarted, kWaited, kFailed, kDone };  // kDone: backward was called
 
   ~tsr_step() {
     if (stage == Stage::kStarted) finish();
@@ -53,7 +53,7 @@ struct tsr_step {
   }
   const OpenRuntime& opened() const { return *collection->session().opened; }
 
-  // The calling thread is in the session.
+  // The calling thread must be in the session.
   void wait() {
     stage = Stage::kFailed;
     std::visit([](auto& output) { output.wait(); }, pending);
@@ -71,7 +71,7 @@ struct tsr_step {
   Stage stage = Stage::kStarted;
 
  private:
-  // Nobody waited. The other ranks would hang where this one cannot.
+  // Ends a step that nobody waited for. Otherwise the other ranks would hang if this one fails.
   void finish() noexcept {
     Session& session = collection->session();
     try {
@@ -85,7 +85,7 @@ struct tsr_step {
     } catch (...) {  // nobody is left to be told
     }
   }
-  // The step was waited for.
+  // The step must have been waited for.
   StepHandle taken_state() noexcept {
     try {
       return std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
@@ -97,7 +97,7 @@ struct tsr_step {
 
 namespace {
 
-// Returns the result of `make`. Its error is told to the other ranks, who would wait for this one's batch.
+// Returns the result of `make`. Its error is sent to the other ranks, because they wait for this rank's batch.
 template <class Make>
 KeyedJaggedTensor offered(const Collection& c, const Make& make) {
   try {
@@ -112,7 +112,7 @@ KeyedJaggedTensor offered(const Collection& c, const Make& make) {
   }
 }
 
-// The memory that a caller offers for a batch's rows: checked before the other ranks are asked for anything.
+// Checks the caller's memory for a batch's rows before the other ranks get involved.
 void check_output(const Collection& c, const KeyedJaggedTensor& features, const DLTensor* output) {
   const auto* inverse = features.inverse_indices_or_null();
   const std::vector<int64_t> wanted{inverse == nullptr ? features.stride() : inverse->indices.size(1), c.width};
@@ -154,7 +154,7 @@ void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<c
   output.state = {};
 }
 
-// A step that was started; its batch is the caller's. Of a thread that is in the session.
+// Starts a step on a caller's batch. The thread must be in the session.
 std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, const tsr_batch* batch,
                                   const DLTensor* output, bool keep) {
   const tsr_batch in = copy_in(batch, "batch");
@@ -177,7 +177,7 @@ std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, co
       c->sharded);
 }
 
-// Output i of a step, and a check of i.
+// Returns output i of a step, after checking i.
 const Tensor& output_of(const tsr_step& step, uint32_t i) {
   step.check_waited();
   if (const auto* bags = step.bags()) {

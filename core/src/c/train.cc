@@ -44,11 +44,11 @@ Config job_config(const tsr_train_options& in) {
 // JSON has no NaN.
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-// The caller's `watch`, asked by the thread that trains; the pipeline's may look at `stop`.
+// The caller's `watch`, called by the training thread. The pipeline's thread may read `stop`.
 struct Watch {
   const tsr_train_options& in;
   const int64_t log_every;
-  const bool tells;  // on rank 0 alone
+  const bool tells;  // only on rank 0
   std::atomic<bool> stop{false};
 
   void ask(const Json* event) {
@@ -74,7 +74,7 @@ struct Watch {
   }
 };
 
-// Rank 0's text, on all.
+// Returns rank 0's text on all ranks.
 std::string from_rank_0(const ProcessGroup& group, const std::string& text) {
   const Tensor size = Tensor::scalar<int64_t>(std::ssize(text));
   group.broadcast(size, 0, "report").wait();
@@ -89,12 +89,12 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   TrainJobOptions options = job_options(in);
   options.device = open_device(runtime, config.job.device, group->local_rank(), config.job.kernel_plugin);
   TrainJob job(runtime, config, options, group);
-  // After a step that is due, losses are added up over ranks: all or none.
+  // Ranks add up losses after each step that is due, so either all of them do it or none.
   const Tensor asked = Tensor::scalar<int32_t>(in.watch != nullptr);
   group->all_reduce(asked, ReduceOp::kMin, "watch").wait();
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
   job.train(watch.callbacks());
-  // A rank that stops does not wait for an evaluation.
+  // If a rank stops, it does not wait for an evaluation.
   std::string text = job.report(job.stopped() ? job.no_metrics() : job.evaluate());
   if (group->rank() == 0) {
     Json report = config::parse_json(text, {"the report"});
@@ -116,7 +116,7 @@ tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const t
     try {
       return new tsr_text{trained(runtime->opened().runtime, session->group, in)};
     } catch (const std::exception& e) {
-      session->group->abort(e.what());  // what ends one rank is the reason that the others give, too
+      session->group->abort(e.what());  // the other ranks give the same reason
       throw;
     }
   });

@@ -17,7 +17,7 @@ void sort_ids(std::vector<int64_t>& ids) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
-// Numbers as the bytes of a text.
+// Appends the numbers to the text as raw bytes.
 void append(std::string& text, const std::vector<int64_t>& numbers) {
   const auto count = static_cast<int64_t>(numbers.size());
   text.append(reinterpret_cast<const char*>(&count), sizeof(count));
@@ -96,7 +96,7 @@ void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, si
   pieces_.push_back(std::move(piece));
 }
 
-// A row of before that has not changed since is as it was then.
+// Adds the earlier rows that have not changed since.
 void ChangedRows::Piece::add_older(const Piece& before) {
   std::unordered_set<int64_t> newer(ids.begin(), ids.end());
   for (const int64_t id : before.removed) {
@@ -111,7 +111,7 @@ void ChangedRows::Piece::add_older(const Piece& before) {
   }
 }
 
-// For each table: how many values there are here, and ids.
+// Serializes this rank's number of values and its ids, for each table.
 std::string ChangedRows::ids_here() const {
   std::string out;
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -143,7 +143,7 @@ void ChangedRows::merge(const std::vector<std::string>& of_ranks) {
     }
     sort_ids(table.ids);
     sort_ids(table.removed);
-    std::vector<int64_t> gone;  // on all ranks that had them, and not only on some
+    std::vector<int64_t> gone;  // rows that no rank has any more
     std::set_difference(table.removed.begin(), table.removed.end(), table.ids.begin(), table.ids.end(),
                         std::back_inserter(gone));
     table.removed = std::move(gone);

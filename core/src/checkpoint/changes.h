@@ -1,5 +1,5 @@
-// The rows of a model that have changed since the mark of those who publish it, by their ids, whatever the plan: the
-// stream of rows of a checkpoint (row_blocks.h) with most of them left out.
+// Collects the rows of a model that have changed since a publisher's mark, by their ids and independent of the plan. It
+// is like the rows of a checkpoint (row_blocks.h) with most of them left out.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace tessera::checkpoint {
 
-// Known on every rank.
+// Every rank knows all of it.
 struct ChangedTable {
   std::string name;
   int64_t dim = 0;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> ids;      // ascending
-  std::vector<int64_t> removed;  // of rows that were given up; ascending
+  std::vector<int64_t> removed;  // ids whose rows were removed; ascending
 };
 
 class ChangedRows {
  public:
   static constexpr auto kFollower = Lookup::Follower::kPublications;
-  // Takes the rows that this rank stores aside. `before`: rows that changed up to the mark and went nowhere, which are
-  // among these then. kUnimplemented: a kernel does not know which rows have changed; kFailedPrecondition: a weight is
+  // Copies the rows that this rank stores. `before` holds rows that changed up to the mark and were not published; they
+  // are included. kUnimplemented: a kernel cannot tell which rows have changed. kFailedPrecondition: a weight is
   // infinite or no number. Collective.
   explicit ChangedRows(DistributedModelParallel& model, const ChangedRows* before = nullptr);
   const std::vector<ChangedTable>& tables() const { return tables_; }
@@ -32,11 +32,11 @@ class ChangedRows {
   // Tensors [ids, dim] of the tables' own types, one for each table.
   StoredTensors announced() const;
   static std::string tensor_of(const std::string& table) { return "tables/" + table; }
-  // This rank's rows into a file that has those tensors.
+  // Writes this rank's rows into a file that has those tensors.
   void write(SafetensorsWriter& file) const;
 
  private:
-  struct Piece {  // what a shard gives
+  struct Piece {  // the changes of one shard
     size_t table;
     int64_t col, cols;
     std::vector<int64_t> ids;

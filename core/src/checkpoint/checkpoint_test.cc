@@ -1,4 +1,5 @@
-// save_checkpoint() and load_checkpoint() on one rank, through the reference kernel. Several ranks: tests/integration.
+// Tests save_checkpoint() and load_checkpoint() on one rank with the reference kernel. tests/integration has several
+// ranks.
 #include "tessera/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +54,7 @@ std::string hex_text(unsigned long value) {
   return text;
 }
 
-// What the model would save now.
+// Returns what the model would save now.
 std::string snapshot(TestModel& model) {
   const TestDirectory dir;
   model.save(dir.file("c"));
@@ -118,7 +119,7 @@ TEST(Checkpoint, DoesNotDependOnThePlan) {
   }
 }
 
-// More than a block of rows, more than a chunk of the checksum; shards that end inside a block.
+// The tables are larger than a block of rows and than a chunk of the checksum, and shards end inside a block.
 TEST(Checkpoint, MovesLargeTablesInBlocks) {
   const TestDirectory dir;
   TestModelOptions options;
@@ -162,12 +163,12 @@ TEST(PieceSum, IsTheFilesInAnyOrder) {
   };
   add(first, 50'000, 100'003);
   for (size_t at = 0; at < 5'000; at += 10) add(at % 20 ? first : second, at, at + 10);
-  add(second, 9'000, 50'000);  // and nobody writes the zeros before
+  add(second, 9'000, 50'000);  // nobody writes the zeros before these bytes
   const auto bytes = static_cast<int64_t>(file.size());
   EXPECT_EQ(PieceSum::crc32(first.part(bytes) ^ second.part(bytes), bytes), expected);
 }
 
-// Two tables with a file each, as Hugging Face's readers expect; the dense part is with the first.
+// Two tables have a file each, as Hugging Face's readers expect. The dense part is in the first file.
 TEST(Checkpoint, OfLargeTablesHasFilesAndAnIndex) {
   const TestDirectory dir;
   TestModelOptions options;
@@ -227,7 +228,7 @@ TEST(CheckpointWriter, WritesTheModelAsItWas) {
   EXPECT_EQ(rest.train(6, 8), model.train(6, 8));
 }
 
-// While it lives files grow no larger.
+// Limits the size of files while it lives.
 class LargestFile {
  public:
   explicit LargestFile(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -285,7 +286,7 @@ std::vector<std::string> in_directory(const std::string& path) {
   return out;
 }
 
-// Tables large enough that a step leaves most rows alone, on a kernel that knows which it has changed.
+// The tables are so large that a step changes few rows, and their kernel knows which ones.
 TestModelOptions large_tables(const Cut& cut = [](const EmbeddingBagConfig& t, int world) {
   return by_rows(t, world);
 }) {
@@ -320,7 +321,7 @@ TEST(CheckpointWriter, SavesTheRowsThatHaveChanged) {
     EXPECT_LT(*film.keys, 60);
     EXPECT_EQ(film.rows, 4100);
     EXPECT_LT(tensors_of(newest_in(dir.file("c"))).size(), tensors_of(dir.file("c/save-1")).size() / 10);
-    // Under other plans, and in tables on another kernel.
+    // Load under other plans, and into tables with another kernel.
     for (const Cut& cut : {large_tables().cut, columns({4, 4}), Cut(replicated),
                            Cut([](const EmbeddingBagConfig&t, int world) { return striped(t, world, 3); })}) {
       TestModelOptions other = large_tables(cut);
@@ -337,7 +338,7 @@ TEST(CheckpointWriter, SavesTheRowsThatHaveChanged) {
   }
 }
 
-// However tables are cut: by columns, by a sharder's own rule, or whole on every rank.
+// Covers tables cut by columns, by a sharder's own rule, and whole on every rank.
 TEST(CheckpointWriter, SavesChangesUnderEveryPlan) {
   const std::vector<Cut> cuts = {columns({4, 4}), columns({2, 6}), Cut(replicated), Cut(hot),
                                  [](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); }};
@@ -356,7 +357,7 @@ TEST(CheckpointWriter, SavesChangesUnderEveryPlan) {
       EXPECT_TRUE(t.changes) << t.name;
       EXPECT_LT(*t.keys, 60) << t.name;
     }
-    // A state for each cut of a row is no state of whole ones.
+    // A state kept per row and column cut does not fit rows that are cut differently.
     for (const Cut& other : {cuts[c], c < 2 ? cuts[c] : large_tables().cut}) {
       TestModel loaded = make(large_tables(other));
       EXPECT_EQ(loaded.load(dir.file("c")), "changes");
@@ -365,7 +366,7 @@ TEST(CheckpointWriter, SavesChangesUnderEveryPlan) {
   }
 }
 
-// Where shards that are told apart by their columns have other rows, nobody can say that they have changed the same.
+// Shards of the same rows but other columns disagree about the rows, so nobody can say which rows have changed.
 TEST(CheckpointWriter, SavesAllRowsWhereColumnsDoNotAgree) {
   const TestDirectory dir;
   TestModel model = make(large_tables([](const EmbeddingBagConfig& t, int) {
@@ -402,7 +403,7 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   EXPECT_EQ(save(3, CheckpointRows::kAll), Names({"save-4"}));
   EXPECT_EQ(save(4, CheckpointRows::kChanged), Names({"save-4", "save-5"}));
 
-  // Without its base one is not whole.
+  // A checkpoint without its base is broken.
   const auto group = ProcessGroup::connect(runtime(), {});
   EXPECT_EQ(find_checkpoints(dir.file("c"), *group).whole.size(), 2);
   fs::rename(dir.file("c/save-4"), dir.file("aside"));
@@ -419,13 +420,13 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   fs::copy(dir.file("c/save-5"), dir.file("c/save-4"));
   EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is another checkpoint"));
   fs::remove_all(dir.file("c/save-4"));
-  // The writer sees it, too, and begins with all rows.
+  // The writer notices it and begins with all rows.
   EXPECT_EQ(save(5, CheckpointRows::kChanged), Names({"save-6"}));
   EXPECT_EQ(writer.rows(), CheckpointRows::kAll);
   EXPECT_EQ(other.load(dir.file("c")), "5");
 }
 
-// A failure of one with all rows leaves nothing that changes could be of.
+// After a full checkpoint fails there is no base, so the next one has all rows.
 TEST(CheckpointWriter, BeginsWithAllRowsBehindAFailure) {
   const TestDirectory dir;
   TestModel model = make(large_tables());
@@ -465,7 +466,7 @@ TEST(Checkpoint, KeepsOneStatePerColumnCut) {
   EXPECT_EQ(snapshot(same), tensors(dir.file("c")));
   EXPECT_EQ(same.train(3, 5), model.train(3, 5));
 
-  // Merged into one, split into three that do not nest: the weights and the other states are as before.
+  // Merge the columns into one cut, or split them into three that do not nest. Weights and other states stay the same.
   const Tensor stored = o.read(film);
   for (const std::vector<int64_t>& widths : {std::vector<int64_t>{8}, {2, 4, 2}}) {
     TestModel other = make(with_cut(columns(widths)));

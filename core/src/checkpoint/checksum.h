@@ -1,4 +1,4 @@
-// Sums of whole files, which take longer than a group's deadline where files are large.
+// Checksums of whole files. For large files they take longer than a group's deadline.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::checkpoint {
 
-// A file's CRC-32 (zlib's): all ranks share the work and know the sum. Collective.
+// Returns a file's CRC-32 (zlib's). All ranks share the work and get the result. Collective.
 uint32_t shared_checksum(const ProcessGroup& group, const InputFile& file);
 
 }  // namespace tessera::checkpoint

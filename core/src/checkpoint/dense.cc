@@ -16,7 +16,7 @@ States copy_of(States states) {
   return states;
 }
 
-// "lr, momentum" of {"lr = 0.1", "momentum = 0"}; groups that have the same ones count once.
+// Returns "lr, momentum" for {"lr = 0.1", "momentum = 0"}. Groups with the same names count once.
 std::string names_of(const std::vector<std::vector<std::string>>& settings) {
   std::vector<std::string> groups;
   for (const auto& group : settings) {
@@ -80,7 +80,7 @@ StateChange::~StateChange() {
   try {
     set(before_);
   } catch (const std::exception&) {
-    // What was there a moment ago fits; an optimizer that cannot forget what its first step makes keeps it.
+    // The state from before fits. An optimizer that cannot drop the state of its first step keeps that.
   }
 }
 
@@ -97,7 +97,7 @@ void StateChange::set(const States& states) {
     left.erase(key);
   }
   for (const std::string& key : left) optimizer_.set_state(key, {});
-  // Once more as a whole, which tells wrappers that follow the state, such as warmup, that it is another one.
+  // Set it again as a whole. This tells wrappers that follow the state, such as warmup, that it was replaced.
   optimizer_.load_state_dict({copy_of(optimizer_.state()), std::nullopt});
 }
 

@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kName = "save-", kStaging = ".saving";
-constexpr const char* kReplaced = ".replaced";        // where versions before put DIR while they exchanged it
-constexpr std::string_view kOfMounts = "lost+found";  // in an empty file system
+constexpr const char* kReplaced = ".replaced";        // where old versions moved DIR while they exchanged it
+constexpr std::string_view kOfMounts = "lost+found";  // is in an empty file system
 
 // Runs a std::filesystem call that reports by error_code.
 template <class Call>
@@ -45,12 +45,12 @@ Presence manifest_of(const std::string& path) {
     return Presence::kUnknown;
   }
 }
-// One that cannot be looked at counts: opening it will say why.
+// A checkpoint that cannot be looked at counts: opening it reports the reason.
 bool is_checkpoint(const std::string& path) { return manifest_of(path) != Presence::kMissing; }
 
 std::string path_of(const std::string& directory, int64_t number) { return str_cat(directory, '/', kName, number); }
 
-// N of "save-N".
+// Returns N of "save-N".
 std::optional<int64_t> number_of(std::string_view name) {
   if (!name.starts_with(kName)) return std::nullopt;
   name.remove_prefix(kName.size());
@@ -63,11 +63,11 @@ std::optional<int64_t> number_of(std::string_view name) {
 
 struct Contents {
   std::vector<int64_t> named;   // checkpoints, ascending
-  std::vector<int64_t> staged;  // that were not put in their place
-  std::vector<int64_t> rests;   // files of checkpoints without a manifest
-  int64_t last = 0;             // the highest number in use, for anything
+  std::vector<int64_t> staged;  // saves that did not get their final name
+  std::vector<int64_t> rests;   // directories with files of a checkpoint but no manifest
+  int64_t last = 0;             // the highest number in use, for any of these
   bool flat = false;            // a checkpoint's files are in the directory itself
-  std::string stranger;         // something else that is there; empty: nothing
+  std::string stranger;         // a file or folder that is not ours; empty: none
 };
 
 Contents contents_of(const std::string& directory) {
@@ -93,7 +93,7 @@ Contents contents_of(const std::string& directory) {
   return out;
 }
 
-// Nothing, where the manifest does not go: what lacks it is no checkpoint.
+// Removes the manifest first and stops if that fails. A directory without a manifest is no checkpoint.
 void remove_files(const std::string& directory) {
   std::error_code error;
   fs::remove(str_cat(directory, '/', kManifestFile), error);
@@ -105,8 +105,8 @@ void remove_files(const std::string& directory) {
   for (const fs::path& file : own) fs::remove(file, error);
 }
 
-// Best effort: the checkpoint that it makes room for is safe already. A directory with files of others stays, and so
-// does one that is being read, or of which that cannot be told.
+// Best effort, because the checkpoint that replaces it is already safe. A directory stays if it has foreign files, if
+// somebody reads it, or if neither can be told.
 void remove_checkpoint(const std::string& path) {
   const Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() < 0 || (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) return;
@@ -119,14 +119,14 @@ std::string base_path(const std::string& directory, const Manifest::Base& base) 
   return (fs::path(directory).parent_path() / base.name).string();
 }
 
-// A checkpoint as it was found. Damaged: some of what was written is not there, or not as it was; the manifest comes
-// last and has a checksum of its own. Unreadable: neither can be told, or it is of a newer format.
+// A checkpoint as it was found. Damaged: files are missing or differ from the manifest, which is written last and has
+// its own checksum. Unreadable: damage cannot be told, or the checkpoint has a newer format.
 struct Seen {
   enum State { kWhole, kDamaged, kUnreadable };
   std::string path;
   State state = kWhole;
-  std::string why;   // unless it is whole
-  std::string base;  // path of the checkpoint beside it that it needs; empty: none
+  std::string why;   // the reason if it is not whole
+  std::string base;  // path of the base beside it; empty: it needs none
 };
 
 Seen look_at(const std::string& path) {
@@ -151,7 +151,7 @@ Seen look_at(const std::string& path) {
   return seen;
 }
 
-// The checkpoints of a directory; one in the directory itself counts as the oldest.
+// Lists the checkpoints of a directory. One in the directory itself counts as the oldest.
 std::vector<std::string> newest_first(const std::string& directory) {
   const Contents contents = contents_of(directory);
   std::vector<std::string> out;
@@ -161,7 +161,7 @@ std::vector<std::string> newest_first(const std::string& directory) {
   return out;
 }
 
-// The newest checkpoint of a directory, or itself; empty: there is none.
+// Returns the newest checkpoint of a directory, or the directory itself; empty: there is none.
 std::string newest(const std::string& directory) {
   const mode_t type = type_of(directory);
   if (type == 0) {
@@ -190,20 +190,20 @@ StagedCheckpoint::StagedCheckpoint(const std::string& directory, const Directory
   checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
 }
 
-// Clears up after interrupted saves and removals. `last`: the highest number in use then.
+// Cleans up after interrupted saves and removals. `last` becomes the highest number that is still in use.
 void StagedCheckpoint::tidy(int64_t* last) const {
   Contents contents = contents_of(directory_);
   if (contents.last == 0 && !contents.flat && !contents.stranger.empty()) {
     fail(Code::kAlreadyExists, directory_, " exists and holds no checkpoint, but \"", contents.stranger,
          "\": save to another directory");
   }
-  // A checkpoint is removed only after a newer one is whole; the files of another one have lost their manifest.
+  // A checkpoint is removed only after a newer one is whole. Files without a newer checkpoint have lost their manifest.
   for (const int64_t number : contents.rests) {
     std::error_code ignored;
     if (!contents.named.empty() && number < contents.named.back())
       remove_checkpoint(path_of(directory_, number));
     else
-      fs::remove(path_of(directory_, number), ignored);  // if it is empty
+      fs::remove(path_of(directory_, number), ignored);  // succeeds only if it is empty
   }
   for (const int64_t number : contents.staged) {
     const std::string left = path_of(directory_, number) + std::string(kStaging);
@@ -225,8 +225,8 @@ StagedCheckpoint::~StagedCheckpoint() {
 void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const {
   struct statvfs info {};
   if (::statvfs(staging_.c_str(), &info) != 0) fail_with(errno, "look at", staging_);
-  if (info.f_blocks == 0) return;  // a file system that does not tell
-  // An old one is removed when the new one is whole.
+  if (info.f_blocks == 0) return;  // the file system does not tell
+  // The oldest checkpoint is removed when the new one is whole.
   const std::vector<std::string> others = newest_first(directory_);
   const int64_t whole = std::count_if(others.begin(), others.end(),
                                       [](const std::string& path) { return look_at(path).state == Seen::kWhole; });
@@ -254,7 +254,7 @@ void StagedCheckpoint::commit(int keep) {
 
 std::string StagedCheckpoint::name() const { return fs::path(name_).filename().string(); }
 
-// What is older than the last of so many whole ones. Damaged ones count for nothing: they go when their turn comes.
+// Removes the checkpoints older than the last `keep` whole ones. Damaged ones are not counted, and go by their age.
 void StagedCheckpoint::remove_old(int keep) const {
   std::vector<Seen> all;
   for (const std::string& path : newest_first(directory_)) all.push_back(look_at(path));
@@ -263,9 +263,9 @@ void StagedCheckpoint::remove_old(int keep) const {
   auto kept = all.begin();
   for (int whole = 0; kept != unreadable && whole < std::max(1, keep); ++kept)
     whole += kept->state == Seen::kWhole ? 1 : 0;
-  // The oldest first: who lists the directory meanwhile may miss the newest, and has to find no older one for it.
+  // Remove the oldest first, because a concurrent reader that misses the newest must not pick an older one instead.
   const std::vector<Seen> old(std::make_reverse_iterator(unreadable), std::make_reverse_iterator(kept));
-  // Those with a base first: one that is being read stays, and its base with it.
+  // Remove those with a base first. One that is being read stays, and so does its base.
   std::set<std::string> needed;
   std::for_each(all.begin(), kept, [&](const Seen& seen) { needed.insert(seen.base); });
   for (const Seen& seen : old) {
@@ -283,7 +283,7 @@ void StagedCheckpoint::remove_old(int keep) const {
 
 HeldCheckpoint hold_checkpoint(const std::string& directory) {
   const std::string target = absolute(directory);
-  constexpr int kAttempts = 100;  // another job may save: what is listed is gone, and what is there was not listed yet
+  constexpr int kAttempts = 100;  // a concurrent save may remove what was listed
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     HeldCheckpoint held{newest(target), Descriptor()};
     if (held.path.empty()) continue;

@@ -1,14 +1,14 @@
-// A directory DIR of checkpoints: DIR/save-1, DIR/save-2 and so on, each a whole one, the newest with the highest
-// number. A new one is written as DIR/save-N.saving and gets its name by one rename; old ones go only after that. So
-// whatever is interrupted, those before are whole; and all of it happens inside DIR, which may be a mount point.
+// A directory DIR of checkpoints: DIR/save-1, DIR/save-2 and so on. Each is complete, and the newest has the highest
+// number. A new one is written as DIR/save-N.saving and renamed once it is complete; old ones are removed only after
+// that. So an interruption never harms an earlier checkpoint. All of it happens inside DIR, which may be a mount point.
 //
-// One that holds the rows that changed since another (Manifest::base) needs that one: it stays as long.
+// A checkpoint with only the rows that changed since another one (Manifest::base) needs that one, which stays as long.
 //
-// An error while a checkpoint is looked at says nothing about it. Only what is proven damaged is passed over, and what
-// cannot be read is never removed: neither it, nor anything older, which may be its base.
+// An I/O error says nothing about a checkpoint. Only proven damage makes a reader skip one. A checkpoint that cannot be
+// read is never removed, nor is anything older, which may be its base.
 //
-// Versions before wrote the files of their only checkpoint into DIR itself: that one is read too, and counts as the
-// oldest. Nothing but the files of checkpoints is ever removed.
+// Earlier versions wrote the files of their only checkpoint into DIR itself. That one is still read, and counts as the
+// oldest. Only files of checkpoints are ever removed.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +25,22 @@ namespace tessera::checkpoint {
 
 class StagedCheckpoint {
  public:
-  // Makes DIR and DIR/save-N.saving; what an interrupted save left there goes, or becomes a checkpoint where it is a
-  // whole one. `held`: the caller's lock on DIR, which lives longer; null: locked while this lives.
-  // kAlreadyExists: DIR is in use for something else. kUnavailable: another job saves there.
+  // Makes DIR and DIR/save-N.saving. Remains of an interrupted save are removed, or renamed to a checkpoint if they are
+  // complete. `held` is the caller's lock on DIR and must outlive this; null: locks DIR itself. kAlreadyExists: DIR is
+  // in use for something else. kUnavailable: another job saves there.
   explicit StagedCheckpoint(const std::string& directory, const DirectoryLock* held = nullptr);
-  ~StagedCheckpoint();  // without commit() nothing is left, DIR neither if it was made here
+  ~StagedCheckpoint();  // removes what was not committed, and DIR if it made it
   StagedCheckpoint(const StagedCheckpoint&) = delete;
   StagedCheckpoint& operator=(const StagedCheckpoint&) = delete;
 
   const std::string& path() const { return staging_; }
-  std::string name() const;  // that it will have: "save-4"
+  std::string name() const;  // its final name: "save-4"
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
-  // kResourceExhausted: there is no room for `saves` checkpoints of `bytes` each, of which `keep` are kept.
+  // kResourceExhausted: there is not enough space for `saves` checkpoints of `bytes` each, if `keep` of them stay.
   void check_space(int64_t bytes, int64_t saves, int keep) const;
-  // Puts the checkpoint in its place, then removes the oldest until `keep` whole ones are left; ones that are being
-  // read stay for now, and so do bases of those that are left. Broken ones go with the whole ones before them. Its
-  // files must be synced. Where only its renaming fails, they stay and the error says where.
+  // Renames the checkpoint, then removes the oldest until `keep` whole ones are left. Those that are being read stay
+  // for now, and so do bases of others. Damaged ones go together with the whole one before
+  // them. Its files must be synced before the call. If only the renaming fails, they stay and the error says where.
   void commit(int keep);
 
  private:
@@ -51,21 +51,21 @@ class StagedCheckpoint {
   bool left_ = false;
 };
 
-// A whole checkpoint that is not removed while this lives (on file systems that lock).
+// A whole checkpoint that is not removed while this lives (if the file system supports locks).
 struct HeldCheckpoint {
-  std::string path;  // of the directory with its files
+  std::string path;  // the directory with its files
   Descriptor lock;
 };
 
-// `directory` itself where it has the files of a checkpoint, or else the newest in it. kNotFound: there is none.
+// Holds `directory` itself if it has the files of a checkpoint, else the newest one in it. kNotFound: there is none.
 HeldCheckpoint hold_checkpoint(const std::string& directory);
-// The base of the checkpoint whose files are in `path`. kDataLoss: it is not there, or is another one.
+// Holds the base of the checkpoint in `path`. kDataLoss: it is missing, or it is another checkpoint.
 HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base);
-// False: it is not there, or is another one. Throws where that cannot be told.
+// False: the base is missing, or it is another checkpoint. Throws if that cannot be told.
 bool has_base(const std::string& path, const Manifest::Base& base);
 bool has_checkpoint(const std::string& directory);
-// Whole: all in `directory` whose files, and those of their bases, are there in the sizes that they should have; one
-// that a killed job had all but renamed gets its name. `held`: as for StagedCheckpoint.
+// A checkpoint is whole if its files and those of its base are there in the right sizes. One that a killed job had not
+// renamed yet is renamed. `held` is the same as for StagedCheckpoint.
 FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryLock* held = nullptr);
 
 }  // namespace tessera::checkpoint

@@ -62,7 +62,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const char* use)
   }
 }
 
-// False: another job has it, or has just ended.
+// False: another job has the lock, or has just released it.
 bool DirectoryLock::try_lock(const char* use) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   fd_ = Descriptor(patiently([&] { return ::open(path_.c_str(), kFlags, kOwner); }));
@@ -83,9 +83,9 @@ bool DirectoryLock::try_lock(const char* use) {
     warning_ = str_cat("cannot lock ", path_, ": ", std::generic_category().message(errno),
                        "; nothing keeps another job out of ", directory_);
   } else if (::stat(path_.c_str(), &there) != 0 || there.st_ino != mine.st_ino || there.st_dev != mine.st_dev) {
-    return false;  // the job before removed its file when it ended
+    return false;  // the previous job removed its file when it ended
   }
-  const std::string text = this_process() + '\n';  // for people, who can do without on a full disk
+  const std::string text = this_process() + '\n';  // only for people to read, so a full disk does not matter
   if (::ftruncate(fd_.get(), 0) == 0) (void)(::pwrite(fd_.get(), text.data(), text.size(), 0) < 0);
   return true;
 }

@@ -1,5 +1,5 @@
-// The lock of a directory that one job writes to at a time: a file in it that only its owner can open, so that nobody
-// who can merely read the directory holds up a save.
+// The lock of a directory that one job at a time writes to. It is a file that only its owner can open, so that users
+// who can only read the directory cannot block a save.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@ inline constexpr const char* kLockFile = "tessera.lock";
 
 class DirectoryLock {
  public:
-  // Makes the directory. `use`: what the job does there, "saves to". Waits a second for a job that is about to end.
-  // kUnavailable: another job has the lock; the sentence has its host, its process and since when.
-  // kAlreadyExists: there is a file instead of the directory.
+  // Makes the directory. `use` names the job's purpose: "saves to". Waits a second for a job that is about to end.
+  // kUnavailable: another job has the lock; the message has its host, its process and since when. kAlreadyExists: a
+  // file has the name of the directory.
   DirectoryLock(const std::string& directory, const char* use);
-  // Removes the lock's file, and the directory if it was made here and is empty.
+  // Removes the lock's file, and the directory if this object made it and it is empty.
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
   const std::string& directory() const { return directory_; }
-  // Why nothing is locked, for file systems that have no locks; empty: the lock is held.
+  // The reason why nothing is locked, on file systems without locks; empty: the lock is held.
   const std::string& warning() const { return warning_; }
 
  private:
@@ -33,8 +33,8 @@ class DirectoryLock {
   bool made_ = false;
 };
 
-// A shared lock on an open file or directory. Whoever can read it could withhold one, so the wait is bounded; the
-// caller goes on without it then.
+// Takes a shared lock on an open file or directory. Anybody who can read it could hold another lock, so the wait is
+// bounded; after that the caller goes on without one.
 void lock_shared(int fd);
 
 }  // namespace tessera::checkpoint

@@ -1,4 +1,4 @@
-// What is in DIR after saves, ones that were interrupted, and beside files that are not ours.
+// Tests the contents of DIR after saves and interrupted saves, and beside foreign files.
 #include "checkpoint/directory.h"
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ TEST(StagedCheckpoint, KeepsTheLastFew) {
   EXPECT_THAT(names(target), ElementsAre("save-13"));
 }
 
-// What is cut off pushes no whole one out, and goes when those do that were there before it.
+// Truncated checkpoints are not counted. They are removed together with the whole ones before them.
 TEST(StagedCheckpoint, KeepsWholeOnesBehindBrokenOnes) {
   const TestDirectory dir;
   const std::string target = dir.file("c");
@@ -107,7 +107,7 @@ TEST(DirectoryLock, IsNotForTwoJobs) {
                                    HasSubstr(str_cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
 }
 
-// A reader of the directory can lock it, and what is in it, but not the lock's file.
+// A user who can read the directory can lock it and the files in it, but not the lock's file.
 TEST(DirectoryLock, IsTheOwnersAlone) {
   const TestDirectory dir;
   save(dir.file("c"), "old");
@@ -139,7 +139,7 @@ TEST(DirectoryLock, LeavesNoDirectoryThatIsNotUsed) {
   EXPECT_FALSE(fs::exists(dir.file("a/c")));
 }
 
-// The manifest of a checkpoint cannot be opened any more: a link that leads to itself.
+// Makes a checkpoint's manifest unreadable: a link to itself.
 void make_unreadable(const std::string& folder) {
   const std::string manifest = folder + "/" + kManifestFile;
   fs::rename(manifest, folder + "/aside");
@@ -147,7 +147,7 @@ void make_unreadable(const std::string& folder) {
 }
 void make_readable(const std::string& folder) { fs::rename(folder + "/aside", folder + "/" + kManifestFile); }
 
-// A checkpoint that cannot be read counts for nothing, and stays with all older ones, which it may need.
+// An unreadable checkpoint is not counted. It stays, as do all older ones, because it may need them.
 TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   const TestDirectory dir;
   const std::string target = dir.file("c");
@@ -173,7 +173,7 @@ TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   EXPECT_THAT(find_checkpoints(target).unreadable, ElementsAre(HasSubstr("is of checkpoint format 9")));
 }
 
-// Files whose manifest is gone are not the rest of a removal where nothing newer is there.
+// Files that have lost their manifest are not the rest of a removal if there is no newer checkpoint.
 TEST(StagedCheckpoint, RemovesNoFilesThatHaveLostTheirManifest) {
   const TestDirectory dir;
   const std::string target = dir.file("c");
@@ -196,7 +196,7 @@ TEST(StagedCheckpoint, GoesOnAfterACrashWhileWriting) {
   save(dir.file("c"), "new");
   EXPECT_EQ(newest(dir.file("c")), "new");
   EXPECT_EQ(names(dir.file("c")).size(), 2u);
-  // Of the first save there is nothing else yet.
+  // The first save was interrupted, so there is nothing else yet.
   fs::create_directories(dir.file("d/save-1.saving"));
   save(dir.file("d"), "new");
   EXPECT_EQ(names(dir.file("d")).size(), 1u);
@@ -234,7 +234,7 @@ TEST(StagedCheckpoint, ReadsWhatEarlierVersionsWrote) {
   EXPECT_EQ(content(target), "flat");
   save(target, "third");
   EXPECT_THAT(names(target), ElementsAre("notes.txt", "save-1", "save-2"));
-  // Interrupted between the two renames of those versions.
+  // An old version was interrupted between its two renames.
   fs::create_directory(dir.file("d.replaced"));
   write(dir.file("d.replaced"), "old");
   EXPECT_EQ(newest(dir.file("d")), "old");
@@ -285,7 +285,7 @@ TEST(StagedCheckpoint, LooksForRoom) {
   EXPECT_THAT(refused(int64_t{1} << 60, 100, 4).first, testing::StartsWith("4 checkpoints of ")) << "one is there";
 }
 
-// Killed at any moment: what is found is whole, and no older than what had been committed.
+// After SIGKILL at any moment, the newest checkpoint is whole and no older than the last committed one.
 TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
   const TestDirectory dir;
   save(dir.file("c"), "0");
@@ -329,7 +329,7 @@ TEST(HeldCheckpoint, IsNotRemovedWhileItIsRead) {
   EXPECT_THAT(names(dir.file("c")), ElementsAre("save-4"));
 }
 
-// Whatever a reader finds, it finds whole, while another thread saves as fast as it can.
+// A reader always finds a whole checkpoint while another thread saves as fast as it can.
 TEST(HeldCheckpoint, BesideItsWriter) {
   const TestDirectory dir;
   save(dir.file("c"), "0");

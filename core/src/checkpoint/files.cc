@@ -18,15 +18,15 @@ namespace {
 
 constexpr int64_t kSyncEvery = int64_t{64} << 20;
 constexpr int64_t kReadBlock = int64_t{1} << 20;
-constexpr uint32_t kStart = 0xffffffff;  // of the sum's register, and what its result is turned over with
+constexpr uint32_t kStart = 0xffffffff;  // initial value and final XOR of the CRC register
 
-// What is left of a sum when so many zeros follow, and the sum of so many zeros alone.
+// moved(): the sum after `bytes` more zero bytes. zeros(): the sum of `bytes` zero bytes.
 uint32_t moved(uint32_t sum, int64_t bytes) {
   return bytes == 0 ? sum : static_cast<uint32_t>(::crc32_combine(sum, 0, static_cast<z_off_t>(bytes)));
 }
 uint32_t zeros(int64_t bytes) { return moved(kStart, bytes) ^ kStart; }
 
-// Why a file may not grow, beyond the system's "File too large".
+// Explains why a file may not grow, if the limit is this process's own.
 std::string size_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
@@ -100,7 +100,7 @@ void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
   unsynced_ += bytes;
   if (unsynced_ < kSyncEvery) return;
   unsynced_ = 0;
-  // Waits for what was sent the time before, and sends what has come since.
+  // Waits for the previous writes, and starts those that have come since.
   constexpr unsigned kSend = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE;
   if (::sync_file_range(fd_.get(), 0, 0, kSend) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
     fail_with(errno, "write", path_);
@@ -161,7 +161,7 @@ uint32_t write_text(const std::string& path, const std::string& text) {
 
 void sync_directory(const std::string& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems cannot sync a directory (EINVAL): there it needs none.
+  // Some network file systems cannot sync a directory (EINVAL) and do not need it.
   if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) fail_with(errno, "write", path);
 }
 

@@ -1,4 +1,4 @@
-// load_checkpoint(): every rank reads what it holds, after all have agreed that everything fits.
+// load_checkpoint(): the ranks first agree that everything fits, then each reads the rows that it holds.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -35,10 +35,10 @@ TensorFiles open_checked(const ProcessGroup& group, const OpenCheckpoint& source
   return out;
 }
 
-// Whole and undamaged, on every rank.
+// Opens a checkpoint that is whole and undamaged, on every rank.
 OpenCheckpoint open_held(const ProcessGroup& group, const std::function<HeldCheckpoint()>& hold) {
   OpenCheckpoint source;
-  // Rank 0 says which directory, so that all read the same one, and sees to it that it stays.
+  // Rank 0 chooses the directory, so that all ranks read the same one, and holds it.
   const auto texts = together(group, "checkpoint.json", [&]() -> std::string {
     if (group.rank() != 0) return "";
     source.held = hold();
@@ -52,7 +52,7 @@ OpenCheckpoint open_held(const ProcessGroup& group, const std::function<HeldChec
   return source;
 }
 
-// Everything that can be found out before anything changes.
+// Checks everything that can be checked before anything changes.
 class FitCheck {
  public:
   FitCheck(const OpenCheckpoint& source, const std::vector<ModelTable>& tables, const ParameterList& dense)
@@ -110,8 +110,7 @@ class FitCheck {
     }
     for (size_t k = 0; k < stored->states.size(); ++k)
       source_.check(source_.optimizer, stored->state_name(k), stored->state(k));
-    if (stored->extra_words == 0 || mine.extra_words == 0)
-      return;  // a kernel may keep more, or less, than the other one
+    if (stored->extra_words == 0 || mine.extra_words == 0) return;  // another kernel may keep more or less
     if (stored->extra_words != mine.extra_words) {
       const std::string kernel = stored->kernel.empty() ? "another one, or other options" : quoted(stored->kernel);
       fail(Code::kInvalidArgument, "table \"", mine.name, "\" has the kernel ", quoted(mine.kernel),
@@ -164,7 +163,7 @@ class ShardLoader {
     }
   }
 
-  // One block; false when there are no more.
+  // Loads one block; false: there are no more.
   bool next() {
     if (begun_ < on_demand_.size()) {
       begin(on_demand_[begun_++]);
@@ -177,7 +176,7 @@ class ShardLoader {
   }
 
  private:
-  // Of a shard whose rows come on demand: none yet, and what its kernel kept besides.
+  // Clears an on-demand shard and gives its kernel the extra bytes that it stored.
   void begin(const RowBlock& b) {
     const ModelTable& table = *b.table;
     table.collection->clear_rows(table.held(b.shard));
@@ -190,7 +189,7 @@ class ShardLoader {
     }
   }
 
-  // Of rows that are stored by their ids, those that belong to the shard; ids of the rows, and where they are stored.
+  // Selects the rows stored by id that belong to the shard. Sets their ids and their places in the file.
   static RowSet own_rows(const TablePart& part, const RowBlock& b, std::vector<int64_t>& ids,
                          std::vector<int64_t>& places) {
     const ModelTable& table = *b.table;
@@ -245,7 +244,7 @@ class ShardLoader {
     return whole_.data();
   }
 
-  // Rows of so many columns, and a shard that has some of them.
+  // A stored tensor's width, and the shard that has some of its columns.
   struct Columns {
     int64_t width;
     const ShardMetadata& shard;
@@ -257,7 +256,7 @@ class ShardLoader {
     for (int64_t i = 0; i < rows.count; ++i) std::copy_n(whole + i * width + w.col, w.cols, out + i * w.cols);
   }
 
-  // State k of the shard's columns, from one per stored cut.
+  // Merges state k of the shard's columns from the states of the stored cuts.
   void merged(const TablePart& part, size_t k, const RowSet& rows, const ShardMetadata& w, float* out) {
     const std::vector<int64_t>& stored = part.entry->cuts;
     const auto cuts = static_cast<int64_t>(stored.size());
@@ -265,7 +264,7 @@ class ShardLoader {
     for (int64_t i = 0; i < rows.count; ++i) out[i] = merged_state(stored, whole + i * cuts, w.col, w.cols);
   }
 
-  // What the kernel kept of rows besides: of the stored cut in which the shard begins.
+  // Reads the kernel's extra words per row from the stored cut in which the shard begins.
   void extra(const TablePart& part, const RowSet& rows, const ShardMetadata& w, float* out) {
     const TableEntry& stored = *part.entry;
     const float* whole = read(part.in->optimizer, stored.extra_name(), rows, stored.extra_width());
@@ -278,9 +277,9 @@ class ShardLoader {
 
   const OpenCheckpoint& source_;
   std::vector<TablePart> parts_;
-  std::vector<RowBlock> on_demand_;  // shards, to begin with
+  std::vector<RowBlock> on_demand_;  // one for each shard whose rows come on demand
   std::vector<RowBlock> blocks_;
-  std::vector<size_t> part_of_;  // of parts_, by block
+  std::vector<size_t> part_of_;  // indices into parts_, one for each block
   size_t begun_ = 0, done_ = 0;
   std::vector<float> whole_, values_;  // of a block
 };
@@ -315,7 +314,7 @@ FoundCheckpoints find_checkpoints(const std::string& directory, const ProcessGro
   const std::array<std::pair<char, std::vector<std::string>*>, 4> lists = {
       {{'+', &out.whole}, {'-', &out.broken}, {'?', &out.unreadable}, {'<', &out.older}}};
   const auto texts = checkpoint::together_at_length(group, "checkpoints", [&] {
-    std::string all;  // each with a '\0' behind it, and its list's sign before it
+    std::string all;  // for each text: its list's sign, the text, and '\0'
     if (group.rank() != 0) return all;
     out = checkpoint::find_checkpoints(directory, held);
     for (const auto& [sign, list] : lists) {

@@ -18,10 +18,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 3;                    // with a base
-constexpr int64_t kWholeVersion = 2;               // without; 1: one file of each kind
-constexpr int64_t kFileBytes = int64_t{16} << 20;  // at which a file is full
-constexpr int64_t kMostFiles = 128;                // and at which part of all of them, else: files are open at a time
+constexpr int64_t kVersion = 3;                    // a checkpoint that has a base
+constexpr int64_t kWholeVersion = 2;               // a checkpoint without a base; 1: one file of each kind
+constexpr int64_t kFileBytes = int64_t{16} << 20;  // at this size a new file begins
+constexpr int64_t kMostFiles = 128;  // or at this fraction of the total, so that not too many files are open
 constexpr std::string_view kSuffix = ".safetensors";
 
 std::string hex(uint32_t value) {
@@ -36,14 +36,14 @@ uint32_t crc_of(const std::string& text) {
       ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
 }
 
-// JSON has no infinity: null stands for it.
+// JSON has no infinity; null stands for it.
 double number(const JsonObject& j, const char* key) {
   return j.member(key).is_null() ? std::numeric_limits<double>::infinity() : j.get<double>(key);
 }
 
-// A whole number of at least `least`.
+// Reads a whole number of at least `least`.
 int64_t count(const JsonObject& j, const char* key, int64_t least) {
-  constexpr int64_t kMost = int64_t{1} << 53;  // what every reader of JSON has exactly
+  constexpr int64_t kMost = int64_t{1} << 53;  // every JSON reader has numbers up to this exactly
   const auto value = j.get<int64_t>(key);
   if (value < least || value > kMost) j.wrong(key, " is ", value, ", and must lie in [", least, ", ", kMost, "]");
   return value;
@@ -75,13 +75,13 @@ OrderedJson to_json(const TableEntry& t) {
   return out;
 }
 
-// Whether the bytes of rows with so many values each can be counted, whatever the values are.
+// True if the bytes of `rows` rows with `values` values each can be counted without overflow, whatever their type.
 bool countable(int64_t rows, int64_t values) {
   int64_t bytes = 0;
   return !__builtin_mul_overflow(rows, values, &bytes) && !__builtin_mul_overflow(bytes, 8, &bytes);
 }
 
-// Cuts and states, as the sizes of tensors are computed from them.
+// Checks cuts and states, because the sizes of tensors are computed from them.
 void check_table(const TableEntry& t) {
   int64_t left = t.dim, extra = 0;
   for (int64_t width : t.cuts) {

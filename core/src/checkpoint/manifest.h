@@ -1,5 +1,5 @@
-// checkpoint.json: what a checkpoint holds beside the tensors, and the sums that show damage. Format:
-// docs/checkpoints.md.
+// checkpoint.json: a checkpoint's contents except the tensors, and the checksums that show damage. docs/checkpoints.md
+// describes the format.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 namespace tessera::checkpoint {
 
 inline constexpr const char* kManifestFile = "checkpoint.json";
-// What files of tensors begin with: "model.safetensors", or "model-00001-of-00003.safetensors".
+// Prefixes of tensor files: "model.safetensors", or "model-00001-of-00003.safetensors".
 inline constexpr const char* kModel = "model";
 inline constexpr const char* kOptimizer = "optimizer";
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
-// A table as it is stored.
+// A table as stored in a checkpoint.
 struct TableEntry {
   std::string parameter;  // "sparse_arch.embedding_bag_collection.embedding_bags.film.weight"
   std::string name;       // "film"
@@ -31,16 +31,16 @@ struct TableEntry {
   OptimizerSpec optimizer;
   double learning_rate = 0;           // at the time of saving; for information
   std::vector<Lookup::State> states;  // float32
-  std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
-  int64_t extra_words = 0;            // of 4 bytes, per row and cut: what only the kernel understands
-  std::string kernel;                 // with these: who keeps them, with its options; "": an earlier version wrote it
-  // So many rows are stored, each with its id below `rows`: of rows that come on demand, or those that have changed;
-  // unset: all of [0, rows) are.
+  std::vector<int64_t> cuts;          // column widths; a state kept per row has one value for each cut
+  int64_t extra_words = 0;            // 4-byte words per row and cut that only the kernel understands
+  std::string kernel;  // the kernel that wrote extra_words, with its options; "": an earlier version wrote them
+  // Number of rows stored with their ids, which are below `rows`. Set for on-demand rows and for changed rows; unset:
+  // all rows [0, rows) are stored.
   std::optional<int64_t> keys;
-  bool changes = false;  // with `keys`: what has changed since the base; the base has all rows
-  // With `changes`, where rows come on demand: so many ids of the base have no row any more.
+  bool changes = false;  // with `keys`: only rows that changed since the base, which has all rows
+  // Number of the base's ids that have no row any more. Set with `changes` if rows come on demand.
   std::optional<int64_t> removed;
-  std::vector<int64_t> table_extras;  // bytes that their kernel kept of each shard besides
+  std::vector<int64_t> table_extras;  // extra bytes that the kernel stored for each shard
   std::optional<RowFigures> figures;  // with `keys`; for information
 
   int64_t stored_rows() const { return keys.value_or(rows); }
@@ -62,49 +62,49 @@ struct TableEntry {
 
 struct Manifest {
   using File = StoredFile;
-  // The checkpoint beside it whose rows these are the changes of.
+  // The checkpoint beside it that these changes apply to.
   struct Base {
-    std::string name;  // of its directory: "save-3"
+    std::string name;  // its directory: "save-3"
     uint32_t crc = 0;  // CRC-32 of its checkpoint.json
   };
   int world_size = 1;    // of the job that wrote it; for information
-  std::string progress;  // the caller's
+  std::string progress;  // the caller's text
   std::vector<TableEntry> tables;
-  std::vector<std::pair<std::string, int64_t>> steps;  // updates done, by collection
-  // One for each group of the dense optimizer: its settings as "name = value". Names must fit, values are information.
+  std::vector<std::pair<std::string, int64_t>> steps;  // number of updates, by collection
+  // Settings of the dense optimizer as "name = value", one list for each group. Names must match; values may differ.
   std::vector<std::vector<std::string>> dense_optimizer;
   std::vector<File> files;
   std::optional<Base> base;
 
-  const TableEntry* find(const std::string& parameter) const;  // nullptr: not there
-  // The files of tensors of a kind, kModel or kOptimizer; kDataLoss: there are none. `path`: the manifest's own.
+  const TableEntry* find(const std::string& parameter) const;  // nullptr: none
+  // Returns the tensor files of a kind, kModel or kOptimizer. kDataLoss: there are none. `path`: the manifest's own.
   std::vector<File> files_of(const std::string& kind, const std::string& path) const;
   std::string json() const;
-  // kDataLoss: damaged. kUnimplemented: of a newer format. Both name `path`.
+  // kDataLoss: the manifest is damaged. kUnimplemented: it has a newer format. Both errors name `path`.
   static Manifest from_json(const std::string& text, const std::string& path);
 };
 
 Manifest manifest_in(const std::string& directory);
-// A file that the manifest in `directory` lists, of the size that it says. kDataLoss: otherwise.
+// Opens a file that the manifest in `directory` lists. kDataLoss: it is missing or has another size.
 InputFile open_listed(const std::string& directory, const Manifest::File& file);
 [[noreturn]] void fail_wrong_sum(const std::string& directory, const Manifest::File& file);
 
-// "model.safetensors.index.json": which tensor is in which of several files, for Hugging Face's readers.
+// "model.safetensors.index.json": says which file has which tensor, for Hugging Face's readers.
 std::string index_name(const std::string& kind);
-// Whether a file of a checkpoint may have this name.
+// True if a file of a checkpoint may have this name.
 bool is_file_name(const std::string& name);
 
-// A file of tensors that is to be written.
+// A tensor file that is to be written.
 struct TensorFile {
   std::string name;
   StoredTensors tensors;
 };
 int64_t bytes_of(const StoredTensors& tensors);
-// As Hugging Face's readers have them: "model.safetensors", or several, of which large tables have one each. `tables`:
-// the tensors of each, which stay together. kInvalidArgument: two have one name.
+// Splits tensors the way Hugging Face's readers expect: "model.safetensors", or several files with one for each large
+// table. `tables` has the tensors of each table, which stay together. kInvalidArgument: two tensors have the same name.
 std::vector<TensorFile> split_by_table(const std::string& kind, StoredTensors others,
                                        const std::vector<StoredTensors>& tables);
-// For index_name(): {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}.
+// The text of index_name(): {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}.
 std::string index_of(const std::vector<TensorFile>& files);
 
 }  // namespace tessera::checkpoint

@@ -1,5 +1,5 @@
-// A checkpoint whose files are open, and the one beside it that has the rows which have not changed since. Whoever
-// reads a table, a job or a program without one, reads its parts.
+// An open checkpoint and the base beside it, which has the rows that have not changed since. Every reader of a table
+// reads it in parts; some readers belong to no job.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,34 @@
 namespace tessera::checkpoint {
 
 struct OpenCheckpoint {
-  HeldCheckpoint held;  // where another rank holds it, nothing
+  HeldCheckpoint held;  // empty if another rank holds it
   std::string directory;
   Manifest manifest;
   TensorFiles model, optimizer;
   std::unique_ptr<OpenCheckpoint> base;  // Manifest::base
 
-  // kDataLoss: one of its files lacks a tensor, or has another one than the manifest says.
+  // kDataLoss: a file lacks a tensor, or the tensor differs from the manifest.
   void check(const TensorFiles& files, const std::string& name, const StoredTensor& expected) const;
 };
 
-// What hold_checkpoint() says of `directory`, and its base: `open` opens the files of one that it holds by the given
-// function, which throws what hold_checkpoint() and hold_base() do.
+// Opens the checkpoint that hold_checkpoint() finds in `directory`, and its base. `open` calls the function that it
+// gets to hold one, and opens its files. Throws what hold_checkpoint() and hold_base() throw.
 using OpenHeld = std::function<OpenCheckpoint(const std::function<HeldCheckpoint()>& hold)>;
 OpenCheckpoint open_with_base(const std::string& directory, const OpenHeld& open);
 
 // Rows of a table that are stored together.
 struct TablePart {
   const OpenCheckpoint* in;
-  const TableEntry* entry;  // of in->manifest
-  // Of rows on demand: ids whose rows are gone, or in the next part; ascending.
+  const TableEntry* entry;  // an entry of in->manifest
+  // Ids whose rows were removed or are in the next part; ascending. Only set if rows come on demand.
   std::vector<int64_t> without = {};
 
-  bool counts(int64_t id) const;  // a row of it
-  // The ids of its stored rows [first, first + count).
+  bool counts(int64_t id) const;  // true if the part's row of this id is valid
+  // Returns the ids of its stored rows [first, first + count).
   std::vector<int64_t> ids(int64_t first, int64_t count) const;
 };
-// Of a checkpoint that has the table, in the order in which they are to be read: where two have a row, the later one
-// counts, and of those on demand the one that is not `without`. kDataLoss: its base has another table, or files lack
+// Lists the parts of a table in the order in which they are to be read. If two parts have a row, the later one counts;
+// for on-demand rows it is the part that has it not in `without`. kDataLoss: the base has another table, or files lack
 // its rows.
 std::vector<TablePart> parts_of(const OpenCheckpoint& checkpoint, const std::string& parameter);
 

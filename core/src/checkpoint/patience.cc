@@ -72,7 +72,7 @@ std::string absolute_directory(const std::string& directory, const char* what) {
 bool make_directories(const std::string& directory) {
   std::error_code error;
   const fs::path target = fs::absolute(directory, error);
-  fs::path first = target;  // that is missing
+  fs::path first = target;  // the highest directory that is missing
   while (!error && first.has_relative_path() && type_of(first.parent_path().string()) == 0) first = first.parent_path();
   const bool made = !error && fs::create_directories(target, error);
   if (error) fail_with(error.value(), "create", directory);
@@ -80,7 +80,7 @@ bool make_directories(const std::string& directory) {
   for (fs::path path = target;; path = path.parent_path()) {
     try {
       sync_directory(path.parent_path().string());
-    } catch (const Error&) {  // one that may be entered and not read, say: its name is as durable as it can be made
+    } catch (const Error&) {  // a directory that cannot be read, for example; its name is as durable as possible
     }
     if (path == first || !path.has_relative_path()) return true;
   }

@@ -1,4 +1,4 @@
-// Calls to the file system that may fail for a moment, and what is asked of paths with them.
+// Calls to the file system that may fail for a moment, and queries of paths that use them.
 #pragma once
 
 #include <sys/types.h>
@@ -9,13 +9,13 @@
 
 namespace tessera::checkpoint {
 
-// Whether a call that failed with errno `error` may succeed a moment later: the disk, the network or a shortage failed,
-// which says nothing about the file. A file that is not there, or a full disk, is an answer.
+// True if a call that failed with errno `error` may succeed a moment later, because the disk, the network or a shortage
+// failed. A missing file or a full disk is a final answer.
 bool may_pass(int error);
-// Waits before the next try of a call, longer each time. False: there were enough tries, over about a second.
+// Waits before the next try of a call, longer each time. False: it was tried often enough, for about a second.
 bool wait_before_retry(int tries);
 
-// Calls `call`, which returns a negative number and sets errno where it fails, until it succeeds or may not pass.
+// Repeats `call`, which returns a negative number and sets errno on failure, until it succeeds or fails for good.
 template <class Call>
 auto patiently(const Call& call) {
   for (int tries = 1;; ++tries) {
@@ -28,13 +28,13 @@ auto patiently(const Call& call) {
   }
 }
 
-// Its type, S_IFREG for example, after links; 0: there is nothing. Throws where it cannot be told.
+// Returns the type after links, S_IFREG for example; 0: there is nothing. Throws if that cannot be told.
 mode_t type_of(const std::string& path);
-// Names in a directory, in no order.
+// Lists the names in a directory, in no order.
 std::vector<std::string> names_in(const std::string& directory);
-// `directory` without links and a slash at its end. `what`: the sentence if it is empty.
+// Resolves links and strips a trailing slash. `what`: the message if `directory` is empty.
 std::string absolute_directory(const std::string& directory, const char* what);
-// Makes a directory and those above it, durably. False: it was there.
+// Makes a directory and its parents durably. False: it existed.
 bool make_directories(const std::string& directory);
 
 }  // namespace tessera::checkpoint

@@ -12,14 +12,14 @@ namespace {
 constexpr int64_t kBlockFloats = int64_t{4} << 20;  // 16 MiB
 constexpr int64_t kKeyFloats = sizeof(int64_t) / sizeof(float);
 
-// Values of a row of a shard in memory.
+// Number of floats that a row of a shard takes in memory.
 int64_t floats_per_row(const TableEntry& entry, const ShardMetadata& where) {
   int64_t floats = where.cols + entry.extra_words + (entry.keys ? kKeyFloats : 0);
   for (const Lookup::State& s : entry.states) floats += s.per_row ? 1 : where.cols;
   return floats;
 }
 
-// A model that has come apart must not take the place of one that has not.
+// A model with infinities or NaN must not replace a good checkpoint.
 void check_finite(const RowBlock& block, const RowSet& rows, const BlockValues& values) {
   const int64_t at = first_not_finite({values.weights, static_cast<size_t>(block.count * block.where().cols)});
   if (at < 0) return;
@@ -29,7 +29,7 @@ void check_finite(const RowBlock& block, const RowSet& rows, const BlockValues& 
        " in row ", row, ": nothing was saved, and the checkpoints before are as they were");
 }
 
-// Which column cuts a shard covers.
+// The column cuts that a shard covers.
 Slab cuts_of(const TableEntry& entry, const ShardMetadata& where) {
   Slab slab{{}, static_cast<int64_t>(entry.cuts.size()), 0, 0};
   int64_t begin = 0;
@@ -41,7 +41,7 @@ Slab cuts_of(const TableEntry& entry, const ShardMetadata& where) {
   return slab;
 }
 
-// Each of `count` groups of values so many times.
+// Repeats each of `count` groups of values `times` times.
 std::vector<float> repeated(const float* values, int64_t count, int64_t group, int64_t times) {
   std::vector<float> out(static_cast<size_t>(count * group * times));
   float* to = out.data();

@@ -35,7 +35,7 @@ const char* type_name(DType dtype) {
   fail(Code::kUnimplemented, "safetensors has no type ", to_string(dtype));
 }
 
-// Reads one file's header; every complaint names the file.
+// Parses one file's header. Every error names the file.
 class HeaderParser {
  public:
   explicit HeaderParser(const InputFile& file) : file_(file) {}
@@ -83,7 +83,8 @@ class HeaderParser {
     return header;
   }
 
-  // A zip archive, or of old a pickle. Where a length happens to begin so, the header follows.
+  // torch.save() writes a zip archive; older versions wrote a pickle. If a length happens to have these bytes, a header
+  // follows.
   void refuse_torch_save() const {
     constexpr std::string_view kZip = "PK\x03\x04", kPickle = "\x80\x02\x8a\x0a";
     char begin[kLengthBytes + 1] = {};

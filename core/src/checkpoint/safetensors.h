@@ -1,5 +1,6 @@
-// safetensors files (https://huggingface.co/docs/safetensors, "Format"): 8 bytes with the length of a JSON header, the
-// header {name: {dtype, shape, data_offsets: [begin, end]}}, then the tensors without gaps, little-endian, row-major.
+// safetensors files (https://huggingface.co/docs/safetensors, "Format"). A file begins with 8 bytes, the length of a
+// JSON header. The header is {name: {dtype, shape, data_offsets: [begin, end]}}. The tensors follow without gaps,
+// little-endian and row-major.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +26,24 @@ std::string describe(const StoredTensor& tensor);  // "float32 [1682, 16]"
 
 using StoredTensors = std::map<std::string, StoredTensor>;
 
-// A file of tensors whose names and shapes are known before the first value is.
+// Writes a file of tensors whose names and shapes are known before the values.
 class SafetensorsWriter {
  public:
-  // Places the tensors (offsets given are ignored), the widest elements first, so that all are aligned.
+  // Places the tensors and ignores their offsets. The widest elements come first, so that all are aligned.
   SafetensorsWriter(const std::string& path, StoredTensors tensors)
       : SafetensorsWriter(path, std::move(tensors), kNew) {}
-  // One that another process makes of the same tensors, and this one writes some of.
+  // Opens a file that another process makes with the same tensors, to write some of them.
   static SafetensorsWriter join(const std::string& path, StoredTensors tensors);
   bool has(const std::string& name) const { return tensors_.contains(name); }
   const StoredTensor& at(const std::string& name) const;
-  void write(const std::string& name, const Tensor& value);  // whole, of the type and shape announced
+  void write(const std::string& name, const Tensor& value);  // a whole tensor of the type and shape announced
   OutputFile& file() { return file_; }
 
  private:
   struct Laid {
     StoredTensors tensors;
-    std::string header;  // with its length
-    int64_t bytes = 0;   // of the file
+    std::string header;  // includes its length
+    int64_t bytes = 0;   // size of the file
   };
   enum Open { kNew, kJoin };
   SafetensorsWriter(const std::string& path, StoredTensors tensors, Open open)
@@ -54,12 +55,12 @@ class SafetensorsWriter {
   OutputFile file_;
 };
 
-// Believes nothing: kDataLoss names the file and what is wrong with its header.
+// Reads an untrusted file. kDataLoss: the error names the file and what is wrong with its header.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(InputFile file);
   const StoredTensors& tensors() const { return tensors_; }
-  const StoredTensor* find(const std::string& name) const;  // nullptr: not there
+  const StoredTensor* find(const std::string& name) const;  // nullptr: none
   Tensor read(const std::string& name) const;
   const InputFile& file() const { return file_; }
 
@@ -68,18 +69,18 @@ class SafetensorsReader {
   StoredTensors tensors_;
 };
 
-// Tensors by name, wherever they are in several files.
+// Finds tensors by name in several files.
 class TensorFiles {
  public:
-  // kInvalidArgument: one of its tensors is in another file, too.
+  // kInvalidArgument: another file also has one of its tensors.
   void add(SafetensorsReader file);
   struct Place {
     const SafetensorsReader* file = nullptr;
     const StoredTensor* tensor = nullptr;
   };
   const std::map<std::string, Place>& tensors() const { return places_; }
-  const Place* find(const std::string& name) const;  // nullptr: not there
-  // These are there.
+  const Place* find(const std::string& name) const;  // nullptr: none
+  // The tensor must exist.
   const Place& at(const std::string& name) const { return places_.at(name); }
   Tensor read(const std::string& name) const { return at(name).file->read(name); }
   const std::deque<SafetensorsReader>& files() const { return files_; }

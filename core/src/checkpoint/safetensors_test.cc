@@ -1,4 +1,4 @@
-// Files as other programs may write them, damaged ones above all.
+// Tests files that other programs may write, mostly damaged ones.
 #include "checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -116,7 +116,7 @@ TEST(Safetensors, SaysWhatToDoWithAFileOfTorchSave) {
                         "safetensors.torch.save_file(torch.load(\"" +
                         path + "\", weights_only=True), \"model.safetensors\")");
   }
-  // A header whose length is those bytes is none.
+  // The zip signature is a valid length here, so this is a damaged safetensors file.
   std::string header = "{}";
   header.resize(0x04034b50, ' ');
   test::write_file(path, file_of(header, ""));

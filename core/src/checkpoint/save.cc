@@ -1,5 +1,4 @@
-// CheckpointWriter: rank 0 makes the files, every rank writes its rows where they belong, rank 0 says that all is
-// there.
+// CheckpointWriter: rank 0 makes the files, every rank writes its rows into them, and rank 0 commits the checkpoint.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,9 +25,9 @@ namespace {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// A checkpoint but for the rows of tables.
+// A checkpoint without the rows of tables.
 struct Rest {
-  NamedTensors parameters, states;  // of the dense part; their values are there on rank 0
+  NamedTensors parameters, states;  // of the dense part; rank 0 has their values
   Manifest manifest;                // without files
 };
 
@@ -41,7 +40,7 @@ StoredTensors announced(const NamedTensors& tensors) {
   return out;
 }
 
-// The files that a checkpoint has, of kModel and kOptimizer.
+// The files of a checkpoint, of kModel and kOptimizer.
 struct Layout {
   std::vector<TensorFile> model, optimizer;
 };
@@ -67,7 +66,7 @@ Layout layout_of(const std::vector<ModelTable>& tables, const Rest& rest) {
 // The tensor files of a checkpoint as one rank writes them.
 class Files {
  public:
-  enum Role { kMake, kJoin };  // rank 0 makes them, before the others join
+  enum Role { kMake, kJoin };  // rank 0 makes them, then the others join
   Files(const std::string& directory, const Layout& layout, Role role) {
     for (const auto* kind : {&layout.model, &layout.optimizer}) {
       for (const TensorFile& file : *kind) {
@@ -89,7 +88,8 @@ class Files {
     for (SafetensorsWriter& file : files_) file.file().sync();
   }
 
-  // What this rank has added to the files' sums, as a text; and the files, from the texts of all ranks.
+  // sums(): this rank's parts of the files' checksums as text. The other function makes the files' entries from all
+  // texts.
   std::string sums() {
     std::ostringstream out;
     for (SafetensorsWriter& file : files_) out << file.file().sum_part() << ' ';
@@ -127,7 +127,7 @@ void check_finite(const NamedTensors& parameters) {
   }
 }
 
-// On rank 0.
+// Only rank 0 calls this.
 void write_index(const StagedCheckpoint& staged, const std::string& kind, const std::vector<TensorFile>& files,
                  Manifest& manifest) {
   if (files.size() == 1) return;
@@ -146,7 +146,7 @@ struct CheckpointWriter::Impl {
     look(CheckpointRows::kAll);
   }
 
-  // The tables as they are now: rows that come on demand or have changed are counted, and rates change. Collective.
+  // Reads the tables' current state: counts on-demand or changed rows, and gets the learning rates. Collective.
   void look(CheckpointRows asked) {
     known_blocks.clear();
     rows = asked == CheckpointRows::kChanged && base_is_there() ? CheckpointRows::kChanged : CheckpointRows::kAll;
@@ -159,7 +159,7 @@ struct CheckpointWriter::Impl {
       t.table_extras.clear();
     }
   }
-  // Made when something is to be written, and so has a place: there are tables without an end.
+  // Computed when something is written. Before that a table may have no bound on its rows.
   const std::vector<RowBlock>& blocks() {
     if (known_blocks.empty()) known_blocks = blocks_to_store(tables, model.group().rank());
     return known_blocks;
@@ -169,28 +169,28 @@ struct CheckpointWriter::Impl {
     for (const RowBlock& block : blocks()) sum += block.floats();
     return sum;
   }
-  // Whether how many rows are stored is not the plan's.
+  // True if the number of stored rows does not follow from the plan.
   bool counted() const {
     return std::any_of(tables.begin(), tables.end(), [](const ModelTable& t) { return t.stored.keys.has_value(); });
   }
-  // On every rank. Collective where there may be one.
+  // Returns the same on every rank. Collective if there may be a base.
   bool base_is_there() const {
     if (!base) return false;
     return together(model.group(), "base of a checkpoint", [&] {
              try {
                const bool there = model.group().rank() == 0 && has_base(str_cat(directory, "/save"), *base);
                return there ? "there" : "";
-             } catch (const Error&) {  // it cannot be told: all rows are written
+             } catch (const Error&) {  // unknown, so all rows are written
                return "";
              }
            })[0] == "there";
   }
-  // Behind the copy of all rows: what changes from here on is a change of the checkpoint that is being written.
+  // Mark after all rows are copied, so that later updates go into the next delta.
   void mark() const {
     if (!follows || rows != CheckpointRows::kAll) return;
     for (const auto& [path, collection] : model.sharded()) collection->mark_changes(ModelTable::kFollower);
   }
-  // On every rank. Collective where rows come on demand.
+  // Returns the same on every rank. Collective if rows come on demand.
   bool copies_have_room() {
     if (!counted()) return true;
     const auto room = together(model.group(), "room for rows",
@@ -225,25 +225,25 @@ struct CheckpointWriter::Impl {
   }
 
   std::string directory;
-  std::shared_ptr<const DirectoryLock> lock;  // null: for each save
-  bool replaces = false;                      // all that were there, with the next checkpoint
+  std::shared_ptr<const DirectoryLock> lock;  // null: lock for each save
+  bool replaces = false;                      // the next checkpoint replaces all that were there
   int keep;
   CheckpointContent content;
   DistributedModelParallel& model;
   const KeyedOptimizer& optimizer;
   bool follows = false;                        // changes are marked
-  std::optional<Manifest::Base> base;          // the last one with all rows, since which they are; once it is written
-  CheckpointRows rows = CheckpointRows::kAll;  // of the one that was begun last
+  std::optional<Manifest::Base> base;          // the last full checkpoint that was written; the base of changes
+  CheckpointRows rows = CheckpointRows::kAll;  // of the checkpoint begun last
   std::vector<ModelTable> tables;
   std::vector<RowBlock> known_blocks;
-  // Of the thread beside training: its ranks, and the rows copied aside, block by block.
+  // Used by the background thread: its process group, and the copied rows, block by block.
   std::shared_ptr<ProcessGroup> group;
   Tensor copies;
   std::atomic<bool> given_up = false;
   std::future<void> running;
 };
 
-// `copied`: it may be written while the model changes. Collective.
+// `copied`: the checkpoint may be written while the model changes. Collective.
 Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) const {
   const bool writes = model.group().rank() == 0;
   const auto kept = [&](const Tensor& value) {
@@ -268,23 +268,23 @@ Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) cons
   return out;
 }
 
-// `from`: the blocks' values; undefined: they are read as they are written. Collective, in `of`.
+// `from`: the blocks' values; undefined: they are read while they are written. Collective in `of`.
 void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tensor& from) {
   const bool first = of.rank() == 0, all = rows == CheckpointRows::kAll;
   if (all) base.reset();
   const Layout layout = layout_of(tables, rest);
-  std::optional<StagedCheckpoint> staged;  // rank 0's
+  std::optional<StagedCheckpoint> staged;  // only rank 0's
   std::optional<Files> files;
   const std::string place = together_at_length(of, "start of a checkpoint", [&]() -> std::string {
     if (!first) return "";
     check_finite(rest.parameters);
-    (void)rest.manifest.json();  // says what cannot be written
+    (void)rest.manifest.json();  // throws if it cannot be written
     staged.emplace(directory, lock.get());
     files.emplace(staged->path(), layout, Files::kMake);
     return staged->path();
   })[0];
 
-  Tensor one;  // block's values
+  Tensor one;  // values of one block
   BlockReader reader;
   size_t next = 0;
   int64_t at = 0;
@@ -355,7 +355,8 @@ void CheckpointWriter::check_place(int64_t saves) {
     }
     const StagedCheckpoint staged(impl_->directory, impl_->lock.get());
     OutputFile(staged.file(kManifestFile), 0).sync();
-    staged.check_space(bytes, saves, impl_->keep + (impl_->follows ? 1 : 0));  // a base stays for its changes
+    // one more, because a base stays for its changes
+    staged.check_space(bytes, saves, impl_->keep + (impl_->follows ? 1 : 0));
     return "";
   });
 }
@@ -380,7 +381,7 @@ void CheckpointWriter::save(const std::string& progress, CheckpointRows rows) {
 int64_t CheckpointWriter::copy_bytes() const { return 4 * impl_->floats(); }
 
 bool CheckpointWriter::reserve_copies() {
-  constexpr double kShare = 0.8;  // of what is free, for all ranks of a host
+  constexpr double kShare = 0.8;  // fraction of the free memory that the ranks of a host may use
   const ProcessGroup& ranks = impl_->model.group();
   const auto texts =
       together(ranks, "room for rows", [&] { return str_cat(copy_bytes(), ' ', system_memory().available); });
@@ -393,8 +394,9 @@ bool CheckpointWriter::reserve_copies() {
     if (copies > kShare * std::stod(texts[rank].substr(texts[rank].find(' ') + 1))) return false;
   }
   together(ranks, "room for rows", [&] {
-    const int64_t more = impl_->counted() ? impl_->floats() / 4 : 0;                // rows that are still to come
-    impl_->copies = Tensor::zeros({std::max<int64_t>(1, impl_->floats() + more)});  // touched now: no step waits for it
+    const int64_t more = impl_->counted() ? impl_->floats() / 4 : 0;  // rows that are still to come
+    // touched now, so that no step waits for page faults
+    impl_->copies = Tensor::zeros({std::max<int64_t>(1, impl_->floats() + more)});
     return "";
   });
   if (!impl_->group) impl_->group = ranks.split(0);
@@ -405,9 +407,9 @@ void CheckpointWriter::start(const std::string& progress, CheckpointRows rows) {
   TESSERA_CHECK(impl_->group, "reserve_copies() comes first");
   finish();
   impl_->look(rows);
-  if (!impl_->copies_have_room()) {  // rows have come on demand
+  if (!impl_->copies_have_room()) {  // more on-demand rows have come
     impl_->copies = {};
-    if (!reserve_copies()) {  // at once, and finish() says how it went
+    if (!reserve_copies()) {  // save synchronously; finish() reports the result
       std::promise<void> done;
       try {
         save(progress, rows);

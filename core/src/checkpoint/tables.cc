@@ -14,14 +14,14 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What is told of a shard's rows that are stored by their ids.
+// Counts of a shard's rows that are stored by their ids.
 struct CountedRows {
-  int64_t rows = -1;    // -1: nothing was told
-  uint64_t digest = 0;  // 0 where columns are not cut
+  int64_t rows = -1;    // -1: unknown
+  uint64_t digest = 0;  // 0 if columns are not cut
   int64_t removed = 0;
 };
 
-// A sum over the ids of a shard's rows and their order.
+// A digest of the ids of a shard's rows and their order.
 uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   constexpr size_t kRows = 4096;
   const HeldShard held = table.held(shard);
@@ -37,7 +37,7 @@ uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   return out;
 }
 
-// [shard, changed rows, digest, removed ids], of which a rank keeps those that it will store.
+// Returns [shard, changed rows, digest, removed ids]. A rank keeps the removed ids that it will store.
 OrderedJson changes_here(ModelTable& table, size_t s) {
   const HeldShard held = table.held(s);
   const Lookup::RowChanges there = table.collection->changes(ModelTable::kFollower, held);
@@ -53,8 +53,8 @@ OrderedJson changes_here(ModelTable& table, size_t s) {
   return {s, there.changed, digest_of(table, s, Rows::kChanged), there.removed};
 }
 
-// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}],
-// "on_demand": [[shard, rows, digest, bytes besides, figures]], and "changed": [changes_here()].
+// Serializes this rank's knowledge of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate":
+// x}], "on_demand": [[shard, rows, digest, extra bytes, figures]], and "changed": [changes_here()].
 std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
   OrderedJson known = OrderedJson::array();
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -88,9 +88,9 @@ std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
 
 void add_figures(const OrderedJson& of_shard, size_t shard, ModelTable& table) {
   if (!table.stored.figures) table.stored.figures.emplace();
-  if (table.sharding->shards[shard].col > 0) return;  // the same rows once more
+  if (table.sharding->shards[shard].col > 0) return;  // other columns of the same rows
   RowFigures more = row_figures_from({of_shard, {"what a rank says of its tables"}});
-  // Where ids are routed, each shard has all places and uses its own.
+  // If ids are routed, each shard has the table's whole capacity and uses its own rows of it.
   if (table.sharding->routed) more.capacity = std::max<int64_t>(0, more.capacity - table.stored.figures->capacity);
   *table.stored.figures += more;
 }
@@ -136,8 +136,8 @@ void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector
   }
 }
 
-// Whether all shards have told which of their rows have changed, and those of the same rows and other columns the same
-// ones: where one kernel names a row too many, all of the table's are stored.
+// True if all shards know which of their rows have changed, and shards of the same rows agree. If one kernel reports
+// one row more, all rows of the table are stored.
 bool agree(const ModelTable& table, const std::vector<CountedRows>& changed) {
   const RowSets sets(*table.sharding);
   const std::vector<ShardMetadata>& shards = table.sharding->shards;
@@ -176,7 +176,7 @@ void count_keys(ModelTable& table) {
 
 }  // namespace
 
-// Of the shards of the first columns, of copies the first.
+// Counts only the shards of the first columns, and only the first of several copies.
 int64_t ModelTable::before(size_t shard, const std::vector<int64_t>& counts) const {
   const RowSets sets(*sharding);
   int64_t out = 0;
@@ -249,7 +249,7 @@ int64_t RowSet::run_end(int64_t i) const {
 }
 
 void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, const float* values) {
-  const bool bits = is_integer(tensor.dtype);  // carried as they are
+  const bool bits = is_integer(tensor.dtype);  // copied unchanged
   const Tensor given =
       Tensor::borrow(const_cast<float*>(values), {slab.rows.count * slab.cols}, bits ? tensor.dtype : DType::kFloat32);
   const Tensor typed = given.to(tensor.dtype);

@@ -44,7 +44,7 @@ inline void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// Where the files of the newest checkpoint in `directory` are.
+// Path of the files of the newest checkpoint in `directory`.
 inline std::string newest_in(const std::string& directory) {
   int64_t newest = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -54,7 +54,7 @@ inline std::string newest_in(const std::string& directory) {
   return directory + "/save-" + std::to_string(newest);
 }
 
-// What `call` throws: its sentence and code.
+// Returns the message and code of the error that `call` throws.
 inline std::pair<std::string, Code> error_of(const std::function<void()>& call) {
   try {
     call();
@@ -110,7 +110,7 @@ inline ParameterSharding replicated(const EmbeddingBagConfig& t, int world) {
   for (int r = 0; r < world; ++r) p.shards.push_back({t.num_embeddings, t.embedding_dim, 0, 0, r});
   return p;
 }
-// The first rows on every rank, the others by rows.
+// The first rows are on every rank, the others are split by rows.
 inline ParameterSharding hot(const EmbeddingBagConfig& t, int world) {
   constexpr int64_t kHot = 5;
   ParameterSharding p{"by_hand", "fused", Combine::kSum, false, {}};
@@ -123,7 +123,7 @@ inline ParameterSharding hot(const EmbeddingBagConfig& t, int world) {
   }
   return p;
 }
-// plugins/template's sharder: row r on shard r mod `shards`.
+// Does the same as plugins/template's sharder: row r is on shard r mod `shards`.
 inline ParameterSharding striped(const EmbeddingBagConfig& t, int world, int shards) {
   ParameterSharding p{"acme.stripe", "fused", Combine::kSum, true, {}};
   for (int s = 0; s < shards; ++s)
@@ -139,7 +139,7 @@ struct TestModelOptions {
   std::string kernel = "reference";
 };
 
-// loss = 1/2 (pooled . w - y)^2, summed over a global batch that the ranks share.
+// The loss is 1/2 (pooled . w - y)^2, summed over a global batch that the ranks share.
 class TestModel {
  public:
   static constexpr const char* kPath = "sparse_arch.embedding_bag_collection";
@@ -173,7 +173,7 @@ class TestModel {
     optimizer_ = make_dense_optimizer(options.dense, {w_});
   }
 
-  // Steps [first, last) of the same training on any number of ranks; the loss of each, summed over ranks.
+  // Runs steps [first, last) of the same training on any number of ranks. Returns the loss of each, summed over ranks.
   std::vector<double> train(int first, int last) {
     std::vector<double> losses;
     for (int step = first; step < last; ++step) losses.push_back(train_step(step));

@@ -13,7 +13,7 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr char kFine = '+', kFailed = '!', kBusy = '.';
-constexpr auto kTurn = std::chrono::milliseconds(250);  // the longest that a busy rank says nothing
+constexpr auto kTurn = std::chrono::milliseconds(250);  // the longest silence of a busy rank
 
 std::string failure(Code code, const std::string& text) {
   return str_cat(kFailed, static_cast<int32_t>(code), ' ', text.empty() ? "unknown error" : text);
@@ -31,7 +31,7 @@ std::string outcome(const std::function<std::string()>& body) {
   }
 }
 
-// What all bodies returned, or the error of the first that failed.
+// Returns the results of all bodies, or throws the error of the first that failed.
 std::vector<std::string> results_of(std::vector<std::string> all) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].front() == kFailed) {
@@ -58,7 +58,7 @@ std::vector<std::string> together_at_length(const ProcessGroup& group, const cha
   std::string mine(1, kBusy);
   try {
     work = std::async(std::launch::async, [&] { return outcome(body); });
-  } catch (const std::system_error&) {  // the system grants no thread, and the others wait for this rank
+  } catch (const std::system_error&) {  // the system grants no thread, but the others wait for this rank
     mine = outcome(body);
   }
   while (true) {

@@ -1,4 +1,4 @@
-// Work of which every rank does its part: a failure anywhere is thrown everywhere, and nobody is left waiting.
+// Work that all ranks do together. A failure on any rank is thrown on all of them, so nobody is left waiting.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,21 @@
 
 namespace tessera::checkpoint {
 
-// Runs `body` on every rank, then exchanges what it returned: all texts, in rank order. When it failed on some rank,
-// all ranks throw the error of the first such rank, with "rank N: " before it where there are several. Collective.
+// Runs `body` on every rank, then exchanges the results: all texts, in rank order. If it fails on a rank, all ranks
+// throw the error of the first such rank, prefixed with "rank N: " if there are several ranks. Collective.
 std::vector<std::string> together(const ProcessGroup& group, const char* label,
                                   const std::function<std::string()>& body);
 
-// The same for work that a slow disk may hold up for longer than the group's deadline: it is done in another thread,
-// and ranks keep in touch until all have done theirs. Collective.
+// Does the same for work that a slow disk may hold up for longer than the group's deadline. Another thread does it, and
+// ranks keep in touch until all have finished. Collective.
 std::vector<std::string> together_at_length(const ProcessGroup& group, const char* label,
                                             const std::function<std::string()>& body);
 
-// Calls `work` until it returns false, on every rank. A rank that has less to do, or nothing, keeps in touch with the
-// others meanwhile, so that it does not run into the group's deadline. Collective.
+// Calls `work` on every rank until it returns false. A rank with less work keeps in touch with the others, so that the
+// group's deadline does not pass. Collective.
 void together_in_turns(const ProcessGroup& group, const char* label, const std::function<bool()>& work);
 
-// Of the thread that calls: training goes first where processors are few.
+// Lowers the priority of the calling thread, so that training goes first if processors are few.
 void give_way();
 
 }  // namespace tessera::checkpoint

@@ -35,8 +35,8 @@ std::vector<std::string> section_names() {
   return names;
 }
 
-// Sections of which there may be several, each with a name, and the keys of one whose value has options: behind such a
-// key, one more name is an option.
+// Repeatable sections, each with a name, and their keys whose value has options. One more name after such a key is an
+// option.
 struct Listed {
   const char* section;
   std::array<std::string_view, 2> options;
@@ -52,7 +52,7 @@ const Listed* listed(const std::string& section) {
   return at == std::end(kListed) ? nullptr : at;
 }
 
-// `section.key=value`, taken apart. `path` is what stands before the key: {"table", "film"}.
+// A parsed `section.key=value`. `path` is the part before the key: {"table", "film"}.
 struct Override {
   std::string text;    // "data.batch=64"
   std::string source;  // "--set data.batch=64"
@@ -72,7 +72,8 @@ std::vector<std::string> split_path(const std::string& text) {
   return parts;
 }
 
-// TOML first; what is no TOML, has no quote and begins as no list or table is a bare word: also "days/[0-4]*.csv".
+// Parses TOML. If that fails, text without quotes that does not begin like a list or table is a bare word, such as
+// "days/[0-4]*.csv".
 toml::table parse_value(const std::string& value, const std::string& source) {
   const bool bare_allowed =
       value.find_first_of("\"'\n") == std::string::npos && !value.starts_with('[') && !value.starts_with('{');
@@ -146,7 +147,7 @@ void apply_to(const Override& o, LayerConfig& layer) {
 }
 void apply_to(const Override& o, HeadConfig& head) { decode(o.value, "head." + o.path[1], head); }
 
-// Applies it to the one of that name. kNotFound: there is none.
+// Applies it to the element of that name. kNotFound: there is none.
 template <class S>
 void apply_to_list(const Override& o, std::vector<S>& list) {
   std::vector<std::string> known;
@@ -158,7 +159,7 @@ void apply_to_list(const Override& o, std::vector<S>& list) {
        known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(o.path[1], known), "\""));
 }
 
-// Every override but those of lists, which wait for these.
+// Applies overrides except those of lists, which are applied later.
 void apply_to_section(const Override& o, Config& config) {
   const toml::node& node = *o.value.get(o.key);
   const std::string& section = o.path[0];
@@ -235,7 +236,7 @@ std::vector<std::string> names_of(const S& one) {
   return one.name.empty() ? std::vector<std::string>() : std::vector<std::string>{one.name};
 }
 
-// The sections [[key]], which have different names.
+// Decodes the [[key]] sections, whose names must differ.
 template <class S>
 std::vector<S> decode_list(const toml::table& file, const std::string& key, const S& defaults) {
   std::vector<S> list;
@@ -259,7 +260,7 @@ std::vector<S> decode_list(const toml::table& file, const std::string& key, cons
   return list;
 }
 
-// A file with layers is of a graph, and a graph has layers.
+// A file with layers describes a graph, and a graph needs layers.
 void decode_graph(const toml::table& file, const std::vector<Override>& overrides, Config& config) {
   config.layers = decode_list(file, "layer", LayerConfig());
   config.heads = decode_list(file, "head", HeadConfig());
@@ -285,7 +286,7 @@ void decode_graph(const toml::table& file, const std::vector<Override>& override
          "model.type is \"graph\", but there is no [[layer]]: write the layers, or let the type be \"dlrm\"");
 }
 
-// Where each key of a section, and of one table, was written.
+// Records where each key of a section or table was written.
 config::Given given_keys(const toml::table& file, const std::vector<Override>& overrides) {
   config::Given given;
   const auto add = [&](const std::string& section, const toml::table& keys) {
@@ -308,7 +309,7 @@ config::Given given_keys(const toml::table& file, const std::vector<Override>& o
   return given;
 }
 
-// A job with a path and without a reader has that of the path's name.
+// A job with a path but no reader gets the reader that the path's name implies.
 void choose_reader(const config::Given& given, Config& config) {
   const auto path = given.find("data.path");
   if (path == given.end() || config.data.path.empty() || given.contains("data.reader")) return;
@@ -335,7 +336,7 @@ Config parse_config(const std::string& text, const std::string& source, const st
   for (const Override& o : parsed) {
     if (o.path[0] != "table") continue;
     if (config.tables.empty()) {
-      TableConfig trial;  // a wrong key or type is found now, a wrong name when the data is known
+      TableConfig trial;  // finds wrong keys and types now; wrong names are found with the data
       apply_to(o, trial);
       config.table_overrides.push_back({o.path[1], o.text});
     } else {

@@ -117,7 +117,7 @@ groups = "user"
   EXPECT_THAT(error_of("layer = 3\n"), testing::HasSubstr("each written [[layer]]"));
 }
 
-// The reader of a job that has this path and no data.reader.
+// Returns the reader of a job that has this path and no data.reader.
 std::string reader_of(const std::string& path) {
   return parse_config("[data]\npath = \"" + path + "\"\n", "j").data.reader;
 }
@@ -208,8 +208,9 @@ TEST(Effects, OfWhatEveryTableSaysItself) {
   EXPECT_THAT(error_of(tables, {"table_defaults.embedding_dim=2"}),
               StartsWith("--set table_defaults.embedding_dim=2: "));
   EXPECT_EQ(error_of(tables + "[[table]]\nname = \"c\"\n", {"table_defaults.embedding_dim=2"}), "no error");
-  EXPECT_THAT(error_of("[[table]]\nname = \"a\"\ncompute_kernel = \"dense\"\ncompute_kernels = \"fused\"\n"),
-              HasSubstr("table.a.compute_kernel has no effect: the planner chooses from its compute_kernels"));
+  EXPECT_THAT(
+      error_of("[[table]]\nname = \"a\"\ncompute_kernel = \"dense\"\ncompute_kernels = \"fused\"\n"),
+      HasSubstr("job.toml:3: table.a.compute_kernel has no effect: the planner chooses from its compute_kernels"));
   const Config c =
       parse_config("[table_defaults]\ncompute_kernel = \"dense\"\n" + tables, "j", {"table.a.compute_kernels=fused"});
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
@@ -316,7 +317,7 @@ TEST(Config, Overrides) {
   EXPECT_EQ(c.data.path, "/a b/c");
   EXPECT_THAT(c.tables[0].sharding, ElementsAre("column_wise"));
   EXPECT_EQ(c.tables[0].optimizer.options, R"({"learning_rate":0.25,"eps":0.001})");
-  EXPECT_EQ(c.tables[0].compute_kernel, "dense");
+  EXPECT_EQ(c.tables[0].kernel, "dense");
   EXPECT_THAT(c.model.top_mlp, ElementsAre(8, 1));
   EXPECT_EQ(c.report.json, "");
 }
@@ -460,7 +461,7 @@ TEST(Config, AFolderIsNoFile) {
   }
 }
 
-// The page and the parser read the same tables: a new key without documentation fails here.
+// The page and the parser use the same tables, so a new key without documentation fails here.
 TEST(Config, DocumentationListsEveryKey) {
   std::ifstream file(TESSERA_CONFIG_PAGE, std::ios::binary);
   ASSERT_TRUE(file) << "no " << TESSERA_CONFIG_PAGE;

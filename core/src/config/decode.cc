@@ -30,7 +30,7 @@ const char* type_name(const toml::node& node) {
   }
 }
 
-// Bounds of a number and the name to use in errors: "job.threads".
+// Bounds of a number and its name in errors: "job.threads".
 struct Rule {
   std::string name;
   double least, most;
@@ -117,7 +117,7 @@ constexpr const char* kElement<int64_t> = "an integer or an array of integers";
 template <>
 constexpr const char* kElement<double> = "a number or an array of numbers";
 
-// A list, or one element that stands for a list of one.
+// Reads a list, or one element that stands for a list of one.
 template <class T>
 void read(const toml::node& node, const Rule& rule, std::vector<T>& out) {
   std::vector<T> list;
@@ -160,7 +160,7 @@ json to_json(const toml::node& node, const std::string& name) {
   wrong_type(node, name, "a string, a number, a boolean, an array or a table");
 }
 
-// toml++ keeps tables sorted by key; the order written comes back from the positions.
+// toml++ sorts tables by key. The positions restore the written order.
 std::vector<std::pair<std::string, const toml::node*>> in_written_order(const toml::table& table) {
   std::vector<std::pair<toml::source_position, std::pair<std::string, const toml::node*>>> items;
   for (const auto& [key, value] : table) items.push_back({key.source().begin, {std::string(key.str()), &value}});
@@ -215,7 +215,7 @@ void wrong_type(const toml::node& at, const std::string& what, const std::string
 
 namespace {
 
-// The present name of a key that earlier versions called otherwise; empty: it never had another name.
+// The new name of a renamed key; empty: it was not renamed.
 std::string renamed_key(std::string_view section, std::string_view key) {
   const bool table = section.starts_with("table");
   if (section == "job" && key == "kernel") return "kernel_plugin";
@@ -232,7 +232,7 @@ void unknown_key(const toml::node& at, const std::string& section, const std::st
     fail(Code::kInvalidArgument, where(at), ": \"", key, "\" in [", section, "] is called \"", now, "\" now");
   const std::string nearest = sdk::nearest_name(key, known);
   std::string meant = str_cat("the nearest known key is \"", nearest, "\"");
-  if (sdk::name_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
+  if (sdk::name_distance(key, nearest) > key.size() / 2) {  // not a misspelling but another word
     meant = "there are";
     for (const std::string& name : known) meant += str_cat(name == known.front() ? " \"" : ", \"", name, "\"");
   }

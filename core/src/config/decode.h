@@ -1,4 +1,4 @@
-// From a TOML table to the config's structs. Internal to this folder: the only header that shows toml++.
+// Decodes TOML tables into the config's structs. Internal to this folder, because only this header exposes toml++.
 #pragma once
 
 #include <toml++/toml.h>
@@ -8,17 +8,17 @@
 
 namespace tessera::config {
 
-// "job.toml:12" for a node that was parsed from a file; an override has no lines: "--set job.seed=x".
+// Returns "job.toml:12" for a node from a file. An override has no lines: "--set job.seed=x".
 std::string where(const toml::node& node);
 
-// Sets the members that `table` names, leaves the others. `section` is what errors call it: "job".
+// Sets the members that `table` names and leaves the others. `section` is its name in errors: "job".
 template <class S>
 void decode(const toml::table& table, const std::string& section, S& out);
 
-// Decodes [table_defaults] as decode() does: refuses keys that make sense for one table only.
+// Decodes [table_defaults] in the same way, but refuses keys that only make sense for one table.
 void decode_table_defaults(const toml::table& table, TableConfig& out);
 
-// Puts one option into the JSON of a part, behind the others unless it was there.
+// Sets one option in a component's JSON. A new option is added at the end.
 void set_option(PartSpec& part, const std::string& key, const toml::node& value);
 void set_option(PartOptions& options, const std::string& key, const toml::node& value);
 

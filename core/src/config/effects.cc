@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-// What each reader inside takes of [data] beside what all take.
+// The keys of [data] that a built-in reader uses, except those that all use.
 struct ReaderKeys {
   std::string_view reader;
   std::vector<std::string_view> keys;
@@ -22,7 +22,7 @@ const std::vector<ReaderKeys>& inside() {
       {"criteo-tsv", {"path", "test_path", "rows", "test", "test_fraction", "limit"}},
       {"movielens-100k", {"path", "split", "limit"}},
       {"prepared", {"path", "limit"}},
-      // The last one, whose keys may stay in a file if --set names another reader.
+      // Must be last. Its keys may stay in a file if --set names another reader.
       {"synthetic", {"rows", "samples", "test_samples", "columns", "dense", "pooling", "labels", "index_dist"}},
   };
   return all;
@@ -33,7 +33,7 @@ bool has(const List& list, std::string_view key) {
   return std::find(list.begin(), list.end(), key) != list.end();
 }
 
-// The readers that take the key, and whether parts are among them.
+// Lists the readers that use the key; `parts` adds reader components.
 std::string takers(std::string_view key, bool parts) {
   std::string out;
   for (const ReaderKeys& r : inside()) {
@@ -86,9 +86,9 @@ std::string of_metrics(const Config& config, std::string_view key) {
   return {};
 }
 
-// Each [[table]] says something else.
+// The key has no effect if each [[table]] sets its own value.
 std::string of_table_defaults(const Config& config, std::string_view key) {
-  if (key.starts_with("optimizer")) return {};  // of which a table may change one option alone
+  if (key.starts_with("optimizer")) return {};  // a table may change only one of its options
   const auto& all = fields<TableConfig>();
   const auto field = std::find_if(all.begin(), all.end(), [&](const auto& f) { return key == f.name; });
   if (field == all.end() || config.tables.empty()) return {};
@@ -102,7 +102,7 @@ std::string of_table_defaults(const Config& config, std::string_view key) {
 struct EffectRule {
   std::string_view section;
   std::string (*missing)(const Config& config, std::string_view key);
-  std::string_view switched;  // the key that switches the section off; empty: none does
+  std::string_view switched;  // the key that switches the section off; empty: none
 };
 constexpr std::array<EffectRule, 5> kRules = {{
     {"data", of_data, ""},
@@ -126,7 +126,7 @@ bool is_off(const List& list) {
   return list.empty();
 }
 
-// The key's value is 0 or empty: what it would change is off.
+// True if the key's value is 0 or empty, so that it changes nothing.
 bool is_off(const Config& config, std::string_view section, std::string_view key) {
   bool off = false;
   for_each_section(config, [&](std::string_view name, const auto& values) {
@@ -138,8 +138,8 @@ bool is_off(const Config& config, std::string_view section, std::string_view key
   return off;
 }
 
-// True if --set names another reader than the file, and the key is one that the file has for the generated data of its
-// own: whoever reads other data for once need not edit the file.
+// True if --set replaces the file's reader and the file has this key for generated data. So a user can read other data
+// once without editing the file.
 bool is_of_replaced_reader(const Given& given, std::string_view section, std::string_view key, const std::string& at) {
   constexpr std::string_view kSet = "--set";
   const auto reader = given.find("data.reader");

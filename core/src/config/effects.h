@@ -1,5 +1,5 @@
-// Keys of the config that count only beside others. A key that was written and counts for nothing is refused by name:
-// parse_config() asks check_effects(), and to_toml() leaves such keys out.
+// Keys of the config that only have an effect beside others. A key without effect is refused by name: parse_config()
+// calls check_effects(), and to_toml() leaves such keys out.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,15 @@
 
 namespace tessera::config {
 
-// Where each key was written: "data.path" -> "job.toml:3"; of one table "table.film.rows".
+// Maps each key to the place where it was written: "data.path" -> "job.toml:3". Keys of a table are "table.film.rows".
 using Given = std::map<std::string, std::string, std::less<>>;
 
-// False: `key` of a section counts for nothing in this job. Keys of a section that another key switches off wait, and
-// take effect.
+// False: the key has no effect in this job. Keys of a section that another key switches off count as having one.
 bool takes_effect(const Config& config, std::string_view section, std::string_view key);
 
-// kInvalidArgument: a key that was given, and neither 0 nor empty, has no effect. Keys of a section that is switched
-// off by a key that was given, too, may wait: `validation.fraction = 0`. So may keys of generated data in a file, if
-// --set names another reader.
+// kInvalidArgument: a given key that is neither 0 nor empty has no effect. Keys are allowed in a section that another
+// given key switches off: `validation.fraction = 0`. Keys of generated data in a file are also allowed if --set names
+// another reader.
 void check_effects(const Config& config, const Given& given);
 
 }  // namespace tessera::config

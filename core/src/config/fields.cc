@@ -2,7 +2,7 @@
 
 namespace tessera::config {
 namespace {
-constexpr double kMany = 9.2e18;  // no limit but that of the type
+constexpr double kMany = 9.2e18;  // limited only by the type
 constexpr double kInt32 = 2147483647;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace

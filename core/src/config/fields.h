@@ -1,4 +1,4 @@
-// Every key of the config as data: parsing, printing and the documentation read the same tables.
+// Describes every key of the config as data. Parsing, printing and the documentation use the same tables.
 #pragma once
 
 #include <limits>
@@ -19,9 +19,9 @@ template <class S>
 struct Field {
   const char* name;
   Member<S> member;
-  const char* unit;                                         // "" for none
+  const char* unit;                                         // "": none
   const char* about;                                        // one line
-  double least = -std::numeric_limits<double>::infinity();  // of a number, or of each number of a list
+  double least = -std::numeric_limits<double>::infinity();  // of a number, or of each number in a list
   double most = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // of a string; empty: any
 };
@@ -62,11 +62,11 @@ const std::vector<Field<PublishConfig>>& fields<PublishConfig>();
 template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 
-// Keys that one table has and [table_defaults] has not.
+// True for keys of [[table]] that [table_defaults] does not have.
 bool only_of_one_table(const std::string& key);
 
-// visit(name, struct) for every section but [[layer]], [[head]], [[table]] and [[column]], in the order of the
-// documentation.
+// Calls visit(name, struct) for every section except [[layer]], [[head]], [[table]] and [[column]], in documentation
+// order.
 template <class C, class Visit>
 void for_each_section(C& config, Visit&& visit) {
   visit("plugins", config.plugins);

@@ -10,7 +10,7 @@ namespace {
 
 using Value = nlohmann::ordered_json;
 
-// A value for a sentence: its text, unless that is long.
+// Formats a value for an error: its text, unless that is long.
 std::string shown(const Value& value) {
   constexpr size_t kMost = 60;
   if (value.is_structured() && !value.empty()) return value.is_array() ? "a list" : "an object";

@@ -1,5 +1,5 @@
-// JSON that somebody else wrote: files, requests, what another rank says. It is parsed here and nowhere else, so that
-// its size and depth are limited before anything is built or recurses, and errors are sentences that name the place.
+// Parses JSON from outside: files, requests, messages of other ranks. All such JSON is parsed here. Size and depth are
+// limited before anything is built or recurses, and errors are sentences that name the place.
 #pragma once
 
 #include <concepts>
@@ -17,21 +17,21 @@
 namespace tessera::config {
 
 struct JsonSource {
-  std::string name;  // what an error begins with: a path, "the request"
+  std::string name;  // the beginning of errors: a path, "the request"
   Code code = Code::kInvalidArgument;
   size_t max_bytes = size_t{256} << 20;
-  std::string advice = {};  // what to do, behind an error of JsonObject: "; tessera calibrate makes a right one"
+  std::string advice = {};  // end of errors of JsonObject: "; tessera calibrate makes a right one"
   static constexpr int kMaxDepth = 32;
 };
 
 bool is_utf8(const std::string& text);
 
-// Size, depth, and zero bytes, which the library takes for the end: "NAME is nested deeper than 32".
+// Checks size, depth, and zero bytes, which the library takes for the end: "NAME is nested deeper than 32".
 void check_json(std::string_view text, const JsonSource& source);
-// "NAME is no JSON: line 3, byte 57: unexpected 'x'". `at` is the library's: 1 for the text's first byte.
+// Throws "NAME is no JSON: line 3, byte 57: unexpected 'x'". `at` is the library's position: 1 for the first byte.
 [[noreturn]] void no_json(std::string_view text, const JsonSource& source, size_t at);
 
-// Errors are of source.code.
+// Errors have the code source.code.
 template <class Json = nlohmann::ordered_json>
 Json parse_json(std::string_view text, const JsonSource& source) {
   check_json(text, source);
@@ -44,16 +44,15 @@ Json parse_json(std::string_view text, const JsonSource& source) {
   }
 }
 
-// An object whose members are read by name. A view: `value` has to outlive it. A member that is missing or of another
-// type is an error: "NAME: tables[3].rows is missing"; without "NAME: " where the source has no
-// name.
+// An object whose members are read by name. It is a view, so `value` must outlive it. A missing member, or one of
+// another type, is an error: "NAME: tables[3].rows is missing". "NAME: " is left out if the source has no name.
 class JsonObject {
  public:
   JsonObject(const nlohmann::ordered_json& value, const JsonSource& source)
       : JsonObject(value, std::make_shared<const JsonSource>(source), "") {}
 
-  bool has(const char* key) const;  // and it is not null
-  // T: std::string, bool, an integer (in its range), double, or a vector of these.
+  bool has(const char* key) const;  // false also if it is null
+  // T: std::string, bool, an integer (range-checked), double, or a vector of these.
   template <class T>
   T get(const char* key) const {
     T out{};
@@ -64,7 +63,7 @@ class JsonObject {
   T get(const char* key, T otherwise) const {
     return has(key) ? get<T>(key) : otherwise;
   }
-  // Leaves `out` as it is where there is no such member.
+  // Leaves `out` unchanged if there is no such member.
   template <class T>
   void read(const char* key, T& out) const {
     if (has(key)) take(member(key), key, out);
@@ -73,7 +72,7 @@ class JsonObject {
   void read(const char* key, std::optional<T>& out) const {
     if (has(key)) take(member(key), key, out.emplace());
   }
-  // A number of [least, most].
+  // Reads a number in [least, most].
   template <class T>
   T within(const char* key, T least, T most) const {
     const T value = get<T>(key);
@@ -81,23 +80,23 @@ class JsonObject {
       wrong_at(key, " is ", value, "; from ", least, " to ", most, " is expected");
     return value;
   }
-  uint32_t hex(const char* key) const;  // of a text with 8 hexadecimal digits
+  uint32_t hex(const char* key) const;  // from a text of 8 hexadecimal digits
   JsonObject object(const char* key) const { return {member(key), source_, place(key)}; }
-  // A list of them; `name`: the member that errors call each by, instead of its number: tables["film"].
+  // Reads a list of objects. `name`: the member that errors use instead of the index: tables["film"].
   std::vector<JsonObject> objects(const char* key, const char* name = nullptr) const;
-  // A list of them without a key: the whole text.
+  // Reads a list of objects that is the whole text.
   static std::vector<JsonObject> list(const nlohmann::ordered_json& value, const JsonSource& source);
-  std::vector<std::pair<std::string, JsonObject>> members() const;  // all, which are objects
+  std::vector<std::pair<std::string, JsonObject>> members() const;  // all members, which must be objects
   const nlohmann::ordered_json& member(const char* key) const;
   const nlohmann::ordered_json& value() const { return value_; }
-  // No other members than these: "NAME: tables[3] has an unknown key "dim"; did you mean "embedding_dim"?".
+  // Refuses other members: "NAME: tables[3] has an unknown key "dim"; did you mean "embedding_dim"?".
   const JsonObject& only(const std::vector<std::string>& known) const;
-  // An error of the text: "NAME: parts".
+  // Throws an error about the text: "NAME: parts".
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
     fail(source_->code, source_->name, source_->name.empty() ? "" : ": ", parts..., source_->advice);
   }
-  // Of a member: "NAME: tables[3].rows parts".
+  // Throws an error about a member: "NAME: tables[3].rows parts".
   template <class... Parts>
   [[noreturn]] void wrong_at(const char* key, const Parts&... parts) const {
     wrong(place(key), parts...);
@@ -130,7 +129,7 @@ class JsonObject {
 
   const Value& value_;
   Source source_;
-  std::string where_;  // in the text: "tables[3]"; empty for the whole
+  std::string where_;  // place in the text: "tables[3]"; empty: the whole
 };
 
 }  // namespace tessera::config

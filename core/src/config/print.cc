@@ -1,4 +1,4 @@
-// The config as TOML text, and the reference that docs/config.md holds.
+// Prints the config as TOML text, and the reference in docs/config.md.
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// A TOML basic string: JSON's escapes are a subset of TOML's, DEL aside.
+// Writes a TOML basic string. JSON's escapes are a subset of TOML's, except for DEL.
 std::string text_of(const std::string& value) {
   std::string out;
   for (char c : json(value).dump(-1, ' ', false, json::error_handler_t::replace)) {
@@ -22,7 +22,7 @@ std::string text_of(const std::string& value) {
 std::string text_of(bool value) { return value ? "true" : "false"; }
 std::string text_of(int64_t value) { return std::to_string(value); }
 
-// The shortest text that reads back as the same double, never an integer.
+// Writes the shortest text that reads back as the same double, and never as an integer.
 std::string text_of(double value) {
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
@@ -55,7 +55,7 @@ std::string toml_of(const json& value) {
   return value.dump();
 }
 
-// An inline table of `out` and the options.
+// Writes an inline table of `out` and the options.
 std::string options_text(const std::string& options, std::string out) {
   const json all = json::parse(options);
   for (const auto& [key, value] : all.items()) {
@@ -87,7 +87,7 @@ std::string value_text(const S& section, const config::Field<S>& field) {
 
 bool any_key(const char*) { return true; }
 
-// Lines `key = value`; a key without a value is left out, and one that is not wanted.
+// Writes lines `key = value`. Keys without a value and unwanted keys are left out.
 template <class S, class Wanted>
 void print_section(const S& section, bool one_table, std::string& out, const Wanted& wanted) {
   for (const auto& field : config::fields<S>()) {

@@ -12,7 +12,7 @@
 namespace tessera::config {
 namespace {
 
-// Closes what it opened.
+// Closes the file that it opened.
 struct Opened {
   explicit Opened(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
   ~Opened() {

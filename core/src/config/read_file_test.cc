@@ -36,7 +36,7 @@ TEST(ReadFile, SaysWhyNot) {
   const Error folder = refusal("/tmp");
   EXPECT_EQ(folder.code(), Code::kNotFound);
   EXPECT_STREQ(folder.what(), "cannot read the list /tmp: Is a directory; make one");
-  EXPECT_EQ(refusal("/proc/self/mem").code(), Code::kUnavailable);  // its first bytes are no memory
+  EXPECT_EQ(refusal("/proc/self/mem").code(), Code::kUnavailable);  // nothing is mapped at its first bytes
 }
 
 }  // namespace

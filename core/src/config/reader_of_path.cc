@@ -27,11 +27,11 @@ namespace {
 
 constexpr char kUnsaid = '\n';
 
-// Endings of files that hold a table, and who reads those of text or of another name than the reader's.
+// Endings of data files, for text and for readers whose name differs from the ending.
 struct Ending {
   const char* ending;
   const char* reader;
-  char delimiter;  // that the name says; kUnsaid: of text, and another one; 0: it is no text
+  char delimiter;  // implied by the name; kUnsaid: text with any delimiter; 0: no text
 };
 constexpr std::array<Ending, 6> kEndings = {{{"csv", "csv", ','},
                                              {"tsv", "tsv", '\t'},
@@ -45,10 +45,10 @@ const Ending* known_ending(const std::string& ending) {
   return at == kEndings.end() ? nullptr : &*at;
 }
 
-// Text whose first line has not the delimiter that its name says has the one that the line has most of.
+// If the first line lacks the delimiter that its name implies, the most frequent delimiter in it decides.
 std::string reader_of_text(const Ending& own, const std::string& file) {
   std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) return own.reader;  // a pipe is read once
+  if (!fs::is_regular_file(file, ignored)) return own.reader;  // a pipe can be read only once
   std::string line;
   std::ifstream in(file);
   std::getline(in, line);
@@ -62,7 +62,7 @@ std::string reader_of_text(const Ending& own, const std::string& file) {
   return count(most->first) > 0 ? most->second : own.reader;
 }
 
-// The first file of a directory with the ending, by name.
+// Returns a directory's first file with the ending, by name.
 std::string first_file(const std::string& directory, const std::string& ending) {
   std::string first;
   std::error_code failed;
@@ -73,11 +73,11 @@ std::string first_file(const std::string& directory, const std::string& ending) 
   return first;
 }
 
-// The ending that a directory's files with tables have in common; empty: there is none. `found`: all, with commas
-// between.
+// Returns the ending that all of a directory's data files share; empty: there is none. `found`: all endings, separated
+// by commas.
 std::string ending_of_files(const std::string& directory, std::string* found) {
   std::set<std::string> endings;
-  constexpr int kMostFiles = 10000;  // to look at
+  constexpr int kMostFiles = 10000;  // number of files to look at
   int seen = 0;
   std::error_code failed;
   for (fs::recursive_directory_iterator at(directory, failed), end; !failed && at != end && seen < kMostFiles;

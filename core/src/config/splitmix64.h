@@ -9,7 +9,7 @@ namespace tessera {
 // 2^64 / golden ratio: the step between two states.
 inline constexpr uint64_t kGoldenStep = 0x9e3779b97f4a7c15u;
 
-// The finalizer alone: every input bit reaches every output bit. Bits: uint64_t, or a vector of them.
+// The finalizer: every input bit affects every output bit. Bits: uint64_t, or a vector of them.
 template <typename Bits>
 constexpr void mix(Bits& x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

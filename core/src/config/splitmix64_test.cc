@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// The first numbers of seed 1234567, as reference implementations give them.
+// The first numbers of seed 1234567 in reference implementations.
 TEST(SplitMix64, GivesThePublishedNumbers) {
   SplitMix64 random(1234567);
   for (const uint64_t want :

@@ -111,11 +111,11 @@ ArrivingRows::Taken ArrivingRows::take(int64_t most, double wait_s, Examples& ou
   return {out.size() - before, (got.flags & TSR_ARRIVED_LAST) != 0};
 }
 
-// Rows [first, first + rows) of those of a call.
+// Adds rows [first, first + rows) of those that a call returned.
 void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t rows, Examples& out,
                        std::vector<double>& times) {
   const std::string where = got.where;
-  std::optional<Examples> apart;  // where rows may be left out, of which an unknown id is seen when they are there
+  std::optional<Examples> apart;  // with skips: a bad row's unknown id is noticed only after it was added
   if (skips_ != nullptr) apart.emplace(form());
   Examples& to = apart ? *apart : out;
   try {

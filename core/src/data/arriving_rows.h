@@ -1,5 +1,5 @@
-// Rows that arrive without end, by a reader plugin that has tessera.reader.arriving (abi/draft/arriving.h): one rank
-// reads them in their order, and a position, kept in checkpoints, says where to go on.
+// Endless arriving rows from a reader plugin with tessera.reader.arriving (abi/draft/arriving.h). One rank reads them
+// in order. A position, stored in checkpoints, says where to continue.
 #pragma once
 
 #include <memory>
@@ -16,33 +16,32 @@ namespace tessera::data {
 
 class ArrivingRows {
  public:
-  // Whether data.reader names such a part; TSR_READER_PIPE: one that reads a pipe's rows as they come.
+  // True if data.reader names such a component. TSR_READER_PIPE: one that reads rows from a pipe as they come.
   static bool reads(const Runtime& runtime, const std::string& reader, const char* draft = TSR_READER_ARRIVING);
-  // What reads files as data.reader reads what arrives: the part that it works around. kInvalidArgument: there is none.
+  // The component that reads files the way data.reader reads arriving rows: its inner one. kInvalidArgument: none.
   static std::string file_reader(const Runtime& runtime, const std::string& reader);
 
-  // Reads nothing yet. `encoding`: as of read_dataset(). kInvalidArgument: keys of [data] that have no effect on such
-  // rows; a column that learns from all training rows, of which there is no end.
-  // Rows of a pipe may be without labels.
+  // Reads nothing yet. `encoding` is the same as for read_dataset(). Rows of a pipe may lack labels. kInvalidArgument:
+  // [data] has keys without effect on such rows, or a column must learn from all training rows, which have no end.
   ArrivingRows(const Runtime& runtime, const Config& config, const std::string& encoding,
                const char* draft = TSR_READER_ARRIVING);
 
-  Dataset dataset() const;  // names and columns, no samples; of a pipe behind follow()
+  Dataset dataset() const;  // names and columns, no samples; for a pipe call follow() first
   Examples form() const;    // no samples
-  // From now on an id that is no row of its column is an error, with place, row and column.
+  // After this an id without a row is an error that names place, row and column.
   void require_known_ids() { known_ids_ = true; }
 
-  // Opens what there is, behind a position() of an earlier run; empty: at the beginning. Once.
+  // Opens the input at a position() of an earlier run; empty: at the beginning. Call it once.
   void follow(const std::string& position);
   struct Taken {
     int64_t rows = 0;
-    bool last = false;  // none will come behind them
+    bool last = false;  // no more rows come after these
   };
-  // At most `most` rows into `out`, and their event times into `times`, NaN where there is none; waits at most about
-  // `wait_s` for the first. kInvalidArgument, kNotFound: rows that are not what the columns say, unless the part has
-  // tessera.reader.skips and leaves them out.
+  // Adds at most `most` rows to `out`, and their event times to `times`, NaN if a row has none. Waits at most about
+  // `wait_s` seconds for the first row. kInvalidArgument, kNotFound: a row does not fit the columns. A component with
+  // tessera.reader.skips leaves such rows out instead.
   Taken take(int64_t most, double wait_s, Examples& out, std::vector<double>& times);
-  std::string position() const;  // behind all that was taken, as JSON
+  std::string position() const;  // after all rows taken, as JSON
 
  private:
   const tsr_reader& reader() const { return part_->api<tsr_reader>(); }
@@ -50,7 +49,7 @@ class ArrivingRows {
 
   ComponentPtr part_;
   const tsr_reader_arriving* api_;
-  const tsr_reader_skips* skips_;  // null: every row has to be what it should be
+  const tsr_reader_skips* skips_;  // null: bad rows are errors
   bool pipe_;
   std::string path_;
   Columns columns_;
@@ -58,9 +57,9 @@ class ArrivingRows {
   std::vector<tsr_reader_values> values_;
 };
 
-// Samples on their way to another rank, which has the same columns.
+// Serializes samples for another rank, which has the same columns.
 std::string pack(const Examples& examples);
-// Behind those that `out` has. kInternal: not of pack().
+// Appends them to `out`. kInternal: the bytes are not from pack().
 void unpack(std::string_view bytes, Examples& out);
 
 }  // namespace tessera::data

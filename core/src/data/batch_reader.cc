@@ -1,4 +1,4 @@
-// Batches out of samples in memory: the order of an epoch, a rank's slice, and the transposition to key-major.
+// Makes batches from samples in memory: the order of an epoch, a rank's slice, and the transposition to key-major.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -18,10 +18,10 @@ using data::Examples;
 using data::SampleRef;
 using Refs = std::span<const SampleRef>;
 
-// How many samples before its turn one is fetched: they lie anywhere in memory.
+// Samples are scattered in memory, so each is prefetched this many samples before it is used.
 constexpr int64_t kAhead = 32;
 
-// The first `shape` elements of a kept buffer, which grows by half where it is too small.
+// Returns the first `shape` elements of a reused buffer, which grows by half if it is too small.
 Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
   int64_t n = 1;
   for (int64_t s : shape) n *= s;
@@ -29,7 +29,7 @@ Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
   return buffer.first(shape);
 }
 
-// Key-major lengths and their offsets.
+// Fills key-major lengths and their offsets.
 template <class Index>
 void fill_lengths(Refs refs, int64_t keys, Index* lengths, Index* offsets) {
   const int64_t count = std::ssize(refs);
@@ -42,7 +42,7 @@ void fill_lengths(Refs refs, int64_t keys, Index* lengths, Index* offsets) {
   std::partial_sum(lengths, lengths + keys * count, offsets + 1);
 }
 
-// What sample i has for each of its ids, from `from` on, where there is something up to `from_end`.
+// Copies sample i's data for its ids, from `from` on. Memory up to `from_end` may be read.
 template <bool runs, class From, class To, class Index>
 void fill_sample(const From* from, const From* from_end, int64_t i, int64_t count, int64_t keys, const Index* lengths,
                  const Index* offsets, To* values) {
@@ -58,7 +58,7 @@ void fill_sample(const From* from, const From* from_end, int64_t i, int64_t coun
   }
 }
 
-// `weights`: null where the samples have none.
+// `weights`: null if the samples have none.
 template <bool runs, class Id, class Index>
 void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values, float* weights) {
   const int64_t count = std::ssize(refs);
@@ -73,11 +73,12 @@ void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* valu
   }
 }
 
-// So many samples are transposed together: of each column they write a line of memory. Sample by sample there would be
-// as many lines under way as columns, a power of two apart where batches are one, and the nearest cache holds few such.
+// This many samples are transposed together, so that they write whole cache lines of each column. One sample at a time
+// would keep one line per column in use. These are often a power of two apart, and the first-level cache holds few such
+// lines.
 constexpr int64_t kTogether = 16;
 
-// to[k * count + i] = begin_of(refs[i])[k], of the batch's `count` samples.
+// Sets to[k * count + i] = begin_of(refs[i])[k]; the batch has `count` samples.
 template <class Begin, class To>
 void transpose(Refs refs, int64_t count, int64_t keys, const Begin& begin_of, To* to) {
   std::array<decltype(begin_of(refs[0])), kTogether> from;
@@ -87,7 +88,7 @@ void transpose(Refs refs, int64_t count, int64_t keys, const Begin& begin_of, To
   }
 }
 
-// Where each bag has one id; as fill_values().
+// Does the same as fill_values() if each bag has one id.
 template <class Id>
 void fill_single(Refs refs, int64_t keys, Id* values, float* weights) {
   const int64_t count = std::ssize(refs);
@@ -187,7 +188,7 @@ bool BatchReader::next(Batch& batch) {
   return true;
 }
 
-// What samples have beside their first label.
+// Fills further labels and sample weights.
 void BatchReader::fill_labels(Batch& batch) const {
   const data::LabelForm& form = (samples_.kept ? *samples_.kept : samples_.streamed->form()).label_form();
   const int64_t count = std::ssize(refs_), further = static_cast<int64_t>(form.labels) - 1;

@@ -1,4 +1,4 @@
-// Batches and the synthetic data that fills them.
+// Tests batches, and synthetic data in them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ DataConfig synthetic(int64_t samples) {
   return config;
 }
 
-// One sample as text: label, dense values, ids of every key.
+// Returns each sample as text: label, dense values, ids of every key.
 std::vector<std::string> samples_of(const Batch& batch) {
   std::vector<std::string> out;
   const int64_t n = batch.labels.numel();
@@ -44,7 +44,7 @@ std::vector<std::string> samples_of(const Batch& batch) {
   return out;
 }
 
-// The samples of every global batch of one epoch, put together from all ranks.
+// Returns the samples of every global batch of one epoch, merged from all ranks.
 std::vector<std::vector<std::string>> epoch_of(const Samples& examples, int64_t batch_size, int world, int64_t epoch) {
   std::vector<std::vector<std::string>> global;
   for (int rank = 0; rank < world; ++rank) {
@@ -67,7 +67,7 @@ TEST(BatchReader, GlobalBatchesDoNotDependOnTheWorld) {
   const Dataset set = read_dataset(synthetic(103), 1);
   const auto one = epoch_of(set.train, 20, 1, 0);
   for (const int world : {2, 3, 4, 7}) EXPECT_EQ(epoch_of(set.train, 20, world, 0), one) << world;
-  const Dataset three = read_dataset(synthetic(3), 1);  // most of 7 ranks have nothing
+  const Dataset three = read_dataset(synthetic(3), 1);  // most of the 7 ranks have nothing
   EXPECT_EQ(epoch_of(three.train, 20, 7, 0), epoch_of(three.train, 20, 1, 0));
 }
 
@@ -139,7 +139,7 @@ TEST(BatchReader, AnEmptySetHasNoBatch) {
   EXPECT_FALSE(reader.next(batch));
 }
 
-// Samples of three columns with one id each; the last bag of the last one has two where `two` says so.
+// Makes samples of three columns with one id each. With `two`, the very last bag has two.
 Samples single_ids(int64_t samples, int64_t rows, bool weighted, bool two) {
   std::vector<DataColumn> columns;
   for (const char* name : {"a", "b", "c"}) columns.push_back({.name = name, .rows = rows, .weighted = weighted});
@@ -200,7 +200,7 @@ TEST(Synthetic, FollowsFromTheSeed) {
   EXPECT_NE(samples_of(a), samples_of(c));
 }
 
-// A logistic regression on the dense inputs alone must beat the constant guess: the labels follow from something.
+// A logistic regression on the dense inputs must beat a constant guess, because labels follow from the inputs.
 TEST(Synthetic, LabelsCanBeLearnt) {
   DataConfig config = synthetic(4000);
   config.test_samples = 2000;
@@ -230,7 +230,7 @@ TEST(Synthetic, LabelsCanBeLearnt) {
   EXPECT_LT(loss, entropy - 0.02);
 }
 
-// Observed frequencies against the exact ones, within five standard deviations.
+// Compares observed frequencies with the exact ones, within five standard deviations.
 TEST(IndexDistribution, HasTheRightProbabilities) {
   for (const auto& [text, exponent] : std::map<std::string, double>{
            {"uniform", 0}, {"zipf:0", 0}, {"zipf:0.5", 0.5}, {"zipf:1", 1}, {"zipf:1.05", 1.05}, {"zipf:3", 3}}) {

@@ -26,7 +26,7 @@ void check_cross(const std::string& name, const ColumnConfig& c) {
 
 }  // namespace
 
-// Keys about what a field's text is.
+// Checks the keys that describe a field's text.
 void check_field(const std::string& name, const ColumnConfig& c) {
   const auto wrong = [&](const auto&... why) { fail(Code::kInvalidArgument, "[[column]] \"", name, "\"", why...); };
   const bool number = c.as != "ids" || (c.ids == "bucket" && c.cross.empty());

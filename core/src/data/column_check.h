@@ -1,4 +1,4 @@
-// What one [[column]] says by itself.
+// Checks one [[column]] by itself.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tessera::data {
 
-// kInvalidArgument: keys that do not fit each other, or have no effect on what the column is.
+// kInvalidArgument: keys contradict each other, or have no effect on a column of this kind.
 void check_column(const std::string& name, const ColumnConfig& column);
 
 }  // namespace tessera::data

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kSecond = 1000000000, kDay = 86400 * kSecond;
 
-// Nanoseconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds: which of them follows from
-// its size, because times lie between March 1973 and the end of 2261. False: it is none.
+// Converts a number of seconds, milliseconds, microseconds or nanoseconds since 1970 to nanoseconds. Its size tells the
+// unit, because times lie between March 1973 and the end of 2261. False: it is no such time.
 bool time_of_number(double number, int64_t& nanoseconds) {
   constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds
   for (const double per_second : {1.0, 1e3, 1e6, 1e9}) {
@@ -39,7 +39,7 @@ int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0)
 double taken_of(int64_t nanoseconds, const std::string& take) {
   const int64_t day = floor_divided(nanoseconds, kDay);
   if (take == "hour") return static_cast<double>((nanoseconds - day * kDay) / (3600 * kSecond));
-  if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // day 0 was a Thursday, 0 is Monday
+  if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // 0 is Monday; day 0 was a Thursday
   if (take == "month") {
     const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
     return static_cast<double>(static_cast<unsigned>(date.month()) - 1);
@@ -47,7 +47,7 @@ double taken_of(int64_t nanoseconds, const std::string& take) {
   return static_cast<double>(day) + static_cast<double>(nanoseconds - day * kDay) / static_cast<double>(kDay);
 }
 
-// What `decimal` and `strip` make of a text.
+// Applies `decimal` and `strip` to a text.
 std::string plain_number(const ColumnConfig& c, std::string_view text) {
   std::string out;
   const char decimal = c.decimal.empty() ? '.' : c.decimal[0];

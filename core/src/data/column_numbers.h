@@ -1,4 +1,4 @@
-// The numbers that a column's values are to a model: parsed out of text where they are written as such, taken of times.
+// Turns a column's values into the model's numbers: parsed from text, or taken from times.
 #pragma once
 
 #include <cmath>
@@ -16,19 +16,19 @@ namespace tessera::data {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
-// A value that is no number; the sentence begins with the value: "\"x\" is no number".
+// A value that is no number. The message begins with the value: "\"x\" is no number".
 class NoNumber : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `take` is of a date or time: hour, weekday, month, days.
+// True if `take` needs a date or time: hour, weekday, month, days.
 bool takes_time(const ColumnConfig& column);
-// Ids that `take` gives: 24 hours, 7 days of the week, 12 months, 2 for `missing`; 0: any number of them.
+// Number of ids that `take` gives: 24 hours, 7 weekdays, 12 months, 2 for `missing`; 0: any number.
 int64_t rows_taken(const ColumnConfig& column);
-// Its numbers are read out of texts here, whatever the reader could make of them.
+// True if numbers must be parsed from text here, whatever the reader could do.
 bool numbers_in_text(const ColumnConfig& column);
 
-// The number of a field, after `take`, `decimal` and `strip`. kMissing: the field is empty or holds a word for a
+// The number in a field, after `take`, `decimal` and `strip`. kMissing: the field is empty or holds a word for a
 // missing value. Throws NoNumber.
 double number_in(const ColumnConfig& column, std::string_view text);
 
@@ -37,8 +37,7 @@ class ColumnNumbers {
  public:
   ColumnNumbers(const ColumnConfig& column, int32_t type, const tsr_reader_values& values)
       : column_(column), type_(type), values_(values), counts_missing_(column.take == "missing") {}
-  // Value i, which is that of row i in a column without lists. kMissing: there is none, or it is not finite. Throws
-  // NoNumber.
+  // Value i; without lists it belongs to row i. kMissing: there is no value, or it is not finite. Throws NoNumber.
   double at(int64_t i) const {
     const bool there = values_.lists != nullptr || values_.present == nullptr || values_.present[i] != 0;
     if (!there) return counts_missing_ ? 1 : kMissing;
@@ -46,7 +45,7 @@ class ColumnNumbers {
     if (type_ == TSR_READER_FLOAT32) return finite(static_cast<double>(static_cast<const float*>(values_.values)[i]));
     return number_in(column_, text(i));
   }
-  // Of a column that is read as text.
+  // Only for columns that are read as text.
   std::string_view text(int64_t i) const {
     return {static_cast<const char*>(values_.values) + values_.texts[i],
             static_cast<size_t>(values_.texts[i + 1] - values_.texts[i])};
@@ -61,10 +60,10 @@ class ColumnNumbers {
   bool counts_missing_;
 };
 
-// The same, with a sentence that names file, row and column of a value that is no number.
+// Does the same, but the error for a value that is no number names file, row and column.
 double number_at(const ColumnNumbers& numbers, int64_t i, const BlockRows& at, int64_t row, const std::string& column);
 
-// `value` is `bound` or more. A float32 that is the nearest one to `bound` reaches it.
+// True if `value` >= `bound`. A float32 that is the nearest one to `bound` counts as equal.
 inline bool reaches(double value, double bound) {
   const auto narrow = static_cast<float>(value);
   return value >= bound || (static_cast<double>(narrow) == value && narrow >= static_cast<float>(bound));

@@ -20,7 +20,7 @@ std::string_view text_of(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
 }
 
-// Ids that are the model's as the file has them.
+// True if the file's ids are used unchanged.
 bool as_they_are(const ColumnConfig& c, const tsr_reader_values& v) {
   return c.ids == "row" && c.take == "value" && c.longest == 0 && (v.lists != nullptr || v.present == nullptr);
 }
@@ -41,7 +41,7 @@ bool is_crossed(const std::vector<const Column*>& ids, const std::string& name) 
   });
 }
 
-// The first sample that names a row which its column's table does not have.
+// The first sample with an id that its column's table does not have.
 struct Unknown {
   int64_t sample, id;
   size_t column;
@@ -60,7 +60,7 @@ Unknown first_unknown(std::span<const Examples::Bags> bags, const std::vector<Da
   return out;
 }
 
-// What reads a column: the table of its name or of a feature of its name.
+// Finds the table that uses a column: by the table's name, or by the name of one of its features.
 const TableConfig* table_of(const Config& config, const std::string& column) {
   for (const TableConfig& t : config.tables) {
     const std::vector<std::string>& f = t.features;
@@ -79,7 +79,7 @@ std::vector<std::string> Vocabulary::words() const {
 
 void Vocabulary::drop_rare(int64_t min_count) {
   int64_t kept = 0;
-  std::vector<int64_t> row_of;  // by the row before; 0: dropped
+  std::vector<int64_t> row_of;  // by old row; 0: dropped
   for (const int64_t count : counts_) row_of.push_back(count >= min_count ? ++kept : 0);
   for (auto& [text, row] : rows_) row = row_of[static_cast<size_t>(row - 1)];
   std::erase_if(rows_, [](const auto& entry) { return entry.second == 0; });
@@ -93,7 +93,8 @@ std::string BlockRows::where(int64_t row, const std::string& column) const {
 int32_t Columns::type_of(const ColumnConfig& c) {
   if (!c.positive.empty() || numbers_in_text(c)) return TSR_READER_TEXT;
   if (c.as == "ids" && c.ids != "bucket") return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
-  const bool rounded = c.transform.empty() && !(c.missing && !c.missing->word.empty());  // to float32, and nothing else
+  // converted to float32, and nothing else
+  const bool rounded = c.transform.empty() && !(c.missing && !c.missing->word.empty());
   return rounded && (c.as == "dense" || c.as == "weight") ? TSR_READER_FLOAT32 : TSR_READER_FLOAT64;
 }
 
@@ -142,7 +143,7 @@ void Columns::check() const {
            "\", which is no [[column]] of ids of the files");
     }
   }
-  std::unordered_map<std::string_view, const Column*> sharers;  // the first of each table
+  std::unordered_map<std::string_view, const Column*> sharers;  // the first column of each table
   for (const Column* c : ids) {
     if (c->config.ids != "vocabulary") continue;
     const Column* const first = sharers.emplace(c->table, c).first->second;
@@ -210,7 +211,7 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
     const FileColumn* const file = of_files(c);
     if (file != nullptr && c.config.cross.empty()) require_readable(c, *file);
     c.list = !c.config.separator.empty() || (file != nullptr && file->list && c.config.as == "ids");
-    // A text is read as one, so that the sentence about one that is no number can say what a label may be.
+    // Read text labels as text, so that the error for one that is no number can say what a label may be.
     const bool typed = file != nullptr && file->type != TSR_READER_TEXT;
     if (c.config.as == "label" && !typed) c.type = TSR_READER_TEXT;
   }
@@ -239,7 +240,7 @@ void Columns::require_readable(const Column& c, const FileColumn& file) const {
          "\" must be as = \"ids\"");
 }
 
-// What is read: labels and weight, if there are any, the dense columns, those of ids except crosses.
+// The columns that are read: labels and weight if there are any, dense columns, and id columns except crosses.
 void Columns::place_columns() {
   wanted_.clear();
   for (const char* as : {"label", "weight", "dense", "ids"}) {
@@ -292,7 +293,7 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
   }
 }
 
-// The same of numbers: buckets, and what `take` gives. An item that has no number is left out.
+// Encodes numbers: buckets, and what `take` gives. A list item without a number is left out.
 void Columns::encode_numbers(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
   const ColumnConfig& c = column.config;
   const ColumnNumbers numbers(c, column.type, v);
@@ -310,7 +311,7 @@ void Columns::encode_numbers(const Column& column, const BlockRows& at, const ts
   }
 }
 
-// Every combination of one id of each part, the last part's changing fastest.
+// Combines one id of each part in every way. The last part changes fastest.
 void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids& out) const {
   const std::string prefix = column.table + "=";
   out.begins.assign(1, 0);
@@ -396,16 +397,16 @@ int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
   const std::vector<const Column*> ids = of("ids");
   const bool weighted = std::any_of(ids.begin(), ids.end(), [](const Column* c) { return c->config.weighted; });
   const int64_t id = weighted ? 8 : 4;
-  // Labels and weight, order, start.
+  // Labels, weight, order and start.
   int64_t sample = 12 + 4 * static_cast<int64_t>(label_form().values()) + 4 * std::ssize(dense()), crosses = 0;
   bool files_have_lists = false;
   for (const Column* c : ids) {
-    sample += id + 4;  // and the length of its bag
+    sample += id + 4;  // one more for the length of its bag
     files_have_lists = files_have_lists || (c->list && c->config.cross.empty());
     crosses += c->list && !c->config.cross.empty() ? 1 : 0;
   }
-  const int64_t lists = crosses + (files_have_lists ? 1 : 0);  // those of the files share its text
-  return samples * sample + lists * text_bytes * id / 2;       // an id has 2 bytes of text at least
+  const int64_t lists = crosses + (files_have_lists ? 1 : 0);  // the files' lists share the text bytes
+  return samples * sample + lists * text_bytes * id / 2;       // an id takes at least 2 bytes of text
 }
 
 }  // namespace tessera::data

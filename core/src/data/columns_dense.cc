@@ -18,8 +18,7 @@ double logarithm_of(const ColumnConfig& c, double value) {
   return has_transform(c, "log1p") ? std::log1p(std::max(value, 0.0)) : value;
 }
 
-// Plain float32 values of rows [at.first, at.first + at.rows), of which all are there and finite: those. Otherwise
-// null.
+// Returns plain float32 values of rows [at.first, at.first + at.rows) if all of them are present and finite; else null.
 const float* as_they_are(const ColumnConfig& c, int32_t type, const BlockRows& at, const tsr_reader_values& v) {
   if (type != TSR_READER_FLOAT32 || v.present != nullptr || !c.transform.empty()) return nullptr;
   const float* from = static_cast<const float*>(v.values) + at.first;
@@ -36,7 +35,7 @@ double Columns::dense_of(const Column& column, double value) {
   return (logarithm_of(column.config, value) - column.mean) / column.deviation;
 }
 
-// Sample after sample.
+// The values are in sample-major order.
 std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
   const std::vector<const Column*> dense = of("dense");
   std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
@@ -104,10 +103,11 @@ void Columns::learn_numbers(Column& c, const BlockRows& at, const tsr_reader_val
   for (int64_t row = at.first; row < at.first + at.rows; ++row) {
     double value = number_at(numbers, row, at, row, c.field());
     if (c.learns_missing()) std::isnan(value) ? c.missing.add_missing() : c.missing.add(value);
-    if (std::isnan(value) && (c.learns_missing() || !c.config.missing)) continue;  // counted, or append() refuses it
+    // it was counted, or append() will refuse it
+    if (std::isnan(value) && (c.learns_missing() || !c.config.missing)) continue;
     if (std::isnan(value)) value = c.config.missing->number;
     const double x = logarithm_of(c.config, value);
-    const double before = x - c.mean;  // Welford's sums
+    const double before = x - c.mean;  // Welford's algorithm
     c.mean += before / ++c.count;
     c.squares += before * (x - c.mean);
   }
@@ -146,7 +146,7 @@ void Columns::finish_learning() {
   learned_ = true;
 }
 
-// The value for rows that have none, which count as rows that have it.
+// Computes the replacement for missing values. Rows without a value then count as rows with it.
 void Columns::take_missing(Column& c) {
   MissingValue& seen = c.missing;
   if (seen.count() == 0)

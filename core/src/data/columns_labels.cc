@@ -13,7 +13,7 @@ constexpr const char* kZeroOrOne =
     ", but must be 0 or 1; threshold = X makes it 1 from X on, positive = \"X\" makes X 1 and all others 0, and real = "
     "true takes any number";
 
-// 0 or 1 as nearly all labels are written; -1: anything else.
+// Returns 0 or 1 for labels in the usual form; -1: anything else.
 int plain_label(const ColumnConfig& c, int32_t type, const tsr_reader_values& v, int64_t row) {
   if (c.threshold || !c.positive.empty() || !has(v, row)) return -1;
   if (type == TSR_READER_FLOAT64) {
@@ -25,7 +25,7 @@ int plain_label(const ColumnConfig& c, int32_t type, const tsr_reader_values& v,
   return text == '0' || text == '1' ? text - '0' : -1;
 }
 
-// A text that stands for no value; "none", "-" and "?" may be classes.
+// True if a text stands for a missing value. "none", "-" and "?" may be classes.
 bool is_missing_label(std::string_view text) {
   if (text.empty()) return true;
   const bool may_be_class = text == "-" || text == "?" || sdk::values_detail::same_but_case(text, "none");
@@ -78,7 +78,7 @@ float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_re
   return weight;
 }
 
-// Of each sample its labels and, where samples have weights, its weight.
+// Returns each sample's labels, followed by its weight if samples have weights.
 std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
   const std::vector<const Column*> labels = of("label"), weights = of("weight");
   const size_t stride = label_form().values();

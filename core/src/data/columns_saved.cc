@@ -1,4 +1,4 @@
-// What stands in a checkpoint or a packed model about the columns of its data, and whether a config says the same.
+// Saves and loads the columns of a model's data in checkpoints and packed models, and compares them with a config.
 #include <algorithm>
 
 #include "data/columns.h"
@@ -9,13 +9,13 @@ using config::JsonObject;
 
 namespace {
 constexpr const char* kHash = "xxh64";
-// A number, or "mean" or "median" with the number that was learned beside it.
+// Reads a number, or "mean" or "median" with the learned number beside it.
 NumberOrWord missing_of(const JsonObject& column) {
   if (column.member("missing").is_number()) return {column.get<double>("missing"), ""};
   return {column.get<double>("missing_value"), column.get<std::string>("missing")};
 }
 
-constexpr int64_t kWords = 1;  // the rule of tessera/sdk/values.h
+constexpr int64_t kWords = 1;  // version of the rule in tessera/sdk/values.h
 }  // namespace
 
 bool Columns::hashes() const {

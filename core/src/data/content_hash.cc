@@ -13,7 +13,7 @@ uint64_t Examples::hash() const {
   uint64_t out = of(starts_.data(), std::ssize(starts_), static_cast<uint64_t>(samples_));
   if (!wide_) return of(bytes_.data(), std::ssize(bytes_), out);
   const int64_t before_ids = values_bytes() + (single_ ? 0 : 4 * num_columns());
-  for (int64_t sample = 0; sample < samples_; ++sample) {  // without the bytes that align ids
+  for (int64_t sample = 0; sample < samples_; ++sample) {  // skips the bytes that align ids
     out = of(place(sample), before_ids, out);
     out = of(place(sample) + head_, num_ids(sample) * id_bytes(), out);
   }

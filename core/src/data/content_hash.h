@@ -1,4 +1,4 @@
-// A hash of what samples are and in which order they lie, to compare the data of ranks.
+// Hashes samples and their order, to compare the data of ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tessera::data {
 
-// Samples in memory are hashed whole. The hash of streamed ones is that of their blocks' places and sizes, and of the
-// samples that Samples::some() reads.
+// Hashes samples in memory completely. For streamed ones it hashes their blocks' places and sizes, and the samples that
+// Samples::some() reads.
 uint64_t content_hash(const Samples& samples);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Raw Criteo click logs: label, 13 integers, 26 categories in hexadecimal, between tabs.
+// Raw Criteo click logs: label, 13 integers and 26 hexadecimal categories, separated by tabs.
 #include <algorithm>
 #include <cmath>
 

@@ -13,19 +13,19 @@ namespace {
 
 using Bags = Examples::Bags;
 
-// Every bag of the column has one id.
+// True if every bag of the column has one id.
 bool all_single(const Bags& c, size_t samples) {
   int64_t other = 0;
   for (size_t i = 0; i < samples; ++i) other |= (c.begins[i + 1] - c.begins[i]) ^ 1;
   return other == 0;
 }
 
-// What the ids of a column are: rows of a table with so many, and numbers of 32 bits.
+// rows: all ids are rows of the table. narrow: all ids fit in 32 bits.
 struct IdsFit {
   bool rows, narrow;
 };
 IdsFit ids_fit(const Bags& c, size_t samples, int64_t rows) {
-  // Nearly always all are rows of a table whose rows have 32 bits: one sign says so, without a branch for each.
+  // Nearly always all ids are rows of a table with 32-bit ids. One sign bit tells that without a branch per id.
   const int64_t last = rows - 1;
   int64_t outside = last > std::numeric_limits<int32_t>::max() ? -1 : 0;
   for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) {
@@ -55,7 +55,7 @@ void* sample_memory(size_t bytes) {
   if (bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max()) - kHuge) return nullptr;
   const size_t rounded = (bytes + kHuge - 1) / kHuge * kHuge;
   void* memory = std::aligned_alloc(kHuge, rounded);
-  if (memory != nullptr) (void)madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: fine when refused
+  if (memory != nullptr) (void)madvise(memory, rounded, MADV_HUGEPAGE);  // only a hint, so a failure does not matter
   return memory;
 }
 
@@ -80,7 +80,7 @@ int64_t Examples::sample_bytes(int64_t ids) const {
   return wide_ ? (bytes + 7) / 8 * 8 : bytes;
 }
 
-// All samples are written anew where there are any.
+// Rewrites all samples in the new layout.
 void Examples::change_layout(bool single, bool wide) {
   const auto take = [&](Examples& to) {
     to.single_ = single;
@@ -163,7 +163,7 @@ bool Examples::append(std::span<const float> labels, std::span<const float> dens
   return known;
 }
 
-// `ids`: how many there are.
+// `ids`: total number of ids.
 template <class Id>
 void Examples::write(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns,
                      int64_t ids) {
@@ -216,7 +216,7 @@ void Examples::clear() {
 }
 
 void Examples::add_sample(const Examples& from, int64_t sample) {
-  if (from.single_ == single_ && from.wide_ == wide_ && !single_) {  // as it lies
+  if (from.single_ == single_ && from.wide_ == wide_ && !single_) {  // copied unchanged
     require_room(1);
     const std::byte* place = from.place(sample);
     bytes_.insert(bytes_.end(), place, place + (from.starts_[sample + 1] - from.starts_[sample]));

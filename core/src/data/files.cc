@@ -1,4 +1,4 @@
-// A data set out of a reader plugin's files.
+// Reads a data set from a reader plugin's files.
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -17,7 +17,7 @@ namespace {
 
 using Pieces = std::vector<BlockPiece>;
 
-// What is in memory at a time: a window that is used, the next one, and a block of text.
+// The memory limits: the window in use, the next one, and a block of text.
 struct Budget {
   int64_t all, window, block;
   explicit Budget(double mib) : all(static_cast<int64_t>(mib * (1 << 20))), window(all / 2), block(all / 128) {
@@ -37,7 +37,7 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
   }
 }
 
-// Which rows are the test where the job says nothing.
+// Chooses the test rows if the job does not.
 TestSplit::Rows default_test(const DataConfig& data) {
   return data.order_by.empty() ? TestSplit::Rows::kRandom : TestSplit::Rows::kLast;
 }
@@ -60,7 +60,7 @@ int64_t rows_in(const Pieces& pieces) {
   return rows;
 }
 
-// Rows [begin, end) of all pieces.
+// Returns rows [begin, end) of all pieces.
 Pieces rows_between(const Pieces& pieces, int64_t begin, int64_t end) {
   Pieces out;
   int64_t first = 0;  // of the piece
@@ -72,7 +72,7 @@ Pieces rows_between(const Pieces& pieces, int64_t begin, int64_t end) {
   return out;
 }
 
-// The first rows of all blocks, as many as data.limit allows.
+// Takes the first rows of all blocks, as many as data.limit allows.
 Pieces pieces_of(const ReaderComponent& part, int64_t limit) {
   Pieces out;
   for (int64_t i = 0; i < std::ssize(part.blocks()); ++i)
@@ -80,19 +80,19 @@ Pieces pieces_of(const ReaderComponent& part, int64_t limit) {
   return rows_between(out, 0, rows_of(part, limit));
 }
 
-// How the rows of data.path are divided.
+// The division of the rows of data.path.
 struct Parts {
   Pieces files;        // of data.path
-  Pieces train, test;  // streams read the rows of these that `train_choice` and `test_choice` take
+  Pieces train, test;  // streams read those of their rows that train_choice and test_choice take
   RowChoice train_choice, test_choice;
   int64_t train_rows = 0;
-  // Samples in memory in another order than that of the files: rows of `files` that are trained on, and that are the
-  // test. The pieces above mean nothing then, except those of other files.
+  // Set for samples in memory that are not in file order: the training rows and the test rows of `files`. The pieces
+  // above are then unused, except those of other files.
   bool ordered = false;
   std::vector<uint32_t> train_order, test_order;
 };
 
-// Rows in memory: all of `order` but the test rows are trained on.
+// Divides rows in memory: all of `order` except the test rows are for training.
 void divide_order(const std::vector<uint32_t>& order, std::vector<uint32_t> test, Parts* parts) {
   std::vector<bool> is_test(order.size());
   for (const uint32_t row : test) is_test[row] = true;
@@ -104,14 +104,14 @@ void divide_order(const std::vector<uint32_t>& order, std::vector<uint32_t> test
   parts->test_order = std::move(test);
 }
 
-// The end of `from` is the test.
+// Makes the end of `from` the test.
 void divide_end(const Pieces& from, int64_t rows, int64_t test_rows, Parts* parts) {
   parts->train_rows = rows - test_rows;
   parts->train = rows_between(from, 0, parts->train_rows);
   parts->test = rows_between(from, parts->train_rows, rows);
 }
 
-// The newest rows by the column of times are the test; the others stay in their order.
+// Makes the newest rows by the time column the test. The others stay in their order.
 void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
   const OrderColumn column{"data.test", test.of, true};
   Pieces by_time = parts->files;
@@ -136,7 +136,7 @@ void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std:
 }
 
 void divide(ReaderComponent& part, const TestSplit& test, uint64_t seed, bool keep, Parts* parts) {
-  std::vector<uint32_t> order;  // of the rows in memory; empty: that of the files
+  std::vector<uint32_t> order;  // of rows in memory; empty: file order
   if (!test.order_by.empty()) order = order_rows(part, {"data.order_by", test.order_by}, keep, parts->files);
   const int64_t rows = rows_in(parts->files);
   if (test.rows == TestSplit::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
@@ -159,7 +159,7 @@ void divide(ReaderComponent& part, const TestSplit& test, uint64_t seed, bool ke
   divide_order(order, {order.end() - test_rows, order.end()}, parts);
 }
 
-// The places of rows among those that are trained on, in the order in which they are read.
+// Maps rows to their places among the training rows, in reading order.
 class Places {
  public:
   explicit Places(const Parts& parts) : parts_(parts) {
@@ -169,7 +169,7 @@ class Places {
       by_row_[parts.train_order[place]] = static_cast<int64_t>(place);
   }
   const Pieces& pieces() const { return parts_.ordered ? parts_.files : parts_.train; }
-  // The place of the next row, which lies there in a block; -1 if it is a test row.
+  // Returns the place of the next row, whose position in the block is `row`; -1: it is a test row.
   int64_t next(const FileBlock& block, int64_t row) {
     if (parts_.ordered) return by_row_[static_cast<size_t>(next_++)];
     return parts_.train_choice.takes(block, row) ? next_++ : -1;
@@ -181,18 +181,18 @@ class Places {
   int64_t next_ = 0;
 };
 
-// From the rows that are trained on, and not from those that `held` keeps back.
+// Learns from the training rows, except those that `held` holds out.
 void learn(const ReaderComponent& part, const Parts& parts, const HoldOut& held, bool streamed, Columns& columns) {
   Places places(parts);
   for (const BlockPiece& piece : places.pieces()) {
     const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
     const std::string file = part.file(block.file);
     part.read(piece.block, [&](std::span<const tsr_reader_values> values) {
-      const auto back = [&](int64_t row) {  // asked once for each row
+      const auto back = [&](int64_t row) {  // called once for each row
         const int64_t place = places.next(block, piece.first + row);
         return place < 0 || held.takes(place, parts.train_rows, piece.block, streamed);
       };
-      for (int64_t row = 0, end = 0; row < piece.rows; row = end + 1) {  // runs of rows
+      for (int64_t row = 0, end = 0; row < piece.rows; row = end + 1) {  // consecutive training rows
         for (end = row; end < piece.rows && !back(end);) ++end;
         if (row < end) columns.learn({file, block.first_row, piece.first + row, end - row}, values);
       }
@@ -216,7 +216,7 @@ Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& piece
   return out;
 }
 
-// All in memory, read once.
+// Reads all samples into memory once, then divides them.
 void take_from_memory(std::shared_ptr<const ColumnFiles> files, const Parts& parts, const Budget& budget,
                       Dataset* set) {
   const SampleStream stream(std::move(files), parts.files, budget.window);

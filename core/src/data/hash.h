@@ -1,4 +1,4 @@
-// How text values become table rows: mix(fnv1a(text)) mod rows. Fixed for good: prepared files depend on it.
+// Maps text values to table rows: mix(fnv1a(text)) mod rows. It must never change, because prepared files depend on it.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& opti
   std::vector<BlockPiece> trained, kept;
   int64_t before = 0;
   for (const BlockPiece& p : stream.pieces()) {
-    int64_t cut = 0;  // rows that are trained on come first
+    int64_t cut = 0;  // training rows come first
     for (int64_t sample = before; cut < p.rows; ++cut) {
       if (!stream.takes(p, cut)) continue;  // a row of the test part
       if (options.takes(sample++, stream.size(), p.block, true)) break;

@@ -1,4 +1,4 @@
-// A part of the training samples that is kept for validation.
+// Holds out a part of the training samples for validation.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,18 @@ namespace tessera::data {
 
 struct HoldOut {
   double fraction = 0;  // of the samples, in [0, 1)
-  bool last = false;    // the last ones of the file; otherwise random ones, which `seed` and the sample's number name
+  bool last = false;    // the last samples of the file; else random ones, chosen by `seed` and the sample's number
   uint64_t seed = 1;
 
-  static HoldOut of(const Config& config);  // as `validation` says
-  // Whether it is kept back, of so many samples: the sample of that number, or, of samples that are streamed, the
-  // block, where random ones are meant.
+  static HoldOut of(const Config& config);  // from the config's `validation`
+  // True if this sample of `samples` is held out. For random ones of streamed samples, the block decides instead.
   bool takes(int64_t sample, int64_t samples, int64_t block, bool streamed) const;
 };
 
-// {what is trained on, what is kept back}, both in the order of the file. While it works, the samples are in memory
-// twice.
+// Returns {training part, held-out part}, both in file order. Meanwhile all samples are in memory twice.
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options);
 
-// The same; of samples that are streamed, random ones are whole blocks.
+// Does the same. Random samples of a stream are whole blocks.
 std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& options);
 
 }  // namespace tessera::data

@@ -10,7 +10,7 @@
 namespace tessera::data {
 namespace {
 
-// Sample i has the label of its parity, the dense value i, the id i and a bag of i mod 3 ids.
+// Sample i has its parity as label, the dense value i, the id i, and a bag of i mod 3 ids.
 Examples numbered(int64_t n) {
   Examples out(1, {{"one", 1000}, {"many", 1000}});
   for (int64_t i = 0; i < n; ++i) {

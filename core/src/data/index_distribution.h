@@ -1,4 +1,4 @@
-// Which rows synthetic lookups ask for.
+// The distribution of rows in synthetic lookups.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tessera::data {
 
-// "uniform", or "zipf:A": row k with probability proportional to 1 / (k + 1)^A, exactly, for any A >= 0, by
-// rejection-inversion (Hörmann, Derflinger: Rejection-inversion to generate variates from monotone discrete
-// distributions, 1996): constant time and memory whatever the number of rows.
+// "uniform" or "zipf:A". Zipf gives row k with probability proportional to 1 / (k + 1)^A, exactly, for any A >= 0. It
+// uses rejection-inversion (Hörmann, Derflinger: Rejection-inversion to generate variates from monotone discrete
+// distributions, 1996), whose time and memory do not depend on the number of rows.
 class IndexDistribution {
  public:
-  // kInvalidArgument for any other text.
+  // kInvalidArgument: any other text.
   IndexDistribution(const std::string& text, int64_t rows);
   int64_t operator()(Random& random) const;
 

@@ -46,7 +46,7 @@ LineReader::LineReader(int descriptor, std::string name) : path_(std::move(name)
 
 LineReader::~LineReader() { gzclose(static_cast<gzFile>(file_)); }
 
-// Moves the unfinished line to the front and reads on behind it.
+// Moves the unfinished line to the front and reads more after it.
 bool LineReader::fill() {
   if (eof_) return false;
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);

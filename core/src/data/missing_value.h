@@ -1,4 +1,4 @@
-// What stands for values that rows do not have: the mean or the median of those that the training rows have.
+// The replacement for missing values: the mean or the median of those that the training rows have.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ class MissingValue {
   }
   void add_missing() { ++missing_; }
 
-  int64_t count() const { return count_; }  // of values
+  int64_t count() const { return count_; }  // number of values
   int64_t missing() const { return missing_; }
   double mean() const { return mean_; }
-  // Exact for 100,000 values or fewer, otherwise that of 100,000 of them, which the order of the values and nothing
-  // else decides on. Of an even number of values it is the mean of the two in the middle.
+  // Exact for up to 100,000 values, otherwise the median of 100,000 of them. Only the order of the values decides which
+  // ones. For an even number of values it is the mean of the two in the middle.
   double median() {
     const size_t half = sample_.size() / 2;
     const auto middle = sample_.begin() + static_cast<int64_t>(half);

@@ -1,5 +1,5 @@
-// MovieLens-100K as RecBole packs it, turned into prepared text: labels, seven dense values and nine columns that look
-// at earlier ratings only.
+// Turns MovieLens-100K, as RecBole packs it, into prepared text: labels, seven dense values, and nine columns that
+// depend only on earlier ratings.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr int64_t kOldest = 150, kMostStars = 5, kLastSecond = int64_t{1} << 40;
 constexpr int64_t kTimeTrainComponents = 4, kTestEvery = 5;  // time: 4/5 of all; user: floor(n / 5) of each
 
 struct Rating {
-  int64_t user, film, rating, timestamp;  // user and film from 0
+  int64_t user, film, rating, timestamp;  // user and film count from 0
 };
 struct User {
   int64_t age;
@@ -31,7 +31,7 @@ struct Film {
   std::string bags;  // "genres\ttitle"
 };
 
-// Calls row(fields, place) for every line behind the header, whose names must be `names`.
+// Calls row(fields, place) for every line after the header, whose names must be `names`.
 template <size_t N, class Row>
 void for_each_row(const std::string& path, const std::array<const char*, N>& names, Row&& row) {
   LineReader lines(path);
@@ -56,7 +56,7 @@ void for_each_row(const std::string& path, const std::array<const char*, N>& nam
   }
 }
 
-// From `least` to `most`, so that what is made of it does not overflow.
+// Parses an integer from `least` to `most`. The bounds prevent later overflows.
 int64_t integer(std::string_view text, const char* what, int64_t least, int64_t most, const LineReader& lines) {
   int64_t value = 0;
   if (!parse_number(text, value)) {
@@ -67,7 +67,7 @@ int64_t integer(std::string_view text, const char* what, int64_t least, int64_t 
   return value;
 }
 
-// Ids run from 1 without gaps, in order.
+// Checks that ids run from 1 in order, without gaps.
 void check_id(std::string_view text, size_t before, const char* what, const LineReader& lines) {
   int64_t id = 0;
   if (!parse_number(text, id) || id != static_cast<int64_t>(before) + 1)
@@ -97,7 +97,7 @@ std::string genre_bag(std::string_view genres) {
   return bag;
 }
 
-// Words: runs of at least two of a-z (A-Z lower-cased) and 0-9, the first occurrence of each.
+// Extracts words: runs of at least two of a-z (A-Z lower-cased) and 0-9, each at its first occurrence.
 std::string title_bag(std::string_view title) {
   std::vector<std::string> words;
   std::string word;
@@ -145,7 +145,7 @@ std::vector<Rating> read_ratings(const std::string& path, int64_t users, int64_t
   return ratings;
 }
 
-// %.6f without trailing zeros, and without a minus before zero.
+// Formats as %.6f without trailing zeros, and without a minus before zero.
 void append_number(std::string& out, double value) {
   char text[64];
   int n = std::snprintf(text, sizeof text, "%.6f", value);
@@ -159,12 +159,12 @@ void append_number(std::string& out, double value) {
 struct Prior {
   int64_t count = 0, sum = 0;
   double log_count() const { return std::log(static_cast<double>(1 + count)) - 4; }
-  double mean() const {  // of the ratings, less 3.5, in one division
+  double mean() const {  // mean rating minus 3.5, in one division
     return count == 0 ? 0.0 : static_cast<double>(2 * sum - 7 * count) / (2.0 * static_cast<double>(count));
   }
 };
 
-// What is known of a user before a rating.
+// The knowledge of a user before a rating.
 struct History {
   Prior prior;
   std::vector<int64_t> liked, disliked;  // films, oldest first
@@ -219,7 +219,7 @@ std::string meta_text(size_t users, size_t films) {
   return meta.dump(1) + "\n";
 }
 
-// test(i, rating): does row i of the sorted ratings belong to the test part?
+// test(i, rating): true if row i of the sorted ratings belongs to the test part.
 using IsTest = std::function<bool(size_t, const Rating&)>;
 
 IsTest split_by_time(const std::vector<Rating>& ratings) {
@@ -230,7 +230,7 @@ IsTest split_by_time(const std::vector<Rating>& ratings) {
 IsTest split_by_user(const std::vector<Rating>& ratings) {
   int64_t users = 0;
   for (const Rating& r : ratings) users = std::max(users, r.user + 1);
-  std::vector<int64_t> train(users, 0);  // rows of the user that are still to come for the train part
+  std::vector<int64_t> train(users, 0);  // number of the user's training rows still to come
   for (const Rating& r : ratings) ++train[r.user];
   for (int64_t& n : train) n -= n / kTestEvery;
   return [train](size_t, const Rating& r) mutable { return train[r.user]-- <= 0; };
@@ -292,7 +292,7 @@ namespace data {
 
 Dataset describe_movielens_100k(const DataConfig&) { return parse_meta(meta_text(1, 1), "movielens-100k"); }
 
-// By way of the text: the numbers are then those of the prepared files, digit for digit.
+// Goes through the text, so that all digits equal those of the prepared files.
 Dataset read_movielens_100k(const DataConfig& config, uint64_t) {
   const PreparedText text = prepare_movielens_100k(config.path, config.split);
   Dataset set = parse_meta(text.meta, "movielens-100k");

@@ -25,7 +25,7 @@ constexpr const char* kRatings =
     "1\t1\t5\t306000\n1\t2\t3\t306000\n2\t2\t4\t100\n1\t3\t4\t777600\n2\t3\t1\t777600\n3\t1\t2\t50\n"
     "1\t1\t1\t864000\n1\t2\t4\t957599\n2\t1\t5\t950400\n";
 
-// What a separate program, written from the format's description, makes of these files.
+// Written by a separate program that follows the format's description.
 const std::string kTrain =
     "0\t1.2,-4,0,-4,0,0.25,-1\t2\t0\t193\t3\t812\t229,248,178\t4583,3616\t\t\n"
     "1\t0,-4,0,-4,0,0,-1\t1\t1\t101\t3\t430\t213\t2783,6839,7518,2752\t\t\n"
@@ -57,7 +57,7 @@ TEST(MovieLens, PreparesTheTextThatTheFormatSays) {
   const PreparedText user = prepare_movielens_100k(dir.path(), "user");
   EXPECT_EQ(user.train, kTrain);
   EXPECT_EQ(user.test, kTest);
-  // "time" cuts the same nine rows after the seventh: 9 * 4 / 5.
+  // "time" splits the same nine rows after the seventh: 9 * 4 / 5.
   const PreparedText time = prepare_movielens_100k(dir.path(), "time");
   EXPECT_EQ(time.train + time.test, kTrain + kTest);
   EXPECT_EQ(std::count(time.train.begin(), time.train.end(), '\n'), 7);
@@ -149,7 +149,7 @@ std::string sha256(const TestDirectory& dir, const std::string& text) {
   return hash.data();
 }
 
-// Only where scripts/fetch_ml100k has put the files into data/ml-100k.
+// Runs only if scripts/fetch_ml100k has put the files into data/ml-100k.
 TEST(RealData, MovieLensTextHasTheKnownHashes) {
   const std::string path = data::real_data("ml-100k/ml-100k.inter");
   if (path.empty()) GTEST_SKIP() << "MovieLens-100K is not here: scripts/fetch_ml100k data/ml-100k gets it";

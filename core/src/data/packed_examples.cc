@@ -1,4 +1,4 @@
-// Samples as bytes: labels, dense values, then of each column where its bags begin, its ids and their weights.
+// Serializes samples: labels, dense values, then for each column the starts of its bags, its ids and their weights.
 #include <cstring>
 
 #include "data/arriving_rows.h"

@@ -1,4 +1,4 @@
-// The prepared format: meta.json and two text files with a sample a line.
+// The prepared format: meta.json and two text files with one sample per line.
 
 #include "config/json.h"
 #include "config/read_file.h"
@@ -23,7 +23,7 @@ struct Place {
   }
 };
 
-// Labels, and the weight behind them where there are weights.
+// Adds labels, and the weight after them if there are weights.
 void add_labels(std::string_view field, const Place& place, Examples& examples) {
   const LabelForm& form = examples.label_form();
   if (form.binary && field.substr(0, field.find(',')) != "0" && field.substr(0, field.find(',')) != "1")
@@ -88,7 +88,7 @@ std::string read_whole(const std::string& path) {
   return config::read_file(path, "cannot read ", "; data.path must be a directory of prepared data");
 }
 
-// The number of rows that meta.json promises; -1: it does not say.
+// The number of rows in meta.json; -1: it does not say.
 int64_t promised_rows(const JsonObject& meta, const char* part) {
   return meta.has(part) ? meta.object(part).get<int64_t>("rows", -1) : -1;
 }

@@ -18,7 +18,7 @@ class Random {
   uint64_t bits() { return random_.bits(); }
   // Uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  // Uniform in [0, n): the high half of a 128-bit product; the bias is below n / 2^64.
+  // Uniform in [0, n): the high half of a 128-bit product. The bias is below n / 2^64.
   uint64_t below(uint64_t n) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(bits()) * n) >> 64);
@@ -33,10 +33,10 @@ class Random {
   SplitMix64 random_;
 };
 
-// One seed out of several numbers.
+// Combines several numbers into one seed.
 inline uint64_t combine(uint64_t a, uint64_t b) { return Random(Random(a).bits() ^ (b * 0xff51afd7ed558ccdu)).bits(); }
 
-// The numbers below n in an order that the seed names.
+// Returns the numbers below n, shuffled by the seed.
 inline std::vector<uint32_t> shuffled(size_t n, uint64_t seed) {
   std::vector<uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0u);

@@ -6,7 +6,7 @@
 namespace tessera::data {
 namespace {
 
-// ask(i) for i from 0 on, until it says that there are no more.
+// Calls ask(i) for i = 0, 1, ... until it says that there are no more.
 template <class Ask>
 void list(const Component& part, const char* what, const Ask& ask) {
   for (int64_t i = 0;; ++i) {

@@ -1,4 +1,4 @@
-// Files through a reader plugin (abi/draft/reader.h): which blocks of rows they have, and the columns of each.
+// Reads files through a reader plugin (abi/draft/reader.h): their blocks of rows, and the columns of each block.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@ namespace tessera::data {
 
 struct FileBlock {
   int64_t file = 0, first_row = 0, rows = 0, bytes = 0;
-  bool behind = false;      // cheap to read only behind the block before
-  int64_t rows_before = 0;  // of all blocks before it
+  bool behind = false;      // cheap to read only after the previous block
+  int64_t rows_before = 0;  // in all blocks before it
 };
 
-// A column of the files, as tsr_reader_column.
+// A column of the files: tsr_reader_column.
 struct FileColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
@@ -27,7 +27,7 @@ struct FileColumn {
   std::string about = {};  // the type in the format's words: "struct<a: int64>"
 };
 
-// A wanted column, as tsr_reader_want.
+// A wanted column: tsr_reader_want.
 struct WantedColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
@@ -36,22 +36,23 @@ struct WantedColumn {
   bool operator==(const WantedColumn&) const = default;
 };
 
-tsr_reader_want raw_want(const WantedColumn& want);           // whose name is the other's
-std::vector<FileColumn> columns_of(const Component& reader);  // those that can be read
+tsr_reader_want raw_want(const WantedColumn& want);           // borrows the name of `want`
+std::vector<FileColumn> columns_of(const Component& reader);  // readable columns
 
 class ReaderComponent {
  public:
-  // Opens the files that `path` means. `reader`: the part's name, with options as Runtime::create() takes them.
+  // Opens the files in `path`. `reader`: the component's name, with options as Runtime::create() takes them.
   ReaderComponent(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes);
 
   const std::vector<FileBlock>& blocks() const { return blocks_; }
   std::string file(int64_t i) const;
   std::vector<FileColumn> columns() const { return columns_of(*part_); }  // of the first file
-  // Columns of the first file that nothing can be read of; `about` says their type.
+  // Columns of the first file that cannot be read; `about` gives their type.
   std::vector<FileColumn> unreadable_columns() const;
-  // Which columns read() gives. kNotFound: there is none of such a name.
+  // Selects the columns that read() gives. kNotFound: there is no column of that name.
   void select(const std::vector<WantedColumn>& wants);
-  // body(values), one for each selected column, valid while it runs. [any-thread], one after the other.
+  // Calls body(values) with one entry for each selected column, valid during the call. [any-thread]; calls are
+  // serialized.
   using Body = std::function<void(std::span<const tsr_reader_values>)>;
   void read(int64_t block, const Body& body) const;
 
@@ -60,7 +61,7 @@ class ReaderComponent {
 
   ComponentPtr part_;
   std::vector<FileBlock> blocks_;
-  mutable std::mutex mutex_;  // held while the part is asked
+  mutable std::mutex mutex_;  // held during calls of the component
   mutable std::vector<tsr_reader_values> values_;
 };
 

@@ -1,4 +1,4 @@
-// The prepared and the Criteo reader, and what they share: lines, hashes, samples in memory.
+// Tests the prepared and the Criteo reader, and what they share: lines, hashes, samples in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ TEST(LineReader, PlainAndGzipAndLongLines) {
     EXPECT_FALSE(lines.next(line));
   }
   EXPECT_THROW(data::LineReader("/nonexistent"), Error);
-  const std::string pipe = dir.path() + "/pipe";  // which nobody writes: reading it would wait for ever
+  const std::string pipe = dir.path() + "/pipe";  // nobody writes to it, so reading it would never end
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THROW(data::LineReader{pipe}, Error);
   EXPECT_THROW(data::LineReader{dir.path()}, Error);
@@ -167,7 +167,8 @@ TEST(Prepared, MissingAndWrongFiles) {
   EXPECT_EQ(reading_error(config), "there is no reader \"movielens\"; the nearest is \"movielens-100k\"");
 }
 
-// `count` lines: label and I1 from the line's number, I2 negative, I3 empty, C1 empty, the others "a".
+// Makes `count` lines: label and I1 follow from the line's number, I2 is negative, I3 and C1 are empty, the others are
+// "a".
 std::string criteo_lines(int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {
@@ -241,7 +242,7 @@ TEST(Criteo, MalformedRowsNameFileAndLine) {
   EXPECT_THAT(reading_error(config), HasSubstr("data.rows has 2 numbers, but reader \"criteo-tsv\" has 26 columns"));
 }
 
-// Samples of one id each, and of lists: both layouts.
+// Covers both layouts: samples of one id each, and of lists.
 TEST(Examples, TakeOutClosesUp) {
   for (const bool lists : {false, true}) {
     Examples all(1, {{"one", 100}});
@@ -304,7 +305,7 @@ TEST(Examples, SplitOffKeepsEveryBag) {
   }
 }
 
-// Columns of a dense value, a bag of one id and a bag of `second` ids, whose ids are `base` + the sample's number.
+// The columns are a dense value, a bag of one id, and a bag of `second` ids. Ids are `base` + the sample's number.
 void expect_samples(const Examples& e, int64_t n, int64_t second, int64_t base) {
   ASSERT_EQ(e.size(), n);
   for (int64_t i = 0; i < n; ++i) {
@@ -320,7 +321,7 @@ void expect_samples(const Examples& e, int64_t n, int64_t second, int64_t base) 
 }
 
 TEST(Examples, ManySamplesAtOnceAreThoseOneByOne) {
-  // Bags of one id, of any number, and of none in the first samples; narrow and wide; weighted.
+  // Covers bags of one id, of any number, and empty first samples; narrow and wide ids; weights.
   for (const int64_t second : {1, -1}) {
     for (const int64_t base : {int64_t{5}, int64_t{1} << 40}) {
       Examples all(1, {{"a", 100, "sum"}, {"b", 100, "sum", base == 5}});
@@ -351,7 +352,7 @@ TEST(Examples, ManySamplesAtOnceAreThoseOneByOne) {
   }
 }
 
-// Of so many rows: does append() of bags of such ids say that the column has them all, and keep them?
+// Checks that append() keeps such ids of a table with `rows` rows, and says if the column has them all.
 void expect_known(int64_t rows, const std::vector<int64_t>& ids, bool known, bool wide) {
   Examples all(0, {{"a", rows, "sum"}});
   const std::vector<int64_t> begins = {0, std::ssize(ids)};
@@ -376,7 +377,7 @@ TEST(Examples, ManyIdsAtOnceAreKnownOrNot) {
   expect_known(int64_t{1} << 40, {int64_t{1} << 40, 0}, false, true);
 }
 
-// Runs of ids are copied in whole steps: what lies behind a run is another bag's, another sample's or a weight.
+// Runs of ids are copied in whole steps. The memory after a run belongs to another bag, another sample, or a weight.
 TEST(Examples, RunsOfAnyLengthAreKeptAndHandedOn) {
   for (const bool weighted : {false, true}) {
     Examples all(1, {{"a", 1 << 20, "sum"}, {"b", 1 << 20, "sum", weighted}});
@@ -429,7 +430,7 @@ TEST(Examples, KeepsIdsThatNoColumnHas) {
   for (int64_t i = 0; i < tail.size(); ++i) EXPECT_EQ(tail.ids<int64_t>(i)[0], ids[static_cast<size_t>(i) + 1]);
 }
 
-// Reading goes on, so that bounds_check can decide; the first bad id is told with its place.
+// Reading continues, so that bounds_check can decide. The first bad id is reported with its place.
 TEST(Prepared, IdsOutOfRangeAreKeptAndTold) {
   const TestDirectory dir;
   dir.write("meta.json", R"({"dense": [], "columns": [{"name": "user", "rows": 3}]})");
@@ -449,7 +450,7 @@ TEST(Prepared, IdsOutOfRangeAreKeptAndTold) {
             train + ":2: column \"user\" has the id 9223372036854775807, but ids are 0 to 9223372036854775806");
 }
 
-// docs/data.md: its example is read, its rows of hashed categories are those of the reader.
+// The example in docs/data.md can be read, and its hashed rows equal the reader's.
 TEST(Docs, DataPage) {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/data.md";
   std::string meta, lines, language;

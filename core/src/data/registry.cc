@@ -11,7 +11,7 @@ struct ReaderEntry {
   const char* name;
   Dataset (*read)(const DataConfig&, uint64_t seed);
   Dataset (*describe)(const DataConfig&);
-  bool divides = false;  // it takes the test part out of the rows, as data.test says
+  bool divides = false;  // true: it splits off the test rows as data.test says
 };
 
 constexpr ReaderEntry kReaders[] = {

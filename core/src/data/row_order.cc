@@ -14,10 +14,10 @@
 namespace tessera::data {
 namespace {
 
-// A value: a number, a time, or a text in a column of other texts.
+// A sort key: a number, a time, or a text if the column has other texts.
 struct Key {
-  double number = 0;  // of a time: seconds since 1970
-  int64_t rest = 0;   // of a time: nanoseconds
+  double number = 0;  // for a time: seconds since 1970
+  int64_t rest = 0;   // for a time: nanoseconds
   std::string text;
   bool operator<(const Key& other) const {
     return std::tie(number, rest, text) < std::tie(other.number, other.rest, other.text);
@@ -42,14 +42,14 @@ std::optional<Key> time_key_in(std::string_view text) {
   return Key{static_cast<double>(seconds), rest, ""};
 }
 
-// Keys of a column, block by block. The first value says which form all have.
+// Reads the keys of a column block by block. The first value decides the form of all.
 class Keys {
  public:
   Keys(ReaderComponent& part, const OrderColumn& column) : part_(part), column_(column) {
     check_column();
     part_.select({{column_.name, TSR_READER_TEXT, false, false, ' '}});
   }
-  // Of the piece's rows.
+  // Returns the keys of the piece's rows.
   std::vector<Key> read(const BlockPiece& piece) {
     const FileBlock& block = part_.blocks()[static_cast<size_t>(piece.block)];
     const std::string file = part_.file(block.file);

@@ -1,4 +1,4 @@
-// The order of files' rows by the values of a column: data.order_by, and data.test = "time:COLUMN".
+// Orders the files' rows by a column: data.order_by, and data.test = "time:COLUMN".
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace tessera::data {
 
-// Puts `pieces` into the order of the column's values: numbers, or texts byte by byte, as those of ISO 8601 times are.
-// Equal values stay in the order of the files. `keep`: the samples will be in memory; returns the row, among those of
-// the pieces as they were, of each place, and leaves the pieces. Otherwise pieces alone are moved, and
-// kInvalidArgument names the row where those do not do: values go down inside a piece, or two pieces overlap. Selects
-// the column. kInvalidArgument: a row without a value, or one that is no number where those before are.
+// Sorts `pieces` by the column's values: numbers, or texts byte by byte, which suits ISO 8601 times. Equal values stay
+// in file order. With `keep` the samples will be in memory: it returns the sorted rows, numbered over all pieces, and
+// leaves the pieces. Without `keep` it can only move whole pieces. kInvalidArgument then names the row where that
+// fails: values decrease inside a piece, or two pieces overlap. kInvalidArgument also: a row has no value, or no number
+// though earlier rows have one. Selects the column.
 struct OrderColumn {
-  const char* key;          // of the config, for errors
+  const char* key;          // the config's key, for errors
   std::string name;         // of the column
-  bool only_times = false;  // other texts than times are refused
+  bool only_times = false;  // refuse texts that are not times
 };
 std::vector<uint32_t> order_rows(ReaderComponent& part, const OrderColumn& column, bool keep,
                                  std::vector<BlockPiece>& pieces);

@@ -66,7 +66,7 @@ ExamplesPtr SampleStream::some(int64_t most) const {
 }
 
 std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffle) const {
-  std::vector<std::pair<size_t, size_t>> runs;  // pieces that are read one behind the other: [first, second)
+  std::vector<std::pair<size_t, size_t>> runs;  // pieces that are read in sequence: [first, second)
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (!goes_on(i)) runs.emplace_back(i, i);
     runs.back().second = i + 1;
@@ -101,7 +101,7 @@ Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<
   for (const BlockPiece& piece : pieces) rows += piece.samples;
   for (const BlockPiece& piece : pieces) {
     append(piece, out);
-    if (&piece == pieces.data()) out.reserve(rows + rows / 32);  // what is a little too small is copied whole
+    if (&piece == pieces.data()) out.reserve(rows + rows / 32);  // a margin, because growing would copy everything
     if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
   }
   return out;
@@ -132,7 +132,7 @@ const SampleCursor::Loaded& SampleCursor::loaded(size_t window) {
   }
   const bool behind = !loaded_.empty() && loaded_.back().window + 1 == window;
   if (behind && next_.valid()) return loaded_.emplace_back(next_.get());
-  if (!behind) {  // the position was sought
+  if (!behind) {  // the position has jumped
     forget_next();
     while (!loaded_.empty()) drop_first();
   }

@@ -1,9 +1,9 @@
-// Samples that are read anew in each epoch: blocks of a reader plugin, a window of them in memory at a time.
+// Samples that are read again in each epoch: blocks of a reader plugin, with one window of them in memory at a time.
 //
-// An epoch is a sequence of windows. Its blocks come in a shuffled order, and the samples of a window are shuffled as
-// those in memory are, so that batches depend on data, seed and epoch alone. Of each window a rank reads its own share
-// of the blocks, so all ranks together read the files once. A position is a number of samples of the epoch: where it
-// lies follows from the blocks' sizes, on any number of ranks.
+// An epoch is a sequence of windows. Its blocks come in a shuffled order, and the samples of a window are shuffled like
+// samples in memory. So batches depend only on data, seed and epoch. A rank reads its own share of each window's
+// blocks, so all ranks together read the files once. A position is a number of samples of the epoch; the blocks' sizes
+// tell where it is, on any number of ranks.
 #pragma once
 
 #include <atomic>
@@ -25,19 +25,19 @@ namespace tessera::data {
 // Rows of a block.
 struct BlockPiece {
   int64_t block = 0, first = 0, rows = 0;
-  int64_t samples = 0;  // how many of the rows a stream takes; the stream counts them
+  int64_t samples = 0;  // how many of the rows a stream takes; counted by the stream
 };
 
-// Which of its rows a stream takes.
+// Selects the rows that a stream takes.
 struct RowChoice {
   std::shared_ptr<const RandomRows> random;  // null: all
-  bool test = false;                         // the rows that `random` takes; otherwise the others
+  bool test = false;                         // the rows that `random` takes; else the others
   bool takes(const FileBlock& block, int64_t row) const {
     return !random || random->takes(block.rows_before + row) == test;
   }
 };
 
-// Files, and what becomes of their columns.
+// Files and the encoding of their columns.
 struct ColumnFiles {
   std::unique_ptr<ReaderComponent> part;
   std::shared_ptr<const Columns> columns;
@@ -48,7 +48,7 @@ struct ColumnFiles {
 
 class SampleStream {
  public:
-  // `window_bytes`: of the samples of a window.
+  // `window_bytes`: size of the samples of a window.
   SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces, int64_t window_bytes,
                RowChoice choice = {});
 
@@ -58,24 +58,24 @@ class SampleStream {
   }
   const Examples& form() const { return form_; }  // columns and dense inputs, no samples
   const std::vector<BlockPiece>& pieces() const { return pieces_; }
-  // Of others of the files' rows.
+  // Returns a stream of other rows of the same files.
   std::shared_ptr<const SampleStream> with(std::vector<BlockPiece> pieces) const;
-  // At most `most` samples, from all over the part where that is cheap.
+  // Reads at most `most` samples, from all over the part if that is cheap.
   ExamplesPtr some(int64_t most) const;
-  uint64_t hash() const;  // as content_hash() says
-  // From now on an id that is no row of its column is an error, with file, row and column.
+  uint64_t hash() const;  // as in content_hash()
+  // After this an id without a row is an error that names file, row and column.
   void require_known_ids() const { known_ids_ = true; }
 
   struct Window {
     std::vector<BlockPiece> pieces;
-    int64_t first = 0, size = 0;  // samples of the epoch before it, and in it
+    int64_t first = 0, size = 0;  // number of samples of the epoch before it, and in it
   };
   std::vector<Window> epoch(uint64_t seed, bool shuffle) const;
-  // All samples of some pieces, in the memory of others that are no longer wanted.
+  // Reads all samples of some pieces, into the memory of samples that are no longer needed.
   Examples load(std::span<const BlockPiece> pieces, std::unique_ptr<Examples> memory = nullptr) const;
 
  private:
-  bool goes_on(size_t piece) const;  // from the piece before, and is cheap to read behind it alone
+  bool goes_on(size_t piece) const;  // true: it continues the previous piece and is cheap to read only after it
   void append(const BlockPiece& piece, Examples& examples) const;
 
   std::shared_ptr<const ColumnFiles> files_;
@@ -92,21 +92,21 @@ struct SampleRef {
   int64_t index;
 };
 
-// One rank's way through the epochs of a stream. A thread reads the windows: the next one while one is used.
+// Walks one rank through the epochs of a stream. A thread reads the next window while one is in use.
 class SampleCursor {
  public:
   SampleCursor(std::shared_ptr<const SampleStream> stream, BatchReaderOptions options)
       : stream_(std::move(stream)), options_(options) {}
   void start_epoch(int64_t epoch);
-  // This rank's samples among [begin, end) of the epoch, valid until the next call.
+  // Gets this rank's samples among [begin, end) of the epoch, valid until the next call.
   void take(int64_t begin, int64_t end, std::vector<SampleRef>& out);
 
  private:
   struct Loaded {
     size_t window = 0;
     Examples own;                 // samples of this rank's blocks
-    int64_t first = 0;            // how many of the window lie before them
-    std::vector<uint32_t> order;  // of the window's samples; empty: as they lie
+    int64_t first = 0;            // number of the window's samples before them
+    std::vector<uint32_t> order;  // of the window's samples; empty: stored order
   };
   Loaded load(size_t window, std::unique_ptr<Examples> memory) const;
   void begin_to_load(size_t window);
@@ -120,9 +120,9 @@ class SampleCursor {
   uint64_t seed_ = 0;  // of the epoch
   std::vector<SampleStream::Window> windows_;
   std::deque<Loaded> loaded_;
-  std::vector<std::unique_ptr<Examples>> spare_;  // memory of windows that are done with
-  std::future<Loaded> next_;                      // of the window behind the last one loaded
-  TaskThread reader_;                             // last: its task uses what is above
+  std::vector<std::unique_ptr<Examples>> spare_;  // memory of used windows
+  std::future<Loaded> next_;                      // the window after the last one loaded
+  TaskThread reader_;                             // last member, because its task uses those above
 };
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Copies of short runs: a sample's ids in one column.
+// Copies short runs: a sample's ids in one column.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace tessera::data {
 
-// From how many values a run on, on average, copy_run() is faster than a loop over them.
+// Average run length from which copy_run() is faster than a simple loop.
 constexpr int64_t kRunsFrom = 4;
 
-// Four values in registers: an array of what lies between goes over the stack.
+// Copies four values in registers; a temporary array would go through the stack.
 template <class From, class To>
 inline void copy_four(const From* from, To* to) {
   using Read [[gnu::vector_size(4 * sizeof(From))]] = From;
@@ -21,13 +21,13 @@ inline void copy_four(const From* from, To* to) {
   std::memcpy(to, &out, sizeof(out));
 }
 
-// Copies n values. How many they are cannot be foretold, so a loop over them waits for its last round: where there is
-// room, whole steps are copied instead. What lies behind the n values, up to `to_end`, is then written, too, so runs
-// have to come in the order of their places. `from_end`: of what may be read.
+// Copies n values. Short lengths are hard to predict, so a simple loop mispredicts its last iteration. If memory
+// allows, it copies whole steps instead. That also writes past the n values, up to `to_end`, so runs must be copied in
+// ascending order. `from_end`: the end of readable memory.
 template <class From, class To>
 inline void copy_run(const From* from, const From* from_end, int64_t n, To* to, const To* to_end) {
   constexpr int64_t kStep = 16;
-  // One step always: of runs that are shorter, and of empty ones, no branch depends on their length.
+  // It always copies one step, so that short and empty runs need no branch on their length.
   const int64_t room = std::min<int64_t>(from_end - from, to_end - to);
   if (std::max(n + kStep - 1, kStep) <= room) {
     int64_t left = n;

@@ -1,4 +1,4 @@
-// Samples out of nothing: ids by a distribution, labels from a hidden model.
+// Generates samples: ids from a distribution, labels from a hidden model.
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -44,7 +44,7 @@ int64_t IndexDistribution::operator()(Random& random) const {
 
 namespace {
 
-// logit = dense . weights + sum of a value per id: each part normal-ish with the standard deviation named.
+// logit = dense . weights + sum of a value per id. Each part is roughly normal with the given standard deviation.
 class HiddenModel {
  public:
   HiddenModel(uint64_t seed, int64_t dense, int64_t ids) : seed_(combine(seed, 1)) {
@@ -66,7 +66,7 @@ class HiddenModel {
   double id_scale_;
 };
 
-// Of each column's bags.
+// The length of each column's bags.
 std::vector<int64_t> lengths_of(const DataConfig& config) {
   const auto columns = static_cast<size_t>(config.columns);
   if (config.pooling.size() == 1) return std::vector<int64_t>(columns, config.pooling[0]);
@@ -75,7 +75,7 @@ std::vector<int64_t> lengths_of(const DataConfig& config) {
        ": give one number for all, or one for each");
 }
 
-// Sample i follows from seed, part and i alone.
+// Sample i depends only on seed, part and i.
 ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const std::vector<HiddenModel>& models,
                       uint64_t seed, int64_t samples) {
   const std::vector<int64_t> lengths = lengths_of(config);

@@ -1,4 +1,4 @@
-// One thread for tasks that come one behind the other.
+// One thread that runs tasks one after the other.
 #pragma once
 
 #include <condition_variable>
@@ -11,8 +11,8 @@
 
 namespace tessera::data {
 
-// Lasts as long as the object, from the first task on. A thread for each task would ask the allocators of libraries for
-// fresh memory each time.
+// The thread starts with the first task and lasts as long as the object. A new thread per task would make library
+// allocators get fresh memory each time.
 class TaskThread {
  public:
   TaskThread() = default;
@@ -28,7 +28,7 @@ class TaskThread {
     if (thread_.joinable()) thread_.join();
   }
 
-  // What the task before has given was taken. What `task` throws, the future does.
+  // Call it after the previous result was taken. The future throws what `task` throws.
   template <class Task>
   auto run(Task task) {
     using Result = decltype(task());
@@ -60,7 +60,7 @@ class TaskThread {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::function<void()> task_;  // that nobody has begun
+  std::function<void()> task_;  // not started yet
   bool ends_ = false;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Files for the tests of this folder: a directory that goes with the test.
+// Files for the tests of this folder: a directory that is removed with the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class TestDirectory {
   std::string path_;
 };
 
-// The sentence that reading throws, or the check of ids behind it.
+// Returns the error of reading, or of the check of ids after it.
 inline std::string reading_error(const DataConfig& config) {
   try {
     read_dataset(config, 1).require_known_ids();
@@ -50,7 +50,7 @@ inline std::string reading_error(const DataConfig& config) {
   return "no error";
 }
 
-// A data set that is too big for the repository, beside it or in its data folder; "" where it is not at hand.
+// Path of a data set that is too big for the repository, in its data folder or beside it; "": not available.
 inline std::string real_data(const std::string& name) {
   for (const char* place : {"/data/", "/../shared/data/"}) {
     std::string path = std::string(TESSERA_SOURCE_DIR) + place + name;

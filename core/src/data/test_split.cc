@@ -7,7 +7,7 @@ namespace tessera::data {
 namespace {
 
 constexpr std::string_view kTime = "time:", kFile = "file:";
-constexpr uint64_t kSalt = 0x7e57;  // the test's choice of rows is another one than that of `validation`
+constexpr uint64_t kSalt = 0x7e57;  // makes it choose other rows than `validation`
 
 TestSplit::Rows rows_from(const DataConfig& config, std::string& of) {
   const std::string& text = config.test;

@@ -1,4 +1,4 @@
-// Which rows of a data set are its test: data.test, data.test_path and data.test_fraction.
+// Chooses the test rows of a data set: data.test, data.test_path and data.test_fraction.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ namespace tessera::data {
 struct TestSplit {
   enum class Rows { kRandom, kLast, kNewest, kFile };
   Rows rows = Rows::kRandom;
-  std::string of;        // kNewest: the column of times; kFile: the path
-  double fraction = 0;   // part of the rows; kFile: 0
-  std::string order_by;  // the column that the rows are ordered by before the split; empty: the order of the files
+  std::string of;        // kNewest: the time column; kFile: the path
+  double fraction = 0;   // fraction of the rows; kFile: 0
+  std::string order_by;  // column that the rows are sorted by before the split; empty: file order
 
-  // `by_default`: where the config says nothing. kInvalidArgument: keys that exclude each other or have no effect.
+  // `by_default` is used if the config does not choose. kInvalidArgument: keys exclude each other or have no effect.
   static TestSplit from(const DataConfig& config, Rows by_default);
   int64_t count(int64_t rows) const { return static_cast<int64_t>(static_cast<double>(rows) * fraction); }
   void describe(Dataset* set) const;
 };
 
-// The file of test rows that the config names; empty: there is none.
+// The file of test rows in the config; empty: none.
 std::string test_file(const DataConfig& config);
 
-// The random test part. A row is in it or not by the seed and its number in the data set, whatever else there is:
-// ranks, blocks, the order in which rows are read.
+// The random test part. Only the seed and a row's number in the data set decide if it is in the part, not ranks, blocks
+// or the reading order.
 class RandomRows {
  public:
   RandomRows(double fraction, uint64_t seed);
   bool takes(int64_t row) const;
-  int64_t count(int64_t rows) const;  // of the first `rows` rows
+  int64_t count(int64_t rows) const;  // number of test rows among the first `rows` rows
 
  private:
   double fraction_;

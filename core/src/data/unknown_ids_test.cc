@@ -1,4 +1,4 @@
-// Ids that no vocabulary has: what is counted, and when it is worth a warning.
+// Tests the counts of ids that no vocabulary has, and when they are worth a warning.
 #include "tessera/unknown_ids.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Texts of a column as words (tessera/sdk/values.h), which vocabularies and hashes look up.
+// Turns texts of a column into words (tessera/sdk/values.h), which vocabularies and hashes look up.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace tessera::data {
 
 class Words {
  public:
-  // `canonical` is false for models that were trained before texts had words: they look texts up as they are.
+  // `canonical` is false for models that were trained before words existed. They look texts up unchanged.
   explicit Words(bool canonical) : canonical_(canonical) {}
 
-  // Valid until the next call, and as long as `text`.
+  // The result is valid until the next call, and as long as `text` is.
   std::string_view of(std::string_view text) {
     if (!canonical_ || is_word(text)) return text;
     scratch_.clear();
@@ -22,7 +22,7 @@ class Words {
   }
 
  private:
-  // True for nearly all texts that append_word() leaves as they are.
+  // True for nearly all texts that append_word() does not change.
   static bool is_word(std::string_view text) {
     if (text.empty()) return true;
     if (text[0] == 'T' || text[0] == 'F') return text.size() > 5;

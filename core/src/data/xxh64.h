@@ -1,8 +1,8 @@
-// XXH64 with seed 0 of xxHash: what hashes texts to rows. Other languages have bindings of it, so a server in any of
-// them finds a text's row.
+// XXH64 of xxHash with seed 0, which hashes texts to rows. Other languages have bindings of it, so servers in any of
+// them find a text's row.
 #pragma once
 
-#define XXH_INLINE_ALL  // of its header alone: nothing is linked
+#define XXH_INLINE_ALL  // header only: nothing is linked
 #include <xxhash.h>
 
 #include <cstddef>

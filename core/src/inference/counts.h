@@ -1,4 +1,4 @@
-// What predictors count, kept beside them: versions of one model that follow each other count on.
+// Counters of predictors, kept outside them, so that successive versions of a model continue the same counts.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct PredictorCounts {
 
 PredictorStats totals(const PredictorCounts& counts);
 
-// As the public function, of a model with as many tables as `counts` has.
+// Does the same as the public function. `counts` has as many tables as the model.
 std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
                                           std::shared_ptr<PredictorCounts> counts);
 

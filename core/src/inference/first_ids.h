@@ -1,4 +1,4 @@
-// The ids of samples that layers of a graph take, as a prediction has them.
+// Ids of samples for layers of a graph that take ids, from a prediction's input.
 #pragma once
 
 #include <vector>
@@ -10,16 +10,16 @@ namespace tessera::inference {
 
 class FirstIds {
  public:
-  // Of the features in graph.ids, all of which the model has.
+  // Takes the features in graph.ids, all of which the model has.
   FirstIds(const ModelGraph& graph, const ModelDescription& model);
 
-  // The first id of each sample, -1 where it has none: who asks for items has no users. int64 [batch, 1] of each
-  // feature, valid until the next call.
+  // Returns each sample's first id, int64 [batch, 1] for each feature, valid until the next call. It is -1 if the
+  // sample has none; a request for items, for example, has no users.
   const std::vector<Tensor>& take(const PredictInput& input);
 
  private:
-  std::vector<size_t> features_;  // of PredictInput
-  std::vector<Tensor> memory_;    // which only grow
+  std::vector<size_t> features_;  // indices into PredictInput::features
+  std::vector<Tensor> memory_;    // only grows
   std::vector<Tensor> taken_;
 };
 

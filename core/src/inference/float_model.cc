@@ -1,4 +1,4 @@
-// open_float_model(): a DLRM read off the names and shapes of its tensors, or the graph that a checkpoint describes.
+// open_float_model() reads a DLRM from the names and shapes of its tensors, or the graph that a checkpoint describes.
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -15,9 +15,9 @@ namespace {
 
 using config::JsonObject;
 
-constexpr std::string_view kKeys = ".keys";  // behind a table's tensor: the ids of its rows
+constexpr std::string_view kKeys = ".keys";  // suffix of the tensor with the ids of a table's rows
 
-// What stands before a name's part `from`, which begins the name or follows a dot; npos: it is not there.
+// Position of `part` in a name, at its beginning or after a dot; npos: none.
 size_t place_of(std::string_view name, std::string_view part) {
   for (size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
     if (at == 0 || name[at - 1] == '.') return at;
@@ -25,7 +25,7 @@ size_t place_of(std::string_view name, std::string_view part) {
   return std::string_view::npos;
 }
 
-// "t_cat_2" before "t_cat_10".
+// Sorts "t_cat_2" before "t_cat_10".
 bool natural_less(const std::string& a, const std::string& b) {
   size_t i = 0, k = 0;
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -85,7 +85,7 @@ class FloatModelReader {
     fail(Code::kInvalidArgument, path(), ": ", parts...);
   }
 
-  // The model's description that `tessera train` wrote, where it did.
+  // True if `tessera train` wrote a description of the model.
   bool has_own_model() const { return progress_.is_object() && progress_.contains("model"); }
   JsonObject own_model() const { return JsonObject(progress_, {path(), Code::kDataLoss}).object("model"); }
   bool is_graph() const { return has_own_model() && own_model().has(kGraph); }
@@ -98,7 +98,7 @@ class FloatModelReader {
     out.heads = options_.graph->heads;
     return out;
   }
-  // What stands before the names of a model that is given: that of its tables, which another module may be around.
+  // The prefix of a given model's names. It is taken from its tables, because another module may wrap the model.
   std::string before_names() const {
     for (const auto& [name, tensor] : tensors_.all()) {
       if (const size_t at = place_of(name, "sparse_arch."); is_given() && at != std::string::npos)
@@ -110,7 +110,7 @@ class FloatModelReader {
     return has_own_model() && own_model().has("is_weighted") && own_model().get<bool>("is_weighted");
   }
 
-  // Tensor names by table and by dense parameter.
+  // Sorts tensor names by table and by dense parameter.
   void sort_tensors(bool graph) {
     constexpr std::string_view kBags = ".embedding_bags.", kRows = ".embeddings.", kWeight = ".weight";
     const std::string before = before_names();
@@ -127,7 +127,7 @@ class FloatModelReader {
         if (!table_tensors_.emplace(table, name).second) wrong("table \"", table, "\" is there twice");
         continue;
       }
-      if (bags != std::string::npos && name.ends_with(kKeys)) continue;  // its table asks for it
+      if (bags != std::string::npos && name.ends_with(kKeys)) continue;  // read with its table
       const size_t at = !graph ? std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."))
                         : name.starts_with(before) ? before.size()
                                                    : std::string::npos;
@@ -144,7 +144,7 @@ class FloatModelReader {
     }
   }
 
-  // Without a parameter that was trained, the model would be another one.
+  // Fails on unknown trained parameters, because without them it would be another model.
   void refuse_unknown(const char* nobody_has) {
     for (const auto& [name, tensor] : dense_tensors_) {
       if (!model().dense.contains(name)) unknown_.push_back(tensor);
@@ -161,13 +161,13 @@ class FloatModelReader {
         "it");
   }
 
-  // Tables in the order of the pooled output, with features and pooling.
+  // Returns the tables in the order of the pooled output, with features and pooling.
   std::vector<EmbeddingBagConfig> described_tables() {
     model().description.bounds_check = options_.bounds_check.value_or(BoundsCheckMode::kFatal);
     model().description.encoding = own_encoding();
     if (!options_.tables.empty()) {
       std::vector<EmbeddingBagConfig> tables = options_.tables;
-      for (EmbeddingBagConfig& t : tables) {  // sizes that are left open: until the tensor is seen
+      for (EmbeddingBagConfig& t : tables) {  // open sizes are filled in when the tensor is seen
         t.num_embeddings = std::max<int64_t>(1, t.num_embeddings);
         t.embedding_dim = std::max<int64_t>(1, t.embedding_dim);
       }
@@ -196,7 +196,7 @@ class FloatModelReader {
     return table;
   }
 
-  // What `tessera train` wrote beside the tensors; empty: nothing.
+  // Tables as `tessera train` described them; empty: there is no description.
   std::vector<EmbeddingBagConfig> own_description() {
     std::vector<EmbeddingBagConfig> tables;
     if (!has_own_model()) return tables;
@@ -215,7 +215,7 @@ class FloatModelReader {
     const nlohmann::ordered_json progress = own_progress();
     return progress.is_object() && progress.contains("encoding") ? progress["encoding"].dump() : "";
   }
-  // Null where it is another program's, and no JSON.
+  // Null if another program wrote the checkpoint and it is no JSON.
   nlohmann::ordered_json own_progress() const {
     if (tensors_.manifest() == nullptr) return {};
     try {
@@ -264,7 +264,7 @@ class FloatModelReader {
     unnamed_.erase(described.name);
   }
 
-  // Rows that came on demand: ids that have none read as zeros.
+  // For on-demand tables: ids without a row read as zeros.
   std::shared_ptr<const IndexRemapping> remapping_of(const std::string& name, int64_t rows) {
     const Tensor keys = tensors_.read(name);
     if (keys.dtype() != DType::kInt64 || keys.numel() != rows)
@@ -272,7 +272,7 @@ class FloatModelReader {
     return IndexRemapping::keyed(INT64_MAX, keys, IndexRemapping::seats_of(keys));
   }
 
-  // Layers `prefix`K`suffix`: their output sizes. The first one's input is left in *input.
+  // Returns the output sizes of layers `prefix`K`suffix`. *input gets the first one's input size.
   std::vector<int64_t> layers(const std::string& prefix, const std::string& suffix, int64_t* input) {
     std::vector<int64_t> sizes;
     for (int k = 0;; ++k) {
@@ -282,7 +282,7 @@ class FloatModelReader {
     }
   }
 
-  // Reads one linear layer; returns its outputs.
+  // Reads one linear layer and returns its output size.
   int64_t read_layer(const std::string& layer, const int64_t* expected_input, int64_t* input) {
     const Tensor weight = read_parameter(layer + ".weight"), bias = read_parameter(layer + ".bias");
     if (weight.dim() != 2 || bias.shape() != std::vector<int64_t>{weight.size(0)} || weight.numel() == 0)
@@ -309,7 +309,7 @@ class FloatModelReader {
     DlrmOptions& o = model().dlrm;
     o.bottom_mlp = layers("dense_arch.model._mlp.", "._linear", &o.dense_inputs);
     if (o.bottom_mlp.empty())
-      (void)read_parameter("dense_arch.model._mlp.0._linear.weight");  // says that it is missing
+      (void)read_parameter("dense_arch.model._mlp.0._linear.weight");  // throws the error about the missing tensor
     o.top_mlp = layers("over_arch.model.0._mlp.", "._linear", &top_input_);
     const int64_t last = o.top_mlp.empty() ? 0 : o.top_mlp.back();
     o.top_mlp.push_back(read_layer("over_arch.model.1", o.top_mlp.empty() ? nullptr : &last, &top_input_));

@@ -1,4 +1,4 @@
-// Float models off the names and shapes of their tensors.
+// Tests float models read from the names and shapes of their tensors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::vector<std::string> names(const InferenceModel& model) {
   return out;
 }
 
-// Tables t_cat_0 to t_cat_{n-1}, rows 3 + i, one feature each.
+// Makes tables t_cat_0 to t_cat_{n-1} with 3 + i rows and one feature each.
 NamedTensors numbered(int n, int64_t dim) {
   NamedTensors t;
   for (int i = 0; i < n; ++i) t.add(str_cat("model.", kBags, "t_cat_", i, ".weight"), {3 + i, dim}, 1);
@@ -103,7 +103,7 @@ TEST(FloatModel, SizesThatTheConfigLeavesOpenAreThoseStored) {
   EXPECT_EQ(m.model.tables[1].config.embedding_dim, kTestDim);
 }
 
-// Behind what stands before its tables' names; the layers themselves are not asked.
+// The dense parameters have the same prefix as the tables. Their layers are not checked here.
 TEST(FloatModel, IsTheGraphThatIsGiven) {
   const ModelFolder folder;
   FloatModelOptions options{.tables = small_tables()};

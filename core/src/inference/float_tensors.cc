@@ -36,7 +36,7 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   } else if (exists(path + "/" + checkpoint::kModelFile)) {
     add_file(path + "/" + checkpoint::kModelFile);
   } else if (exists(path + "/" + kTorchFile)) {
-    add_file(path + "/" + kTorchFile);  // says what to do with it
+    add_file(path + "/" + kTorchFile);  // throws an error that says what to do
   } else {
     fail(Code::kNotFound, "there is no checkpoint at ", path, ": it is no safetensors file and has neither ",
          checkpoint::kManifestFile, " nor ", checkpoint::kModelFile, " nor ",
@@ -48,7 +48,7 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   }
 }
 
-// The table's tensors as one checkpoint would have them.
+// Replaces the table's tensors by those of a full checkpoint.
 void FloatTensors::merge_changes(const checkpoint::TableEntry& table) {
   const auto& parts = parts_.emplace(table.parameter, checkpoint::parts_of(source_, table.parameter)).first->second;
   all_.at(table.parameter) = parts[0].entry->weight();
@@ -123,8 +123,8 @@ Tensor FloatTensors::read_float(const std::string& name) const {
   return value.to(DType::kFloat32);
 }
 
-// A table's rows [rows, bytes of a row]: those on demand in memory of their own, one behind the other; others, page by
-// page, in that of the first part.
+// Merges a table's rows to [rows, bytes of a row]. On-demand rows get new memory. Other tables use the first part's
+// memory, and only changed pages are copied.
 Tensor FloatTensors::put_together(const std::vector<checkpoint::TablePart>& parts) const {
   const checkpoint::TableEntry& table = *parts[0].entry;
   const bool on_demand = table.on_demand();
@@ -151,7 +151,7 @@ const uint8_t* FloatTensors::in_memory(const checkpoint::TensorFiles::Place& pla
   return static_cast<const uint8_t*>(memory_.at(place.file).data()) + place.tensor->offset;
 }
 
-// As they lie in the file, or put together.
+// Returns the rows in the file, or merged.
 Tensor FloatTensors::bytes_of_rows(const std::string& name) const {
   if (parts_.contains(name)) return put_together(parts_.at(name));
   const auto& [file, tensor] = source_.model.at(name);

@@ -1,5 +1,5 @@
-// The tensors of a float checkpoint, wherever they are: one safetensors file or several behind an index, or those of
-// two checkpoints, of which one has the rows that changed since the other.
+// The tensors of a float checkpoint: one safetensors file, several with an index, or two checkpoints, one of which has
+// the rows that changed since the other.
 #pragma once
 
 #include <map>
@@ -13,18 +13,18 @@ namespace tessera::inference {
 
 class FloatTensors {
  public:
-  // As open_float_model() says. A checkpoint of ours is compared with its checksums.
+  // Opens `path` like open_float_model(). Tessera's own checkpoints are compared with their checksums.
   explicit FloatTensors(const std::string& path);
 
-  // Types and shapes, of whole tables; offsets mean nothing.
+  // Types and shapes of whole tables. Ignore the offsets.
   const checkpoint::StoredTensors& all() const { return all_; }
-  Tensor read_float(const std::string& name) const;  // a copy, float32
-  Tensor read(const std::string& name) const;        // a copy as it is stored
-  // Rows [rows, dim] of a table as they lie in the file, uint8 [rows, bytes of a row], and their format; a copy in
-  // float32 where the type or place in the file does not allow that. Of a table with changes the pages that have some
-  // are copies, and where rows come on demand all are.
+  Tensor read_float(const std::string& name) const;  // a copy in float32
+  Tensor read(const std::string& name) const;        // a copy in the stored type
+  // Returns a table's rows as bytes in the file, uint8 [rows, bytes of a row], and their format. Returns a float32 copy
+  // if the type or the alignment does not allow that. With changes, changed pages are copies; on-demand rows are always
+  // copies.
   Tensor rows(const std::string& name, RowFormat* format) const;
-  // The checkpoint's own description of its tables; nullptr: these are tensors alone.
+  // The checkpoint's own description of its tables; nullptr: there are only tensors.
   const checkpoint::Manifest* manifest() const { return is_checkpoint_ ? &source_.manifest : nullptr; }
   const std::string& path() const { return path_; }
 
@@ -40,10 +40,10 @@ class FloatTensors {
 
   std::string path_;
   bool is_checkpoint_ = false;
-  checkpoint::OpenCheckpoint source_;  // of what is no checkpoint, files alone
+  checkpoint::OpenCheckpoint source_;  // if there is no checkpoint, only its files are set
   checkpoint::StoredTensors all_;
   std::map<std::string, std::vector<checkpoint::TablePart>> parts_;  // of tables with changes
-  std::map<std::string, Tensor> keys_;                               // of those whose rows come on demand
+  std::map<std::string, Tensor> keys_;                               // of those with on-demand rows
   std::map<const checkpoint::SafetensorsReader*, MappedFile> memory_;
 };
 

@@ -15,7 +15,7 @@ int64_t first_non_finite(std::span<const float> values) {
   return sdk::first_non_finite(values.data(), static_cast<int64_t>(values.size()));
 }
 
-// Of the id at position `at`.
+// Returns the sample of the id at position `at`.
 int64_t sample_of(std::span<const int32_t> lengths, int64_t at) {
   int64_t end = 0;
   for (size_t sample = 0; sample < lengths.size(); ++sample) {
@@ -25,7 +25,7 @@ int64_t sample_of(std::span<const int32_t> lengths, int64_t at) {
   return static_cast<int64_t>(lengths.size());
 }
 
-// The table that gives a feature its bound.
+// The table that limits a feature's ids.
 const ModelTable& smallest_table(const ModelDescription& model, const ModelFeature& feature) {
   return *std::find_if(model.tables.begin(), model.tables.end(), [&](const ModelTable& t) {
     return t.ids == feature.ids &&

@@ -1,4 +1,4 @@
-// Whether an input can be predicted, before anything is looked up.
+// Checks that an input can be predicted, before anything is looked up.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct Problem {
   std::string sentence;  // empty: nothing is wrong
 };
 
-// The first thing wrong with `input`. Allocates nothing where nothing is. [any-thread]
+// Returns the first error in `input`. Allocates nothing if there is none. [any-thread]
 Problem problem_with(const ModelDescription& model, const PredictInput& input);
 
-// Ids outside [0, rows).
+// Counts ids outside [0, rows).
 int64_t count_bad(std::span<const int64_t> ids, int64_t rows);
 
 }  // namespace tessera::inference

@@ -1,4 +1,4 @@
-// A model in this process: any number of threads, one workspace each.
+// A predictor in this process: any number of threads, with one workspace each.
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -24,7 +24,7 @@ class LocalPredictor : public Predictor {
         counts_(std::move(counts)),
         workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, slots_); }) {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
-    model_.description.outputs = workspaces_.take()->outputs();  // what cannot be served is refused here
+    model_.description.outputs = workspaces_.take()->outputs();  // fails here if it cannot be served
   }
 
   const ModelDescription& model() const override { return model_.description; }
@@ -67,7 +67,7 @@ class LocalPredictor : public Predictor {
 
   const Runtime& runtime_;
   const uint64_t lost_before_ = lost_pages();
-  InferenceModel model_;  // as it is from the constructor on
+  InferenceModel model_;  // constant after the constructor
   const Slots slots_;
   const std::shared_ptr<PredictorCounts> counts_;
   std::atomic<bool> warned_{false};

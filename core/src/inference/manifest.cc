@@ -16,7 +16,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 2;  // of models whose rows have ids of their own; others are 1
+constexpr int64_t kVersion = 2;  // of models whose rows have their own ids; others have version 1
 constexpr const char* kFormat = "tessera.model";
 constexpr int kSumDigits = 8, kVersionDigits = 16;
 
@@ -36,7 +36,7 @@ OrderedJson to_json(const StoredFile& f) {
   return {{"name", f.name}, {"bytes", f.bytes}, {"crc32", hex(f.crc, kSumDigits)}};
 }
 
-// A name in this directory, nothing else.
+// Reads a file; its name must be a plain name in this directory.
 StoredFile file_from(const JsonObject& j) {
   StoredFile f;
   f.name = j.get<std::string>("name");

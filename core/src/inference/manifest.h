@@ -1,4 +1,4 @@
-// model.json: what a packed model is, beside its tensors, and the sums that show damage (docs/models.md).
+// model.json: a packed model's contents except its tensors, and the checksums that show damage (docs/models.md).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::inference {
 
-// Types of models: a DLRM by the sizes of its layers, with TorchRec's names, or any graph of layers.
+// Types of models: a DLRM by its layer sizes, with TorchRec's names, or any graph of layers.
 inline constexpr const char* kDlrm = "dlrm";
 inline constexpr const char* kGraph = "graph";
 
@@ -22,9 +22,9 @@ using StoredFile = checkpoint::StoredFile;
 
 struct Manifest {
   std::string name;
-  std::string version;  // of what it says, name aside: 16 hexadecimal digits; set by from_json()
+  std::string version;  // of the content without its name: 16 hexadecimal digits; set by from_json()
   std::string type = kDlrm;
-  DlrmOptions dlrm;  // of that type
+  DlrmOptions dlrm;  // only for kDlrm
   ModelGraph graph;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   bool is_weighted = false;
@@ -32,22 +32,22 @@ struct Manifest {
   struct Table {
     EmbeddingBagConfig config;  // with its row_format
     StoredFile file;
-    std::optional<StoredFile> keys;  // rows have ids of their own: where those are
-    int64_t ids = 0;                 // and what they are below
+    std::optional<StoredFile> keys;  // file of the rows' own ids; unset: an id is its row
+    int64_t ids = 0;                 // with `keys`: ids are below this
     std::optional<RowFigures> figures = {};
   };
   std::vector<Table> tables;
   StoredFile dense;
 
   std::string json() const;
-  // kDataLoss: damaged. kUnimplemented: of a newer format, or of a type that is not known. All name `path`.
+  // kDataLoss: it is damaged. kUnimplemented: it has a newer format or an unknown type. All errors name `path`.
   static Manifest from_json(const std::string& text, const std::string& path);
 };
 
 const char* to_string(BoundsCheckMode mode);  // "fatal", ...
 
-// Fills in what follows from the description's type, tables, and dlrm or graph: embeddings, dimension, and the
-// description's tables and features. kInvalidArgument where they do not fit each other.
+// Derives the rest from the description's type, tables, and dlrm or graph: embeddings, dimension, and the description's
+// tables and features. kInvalidArgument: they do not fit each other.
 void complete(InferenceModel& model);
 
 }  // namespace tessera::inference

@@ -16,8 +16,7 @@
 namespace tessera::inference {
 namespace {
 
-// What a signal handler has to know, and so is global: which addresses are mapped files. A file beyond these many is
-// not guarded.
+// Addresses of mapped files, global because a signal handler reads them. Files beyond this number are not guarded.
 struct Range {
   std::atomic<uintptr_t> begin{0}, end{0};  // 0: free; end is set last and cleared first
 };
@@ -40,14 +39,14 @@ void release(Range* range) {
   range->begin = 0;
 }
 
-// Puts zeros in the page's place, and returns to whoever read it.
+// Maps zeros over the lost page, and returns to the code that read it.
 void on_lost_page(int, siginfo_t* info, void*) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (const Range& range : g_ranges) {
     if (at < range.begin || at >= range.end) continue;
     char* const begin = static_cast<char*>(info->si_addr) - at % page;
-    constexpr int kAccess = PROT_READ | PROT_WRITE;  // of private ones
+    constexpr int kAccess = PROT_READ | PROT_WRITE;  // for private mappings
     if (::mmap(begin, page, kAccess, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;
     ++g_lost;
     return;

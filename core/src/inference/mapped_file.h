@@ -1,5 +1,5 @@
-// Files mapped into memory, shared and read-only, or private: nothing is read before it is touched, and pages of a
-// private one are copied when they are written.
+// Maps files into memory, shared and read-only, or private. Pages are read when they are touched; a private mapping
+// copies pages that are written.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace tessera::inference {
 class MappedFile {
  public:
   enum Access { kShared, kPrivate };
-  // Errors as checkpoint/files.h says; an empty file is kDataLoss.
+  // Errors are those of checkpoint/files.h; an empty file is kDataLoss.
   explicit MappedFile(const std::string& path, Access access = kShared);
   int64_t size() const { return size_; }
   const void* data() const { return memory_.get(); }
-  // Bytes from `offset` on as a tensor, which keeps the mapping alive. The caller has compared it with size().
+  // The bytes from `offset` on as a tensor that keeps the mapping alive. The caller has checked size().
   Tensor view(int64_t offset, const std::vector<int64_t>& shape, DType dtype) const;
 
  private:
@@ -26,7 +26,7 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-// Pages that were lost after survive_lost_pages(), in this process.
+// Number of pages lost in this process since survive_lost_pages().
 uint64_t lost_pages();
 
 }  // namespace tessera::inference

@@ -1,4 +1,4 @@
-// Data for a packed model: batches as its predictor takes them.
+// Data for a packed model: batches in the form that its predictor takes.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,17 @@
 
 namespace tessera {
 
-// The model's encoding of columns without those of ids that it looks up nowhere (a loss's groups): files need not have
-// them.
+// The model's column encoding without the id columns that are used only to group losses. Input files may omit those.
 std::string looked_up_columns(const ModelDescription& model);
-// The columns of files that the model cannot do without: "price", "user" and "item"; empty: it does not say.
+// Columns that input files must have: "price", "user" and "item"; empty: the model does not say.
 std::string needed_columns(const ModelDescription& model);
 
-// A batch of a reader as a predictor takes it: the model's features, in its order.
+// Turns a reader's batch into a predictor's input: the model's features, in its order.
 class BatchInput {
  public:
-  // kInvalidArgument where data with these columns and dense inputs does not fit the model; the sentence names both.
+  // kInvalidArgument: data with these columns and dense inputs do not fit the model; the error names both.
   BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs);
-  // Borrows `batch`, and is valid until the next call.
+  // The result borrows `batch` and is valid until the next call.
   const PredictInput& from(const Batch& batch);
 
  private:
@@ -32,9 +31,9 @@ class BatchInput {
   PredictInput input_;
 };
 
-// What the model says of a batch: values[o] of output o, [samples, widths[o]].
+// Receives the model's outputs for a batch: values[o] of output o, [samples, widths[o]].
 using ValuesSink = std::function<void(const std::vector<std::vector<float>>& values, const Batch& batch)>;
-// All samples in their order, a batch at a time; outputs of a width of 0 are not asked.
+// Predicts all samples in order, a batch at a time. Outputs with width 0 are left out.
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const std::vector<size_t>& widths, const ValuesSink& sink);
 

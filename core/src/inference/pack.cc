@@ -1,4 +1,4 @@
-// pack_model(): floats in, a directory of quantized rows out.
+// pack_model() turns float tables into a directory of quantized rows.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
-// Rows of floats to rows of a format, block by block, and what that loses.
+// Converts rows of floats to rows of a format, block by block, and measures the error.
 class RowPacker {
  public:
   RowPacker(const QuantizedTable& from, RowFormat format)
@@ -75,7 +75,7 @@ class RowPacker {
   std::vector<float> values_, back_;
 };
 
-// `write(file)`: its rows.
+// `write(file)` writes the rows.
 template <class Write>
 StoredFile write_table(const Staging& staging, size_t index, const EmbeddingBagConfig& config, const Write& write) {
   std::string name = str_cat("table-", index, ".rows");
@@ -97,7 +97,7 @@ StoredFile write_tensors(const Staging& staging, const std::string& file,
   return {file, writer.file().size(), writer.file().crc32()};
 }
 
-// The ids of a table's rows, where they have any of their own.
+// Writes the ids of a table's rows, if they have their own.
 void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
   const auto& remapping = table.config.remapping;
   if (!remapping) return;
@@ -106,7 +106,7 @@ void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
   table.ids = remapping->ids();
 }
 
-// What can be refused before anything is written.
+// Checks everything that can be checked before anything is written.
 void check_formats(const InferenceModel& model, const PackOptions& options) {
   std::string known;
   for (const QuantizedTable& t : model.tables) known += str_cat(known.empty() ? "" : ", ", t.config.name);
@@ -128,7 +128,7 @@ void check_formats(const InferenceModel& model, const PackOptions& options) {
     }
     const auto own = options.formats.find(t.config.name);
     const RowFormat format = own == options.formats.end() ? options.format : own->second;
-    // Says which columns a format cannot have.
+    // Throws an error that says which columns a format cannot have.
     (void)quantize_rows(Tensor::empty({0, t.config.embedding_dim}), format, t.config.name);
   }
 }
@@ -139,7 +139,7 @@ std::string last_name(const std::string& directory) {
   return path.filename().string();
 }
 
-// Without tables and dense part.
+// Leaves out tables and the dense part.
 Manifest manifest_of(const InferenceModel& model, const std::string& name) {
   Manifest out;
   out.name = name;

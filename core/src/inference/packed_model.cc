@@ -1,4 +1,4 @@
-// Opening and checking packed models.
+// Opens and checks packed models.
 #include "inference/packed_model.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a folder with several, as one where a job publishes: the newest. "": none.
+// Finds the newest packed model in a folder with several, such as one that a job publishes to; "": none.
 std::string packed_model_in(const std::string& directory) {
   std::error_code ignored;
   std::pair newest{fs::file_time_type::min(), std::string()};
@@ -38,7 +38,7 @@ Manifest read_manifest(const std::string& directory) {
   return Manifest::from_json(checkpoint::read_text(path), path);
 }
 
-// A file that the manifest lists cannot be missing.
+// Opens a file that the manifest lists. If it is missing, the model is damaged.
 template <class Open>
 auto listed(const Open& open) {
   try {
@@ -80,7 +80,7 @@ Tensor map_rows(const std::string& path, const Manifest::Table& table, MappedFil
   return file.view(kHeaderBytes, {header.rows, header.stride}, DType::kUInt8);
 }
 
-// Mapped, so that a table of any size is open at once.
+// The keys are mapped, so that a table of any size opens at once.
 std::shared_ptr<const IndexRemapping> map_keys(const std::string& path, const Manifest::Table& table) {
   if (!table.keys) return nullptr;
   checkpoint::InputFile file = listed([&] { return checkpoint::InputFile(path); });
@@ -136,7 +136,7 @@ InferenceModel open_packed_model(const std::string& directory) {
 }
 
 void verify_packed_model(const std::string& directory) {
-  (void)open_packed_model(directory);  // sizes, headers, and the sums of small files
+  (void)open_packed_model(directory);  // checks sizes, headers, and the sums of small files
   for (const Manifest::Table& t : read_manifest(directory).tables) {
     const std::string path = str_cat(directory, '/', t.file.name);
     check_sum(path, checkpoint::InputFile(path), t.file);

@@ -1,4 +1,4 @@
-// Opening packed models whose rows are to be written.
+// Opens packed models whose rows will be written.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tessera::inference {
 
-// As the public function, which shares. With kPrivate the tables' rows may be written, by one who knows that nobody
-// reads; files stay as they are.
+// Does the same as the public function, which uses kShared. With kPrivate the tables' rows may be written while nobody
+// reads them; files do not change.
 InferenceModel open_packed_model(const std::string& directory, MappedFile::Access access);
 
-// Writes a model whose rows are packed already, as pack_model() does.
+// Writes a model whose rows are packed already, in the way of pack_model().
 void copy_packed_model(const InferenceModel& model, const std::string& directory);
 
 }  // namespace tessera::inference

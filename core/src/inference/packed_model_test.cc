@@ -1,4 +1,4 @@
-// Packed models on disk: whole or not there, opened without reading rows, refused by name where they are damaged.
+// Tests packed models on disk: complete or absent, opened without reading rows, and refused with a reason if damaged.
 #include "tessera/packed_model.h"
 
 #include <gmock/gmock.h>
@@ -124,7 +124,7 @@ TEST_F(Packing, RefusesWhatCannotBePacked) {
       testing::Pair(HasSubstr("give it the rows of all ids, those of pruned ones as zeros"), Code::kUnimplemented));
 }
 
-// The formats themselves turn these into infinities.
+// The formats would turn these values into infinities.
 TEST_F(Packing, RefusesValuesThatAFormatCannotHold) {
   NamedTensors tensors = small_tensors();
   tensors.tensors.at("sparse_arch.embedding_bag_collection.embedding_bags.user.weight").data<float>()[7 * 8 + 3] = -1e5;
@@ -154,7 +154,7 @@ TEST_F(Packing, RefusesColumnsThatAFormatCannotHave) {
 
 TEST_F(Packing, NamesTheDirectoryThatCannotBeWritten) {
   if (geteuid() == 0) {
-    // Root writes everywhere; a file in the way stops it too.
+    // Root can write everywhere, so a file blocks the path instead.
     write_text(folder_.file("in_the_way"), "");
     EXPECT_THAT(failure_of([&] { pack({}, "in_the_way/model"); }).first, HasSubstr("in_the_way"));
     return;
@@ -214,12 +214,12 @@ TEST_F(Packing, NewerFormatsAreRefused) {
 
 TEST_F(Packing, TablesAreMappedNotRead) {
   pack();
-  // A table file with a hole of a TiB behind its first rows would take hours to read.
+  // A table file with a hole of a TiB after its first rows would take hours to read.
   const auto sparse = [&](const char* name) { return folder_.file(std::string("model/") + name); };
   const InferenceModel model = open_packed_model(folder_.file("model"));
   const InferenceModel other = open_packed_model(folder_.file("model"));
   EXPECT_NE(model.tables[0].rows.raw(), other.tables[0].rows.raw());
-  // Both see the file itself: a byte changed there is seen by both.
+  // Both map the file itself, so both see a byte that changes in it.
   std::fstream file(sparse("table-0.rows"), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(4096 + 10);
   file.put('\x77');

@@ -1,4 +1,4 @@
-// Objects that threads borrow: made when all are in use, kept for the next.
+// A pool of objects that threads borrow. It makes one if all are in use, and keeps them for later.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class Pool {
     std::unique_ptr<T> object_;
   };
 
-  // [any-thread] Allocates only where more threads than ever before borrow at once.
+  // [any-thread] Allocates only if more threads borrow at once than ever before.
   Lease take() {
     {
       const std::lock_guard lock(mutex_);
@@ -37,7 +37,7 @@ class Pool {
         free_.pop_back();
         return Lease(*this, std::move(last));
       }
-      free_.reserve(++made_);  // so that giving back never allocates
+      free_.reserve(++made_);  // so that returning an object never allocates
     }
     return Lease(*this, make_());
   }
@@ -50,7 +50,7 @@ class Pool {
 
   std::function<std::unique_ptr<T>()> make_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<T>> free_;  // the one used last at the end: its memory is warm
+  std::vector<std::unique_ptr<T>> free_;  // the last used one is last, because its memory is warm
   size_t made_ = 0;
 };
 

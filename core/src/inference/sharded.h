@@ -1,4 +1,4 @@
-// What ranks do together before a sharded model is there.
+// Collective work of the ranks before there is a sharded model.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace tessera::inference {
 
-// The planner's, of a model that only infers.
+// Asks the planner for a plan of a model that only infers.
 EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel& model, const ProcessGroup& group);
 
-// What `mine` says or throws, on all ranks. Where it throws on any, all throw the first one's error.
+// Runs `mine` on all ranks and returns all results. If it throws on some rank, all throw the first such rank's error.
 std::vector<std::string> agreed(const ProcessGroup& group, const std::function<std::string()>& mine);
 
 }  // namespace tessera::inference

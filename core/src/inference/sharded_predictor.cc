@@ -1,4 +1,4 @@
-// A model over ranks: rank 0 brings every batch, the others look up their shards.
+// Serves a model over several ranks: rank 0 brings every batch, the others look up their shards.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,14 +22,14 @@ namespace tessera {
 namespace inference {
 namespace {
 
-// A failure of one step that leaves the ranks in step; any other one is a rank that is lost.
+// True for errors of one batch, after which the ranks still agree. Any other error means a lost rank.
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
 
 std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceModel& model) {
   return std::make_unique<LayerGraph>(runtime, model.graph, LayerGraphOptions{.values = &model.dense});
 }
 
-// Its tables that are pooled, or those of sequences.
+// Its pooled tables, or those of sequences.
 std::vector<QuantizedTable> tables_of(const InferenceModel& model, bool sequences) {
   std::vector<QuantizedTable> out;
   for (const QuantizedTable& t : model.tables) {
@@ -94,7 +94,7 @@ class Sharded : public ShardedPredictor {
     if (group_->rank() == 0) dense_ = layers_of(runtime, model_);
     if (options.part) part_ = options.part(model_, group_->rank(), group_->world_size());
   }
-  // All ranks have come so far.
+  // Called when all ranks have finished the constructor.
   void start() {
     started_ = true;
     if (group_->rank() == 0 && group_->world_size() > 1) keeper_ = std::thread([this] { keep_alive(); });
@@ -111,7 +111,7 @@ class Sharded : public ShardedPredictor {
     if (group_->rank() != 0 || !started_ || !lost_.empty()) return;
     try {
       (void)step({}, true);
-    } catch (const std::exception&) {  // the others find out by themselves
+    } catch (const std::exception&) {  // the others will notice it themselves
     }
   }
 
@@ -162,7 +162,7 @@ class Sharded : public ShardedPredictor {
     return Sharder(runtime, o).shard(tables, part_of(plan_, tables), group_);
   }
 
-  // Of this rank's batch.
+  // Looked-up rows for this rank's batch.
   struct Rows {
     ShardedEmbeddingBagCollection::Output bags;
     ShardedEmbeddingCollection::Output sequences;
@@ -179,7 +179,8 @@ class Sharded : public ShardedPredictor {
     fail(Code::kUnavailable, lost_);
   }
 
-  // One forward of all ranks. Under the mutex. Where ranks have parts, ask_parts() comes behind each but the last.
+  // Runs one forward pass of all ranks; the caller holds the mutex. If ranks have a RankPart, call ask_parts() after
+  // each step except the last.
   Rows step(const KeyedJaggedTensor& batch, bool last) {
     if (!lost_.empty()) fail(Code::kUnavailable, lost_);
     try {
@@ -188,12 +189,12 @@ class Sharded : public ShardedPredictor {
     } catch (const Error& e) {
       if (only_the_batch(e.code())) throw;
       lose(e);
-    } catch (const std::exception& e) {  // no memory, while the others are in the step
+    } catch (const std::exception& e) {  // out of memory, while the others are in the step
       lose(e);
     }
   }
 
-  // Values for the parts of all ranks, and where their answers go.
+  // Values for the RankPart of every rank, and memory for their answers.
   struct Asked {
     std::span<const float> values;
     std::span<std::byte> answers;
@@ -224,7 +225,7 @@ class Sharded : public ShardedPredictor {
     counts_->samples.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
   }
 
-  // Rank 0. `batch` 0: there is nothing to do for them.
+  // Only rank 0 calls this. `batch` 0: there is no work for them.
   void ask_parts(const Asked& asked, int64_t batch) {
     if (!part_) return;
     try {
@@ -236,7 +237,7 @@ class Sharded : public ShardedPredictor {
     }
   }
 
-  // Every other rank.
+  // All other ranks call this.
   void help_with_parts() {
     try {
       const Tensor sizes = Tensor::zeros({2}, DType::kInt64);
@@ -262,7 +263,8 @@ class Sharded : public ShardedPredictor {
     group_->all_to_all_v(mine, send, all, recv, "answers of parts").wait();
   }
 
-  // Batches of nothing while nobody predicts, so that the others' waits do not end, and a lost rank is noticed.
+  // Sends empty batches while nobody predicts, so that the other ranks' waits do not time out and a lost rank is
+  // noticed.
   void keep_alive() {
     std::unique_lock lock(mutex_);
     while (!closing_ && lost_.empty()) {
@@ -272,7 +274,7 @@ class Sharded : public ShardedPredictor {
       try {
         (void)step({}, false);
         ask_parts({}, 0);
-      } catch (const std::exception&) {  // remembered in lost_
+      } catch (const std::exception&) {  // lost_ remembers it
       }
     }
   }
@@ -282,19 +284,19 @@ class Sharded : public ShardedPredictor {
   const std::shared_ptr<ProcessGroup> group_;
   const double keep_alive_;
   bool started_ = false;
-  std::mutex mutex_;  // of what follows; a lost rank holds it up
+  std::mutex mutex_;  // guards the members below; held for long if a rank is lost
   std::condition_variable wake_;
   const EmbeddingModuleShardingPlan plan_;  // of all tables
   const std::shared_ptr<PredictorCounts> counts_;
-  std::vector<uint64_t> bad_ids_;  // of a batch
+  std::vector<uint64_t> bad_ids_;  // of one batch
   FirstIds first_ids_;
   ShardedEmbeddingBagCollection bags_;
-  std::optional<ShardedEmbeddingCollection> sequences_;  // none: all tables are pooled
+  std::optional<ShardedEmbeddingCollection> sequences_;  // unset: all tables are pooled
   SequenceInputs sequence_inputs_;
-  std::unique_ptr<LayerGraph> dense_;  // rank 0
+  std::unique_ptr<LayerGraph> dense_;  // only on rank 0
   std::unique_ptr<RankPart> part_;     // null: ranks have none
-  std::string lost_;                   // why nothing works any more
-  std::atomic<bool> usable_{true};     // lost_ is empty; without the mutex
+  std::string lost_;                   // the reason why nothing works any more
+  std::atomic<bool> usable_{true};     // lost_ is empty; readable without the mutex
   bool closing_ = false;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   std::thread keeper_;
@@ -317,7 +319,7 @@ EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel
   sequences.kind = PlannerModule::Kind::kEmbeddingCollection;
   for (const QuantizedTable& t : model.tables) {
     EmbeddingBagConfig table = t.config;
-    // The nearest type that the planner knows: what counts is which tables are large.
+    // The nearest type that the planner knows. Only the relative size of tables matters.
     if (sdk::info_of(*table.row_format).bits <= 16) table.data_type = DType::kFloat16;
     table.row_format.reset();
     (table.pooling == PoolingType::kNone ? sequences : bags).tables.push_back(std::move(table));
@@ -339,7 +341,7 @@ std::vector<std::string> agreed(const ProcessGroup& group, const std::function<s
     text = "+" + mine();
   } catch (const Error& e) {
     text = str_cat(static_cast<int32_t>(e.code()), ' ', e.what());
-  } catch (const std::exception& e) {  // such as memory that does not suffice
+  } catch (const std::exception& e) {  // such as out of memory
     text = str_cat(static_cast<int32_t>(Code::kResourceExhausted), ' ', e.what());
   }
   std::vector<std::string> texts = group.all_gather_text(text, "sharded model");
@@ -371,7 +373,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open();
-    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // refused here, on every rank
+    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // fails here, on every rank
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {
@@ -381,7 +383,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
                         ", rank 0 has version ", versions[0]),
                 static_cast<int>(rank));
   }
-  // Rank 0's plan for all.
+  // All ranks use rank 0's plan.
   const auto plans = agreed(*group, [&]() -> std::string {
     if (group->rank() != 0) return "";
     ShardingPlan plan;
@@ -393,7 +395,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   });
   const ShardingPlan plan = ShardingPlan::from_json(plans[0]);
   std::unique_ptr<Sharded> opened;
-  // Cutting shards takes some ranks longer than others: what one of them cannot do is known to all before any goes on.
+  // Cutting shards takes longer on some ranks. Wait for all, so that an error on one is known before any continues.
   (void)agreed(*group, [&]() -> std::string {
     opened = std::make_unique<Sharded>(runtime, std::move(model), plan.at(kCollectionPath), group, options);
     return "";

@@ -41,13 +41,13 @@ Staging::Staging(const std::string& directory)
   refuse(error, "create", staging_);
   lock_ = checkpoint::Descriptor(::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock_.get() < 0) checkpoint::fail_with(errno, "open", staging_);
-  // File systems that cannot lock a directory do without: the lock only tells two jobs from each other.
+  // File systems that cannot lock directories do without, because the lock only separates two jobs.
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     fail(Code::kUnavailable, "another job is packing a model to ", target_);
   clear();
 }
 
-// The files of a run that was killed; others are left alone.
+// Removes the files of a killed run, and leaves others alone.
 void Staging::clear() {
   std::error_code error;
   for (fs::directory_iterator it(staging_, error), end; !error && it != end; it.increment(error)) {
@@ -73,7 +73,7 @@ Staging::~Staging() {
 void Staging::commit() {
   checkpoint::sync_directory(staging_);
   std::error_code error;
-  // A directory that appeared meanwhile is replaced where it is empty, and is an error otherwise.
+  // A directory that appeared meanwhile is replaced if it is empty, and is an error otherwise.
   fs::rename(staging_, target_, error);
   refuse(error, "rename", staging_);
   committed_ = true;

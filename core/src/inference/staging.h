@@ -1,5 +1,5 @@
-// A packed model's directory while it is written: DIR.packing, which becomes DIR by one rename when it is whole. What a
-// killed run left there is cleared away by the next one.
+// The directory of a packed model while it is written: DIR.packing, renamed to DIR when it is complete. The next run
+// removes what a killed run left there.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ namespace tessera::inference {
 
 class Staging {
  public:
-  // kAlreadyExists: DIR is there, or somebody else's files are in DIR.packing. kUnavailable: another job is packing to
-  // DIR, or the place cannot be written.
+  // kAlreadyExists: DIR exists, or DIR.packing has foreign files. kUnavailable: another job packs to DIR, or the place
+  // cannot be written.
   explicit Staging(const std::string& directory);
-  ~Staging();  // removes DIR.packing, unless it was committed
+  ~Staging();  // removes DIR.packing unless it was committed
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
-  // DIR.packing becomes DIR. Its files must be synced.
+  // Renames DIR.packing to DIR. Its files must be synced.
   void commit();
 
  private:

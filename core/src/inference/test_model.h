@@ -1,4 +1,4 @@
-// A small DLRM as a checkpoint holds it, for tests: four tables, one of them pooled by mean, one with two features.
+// A small DLRM in the form of a checkpoint, for tests: four tables, one pooled by mean, one with two features.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// What `call` throws: its sentence and code.
+// Returns the message and code of the error that `call` throws.
 inline std::pair<std::string, Code> failure_of(const std::function<void()>& call) {
   try {
     call();
@@ -80,7 +80,7 @@ struct NamedTensors {
 
 inline constexpr int64_t kTestDense = 5, kTestDim = 8;
 
-// Five pooled features: "film", "seen" (of table film too), "user", "tag", "genre".
+// Five pooled features: "film", "seen" (also of table film), "user", "tag", "genre".
 inline std::vector<EmbeddingBagConfig> small_tables() {
   const auto table = [](const char* name, int64_t rows, PoolingType pooling, std::vector<std::string> features) {
     EmbeddingBagConfig t;
@@ -110,7 +110,7 @@ inline NamedTensors small_tensors(const std::string& before = "") {
   return t;
 }
 
-// The model, from a file in `folder`, which it maps.
+// Maps the model from a file in `folder`.
 inline FloatModel small_model(const ModelFolder& folder, FloatModelOptions options = {}) {
   const std::string path = folder.file("float.safetensors");
   if (!std::filesystem::exists(path)) small_tensors().write(path);

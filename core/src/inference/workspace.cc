@@ -9,7 +9,7 @@
 namespace tessera::inference {
 namespace {
 
-// 1 / (1 + exp(-logit)), kept inside (0, 1).
+// Computes 1 / (1 + exp(-logit)), kept inside (0, 1).
 void to_scores(std::span<const float> logits, std::span<float> scores) {
   constexpr float kLeast = std::numeric_limits<float>::min(), kMost = 1.0f - std::numeric_limits<float>::epsilon() / 2;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -68,7 +68,7 @@ Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const 
 }
 
 void Workspace::reserve(const PredictInput& input) {
-  size_t ids = 1;  // never an empty vector: kernels take pointers
+  size_t ids = 1;  // never an empty vector, because kernels take pointers
   int64_t values = input.batch * slots_.width;
   for (const Slot& slot : slots_.slots) {
     ids += input.features[slot.feature].values.size();
@@ -93,7 +93,7 @@ int64_t Workspace::add_sequence(size_t s, const PredictInput::Feature& in, int64
   return at + ids * dim;
 }
 
-// The slot's ids, the ends of its bags, and what each id weighs. *end: where the ids before it end.
+// Collects the slot's ids, the ends of its bags, and the weight of each id. *end is the number of ids so far.
 void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end) {
   const Slot& slot = slots_.slots[s];
   int64_t* ends = offsets_.data() + s * in.lengths.size() + 1;
@@ -147,7 +147,7 @@ bool Workspace::gather(const PredictInput& input) {
       row_values = add_sequence(s, input.features[slot.feature], row_values);
       continue;
     }
-    // A mean that lost ids is a sum with weights: its divisor is the bag's whole length.
+    // MEAN over a bag that lost ids is a weighted sum, because its divisor is the bag's whole length.
     const bool sum = slot.pooling == PoolingType::kSum || without_row_[s];
     groups_[slot.group].features.push_back(
         {slot.index, sum ? TSR_POOLING_SUM : TSR_POOLING_MEAN, input.batch, first, slot.column, slots_.width});

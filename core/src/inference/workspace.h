@@ -1,4 +1,4 @@
-// What one prediction at a time works with: kernel instances over the shared rows, and memory that only grows.
+// Memory for one prediction at a time: kernel instances over the shared rows, and buffers that only grow.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace tessera::inference {
 
-// A feature that a table looks up: one block of columns of the pooled output, in the unsharded order, or a sequence.
+// A table feature: one block of columns of the pooled output, in the unsharded order, or a sequence.
 struct Slot {
   size_t table = 0;
-  size_t feature = 0;                         // of the description
-  int64_t ids = 0;                            // valid ones are below
-  const IndexRemapping* remapping = nullptr;  // to rows; null: an id is its row
+  size_t feature = 0;                         // index in the description
+  int64_t ids = 0;                            // valid ids are below this
+  const IndexRemapping* remapping = nullptr;  // from ids to rows; null: an id is its row
   PoolingType pooling = PoolingType::kSum;
   int64_t column = 0, dim = 0;
-  size_t group = 0;   // of tables of one row format
-  int32_t index = 0;  // in the group
+  size_t group = 0;   // group of tables with one row format
+  int32_t index = 0;  // index in the group
   bool sequence() const { return pooling == PoolingType::kNone; }
   bool valid(int64_t id) const { return static_cast<uint64_t>(id) < static_cast<uint64_t>(ids); }
-  // -1: it has none.
+  // Returns -1 if the id has no row.
   int64_t row(int64_t id) const { return !valid(id) ? -1 : remapping == nullptr ? id : remapping->row(id); }
 };
 struct Slots {
@@ -35,16 +35,16 @@ struct Slots {
 };
 Slots slots_of(const InferenceModel& model, const std::string& kernel);
 
-// By table: ids that were out of range. Allocates nothing.
+// Counts ids out of range by table. Allocates nothing.
 void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad);
 
 class Workspace {
  public:
-  // `model` and `slots` outlive it.
+  // `model` and `slots` must outlive it.
   Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots);
 
-  // `input` has been checked. Ids out of range, or without a row, are left out and count in MEAN's length, or are rows
-  // of zeros of a sequence; those out of range are counted by table in bad_ids().
+  // `input` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
+  // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids().
   void predict(const PredictInput& input, std::span<const std::span<float>> outputs);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
   const std::vector<ModelOutput>& outputs() const { return outputs_; }
@@ -55,10 +55,10 @@ class Workspace {
     std::vector<tsr_lookup_feature> features;
   };
   void reserve(const PredictInput& input);
-  // Fills ids, offsets, weights and the groups' features; returns whether there are weights.
+  // Fills ids, offsets, weights and the groups' features. Returns true if there are weights.
   bool gather(const PredictInput& input);
   void gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end);
-  // The sequence of slot s, whose rows come behind `at` values of rows_; returns where they end.
+  // Adds slot s's sequence, whose rows begin at value `at` of rows_. Returns their end.
   int64_t add_sequence(size_t s, const PredictInput::Feature& in, int64_t at);
   void look_up(int64_t batch, bool weighted);
 
@@ -69,23 +69,23 @@ class Workspace {
   const std::vector<ModelOutput> outputs_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
-  Tensor rows_;  // [samples * width], then the rows of sequences; as many as were needed so far
+  Tensor rows_;                           // [samples * width], then rows of sequences; only grows
   std::vector<Tensor> sequence_offsets_;  // int64, by slot
   std::vector<DenseInput> sequences_;     // of the batch
   std::vector<uint64_t> bad_ids_;
-  std::vector<char> without_row_;  // by slot: some of its ids may have none
+  std::vector<char> without_row_;  // by slot: true if some ids may have no row
 };
 
-// What the heads of a graph give. kInvalidArgument: a head that learnt a probability has more than its logit.
+// Outputs of a graph's heads. kInvalidArgument: a head that learned a probability has more than one logit.
 std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers);
 
-// What a graph of layers takes of tables and ids.
+// Inputs of a graph of layers from tables and ids.
 struct GraphRows {
   Tensor pooled;  // [batch, the graph's width]
   const std::vector<DenseInput>& sequences;
   const std::vector<Tensor>& ids;
 };
-// Fills `outputs`, as Predictor::predict_outputs() has them.
+// Fills `outputs` as Predictor::predict_outputs() does.
 void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const GraphRows& rows,
             std::span<const std::span<float>> outputs);
 

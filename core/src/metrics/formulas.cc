@@ -16,12 +16,12 @@ using Pieces = Metric::Pieces;
 using Sums = std::span<const double>;
 
 constexpr double kTiny = 1e-12;
-constexpr double kOffOne = 0x1p-24;  // of the float32 below 1: what a predictor's score is at most
+constexpr double kOffOne = 0x1p-24;  // distance of 1 to the largest float32 below it, the largest score of a predictor
 constexpr int64_t kMostBins = 1 << 24;
 
 double kept_off_the_ends(double p) { return std::clamp(p, kTiny, 1 - kTiny); }
 
-// The sums that a metric adds up over samples, and its value for them: NaN if that is not defined.
+// Adds one sample to a metric's sums. ValueOf computes the metric from the sums; NaN: it is not defined.
 using AddSample = void (*)(double p, double y, double w, double threshold, double* sums);
 using ValueOf = double (*)(Sums sums, bool as_torchrec);
 
@@ -31,7 +31,7 @@ double ratio(Sums s, bool as_torchrec) {
 }
 double root_of_ratio(Sums s, bool as_torchrec) { return std::sqrt(ratio(s, as_torchrec)); }
 
-// Cross-entropy in bits, and the weights of all, of positives and of negatives.
+// Adds the cross-entropy in bits, and the weights of all samples, of positives and of negatives.
 void add_entropy(double p, double y, double w, double, double* sums) {
   const double q = kept_off_the_ends(p);
   sums[0] += -w * (y * std::log2(q) + (1 - y) * std::log2(1 - q));
@@ -127,7 +127,7 @@ class FormulaMetric : public Metric {
         as_torchrec_(as_torchrec) {}
   void add(const MetricSamples& s, std::span<double> sums) const override {
     if (!info().any_labels) require_labels_to_one(s, formula_.name);
-    // A score of float32 and its logit are one prediction, and count alike.
+    // A float32 score and its logit are the same prediction and must count the same.
     const double off = formula_.logs && !as_torchrec_ ? kOffOne : 0;
     for (size_t i = 0; i < s.labels.size(); ++i) {
       const double p = off > 0 ? std::clamp(s.predictions[i], off, 1 - off) : s.predictions[i];

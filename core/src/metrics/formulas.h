@@ -1,4 +1,4 @@
-// The metrics that are the core's own.
+// The core's own metrics.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace tessera::metrics {
 
-// Null: there is none of this name. `as_torchrec`: with TorchRec's values where one is not defined, its order of equal
-// scores (as they came) in AUC, and its logloss, which is in bits. kInvalidArgument: `options`, a JSON object.
+// Makes a metric; null: there is none of this name. `as_torchrec`: TorchRec's values for undefined cases, its order of
+// equal scores in AUC (order of arrival), and its logloss in bits. kInvalidArgument: `options`, a JSON object, are
+// wrong.
 MetricPtr make_formula(const std::string& name, const std::string& options, bool as_torchrec);
 
 std::vector<std::string> formula_names();  // ascending

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// {head, metric}; no head: the name is of a metric alone, which may have a dot of its own.
+// Splits a name into {head, metric}. Without a head it is only a metric's name, which may have a dot of its own.
 std::pair<std::string, std::string> apart(const std::vector<Prediction>& heads, const std::string& name) {
   const size_t dot = name.find('.');
   if (dot != std::string::npos) {
@@ -19,7 +19,7 @@ std::pair<std::string, std::string> apart(const std::vector<Prediction>& heads, 
   return {"", name};
 }
 
-// A metric that there is, behind the name of a head that there is not.
+// Fails if the name is a known metric after the name of an unknown head.
 void require_head(const std::vector<Prediction>& heads, const std::string& name) {
   const size_t dot = name.substr(0, name.find('?')).find('.');
   if (dot == std::string::npos) return;

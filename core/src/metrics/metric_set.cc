@@ -14,7 +14,7 @@ namespace {
 using json = nlohmann::ordered_json;
 using Pieces = Metric::Pieces;
 
-// Samples [i] of `scores` and `labels`, or of those in `order`, in double.
+// The samples of `scores` and `labels`, or those in `order`, converted to double.
 class Wide {
  public:
   // `weights`: empty: all 1.
@@ -40,7 +40,7 @@ class Wide {
   std::vector<double> scores_, predictions_, labels_, weights_;
 };
 
-// body(samples of one key), for each key.
+// Calls body(samples of one key) for each key.
 template <class Body>
 void for_each_group(const Wide& all, const std::vector<int64_t>& keys, const Body& body) {
   std::vector<size_t> order(keys.size());
@@ -54,7 +54,7 @@ void for_each_group(const Wide& all, const std::vector<int64_t>& keys, const Bod
   }
 }
 
-// The name without its option `key`, which goes to `key`.
+// Returns the name without its option `key`, and moves that option to `key`.
 std::string without_key(const std::string& name, std::string* key) {
   const plugin::ComponentName part = plugin::parse_component_name(name);
   const json options = config::parse_json(part.options, {"the options of a metric"});
@@ -70,7 +70,7 @@ std::string without_key(const std::string& name, std::string* key) {
   return rest;
 }
 
-// The first id of each sample's bag; -1 of an empty one.
+// Appends the first id of each sample's bag; -1: the bag is empty.
 template <class Id, class Length>
 void add_first_ids(const JaggedTensor& bags, std::vector<int64_t>& out) {
   const auto ids = bags.values().span<Id>();
@@ -208,7 +208,7 @@ MetricValues MetricSet::values(const ProcessGroup& group) const {
 }
 
 MetricSet::Kept MetricSet::gathered(const ProcessGroup& group) const {
-  // How many each rank has, and whether some have weights.
+  // The number of samples on each rank, and a flag if some have weights.
   const Tensor counted = Tensor::zeros({group.world_size() + 1}, DType::kInt64);
   counted.data<int64_t>()[group.rank()] = std::ssize(kept_.scores);
   counted.data<int64_t>()[group.world_size()] = kept_.weights.empty() ? 0 : 1;

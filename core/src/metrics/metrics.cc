@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// A metric that a plugin computes.
+// A metric from a plugin.
 class MetricComponent : public Metric {
  public:
   explicit MetricComponent(ComponentPtr part) : Metric(asked(*part)), part_(std::move(part)) {}

@@ -22,7 +22,7 @@ MetricValues of(const std::vector<float>& logits, const std::vector<float>& labe
   return set.values();
 }
 
-// The k-th sample is of group keys[k].
+// The k-th sample belongs to group keys[k].
 double of_groups(const std::string& name, const std::vector<float>& scores, const std::vector<float>& labels,
                  const std::vector<int64_t>& keys) {
   MetricSet set({name});
@@ -42,7 +42,7 @@ std::string error_of(const std::vector<std::string>& names) {
 }
 
 TEST(Metrics, AucByHand) {
-  // Scores 0.1 n, 0.4 n, 0.35 p, 0.8 p: pairs won: 0.35>0.1, 0.8>0.1, 0.8>0.4; lost: 0.35<0.4. 3 of 4.
+  // Scores are 0.1 n, 0.4 n, 0.35 p, 0.8 p. Pairs won: 0.35>0.1, 0.8>0.1, 0.8>0.4; lost: 0.35<0.4. That is 3 of 4.
   EXPECT_DOUBLE_EQ(of({0.1f, 0.4f, 0.35f, 0.8f}, {0, 0, 1, 1})["auc"], 0.75);
   EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {0, 0, 1, 1})["auc"], 1);
   EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {1, 1, 0, 0})["auc"], 0);
@@ -50,13 +50,13 @@ TEST(Metrics, AucByHand) {
 
 TEST(Metrics, TiesCountOneHalf) {
   EXPECT_DOUBLE_EQ(of({5, 5, 5, 5}, {0, 1, 0, 1})["auc"], 0.5);
-  // 2: one of each; 1: negative; 3: positive. Pairs: 2p-2n half, 2p-1n, 3p-2n, 3p-1n: 3.5 of 4.
+  // Score 2 has one of each, 1 a negative, 3 a positive. Pairs: 2p-2n half, 2p-1n, 3p-2n, 3p-1n. That is 3.5 of 4.
   EXPECT_DOUBLE_EQ(of({2, 2, 1, 3}, {1, 0, 0, 1})["auc"], 0.875);
   EXPECT_DOUBLE_EQ(of({-0.0f, 0.0f}, {1, 0})["auc"], 0.5);
 }
 
 TEST(Metrics, LoglossEntropyAndCalibrationByHand) {
-  // Probabilities 0.5, 0.75, 0.9 for labels 1, 0, 1.
+  // Probabilities are 0.5, 0.75, 0.9 for labels 1, 0, 1.
   const MetricValues m = of({0, std::log(3.0f), std::log(9.0f)}, {1, 0, 1});
   EXPECT_EQ(m.samples, 3);
   const double loss = (std::log(2.0) + std::log(4.0) + std::log(10.0 / 9)) / 3;
@@ -66,7 +66,7 @@ TEST(Metrics, LoglossEntropyAndCalibrationByHand) {
   EXPECT_NEAR(m["calibration"], (0.5 + 0.75 + 0.9) / 2, 1e-7);
 }
 
-// A sample of weight 3 is three samples, one of weight 0 none.
+// A sample of weight 3 counts as three samples, one of weight 0 as none.
 TEST(Metrics, WeightsOfSamples) {
   const std::vector<std::string> names = {"auc", "auc?bins=100", "logloss", "ne", "calibration", "rmse", "accuracy"};
   MetricSet weighted(names), repeated(names);
@@ -122,7 +122,7 @@ TEST(HeadMetrics, FitTheHeads) {
 }
 
 TEST(Metrics, ErrorsAndCountsByHand) {
-  // Probabilities 0.5, 0.75, 0.1, 0.9 for labels 1, 0, 0, 1.
+  // Probabilities are 0.5, 0.75, 0.1, 0.9 for labels 1, 0, 0, 1.
   const MetricValues m = of({0, std::log(3.0f), -std::log(9.0f), std::log(9.0f)}, {1, 0, 0, 1},
                             {"mse", "rmse", "mae", "accuracy", "precision", "recall", "accuracy?threshold=0.8",
                              "precision?threshold=0.8", "recall?threshold=0.8", "ctr", "weighted_avg"});
@@ -155,13 +155,13 @@ TEST(Metrics, TheConstantGuessHasNormalizedEntropyOne) {
 
 TEST(Metrics, ExtremeLogitsStayFinite) {
   const MetricValues m = of({kInf, -kInf, 1e30f, -1e30f}, {1, 1, 0, 0});
-  EXPECT_NEAR(m["logloss"], 24 * std::log(2.0) / 2, 1e-4);  // two terms of 0, two kept off the ends
+  EXPECT_NEAR(m["logloss"], 24 * std::log(2.0) / 2, 1e-4);  // two terms are 0, two are clamped
   EXPECT_DOUBLE_EQ(m["calibration"], 1);
   EXPECT_DOUBLE_EQ(m["auc"], 0.5);
   EXPECT_DOUBLE_EQ(of({60, 50, 55}, {1, 0, 0})["auc"], 1) << "equal in double as probabilities, not as logits";
 }
 
-// Training has logits, a predictor scores of float32, the greatest of which is 2^-24 below 1.
+// Training has logits; a predictor has float32 scores, whose largest value is 2^-24 below 1.
 TEST(Metrics, SaturatedLogitsCountAsTheirScoresDo) {
   const std::vector<float> logits = {40, -40, 20, -20, 90, -90, 1}, labels = {0, 1, 1, 0, 0, 1, 0};
   std::vector<float> scores;
@@ -207,7 +207,7 @@ TEST(Metrics, AucIsTheDefinitionPairByPairAndBinsComeNear) {
   EXPECT_DOUBLE_EQ(m["auc?bins=1"], 0.5);
 }
 
-// Batches, in any pieces, give what all samples at once give.
+// Batches of any size give the same result as all samples at once.
 TEST(Metrics, BatchesAddUp) {
   const std::vector<float> scores = {0.3f, -1, 2, 0.3f, 0.7f, -0.2f}, labels = {1, 0, 1, 0, 0, 1};
   const std::vector<int64_t> users = {4, 9, 4, 4, 9, 9};
@@ -233,23 +233,23 @@ TEST(Metrics, BatchesAddUp) {
 
 TEST(Metrics, OverGroups) {
   const std::vector<int64_t> users = {1, 1, 1, 2, 2, 3, 3};
-  // User 1: both pairs won; user 2: lost; user 3 has no negative.
+  // User 1 wins both pairs, user 2 loses, and user 3 has no negative.
   EXPECT_DOUBLE_EQ(of_groups("gauc?key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), 3.0 / 5);
-  // Places 2, 1 and 1: of user 3 any place is positive.
+  // The positives are in places 2, 1 and 1; for user 3 every place is positive.
   const double second = 1 / std::log2(3.0);
   EXPECT_NEAR(of_groups("ndcg?key=user", {2, 3, 1, 2, 1, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), (second + 1 + 1) / 3,
               1e-12);
   EXPECT_NEAR(of_groups("ndcg?k=1&key=user", {2, 3, 1, 2, 1, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), 2.0 / 3, 1e-12);
-  // Soft labels: 1 / log2(2) + 0.5 / log2(3) is best, here the other way round.
+  // Soft labels: 1 / log2(2) + 0.5 / log2(3) is the best order, and these are reversed.
   EXPECT_NEAR(of_groups("ndcg?key=user", {1, 2}, {1, 0.5f}, {1, 1}), (0.5 + second) / (1 + 0.5 * second), 1e-12);
   EXPECT_DOUBLE_EQ(of_groups("recall_at_k?k=1&key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 1, 0, 1, 0, 1, 1}, users),
                    (0.5 + 0 + 0.5) / 3);
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 1, 0, 1, 0, 1, 1}, users), 2.0 / 3);
-  // A user without positives is none of the groups.
+  // A user without positives is not counted as a group.
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {1, 2, 1}, {0, 1, 0}, {1, 1, 2}), 1);
 }
 
-// Stars: the better of two is in the second place; below 0 nothing is gained.
+// With stars as labels, the better of two is in the second place. Labels below 0 gain nothing.
 TEST(Metrics, NdcgTakesGrades) {
   const double second = 1 / std::log2(3.0);
   EXPECT_NEAR(of_groups("ndcg?key=user", {2, 1}, {3, 5}, {1, 1}), (3 + 5 * second) / (5 + 3 * second), 1e-12);
@@ -257,10 +257,10 @@ TEST(Metrics, NdcgTakesGrades) {
 }
 
 TEST(Metrics, EqualScoresAreInEachOrderAsLikely) {
-  // Four equal scores, one positive, two places.
+  // Four scores are equal, with one positive and two places.
   EXPECT_DOUBLE_EQ(of_groups("recall_at_k?k=2&key=user", {1, 1, 1, 1}, {0, 0, 1, 0}, {1, 1, 1, 1}), 0.5);
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=2&key=user", {1, 1, 1, 1}, {0, 0, 1, 0}, {1, 1, 1, 1}), 0.5);
-  // Two positives: no hit in 2 places with 2/4 * 1/3.
+  // With two positives, the probability of no hit in 2 places is 2/4 * 1/3.
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=2&key=user", {1, 1, 1, 1}, {0, 1, 1, 0}, {1, 1, 1, 1}), 1 - 1.0 / 6);
   EXPECT_DOUBLE_EQ(of_groups("ndcg?k=2&key=user", {1, 1}, {0, 1}, {1, 1}), (1 + 1 / std::log2(3.0)) / 2);
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=3&key=user", {1, 1}, {0, 1}, {1, 1}), 1) << "fewer than k";
@@ -268,7 +268,7 @@ TEST(Metrics, EqualScoresAreInEachOrderAsLikely) {
 
 TEST(Metrics, AGroupIsTheFirstIdOfABag) {
   MetricSet set({"hit_rate?k=1&key=user"});
-  // Bags {7, 5}, {}, {7}, {}: two groups.
+  // The bags are {7, 5}, {}, {7}, {}, so there are two groups.
   const auto columns = KeyedJaggedTensor::from_lengths_sync({"user"}, Tensor::from(std::vector<int32_t>{7, 5, 7}),
                                                             Tensor::from(std::vector<int32_t>{2, 0, 1, 0}));
   set.add(Tensor::from({2.0f, 1.0f, 1.0f, 2.0f}), Tensor::from({1.0f, 1.0f, 0.0f, 0.0f}), &columns);

@@ -13,7 +13,7 @@ using Pieces = Metric::Pieces;
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-// Samples by descending score, equal ones in their order.
+// Sorts samples by descending score. Equal ones keep their order.
 std::vector<size_t> by_score(std::span<const double> scores) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -21,14 +21,14 @@ std::vector<size_t> by_score(std::span<const double> scores) {
   return order;
 }
 
-// The end of the equal scores that begin at order[i].
+// Returns the end of the equal scores that begin at order[i].
 size_t end_of_ties(std::span<const double> scores, const std::vector<size_t>& order, size_t i) {
   size_t end = i + 1;
   while (end < order.size() && scores[order[end]] == scores[order[i]]) ++end;
   return end;
 }
 
-// Positives and negatives by descending prediction, and the pairs that positives win.
+// Counts positives and negatives by descending prediction, and the pairs that positives win.
 struct Pairs {
   double hits = 0, misses = 0, won = 0;
   void add(double hit, double miss) {
@@ -74,7 +74,7 @@ class BinnedAuc : public Metric {
   int64_t bins_;
 };
 
-// A mean of something over groups: sums[0] / sums[1].
+// The mean of a value over groups: sums[0] / sums[1].
 class OverGroups : public Metric {
  public:
   explicit OverGroups(bool any_labels = false) : Metric({Pieces::kGroup, Best::kLargest, 2, any_labels}) {}
@@ -92,7 +92,7 @@ class Gauc : public OverGroups {
   }
 };
 
-// The samples in the first k places by score. If scores are equal on both sides of the border, each order is as likely.
+// Uses the samples in the first k places by score. If equal scores cross the border, each order is equally likely.
 class AtK : public OverGroups {
  public:
   AtK(const char* name, int64_t k, bool grades = false) : OverGroups(grades), name_(name), k_(static_cast<size_t>(k)) {}
@@ -105,7 +105,7 @@ class AtK : public OverGroups {
 
  protected:
   virtual double of_group(const MetricSamples& s, const std::vector<size_t>& order) const = 0;
-  // body(begin, end): of each run of equal scores that begins in the first k places.
+  // Calls body(begin, end) for each run of equal scores that begins in the first k places.
   template <class Body>
   void for_each_tie(const MetricSamples& s, const std::vector<size_t>& order, const Body& body) const {
     for (size_t i = 0; i < std::min(k_, order.size());) {
@@ -127,7 +127,7 @@ class AtK : public OverGroups {
 
 double discount(size_t place) { return 1 / std::log2(static_cast<double>(place) + 2); }
 
-// Labels may be grades, such as stars; those below 0 are worth nothing.
+// Labels may be grades, such as stars. Labels below 0 are worth nothing.
 class Ndcg : public AtK {
  public:
   explicit Ndcg(int64_t k) : AtK("ndcg", k, true) {}

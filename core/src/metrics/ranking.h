@@ -5,11 +5,11 @@
 
 namespace tessera::metrics {
 
-// The area below the curve of true over false positives; NaN where a class is missing. `ties_as_they_came`: equal
-// scores are ordered so, otherwise count one half.
+// The area under the curve of true over false positives; NaN if a class is missing. Equal scores count one half, or
+// with `ties_as_they_came` keep their order.
 double area_under_curve(const MetricSamples& samples, bool ties_as_they_came);
 
-// kInvalidArgument: a label outside [0, 1].
+// kInvalidArgument: a label is outside [0, 1].
 void require_labels_to_one(const MetricSamples& samples, const char* metric);
 
 MetricPtr make_auc(int64_t bins, bool as_torchrec);  // bins 0: exact

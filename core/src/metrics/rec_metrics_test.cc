@@ -25,10 +25,10 @@ TEST(RecMetrics, TheWindowHasTheNewestWholeBatches) {
   mae.update(Batch{1, 1, 1}, Batch{0, 0, 0}, {});
   mae.update(Batch{1}, Batch{1}, {});
   EXPECT_DOUBLE_EQ(value(mae, "window_mae"), 0.75);
-  mae.update(Batch{0}, Batch{1}, {});  // five samples: the first batch leaves
+  mae.update(Batch{0}, Batch{1}, {});  // five samples, so the first batch leaves
   EXPECT_DOUBLE_EQ(value(mae, "window_mae"), 0.5);
   EXPECT_DOUBLE_EQ(value(mae, "lifetime_mae"), 0.8);
-  mae.update(Batch{0, 0, 0, 0, 0, 0}, Batch{0, 0, 0, 0, 0, 1}, {});  // larger than the window, and all that is in it
+  mae.update(Batch{0, 0, 0, 0, 0, 0}, Batch{0, 0, 0, 0, 0, 1}, {});  // larger than the window, and fills it alone
   EXPECT_DOUBLE_EQ(value(mae, "window_mae"), 1.0 / 6);
 }
 
@@ -47,7 +47,7 @@ TEST(RecMetrics, AucOfTheNewestSamples) {
   RecMetric auc("auc", 3);
   auc.update(Batch{0.9, 0.1, 0.5}, Batch{0, 1, 1}, {});
   EXPECT_DOUBLE_EQ(value(auc, "window_auc"), 0);
-  auc.update(Batch{0.2}, Batch{0}, {});  // the one at .9 leaves: .5 is above .2, .1 below
+  auc.update(Batch{0.2}, Batch{0}, {});  // the one at .9 leaves; .5 is above .2, .1 below
   EXPECT_DOUBLE_EQ(value(auc, "window_auc"), 0.5);
 }
 

@@ -67,8 +67,8 @@ bool FollowedTables::wait_for_other(std::chrono::milliseconds most) const {
 InferenceModel FollowedTables::ahead(std::span<const TakenDelta> deltas) {
   TESSERA_CHECK(!deltas.empty() && other_is_free(), "deltas, and a copy that nobody reads");
   Side& side = other();
-  // Each delta once: rows with ids of their own would come in another order than at other ranks. One that memory did
-  // not suffice for is written once more, and comes out the same.
+  // Apply each delta only once, because rows with their own ids would otherwise come in another order than on other
+  // ranks. A delta that failed for lack of memory is applied again, with the same result.
   const auto write = [&](const TakenDelta& delta) {
     if (delta->publication.number <= side.applied) return;
     side.tables.apply(delta->content, kept_ ? &*kept_ : nullptr);

@@ -1,5 +1,5 @@
-// Two copies of a published model's tables. One is read; deltas are written to the other, which then takes its place,
-// and the one before is written in its turn, once its last reader has gone.
+// Two copies of a published model's tables. One is read while deltas are written to the other; then they change places.
+// The old one is written in turn when its last reader has gone.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace tessera::publishing {
 
-// A delta that was read, and belongs behind the one before it.
+// A delta that was read and follows the previous one.
 struct Taken {
   Publication publication;
   Delta content;
@@ -26,32 +26,32 @@ struct Taken {
 using TakenDelta = std::shared_ptr<const Taken>;
 
 inline constexpr size_t kAtOnce = 16;                       // deltas in memory
-inline constexpr auto kPatience = std::chrono::seconds(1);  // for the readers of the version before the current one
+inline constexpr auto kPatience = std::chrono::seconds(1);  // wait for readers of the old version
 
 class FollowedTables {
  public:
-  FollowedTables() = default;  // empty: of no model
-  // Both are base-`number` of a directory, which is kept from being removed. `verify`: its bytes are compared with its
-  // checksums. Errors as of read_publication() and open_packed_model().
+  FollowedTables() = default;  // empty: no model
+  // Both copies start as base-`number` of a directory, which is then protected from removal. `verify`: compare its
+  // bytes with its checksums. Errors are those of read_publication() and open_packed_model().
   FollowedTables(std::string directory, int64_t number, bool verify);
   bool empty() const { return directory_.empty(); }
   const Publication& base() const { return base_; }
-  const Publication& taken() const { return taken_; }  // what current() is of
-  // Whether some of the copies have seen a later one than `number`.
+  const Publication& taken() const { return taken_; }  // the publication of current()
+  // True if one of the copies has applied a later publication than `number`.
   bool is_past(int64_t number) const;
 
-  // Only these rows of deltas are written. Before any is.
+  // Limits the rows that are written from deltas. Call it before the first delta.
   void keep(std::optional<KeptRows> rows) { kept_ = std::move(rows); }
   const std::optional<KeptRows>& kept() const { return kept_; }
 
-  // delta-`number`, which belongs behind `before`. kDataLoss, kUnimplemented name the file.
+  // Reads delta-`number`, which must follow `before`. kDataLoss, kUnimplemented: the error names the file.
   TakenDelta read(int64_t number, const Publication& before) const;
 
   InferenceModel current() const;
   bool other_is_free() const;
-  bool wait_for_other(std::chrono::milliseconds most = kPatience) const;  // false: somebody reads it still
-  // The other copy with these deltas behind current(). Nobody reads it. It is current() after turn(); until then, and
-  // where that never comes, what was current() stays.
+  bool wait_for_other(std::chrono::milliseconds most = kPatience) const;  // false: somebody still reads it
+  // Applies these deltas after current() to the other copy, which nobody reads. turn() makes it current(); without
+  // turn() the old one stays current().
   InferenceModel ahead(std::span<const TakenDelta> deltas);
   void turn(std::span<const TakenDelta> deltas);
   // `reader` reads current() while it lives.
@@ -60,8 +60,8 @@ class FollowedTables {
  private:
   struct Side {
     PatchedModel tables;
-    int64_t applied = 0;              // the last publication whose rows it has
-    std::vector<TakenDelta> missing;  // that the other side has
+    int64_t applied = 0;              // the last publication that was applied
+    std::vector<TakenDelta> missing;  // applied only to the other side
     std::vector<std::weak_ptr<Predictor>> readers;
   };
   Side& other() { return sides_[1 - read_side_]; }

@@ -1,4 +1,4 @@
-// ModelFollower: looks for what was published, and shows what belongs behind what it has.
+// ModelFollower looks for publications and shows those that follow its current one.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -23,14 +23,13 @@ using namespace publishing;
 
 namespace {
 
-// Errors of ranks that are not there or late, not of the publication that they were to take.
+// True for errors of missing or late ranks, which say nothing about the publication.
 bool is_of_ranks(Code code) {
   return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded ||
          code == Code::kCancelled || code == Code::kResourceExhausted;
 }
 
-// The publication itself is wrong, and stays so until its files are others. Every other error is one of looking at it,
-// and says nothing about it.
+// True if the publication itself is wrong until its files change. Any other error says nothing about it.
 bool is_damage(Code code) {
   return code == Code::kDataLoss || code == Code::kUnimplemented || code == Code::kInvalidArgument ||
          code == Code::kFailedPrecondition || code == Code::kOutOfRange;
@@ -41,12 +40,12 @@ constexpr std::array kKinds = {Publication::kBase, Publication::kDelta};
 using Clock = std::chrono::steady_clock;
 constexpr auto kFirstPause = std::chrono::milliseconds(200), kLongestPause = std::chrono::milliseconds(60000);
 
-// A publication that was not taken.
+// A publication that was refused.
 struct Refused {
   std::string stamp, why;
-  bool damage = true;  // until its files are others; else until `again`
+  bool damage = true;  // true: until its files change; false: until `again`
   Clock::time_point again;
-  std::chrono::milliseconds pause{0};  // before `again`
+  std::chrono::milliseconds pause{0};  // the wait before `again`
 };
 
 bool has_keys(const InferenceModel& model) {
@@ -80,7 +79,7 @@ struct ModelFollower::Impl {
   bool take_base_if_good(int64_t number);
   bool take_another_chain();
   bool is_still_there() const;
-  // Over ranks: meets them, and says to which publication they are to come, on the base of `from`.
+  // Over ranks: meets them and tells them the next publication, with the base of `from`.
   std::shared_ptr<ProcessGroup> meet(const FollowedTables& from, const Publication& what);
   std::shared_ptr<Predictor> made(InferenceModel model, const std::shared_ptr<ProcessGroup>& group);
   void show(std::shared_ptr<Predictor> next, const Publication& what);
@@ -93,22 +92,22 @@ struct ModelFollower::Impl {
   const std::string directory;
   const FollowOptions options;
 
-  std::mutex updating;  // who holds it may use these:
+  std::mutex updating;  // guards the members below
   FollowedTables tables;
-  std::optional<EmbeddingModuleShardingPlan> plan;     // of the ranks, as long as the base is the same
+  std::optional<EmbeddingModuleShardingPlan> plan;     // of the ranks, while the base stays the same
   std::shared_ptr<inference::PredictorCounts> counts;  // of all versions
   int64_t gap = 0;                                     // the number that was last found missing
   std::map<std::string, Refused> known;                // by name
-  std::string same_chain;                              // the newest base and its stamp, of the chain that is followed
+  std::string same_chain;                              // the followed chain's newest base, with its stamp
   int64_t lost = 0;                                    // the number that was last found to be gone
 
-  mutable std::mutex mutex;  // of these:
+  mutable std::mutex mutex;  // guards the members below
   std::shared_ptr<Predictor> current;
   FollowStatus status;
   std::vector<std::string> refusals;
 };
 
-// Which files a publication has, and when they were written.
+// Identifies the files of a publication: which ones exist, and when they were written.
 std::string ModelFollower::Impl::stamp(const std::string& name) const {
   std::string out;
   for (const char* suffix : {"", ".json", ".safetensors"}) {  // the first is a base's directory
@@ -125,7 +124,7 @@ bool ModelFollower::Impl::was_refused(const std::string& name) const {
   return found->second.damage || Clock::now() < found->second.again;
 }
 
-// Says it once, and again when the files or the reason are others.
+// Reports a refusal once, and again if the files or the reason change.
 void ModelFollower::Impl::refuse(const std::string& name, Code code, const std::string& why) {
   Refused& refused = known[name];
   std::string written = stamp(name);
@@ -150,7 +149,7 @@ std::vector<TakenDelta> ModelFollower::Impl::next_deltas() {
     try {
       out.push_back(tables.read(before.number + 1, before));
     } catch (const Error& e) {
-      // Else it has made way for a base meanwhile.
+      // If it is gone, it has made way for a base meanwhile.
       if (is_there(Publication::kDelta, before.number + 1)) refuse(name, e.code(), e.what());
       break;
     }
@@ -165,7 +164,7 @@ ModelFollower::Impl::Took ModelFollower::Impl::take(std::span<const TakenDelta> 
     return Took::kYes;
   } catch (const Error& e) {
     if (!options.ranks || is_of_ranks(e.code())) throw;
-    if (deltas.size() > 1) return take(deltas.first(1));  // which of them is it?
+    if (deltas.size() > 1) return take(deltas.first(1));  // find the bad one
     refuse(deltas.front()->publication.name(), e.code(), e.what());
     return Took::kRefused;
   }
@@ -183,7 +182,7 @@ void ModelFollower::Impl::apply(std::span<const TakenDelta> deltas) {
 std::shared_ptr<ProcessGroup> ModelFollower::Impl::meet(const FollowedTables& from, const Publication& what) {
   if (!options.ranks) return nullptr;
   std::shared_ptr<ProcessGroup> group = options.ranks->meet();
-  // Rows with ids of their own come and go: their table is cut anew for each version.
+  // Rows with their own ids change with each version, so such tables are planned anew each time.
   if (!plan && !has_keys(from.current()))
     plan =
         options.ranks->sharded.plan ? options.ranks->sharded.plan : inference::planned(runtime, from.current(), *group);
@@ -192,7 +191,7 @@ std::shared_ptr<ProcessGroup> ModelFollower::Impl::meet(const FollowedTables& fr
                 .base_hash = from.base().hash,
                 .hash = what.hash,
                 .plan = plan});
-  (void)inference::agreed(*group, [] { return std::string(); });  // what the others could not read
+  (void)inference::agreed(*group, [] { return std::string(); });  // fails if the other ranks could not read it
   return group;
 }
 
@@ -223,7 +222,7 @@ void ModelFollower::Impl::show(std::shared_ptr<Predictor> next, const Publicatio
 
 void ModelFollower::Impl::take_base(int64_t number) {
   FollowedTables fresh(directory, number, true);
-  std::optional<EmbeddingModuleShardingPlan> before = std::exchange(plan, std::nullopt);  // of `tables`
+  std::optional<EmbeddingModuleShardingPlan> before = std::exchange(plan, std::nullopt);  // belongs to `tables`
   std::shared_ptr<Predictor> next;
   try {
     const std::shared_ptr<ProcessGroup> group = meet(fresh, fresh.base());
@@ -241,7 +240,7 @@ void ModelFollower::Impl::take_base(int64_t number) {
   gap = lost = 0;
 }
 
-// Says why where it cannot be taken.
+// Takes a base, or reports why it cannot be taken.
 bool ModelFollower::Impl::take_base_if_good(int64_t number) {
   const std::string name = Publication::name_of(Publication::kBase, number);
   if (was_refused(name)) return false;
@@ -263,8 +262,8 @@ bool ModelFollower::Impl::take_newer_base() {
   return false;
 }
 
-// A directory that began anew gives numbers once more. In others the newest base is of the chain that is followed, or
-// has a greater number.
+// A directory that began anew reuses numbers. Otherwise its newest base has a greater number or belongs to the followed
+// chain.
 bool ModelFollower::Impl::take_another_chain() {
   const std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
   if (bases.empty() || bases.back() > tables.taken().number) return false;
@@ -290,7 +289,7 @@ void ModelFollower::Impl::look_for_gap() {
   if (there.empty() || there.back() <= next || is_there(Publication::kDelta, next) || gap == next) return;
   const std::vector<int64_t> bases = publications_in(directory, Publication::kBase);
   if (!bases.empty() && bases.back() >= next && !was_refused(Publication::name_of(Publication::kBase, bases.back())))
-    return;  // it came just now
+    return;  // it has just come
   gap = next;
   refuse(str_cat("gap-", next), Code::kDataLoss,
          str_cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
@@ -304,7 +303,7 @@ bool ModelFollower::Impl::is_still_there() const {
   });
 }
 
-// A directory that was emptied, or restored from a backup, has none as new as what is shown.
+// Reports if the directory was emptied or restored from a backup, so that nothing in it is as new as the shown version.
 void ModelFollower::Impl::look_for_loss() {
   const int64_t number = tables.taken().number;
   if (lost == number || is_there(Publication::kDelta, number) || is_there(Publication::kBase, number)) return;
@@ -313,7 +312,7 @@ void ModelFollower::Impl::look_for_loss() {
     const std::vector<int64_t> numbers = publications_in(directory, kind);
     if (!numbers.empty()) newest = std::max(newest, numbers.back());
   }
-  if (newest > number) return;  // it made way for that
+  if (newest > number) return;  // a newer one has replaced it
   lost = number;
   refuse(str_cat("lost-", number), Code::kDataLoss,
          str_cat("publication ", number, ", which is followed, is no longer in ", directory, ", which has ",
@@ -325,7 +324,7 @@ bool ModelFollower::Impl::update() {
   bool changed = false;
   while (true) {
     if (const std::vector<TakenDelta> deltas = next_deltas(); !deltas.empty()) {
-      // Who is told of a change lets go of the version before: that is not waited for here.
+      // Callers release the old version only after they are told of the change, so do not wait for that here.
       if (changed && !tables.other_is_free()) break;
       const Took took = take(deltas);
       if (took == Took::kNotYet) break;

@@ -1,5 +1,5 @@
-// ModelPublisher: the first base is a checkpoint of weights, packed; a delta is the rows that changed, packed in the
-// same way; a later base is made of these, and costs training nothing.
+// ModelPublisher: the first base is a packed checkpoint of weights. A delta has the changed rows, packed in the same
+// way. Later bases are made from these, so they cost training nothing.
 #include <unistd.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ using checkpoint::together_at_length;
 
 namespace {
 
-constexpr const char* kRows = ".rows";  // behind a publication's name: the floats that it is made of
+constexpr const char* kRows = ".rows";  // suffix of the float rows that a publication is made from
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -54,10 +54,10 @@ struct ModelPublisher::Impl {
   void write_first_base(int64_t step, const std::string& progress);
   void check_inputs() const;
   void pack_first_base(const std::string& rows, int64_t step);
-  // A publication while the model changes further.
+  // A copy of the state to publish, because the model changes further.
   struct Aside {
     int64_t step = 0;
-    std::map<std::string, Tensor> dense;  // of rank 0
+    std::map<std::string, Tensor> dense;  // only on rank 0
     bool base = false;
   };
   Published write(const ProcessGroup& group, const Aside& aside);
@@ -69,17 +69,17 @@ struct ModelPublisher::Impl {
   PublishOptions options;
   DistributedModelParallel& model;
   const KeyedOptimizer& optimizer;
-  bool has_base = false;  // and so a chain; not where what it is made of was damaged: the next one is a first one
+  bool has_base = false;  // false: start a new chain, also if the last base or a delta was damaged
   int64_t deltas = 0;     // since the last base
-  // Rows that changed up to the last mark and are not in a publication yet.
+  // Rows that changed up to the last mark and are not published yet.
   std::optional<checkpoint::ChangedRows> rows;
-  // Of the thread beside training: its ranks.
+  // The process group of the background thread.
   std::shared_ptr<ProcessGroup> group;
   std::future<Published> running;
-  // Of rank 0; while something runs, its thread's.
+  // Only on rank 0; while a publication runs, only its thread uses these.
   std::optional<PublishDirectory> directory;
   std::optional<InferenceModel> served;  // the last base: names and formats
-  std::vector<Publication> behind_base;  // the deltas since
+  std::vector<Publication> behind_base;  // the deltas since the last base
   int64_t number = 0;
   std::string chain, hash, base_path;
 };
@@ -90,7 +90,7 @@ ModelPublisher::ModelPublisher(PublishOptions options, DistributedModelParallel&
   Impl& i = *impl_;
   TESSERA_CHECK(i.options.base_every > 0 && i.options.keep_bases > 0, "a base now and then");
   i.check_formats();
-  i.mark();  // says which kernel cannot
+  i.mark();  // throws an error that names a kernel that cannot
   together_at_length(model.group(), "place of publications", [&] {
     if (!i.first_rank()) return "";
     i.directory.emplace(i.options.directory);
@@ -152,7 +152,7 @@ bool ModelPublisher::busy() const {
 
 Published ModelPublisher::finish() { return impl_->running.valid() ? impl_->running.get() : Published{}; }
 
-// What packing would refuse, before there is anything to pack.
+// Checks the formats that packing would refuse, before there is anything to pack.
 void ModelPublisher::Impl::check_formats() const {
   std::map<std::string, RowFormat> named = options.pack.formats;
   for (const auto& [path, collection] : model.sharded()) {
@@ -183,7 +183,8 @@ void ModelPublisher::Impl::write_first_base(int64_t step, const std::string& pro
   });
 }
 
-// Before the first base is a publication. Whoever follows sends requests for the model that is there.
+// Called before the first base becomes visible. Fails if its inputs differ from an earlier base's, because servers send
+// requests for that model.
 void ModelPublisher::Impl::check_inputs() const {
   const auto inputs = [](const ModelDescription& of) {
     std::string out = str_cat(of.dense_inputs, of.dense_inputs == 1 ? " dense input" : " dense inputs");
@@ -197,7 +198,7 @@ void ModelPublisher::Impl::check_inputs() const {
     const std::string path = directory->at(Publication::name_of(Publication::kBase, earlier.back()));
     before = inputs(open_packed_model(path).description);
   } catch (const Error&) {
-    return;  // damaged: this one is in its place
+    return;  // damaged; this one replaces it
   }
   const std::string now = inputs(served->description);
   if (before == now) return;
@@ -209,7 +210,7 @@ void ModelPublisher::Impl::check_inputs() const {
 void ModelPublisher::Impl::pack_first_base(const std::string& floats, int64_t step) {
   Publication base = next(Publication::kBase, number + 1, step);
   base_path = directory->at(base.name());
-  directory->clear(base.name());  // of an attempt before, which the disk did not take
+  directory->clear(base.name());  // from an earlier attempt that ran out of disk
   pack_model(open_float_model(floats).model, base_path, options.pack);
   directory->clear(base.name() + kRows);
   served = open_packed_model(base_path);
@@ -236,7 +237,7 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
       return "";
     });
   } catch (const Error& e) {
-    // Those who follow have the delta. Lost is what the base would be made of.
+    // Followers already have the delta. `lost`: the files that the base is made from are gone or damaged.
     const bool lost = e.code() == Code::kDataLoss || e.code() == Code::kNotFound;
     if (!lost && e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
     out.base_error = e.what();
@@ -248,7 +249,7 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
   return out;
 }
 
-// The model of the last base with the deltas behind it, bit for bit, so that no rank is asked for its rows.
+// Applies the deltas to the last base. The result is exact, so no rank has to send its rows.
 void ModelPublisher::Impl::write_later_base(int64_t step) {
   const Publication base = next(Publication::kBase, number, step);
   const std::string path = directory->at(base.name());
@@ -284,7 +285,7 @@ void ModelPublisher::Impl::write_delta(const ProcessGroup& of, const Aside& asid
   together_at_length(of, "rows of a delta", [&] {
     if (!file) file.emplace(checkpoint::SafetensorsWriter::join(path, rows->announced()));
     rows->write(*file);
-    file->file().sync();  // rank 0 reads them, from wherever it is
+    file->file().sync();  // rank 0 reads them next
     file.reset();
     return "";
   });
@@ -320,7 +321,7 @@ Delta ModelPublisher::Impl::packed(const std::string& path, std::map<std::string
   return out;
 }
 
-// Copies, under the names that the base has for them.
+// Returns copies under the names that the base uses.
 std::map<std::string, Tensor> ModelPublisher::Impl::dense_now() const {
   std::map<std::string, Tensor> out;
   for (const ParameterPtr& p : checkpoint::dense_tensors(model)) {

@@ -22,7 +22,7 @@ bool has_keys(const QuantizedTable& table) {
   return table.config.remapping != nullptr && table.config.remapping->keys().defined();
 }
 
-// Ids are rows, and ascend. `kept`: null: all.
+// Ids are row numbers and ascend. `kept`: rows to write; null: all.
 void write_rows(QuantizedTable& table, const DeltaTable& delta, const std::vector<RowRange>* kept) {
   const int64_t stride = table.rows.size(1);
   auto* const rows = table.rows.data<uint8_t>();
@@ -36,8 +36,8 @@ void write_rows(QuantizedTable& table, const DeltaTable& delta, const std::vecto
   }
 }
 
-// Rows with ids of their own, and the one that other ids share: those that stay in their order, then new ones. All in
-// new memory.
+// Handles rows with their own ids, including the row that other ids share. Remaining rows keep their order, and new
+// ones follow. All of it goes into new memory.
 void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
   const IndexRemapping& before = *table.config.remapping;
   const int64_t stride = table.rows.size(1), old = before.keys().numel();
@@ -67,7 +67,7 @@ void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
   }
   table.config.remapping = IndexRemapping::keyed(before.ids(), keys, IndexRemapping::seats_of(keys));
   table.config.num_embeddings = rows;
-  table.figures.reset();  // they were the base's
+  table.figures.reset();  // they belong to the base
   table.rows = std::move(values);
 }
 

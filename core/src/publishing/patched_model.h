@@ -1,5 +1,5 @@
-// A packed model whose rows are those of a base with deltas applied. Its base is mapped for itself alone: pages that
-// deltas write are copied, the others stay the file's.
+// A packed model with the rows of a base and the deltas applied to it. The base is mapped privately: pages that deltas
+// write are copied, others stay in the file.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace tessera::publishing {
 
-// Of tables whose ids are rows, the rows that somebody reads: ascending ranges that do not overlap. A table that is not
-// there: all.
+// Rows that somebody reads, for tables whose ids are rows: ascending ranges that do not overlap. All rows of tables
+// that are not listed are read.
 struct RowRange {
   int64_t first = 0, end = 0;
   bool operator==(const RowRange&) const = default;
@@ -29,10 +29,10 @@ class PatchedModel {
   explicit PatchedModel(const std::string& base);
   const InferenceModel& model() const { return model_; }
 
-  // kDataLoss: a delta of another model; names `path`.
+  // kDataLoss: the delta belongs to another model; the error names `path`.
   void check(const Delta& delta, const std::string& path) const;
-  // Of one that was checked. Nobody reads model()'s tables meanwhile. `kept`: rows of other ranks are left as they are;
-  // null: all are written.
+  // Applies a checked delta. Nobody may read model()'s tables meanwhile. `kept`: leave other ranks' rows unchanged;
+  // null: write all.
   void apply(const Delta& delta, const KeptRows* kept = nullptr);
 
  private:

@@ -113,8 +113,8 @@ std::string write_publication(const std::string& directory, const Publication& w
                                                  .dump(1) +
                                              "\n");
   rename_to(path + kStaged, path);
-  // From here on it is there for everybody. That its name may not outlast a loss of power is no reason to say that it
-  // is not: the next one would have its number, and who follows has taken this one.
+  // The publication is visible from here on. A failed sync of its name must not be reported as a failure: a follower
+  // may have taken it, and the next publication would reuse its number.
   try {
     checkpoint::sync_directory(directory);
   } catch (const Error&) {

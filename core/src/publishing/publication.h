@@ -1,5 +1,5 @@
-// What a directory of publications holds: base-N.json beside the packed model base-N, and delta-N.json beside
-// delta-N.safetensors. The JSON comes last, by a rename, and is what makes it a publication (docs/online.md).
+// Contents of a directory of publications: base-N.json with the packed model base-N, and delta-N.json with
+// delta-N.safetensors. The JSON is renamed into place last, and makes it a publication (docs/online.md).
 #pragma once
 
 #include <cstdint>
@@ -23,43 +23,43 @@ struct Publication {
 
   Kind kind = kDelta;
   int64_t number = 0;
-  std::string chain;     // of one run of a trainer, 16 hexadecimal digits
-  std::string previous;  // a delta's: hash of the publication with the number before
-  std::string hash;      // what the next delta has there; read_publication() sets that of a delta
+  std::string chain;     // one run of a trainer: 16 hexadecimal digits
+  std::string previous;  // of a delta: hash of the publication before it
+  std::string hash;      // `previous` of the next delta; read_publication() sets it for a delta
   int64_t step = 0;
   double time = 0;                             // seconds since 1970
-  std::vector<Table> tables;                   // a delta's
-  std::optional<checkpoint::StoredFile> file;  // a delta's
+  std::vector<Table> tables;                   // of a delta
+  std::optional<checkpoint::StoredFile> file;  // of a delta
 
   static std::string name_of(Kind kind, int64_t number);  // "delta-7"
   std::string name() const { return name_of(kind, number); }
-  // kDataLoss: damaged. kUnimplemented: of a newer format. Both name `path`.
+  // kDataLoss: it is damaged. kUnimplemented: it has a newer format. Both errors name `path`.
   static Publication from_json(const std::string& text, const std::string& path);
 };
 
-// Writes NAME.json, synced, by one rename, and returns the hash of what it says.
+// Writes NAME.json, synced, by one rename. Returns the hash of its content.
 std::string write_publication(const std::string& directory, const Publication& what);
-// Errors as from_json(), and kDataLoss: it is not what its name says.
+// Throws the errors of from_json(), and kDataLoss if the content contradicts the name.
 Publication read_publication(const std::string& directory, Publication::Kind kind, int64_t number);
 
 // Numbers of the publications of a kind, ascending.
 std::vector<int64_t> publications_in(const std::string& directory, Publication::Kind kind);
 
-// The tensors of a delta.
+// The tensors of one table in a delta.
 struct DeltaTable {
   std::string name;
   Tensor ids;      // int64 [n], ascending
-  Tensor rows;     // uint8 [n, bytes from row to row], as in the base's table
+  Tensor rows;     // uint8 [n, bytes from row to row], in the base's format
   Tensor removed;  // int64 [m]
 };
 struct Delta {
   std::vector<DeltaTable> tables;
-  std::map<std::string, Tensor> dense;  // all of it
+  std::map<std::string, Tensor> dense;  // all dense parameters
 };
 
-// Into NAME.safetensors, synced, by one rename.
+// Writes NAME.safetensors, synced, by one rename.
 checkpoint::StoredFile write_delta(const std::string& directory, const std::string& name, const Delta& delta);
-// kDataLoss names the file: it is not there, of another size or sum, or lacks a tensor.
+// kDataLoss: the file is missing, has another size or checksum, or lacks a tensor; the error names it.
 Delta read_delta(const std::string& directory, const Publication& what);
 
 std::string hash_of(const std::string& text);  // 16 hexadecimal digits

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "base-7", "delta-7" and what they become from: a publication's name with its number, before the first dot.
+// True for "base-7", "delta-7" and the files that they are made from: a publication's name before the first dot.
 bool is_ours(const std::string& name) {
   const std::string stem = name.substr(0, name.find('.'));
   for (const std::string prefix : {"base-", "delta-"}) {
@@ -29,7 +29,7 @@ bool is_ours(const std::string& name) {
   return false;
 }
 
-// The files of a packed model, and the directory where nothing else is in it.
+// Removes the files of a packed model, and the directory if nothing else is in it.
 void remove_model(const std::string& path) {
   std::error_code ignored;
   std::vector<fs::path> own;
@@ -43,7 +43,7 @@ void remove_model(const std::string& path) {
   fs::remove(path, ignored);
 }
 
-// Of a checkpoint that a base is made of: DIR/save-1 and its files.
+// Removes a checkpoint that a base was made from: DIR/save-1 and its files.
 void remove_rows(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
@@ -55,9 +55,9 @@ void remove_rows(const std::string& path) {
     if (it->is_directory(ignored) ? name.string().starts_with("save-")
                                   : name == checkpoint::kLockFile || checkpoint::is_file_name(name.string()))
       continue;
-    return;  // somebody else's: it all stays
+    return;  // a foreign file: everything stays
   }
-  if (!ignored) fs::remove_all(path, ignored);  // else what it holds is not known
+  if (!ignored) fs::remove_all(path, ignored);  // on an error its content is unknown
 }
 
 }  // namespace
@@ -100,10 +100,10 @@ void PublishDirectory::prune(int keep_bases) const {
   for (int64_t i = 0; i < too_many; ++i) {
     const std::string base = at(Publication::name_of(Publication::kBase, bases[static_cast<size_t>(i)]));
     const checkpoint::Descriptor held(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // One that is followed stays, and so does one of which that cannot be told.
+    // A base that is followed stays, and also one if that cannot be told.
     if (held.get() < 0 ? errno != ENOENT : ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       continue;
-    fs::remove(base + ".json", error);  // first: what lacks it is no base
+    fs::remove(base + ".json", error);  // first, because a base without it is none
     if (!error) remove_model(base);
   }
   const int64_t oldest = bases.empty() ? 0 : bases[static_cast<size_t>(std::max<int64_t>(0, too_many))];

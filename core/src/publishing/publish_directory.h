@@ -1,4 +1,4 @@
-// A directory of publications as the one writes it who has it to himself: what is left over goes, what is too old goes.
+// A directory of publications with its exclusive writer, who removes remains and old publications.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace tessera::publishing {
 
 class PublishDirectory {
  public:
-  // Makes it. What a run that was killed left half done is removed. kAlreadyExists: it holds something else;
-  // kUnavailable: another job publishes there. What cannot be looked at stays.
+  // Makes the directory, and removes unfinished files of a killed run. Files that cannot be looked at stay.
+  // kAlreadyExists: it holds something else. kUnavailable: another job publishes there.
   explicit PublishDirectory(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string at(const std::string& name) const { return path_ + "/" + name; }
   int64_t last() const;  // the highest number of a publication; 0: none
-  // Keeps so many bases, and the deltas behind the oldest; a base that is being followed stays, too.
+  // Keeps `keep_bases` bases and the deltas after the oldest of them. A base that is being followed also stays.
   void prune(int keep_bases) const;
-  // Removes what is no publication: one that is not whole, or the floats that it is made of.
+  // Removes an incomplete publication, or the float rows that it is made from.
   void clear(const std::string& name) const;
 
  private:
@@ -29,7 +29,7 @@ class PublishDirectory {
   std::optional<checkpoint::DirectoryLock> lock_;
 };
 
-// Keeps a base from being removed while it lives (on file systems that lock).
+// Protects a base from removal while the result lives (if the file system supports locks).
 checkpoint::Descriptor hold_base(const std::string& path);
 
 }  // namespace tessera::publishing

@@ -48,7 +48,7 @@ RankTarget told(const ProcessGroup& group) {
 KeptRows rows_read(const EmbeddingModuleShardingPlan& plan, int rank, const std::vector<std::string>& whole) {
   KeptRows out;
   for (const auto& [table, sharding] : plan.tables()) {
-    // Which rows are routed to a rank, its sharder knows.
+    // Only its sharder knows which rows are routed to a rank.
     if (sharding.routed || std::find(whole.begin(), whole.end(), table) != whole.end()) continue;
     std::vector<RowRange>& rows = out[table];
     for (const ShardMetadata& shard : sharding.shards) {

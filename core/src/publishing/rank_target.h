@@ -1,4 +1,4 @@
-// What rank 0 tells the other ranks of the version that all are about to open.
+// Rank 0's message to the other ranks about the version that all are about to open.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 namespace tessera::publishing {
 
 struct RankTarget {
-  int64_t base = 0, number = 0;  // all ranks begin with one base: rows with ids of their own have one order then
+  int64_t base = 0, number = 0;  // one base for all ranks, so that rows with their own ids have the same order
   std::string base_hash, hash;
-  // Where tables live; none: it may change from version to version, and all rows of deltas are written.
+  // The location of tables; unset: it may change with each version, so all rows of deltas are written.
   std::optional<EmbeddingModuleShardingPlan> plan;
 };
 
-// Rank 0, and the others, together.
+// Rank 0 calls tell() while the others call told().
 void tell(const ProcessGroup& group, const RankTarget& target);
 RankTarget told(const ProcessGroup& group);
 
-// The rows that a rank reads by a plan, and all rows of the tables of `whole`.
+// The rows that a rank reads under a plan, and all rows of the tables in `whole`.
 KeptRows rows_read(const EmbeddingModuleShardingPlan& plan, int rank, const std::vector<std::string>& whole);
 
 }  // namespace tessera::publishing

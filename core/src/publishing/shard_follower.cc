@@ -1,4 +1,4 @@
-// The ranks beside rank 0 of a followed model: each puts together the version that rank 0 is about to show.
+// The other ranks of a followed model: each prepares the version that rank 0 is about to show.
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -15,7 +15,7 @@ using namespace publishing;
 
 namespace {
 
-// Rank 0 sees the file; on a file system that hosts share this rank may see it a little later.
+// Rank 0 sees the file. On a shared file system this rank may see it a little later.
 void wait_for_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
   const std::string path = str_cat(directory, '/', Publication::name_of(kind, number), ".json");
   std::error_code ignored;
@@ -37,11 +37,11 @@ struct ShardFollower::Impl {
   const std::string directory;
   const FollowRanks options;
   FollowedTables tables;
-  std::vector<TakenDelta> next;  // deltas behind tables.taken(), up to the target
+  std::vector<TakenDelta> next;  // deltas after tables.taken(), up to the target
 };
 
 void ShardFollower::Impl::begin(const RankTarget& target, std::optional<KeptRows> keep) {
-  tables = FollowedTables();  // its memory first
+  tables = FollowedTables();  // free its memory first
   wait_for_publication(directory, Publication::kBase, target.base);
   FollowedTables fresh(directory, target.base, false);  // rank 0 has compared its checksums
   if (fresh.base().hash != target.base_hash)
@@ -65,7 +65,7 @@ void ShardFollower::Impl::prepare(const RankTarget& target, int rank) {
     begin(target, std::move(keep));
   const auto last = [&]() -> const Publication& { return next.empty() ? tables.taken() : next.back()->publication; };
   while (last().number < target.number) {
-    if (next.size() == kAtOnce) {  // far behind: what comes before is no version of anybody's
+    if (next.size() == kAtOnce) {  // far behind: no version is shown in between
       free_other();
       (void)tables.ahead(next);
       tables.turn(next);

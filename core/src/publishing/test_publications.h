@@ -1,4 +1,4 @@
-// What a directory of publications makes, for tests: put together without a ModelFollower.
+// Builds the model of a directory of publications for tests, without a ModelFollower.
 #pragma once
 
 #include <cstring>
@@ -19,7 +19,7 @@ inline std::string path_in(const std::string& directory, Publication::Kind kind,
   return directory + "/" + Publication::name_of(kind, number);
 }
 
-// The oldest base with all deltas up to a number, each behind the one that it names.
+// Applies all deltas up to a number to the oldest base. Each must follow the one that it names.
 inline publishing::PatchedModel model_at(const std::string& directory, int64_t number) {
   const int64_t base = publishing::publications_in(directory, Publication::kBase).at(0);
   publishing::PatchedModel out(path_in(directory, Publication::kBase, base));
@@ -36,7 +36,7 @@ inline publishing::PatchedModel model_at(const std::string& directory, int64_t n
   return out;
 }
 
-// Rows by id.
+// Returns the rows by id.
 inline std::map<int64_t, std::string> rows_of(const QuantizedTable& table) {
   std::map<int64_t, std::string> out;
   const auto& remapping = table.config.remapping;
@@ -47,7 +47,7 @@ inline std::map<int64_t, std::string> rows_of(const QuantizedTable& table) {
   return out;
 }
 
-// "", or where two models do not have the same bits.
+// Returns the first place where two models differ in their bits; "": none.
 inline std::string difference(const InferenceModel& a, const InferenceModel& b) {
   if (a.tables.size() != b.tables.size() || a.dense.size() != b.dense.size()) return "other tables or parameters";
   for (size_t t = 0; t < a.tables.size(); ++t) {
@@ -70,7 +70,7 @@ inline std::string difference(const InferenceModel& a, const InferenceModel& b) 
   return "";
 }
 
-// Copies a publication as a trainer puts it there: its JSON last.
+// Copies a publication in a trainer's order: its JSON last.
 inline void copy_publication(const std::string& from, const std::string& to, Publication::Kind kind, int64_t number) {
   namespace fs = std::filesystem;
   const std::string name = Publication::name_of(kind, number);

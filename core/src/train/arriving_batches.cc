@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kRound = 0.1;    // seconds between looks at who wants to end
-constexpr double kLinger = 0.25;  // that a row waits for others of its batch
+constexpr double kRound = 0.1;    // seconds between checks whether a rank wants to end
+constexpr double kLinger = 0.25;  // seconds that a row waits for others of its batch
 
 double seconds_since(Clock::time_point when) { return std::chrono::duration<double>(Clock::now() - when).count(); }
 
@@ -77,7 +77,7 @@ ArrivingBatches::Round ArrivingBatches::round() {
   return {said[0], said[1], said[2]};
 }
 
-// The position behind the batch, a NUL, its samples; and begins the next one.
+// Writes the position after the batch, a NUL and its samples, and begins the next batch.
 int64_t ArrivingBatches::write_message() {
   event_times_.add(times_, seconds_since_1970());
   times_.clear();

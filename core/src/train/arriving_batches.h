@@ -1,5 +1,6 @@
-// Batches of rows that arrive. Rank 0 reads them and tells the others; a batch is full, or what there was when its
-// first row had waited for a while. All ranks have the same batches, and share each as those of files.
+// Batches of rows that arrive over time. Rank 0 reads them and sends them to the others. A batch is complete when it is
+// full, or when its first row has waited for a while. All ranks have the same batches and share each one as they share
+// batches of files.
 #pragma once
 
 #include <chrono>
@@ -18,28 +19,28 @@ namespace tessera {
 class ArrivingBatches {
  public:
   struct Options {
-    int64_t batch = 0;                     // samples at most
-    std::string position;                  // to go on behind; empty: at the beginning
-    std::function<bool()> stop = nullptr;  // asked while it waits: whether this rank wants to end
-    // Called by all ranks alike about ten times a second while there is no batch: may be collective.
+    int64_t batch = 0;                     // largest number of samples
+    std::string position;                  // where to continue; empty: at the beginning
+    std::function<bool()> stop = nullptr;  // called while it waits; true: this rank wants to end
+    // Called by all ranks in step, about ten times a second while there is no batch. It may be collective.
     std::function<void()> waiting = nullptr;
   };
-  // `rows` are only read on rank 0, which opens them here. Collective.
+  // `rows` are opened here on rank 0, and read only there. Collective.
   ArrivingBatches(std::unique_ptr<data::ArrivingRows> rows, const ProcessGroup& group, Options options);
 
-  // This rank's share of the next one. False, on all ranks alike: no row will come, or some rank wants to end. What
-  // goes wrong on rank 0 is thrown there. Collective.
+  // Gets this rank's share of the next batch. False, on all ranks: no more rows will come, or some rank wants to end.
+  // Errors of rank 0 are thrown there. Collective.
   bool next(Batch& batch);
-  bool stopped() const { return stopped_; }  // because some rank wanted to end
-  // Behind the rows of the batches so far.
+  bool stopped() const { return stopped_; }  // some rank wanted to end
+  // Position after the rows of the batches so far.
   const std::string& position() const { return options_.position; }
-  // {"rows", "position", "waited_s", "event_times"}; of rank 0.
+  // {"rows", "position", "waited_s", "event_times"}, on rank 0.
   nlohmann::ordered_json report() const;
 
  private:
-  // What rank 0 says.
+  // A message of rank 0 to all.
   struct Round {
-    int64_t stop, last, bytes;  // some rank wants to end; no row will come; of a batch, 0: there is none yet
+    int64_t stop, last, bytes;  // some rank wants to end; no more rows come; size of a batch, 0: none yet
   };
   Round round();
   void gather();
@@ -53,11 +54,11 @@ class ArrivingBatches {
   bool stopped_ = false;
   int64_t samples_ = 0;
   double waited_s_ = 0;
-  // Of rank 0.
+  // Only rank 0 uses these.
   data::Examples gathered_;
-  std::vector<double> times_;  // of gathered_
+  std::vector<double> times_;  // event times of gathered_
   std::string message_;
-  std::chrono::steady_clock::time_point first_;  // when its first row came
+  std::chrono::steady_clock::time_point first_;  // when the batch's first row came
   bool last_ = false;
   EventTimes event_times_;
 };

@@ -1,4 +1,4 @@
-// A job on rows that arrive: as on files of them, to the bit; goes on to the row; ends, waits and publishes.
+// Tests a job on arriving rows: it trains exactly as on files, resumes at the right row, ends, waits and publishes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -66,7 +66,7 @@ class Arriving : public testing::Test {
       GTEST_SKIP() << "no dense layers or no kernel cpu are built here";
   }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
-  // Rows [first, first + rows) of one and the same sequence.
+  // Returns rows [first, first + rows) of one fixed sequence.
   static std::string rows(int first, int rows) {
     std::string out = "click,price,film,tags,at\n";
     for (int i = first; i < first + rows; ++i)
@@ -103,7 +103,7 @@ TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {
   for (int i = 0; i < 4; ++i) arrive(str_cat("part-", i, ".csv"), rows(24 * i, 24));
   arrive("DONE", "");
   const auto arriving = job();
-  EXPECT_EQ(arriving->steps(), 0);  // no end
+  EXPECT_EQ(arriving->steps(), 0);  // unlimited
   const json got = report_of(*arriving);
   EXPECT_FALSE(arriving->stopped());
   EXPECT_EQ(got["steps"], 6);
@@ -111,7 +111,8 @@ TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {
   std::ofstream(file("whole/all.csv")) << rows(0, 96);
   const json files = report_of(*job({"data.reader=csv", "data.path=\"" + file("whole") + "\""}));
   EXPECT_EQ(got["losses"], files["losses"]);
-  EXPECT_EQ(got["train"]["metrics"], files["train"]["metrics"]);  // progressive: each batch before it is trained on
+  // progressive: each batch is evaluated before training on it
+  EXPECT_EQ(got["train"]["metrics"], files["train"]["metrics"]);
   EXPECT_TRUE(got["train"]["metrics"].contains("lifetime_auc?bins=100")) << got["train"]["metrics"];
   const json& arrived = got["arrived"];
   EXPECT_EQ(arrived["rows"], 96);
@@ -131,7 +132,7 @@ TEST_F(Arriving, GoesOnToTheRow) {
   arrive("DONE", "");
   const json whole = report_of(*job());
   const std::string saved = file("saved");
-  const json first = report_of(*job({}, {.save = saved, .max_steps = 3}));  // in the middle of b.csv
+  const json first = report_of(*job({}, {.save = saved, .max_steps = 3}));  // stops in the middle of b.csv
   EXPECT_EQ(first["arrived"]["position"]["rows"], 8);
   fs::remove(file("in/a.csv"));  // no longer needed
   const auto second = job({}, {.save = saved, .resume = true});
@@ -172,7 +173,7 @@ TEST_F(Arriving, WhatTheLastStepsLeftIsPublishedWhileItWaits) {
                         if (steps.size() == 1) arrive("b.csv", rows(32, 16));
                       }});
   EXPECT_TRUE(running->stopped());
-  EXPECT_EQ(steps.at(1), 3);  // published before the end, which has another one
+  EXPECT_EQ(steps.at(1), 3);  // published before the end; the last step has its own publication
   EXPECT_EQ(publishing::publications_in(to, publishing::Publication::kDelta).back(), 3);
 }
 

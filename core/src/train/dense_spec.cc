@@ -12,7 +12,7 @@ using json = nlohmann::ordered_json;
 }  // namespace
 
 DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
-  // The config has one table for all optimizers: one that is set and not read would have no effect.
+  // The config has one section for all optimizers. A key that is set but not read would have no effect, so refuse it.
   const DenseOptimizerConfig unset;
   const std::vector<std::string> names = dense_optimizer_names();
   const bool known = std::find(names.begin(), names.end(), config.name) != names.end();

@@ -1,4 +1,4 @@
-// The optimizers of dense layers, as a config says them.
+// Optimizers of dense layers from a config.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-// kInvalidArgument: a key of [dense_optimizer] that its optimizer does not read.
+// kInvalidArgument: [dense_optimizer] has a key that its optimizer does not read.
 DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config);
 
-// Of a layer that says one: what it leaves open is that of `common`, or, of another name, its learning rate and weight
-// decay alone. kInvalidArgument, kNotFound: names the layer.
+// The optimizer of a layer that names one. Its unset options come from `common`; if that is another optimizer, only
+// learning rate and weight decay do. Unset: the layer names none. kInvalidArgument, kNotFound: the error names the
+// layer.
 std::optional<DenseOptimizerSpec> dense_spec(const LayerConfig& layer, const DenseOptimizerConfig& common);
 
 }  // namespace tessera

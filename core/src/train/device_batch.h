@@ -1,4 +1,4 @@
-// The dense part of a batch, its numbers and labels, on the way to a device.
+// Copies the dense part of a batch, its numbers and labels, to a device.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ class DeviceBatch {
     Tensor dense;   // [B, dense]
     Tensor labels;  // [B], Batch::label(label)
   };
-  // Enqueues one copy from pinned memory and waits for none but the last but one. Valid until the next call, in the
-  // order of the stream.
+  // Enqueues one copy from pinned memory. Waits only for the copy before the previous one. The result is valid until
+  // the next call, in stream order.
   Inputs take(const Batch& batch, size_t label = 0);
 
  private:
@@ -27,7 +27,7 @@ class DeviceBatch {
     std::unique_ptr<DeviceStream::Event> copied;
   };
   DeviceStreamPtr stream_;
-  std::array<Pinned, 2> pinned_;  // in turn
+  std::array<Pinned, 2> pinned_;  // used in turn
   size_t next_ = 0;
   Tensor memory_;
 };

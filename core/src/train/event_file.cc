@@ -17,7 +17,7 @@ double seconds_since_epoch() {
 }
 
 template <class T>
-std::string bytes_of(T value) {  // little-endian, as all machines that this runs on
+std::string bytes_of(T value) {  // little-endian, as all supported machines are
   std::string out(sizeof(T), '\0');
   std::memcpy(out.data(), &value, sizeof(T));
   return out;
@@ -30,7 +30,7 @@ std::string masked_crc(const std::string& data) {
   return bytes_of<uint32_t>(((sum >> 15) | (sum << 17)) + 0xa282ead8u);
 }
 
-// Protocol buffers: a key is the field's number and how its value is written.
+// A protocol buffer's key is the field's number and its wire type.
 enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 std::string varint(uint64_t value) {
   std::string out;

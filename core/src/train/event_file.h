@@ -1,4 +1,4 @@
-// Scalars as an event file that stock TensorBoard reads.
+// Writes scalars to an event file that stock TensorBoard reads.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// A file of TFRecords (length, masked CRC-32C of it, data, masked CRC-32C of it; little-endian), each a protocol buffer
-// `Event` of tensorflow/core/util/event.proto with one scalar.
+// A file of TFRecords (length, its masked CRC-32C, data, its masked CRC-32C; little-endian). Each holds a protocol
+// buffer `Event` of tensorflow/core/util/event.proto with one scalar.
 class EventFile {
  public:
-  // Makes the directory and a new file in it, named after time and process, as TensorBoard looks for it. kUnavailable
-  // where that cannot be.
+  // Makes the directory and a new file in it. The file is named after time and process, so that TensorBoard finds it.
+  // kUnavailable: that failed.
   explicit EventFile(const std::string& directory);
 
   void add(const std::string& tag, int64_t step, double value);

@@ -1,4 +1,4 @@
-// When rows happened, and how long afterwards they were trained on.
+// Statistics on event times of rows, and on the delay until they were trained on.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@ namespace tessera {
 
 class EventTimes {
  public:
-  // Rows in the order in which they are trained on, in seconds since 1970; NaN: there is none. `now`: likewise.
+  // Adds rows in training order. Times and `now` are in seconds since 1970; NaN: the row has no time.
   void add(std::span<const double> times, double now);
-  // {"rows", "first", "newest", "delay_s": {"mean", "p50", "p99", "max"}, "late_rows", "max_lateness_s"}: a delay is
-  // from the event to its step; a row is late when one with a later time came before it, by its distance to the latest.
-  // Null: no row had a time. Quantiles are up to 9 % above the exact ones.
+  // {"rows", "first", "newest", "delay_s": {"mean", "p50", "p99", "max"}, "late_rows", "max_lateness_s"}; null: no row
+  // had a time. A delay is the time from the event to its step. A row is late if a row with a later time came before
+  // it; lateness is the distance to the latest one. Quantiles are at most 9 % above the exact ones.
   nlohmann::ordered_json json() const;
 
  private:
-  static constexpr size_t kPerOctave = 8, kOctaves = 40;  // from 1 ms on
+  static constexpr size_t kPerOctave = 8, kOctaves = 40;  // buckets start at 1 ms
   double quantile(double part) const;
 
   int64_t rows_ = 0, late_rows_ = 0;

@@ -12,7 +12,7 @@ namespace {
        head.loss, " takes no ids of groups: leave them out, or take a loss of pairs");
 }
 
-// Whether the loss takes ids behind the label, where the head has some.
+// Fails if the head has groups but the loss takes no ids after the label.
 void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
   if (head.groups.empty()) return;
   try {
@@ -55,7 +55,7 @@ size_t find_label(const HeadSpec& head, const std::vector<std::string>& labels) 
        labels.size() == 1 ? "one label is called " : "labels are called ", known);
 }
 
-// A cross-entropy is of probabilities.
+// Cross-entropy needs labels that are probabilities.
 void check_probabilities(const HeadSpec& head, const Tensor& labels) {
   for (const float label : labels.span<float>()) {
     if (label >= 0 && label <= 1) continue;
@@ -121,7 +121,7 @@ std::vector<std::string> loss_names(const Runtime& runtime) {
     try {
       (void)make_loss(runtime, {.name = layer.layer, .input = "", .loss = layer.layer}, 1, nullptr);
       out.push_back(layer.layer);
-    } catch (const Error&) {  // another layer
+    } catch (const Error&) {  // this layer is not a loss
     }
   }
   return out;

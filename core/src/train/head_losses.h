@@ -1,4 +1,4 @@
-// The losses of a model's heads: the core's own, or layers of module plugins.
+// The losses of a model's heads: the core's own, or layers from module plugins.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,27 @@
 namespace tessera {
 
 struct HeadLossesOptions {
-  std::vector<std::string> labels;  // of batches; empty: one, which every head takes
+  std::vector<std::string> labels;  // names of the batches' labels; empty: one label for all heads
   std::shared_ptr<const DenseStep> step = nullptr;
-  DeviceStreamPtr stream = nullptr;  // where gradients are; null: host memory
+  DeviceStreamPtr stream = nullptr;  // where gradients live; null: host memory
 };
 
 class HeadLosses {
  public:
-  // kInvalidArgument: a head whose input or groups its loss does not take, or whose label is none of those. kNotFound:
-  // no plugin computes a loss.
+  // kInvalidArgument: a loss does not take its head's input or groups, or a head's label is not in `labels`. kNotFound:
+  // no plugin has the loss.
   HeadLosses(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers, HeadLossesOptions options);
 
-  // In host memory: the sum over the samples of the head's loss, each times its weight. gradients() has that of scale *
-  // sum then. kInvalidArgument: a label that the loss does not take, a sample that has not one id of the head's groups.
+  // Works in host memory. Returns the weighted sum of the head's loss over the samples. gradients() then holds the
+  // gradient of scale * sum. kInvalidArgument: the loss does not take a label, or a sample does not have exactly one id
+  // for the head's groups.
   double train(size_t head, const Tensor& input, const Batch& batch, double scale);
-  // Which of the batch's labels the head takes.
+  // Index of the head's label in the batch.
   size_t label(size_t head) const { return labels_[head]; }
-  // What the head takes is one value a sample, that a label is compared with.
+  // True if the head gives one value per sample, which is compared with a label.
   bool predicts(size_t head) const { return widths_[head] == 1; }
-  std::vector<Prediction> predictions() const;  // of heads that predict
-  // Room for the gradient of a head's input, [samples, 1].
+  std::vector<Prediction> predictions() const;  // only of heads that predict
+  // Reserves memory for the gradient of a head's input, [samples, 1].
   const Tensor& reserve(size_t head, int64_t samples);
   const std::vector<Tensor>& gradients() const { return grads_; }
 
@@ -47,8 +48,8 @@ class HeadLosses {
   std::vector<Tensor> memory_, grads_;               // by head
 };
 
-// What can be the loss of a head of one value, by name: kOwnLoss, and layers without parameters that take it and the
-// label and give one value a sample.
+// Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value and
+// the label and give one value per sample.
 std::vector<std::string> loss_names(const Runtime& runtime);
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& tra
   const bool in_between = by_time || options.save_every > 0;
   const int64_t planned = std::max<int64_t>(0, run.steps - run.first_step);
   writer_.check_place(by_time ? options.keep + 1 : options.save_every > 0 ? planned / options.save_every + 1 : 1);
-  // On a device copies would be made by the stream that trains, and a transport between devices is not asked twice.
+  // On a device the copies would use the training stream, and two threads must not use its transport.
   beside_ = in_between && !options.device && writer_.reserve_copies();
 }
 
@@ -92,7 +92,7 @@ void JobCheckpoints::at_end(int64_t step, bool stopped, const Progress& progress
   }
   look_at_last(true);
   if (error_) throw Error(*error_);
-  // Who ends a run by a signal waits for it; what a finished one leaves is whole in itself.
+  // A stopped run may save only changes, because the user waits for it. A finished run ends with a full checkpoint.
   const CheckpointRows rows = stopped ? rows_now() : CheckpointRows::kAll;
   write(step, progress, [&](const std::string& text) { writer_.save(text, rows); });
   look_at_last(true);

@@ -31,7 +31,7 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
   }
 }
 
-// A table that is smaller than what the data was made to name would be found wanting by some sample, if not the first.
+// Fails early on a table with fewer rows than its column has ids, because some sample would fail later.
 void check_sizes(const std::vector<TableConfig>& tables, const std::vector<DataColumn>& columns) {
   std::unordered_map<std::string_view, const DataColumn*> index;
   for (const DataColumn& column : columns) index.emplace(column.name, &column);
@@ -48,7 +48,7 @@ void check_sizes(const std::vector<TableConfig>& tables, const std::vector<DataC
   }
 }
 
-// Where an id without a row is fatal, it is told before there is a plan, as far as the data are known by then.
+// If an id without a row is fatal, report it before planning, as far as the data are known by then.
 template <class Rows>
 void require_rows(const std::vector<TableConfig>& tables, const std::vector<DataColumn>& columns, Rows& rows) {
   if (bounds_check_of(tables) != BoundsCheckMode::kFatal) return;
@@ -90,7 +90,7 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables) {
 void check_components(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                       const std::string& compute_device) {
   if (config.comm.backend != "auto") {
-    try {  // none is made: a wrapper that is named alone is given what it wraps when ranks connect
+    try {  // only look it up; a wrapper without an inner name gets one when ranks connect
       for (std::string id = config.comm.backend; !id.empty(); id = plugin::parse_component_name(id).inner)
         (void)runtime.component(TSR_COLLECTIVE_KIND, id);
     } catch (const Error& e) {

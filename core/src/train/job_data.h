@@ -1,4 +1,4 @@
-// What a job's config and its data say together. Every command that reads both does it here, so that they agree.
+// Combines a job's config with its data. All commands that read both do it here, so that they agree.
 #pragma once
 
 #include <memory>
@@ -16,24 +16,24 @@ namespace tessera {
 
 struct JobData {
   Dataset data;
-  std::vector<TableConfig> tables;  // those of the config, or one for each column of the data; at least one
-  std::unique_ptr<data::ArrivingRows> arriving = nullptr;  // instead of data's samples
+  std::vector<TableConfig> tables;  // from the config, or one for each column of the data; never empty
+  std::unique_ptr<data::ArrivingRows> arriving = nullptr;  // used instead of data's samples
 };
 
-// `encoding`: of the model that goes on (Dataset::encoding); empty: made anew. kInvalidArgument: no table; tables whose
-// policies differ; with "fatal", an id that is no row of its column, or a table with fewer rows than a vocabulary, a
-// hash or buckets have given its column ids.
+// `encoding` is that of the model to continue (Dataset::encoding); empty: it is made from the data. kInvalidArgument:
+// there is no table, or tables have different bounds_check policies. With "fatal" also: an id has no row, or a table
+// has fewer rows than its column's vocabulary, hash or buckets have ids.
 JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
-// The same for training, which may be on rows that arrive.
+// Does the same for training, whose rows may arrive over time.
 JobData read_training_data(const Runtime& runtime, const Config& config, const std::string& encoding);
 
-// The one policy of all tables. kInvalidArgument: there is none, or several.
+// Returns the policy that all tables share. kInvalidArgument: there is none, or several.
 BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
 
-// The parts that a job names and that only its steps would ask for: its transport, known or "auto" (that it can be used
-// on this machine does not matter), its tables' optimizers with their options, their sharders, and, for the CPU, whose
-// kernels are always installed, its tables' compute kernels. kNotFound, kInvalidArgument.
+// Checks the components that a job names but only its steps would look up: its transport, its tables' optimizers with
+// their options, and their sharders. The transport must be known or "auto"; it need not run on this machine. For the
+// CPU, whose kernels are always installed, it also checks compute kernels. kNotFound, kInvalidArgument.
 void check_components(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                       const std::string& compute_device);
 

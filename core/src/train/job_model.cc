@@ -34,12 +34,12 @@ ParameterNames names_of(const LayerConfig& layer) {
   return out;
 }
 
-// Leaves those that model.inputs has.
+// Keeps only the inputs in model.inputs, if that is set.
 void keep_inputs(const Config& config, ModelGraph& graph) {
   const std::vector<std::string>& wanted = config.model.inputs;
   std::vector<std::string> known;
   for (const GraphInput& input : graph.inputs) known.push_back(input.name);
-  for (const LayerConfig& layer : config.layers) {  // packed models have all inputs
+  for (const LayerConfig& layer : config.layers) {  // checked first, because packed models have all inputs
     if (std::find(known.begin(), known.end(), layer.name) != known.end())
       fail(Code::kInvalidArgument, "the layer \"", layer.name,
            "\" is called like an input of the model: give it another name");
@@ -55,8 +55,8 @@ void keep_inputs(const Config& config, ModelGraph& graph) {
   });
 }
 
-// Inputs by name alone: those of model.inputs, of the config's tables, or, where data brings the tables, whatever is
-// taken and no layer.
+// Input names, taken from model.inputs or from the config's tables. If the data defines the tables, every name that is
+// used and is no layer counts as an input.
 std::vector<GraphInput> expected_inputs(const Config& config) {
   std::set<std::string> names(config.model.inputs.begin(), config.model.inputs.end());
   if (names.empty()) {
@@ -72,7 +72,7 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
       }
     }
   }
-  for (const LayerConfig& l : config.layers) {  // model.inputs are not about ids
+  for (const LayerConfig& l : config.layers) {  // model.inputs does not limit inputs of ids
     std::copy_if(l.inputs.begin(), l.inputs.end(), std::inserter(names, names.end()),
                  [](const std::string& name) { return name.ends_with(kIdsSuffix); });
   }
@@ -81,7 +81,7 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
   return out;
 }
 
-// A module of this id can be used, if only on a device. `who`: whose it is, for the error.
+// Fails unless a module of this id can be used, even if only on a device. `who` names its user in the error.
 void check_module(const Runtime& runtime, const std::string& id, const std::string& who) {
   try {
     (void)runtime.component(TSR_MODULE_KIND, id);
@@ -103,7 +103,7 @@ void check_loss(const Runtime& runtime, const HeadSpec& head) {
        sdk::nearest_name(head.loss, known), "\" of ", all);
 }
 
-// Groups go by columns of ids.
+// Fails if a head's groups name no column of ids.
 void check_groups(const std::vector<HeadConfig>& heads, const std::vector<DataColumn>& columns) {
   std::vector<std::string> known;
   for (const DataColumn& c : columns) known.push_back(c.name);
@@ -114,7 +114,7 @@ void check_groups(const std::vector<HeadConfig>& heads, const std::vector<DataCo
   }
 }
 
-// Names alone. A table's is known where the config lists tables.
+// Checks only names. A table's name is known if the config lists tables.
 void check_names(const Runtime& runtime, const Config& config) {
   ModelGraph graph;
   graph.inputs = expected_inputs(config);
@@ -128,7 +128,7 @@ void check_names(const Runtime& runtime, const Config& config) {
   for (const HeadSpec& head : graph.heads) check_loss(runtime, head);
 }
 
-// A layer's own optimizer has something to do.
+// Fails if a layer's own optimizer has nothing to train.
 void check_optimizers(const ModelGraph& graph, const LayerGraph& layers) {
   for (size_t i = 0; i < graph.layers.size(); ++i) {
     const LayerSpec& layer = graph.layers[i];
@@ -137,7 +137,7 @@ void check_optimizers(const ModelGraph& graph, const LayerGraph& layers) {
   }
 }
 
-// Names are of parameters that there are.
+// Fails if a parameter name matches no parameter.
 void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
   const auto has_names = [](const LayerSpec& layer) { return !layer.names.empty(); };
   if (std::none_of(graph.layers.begin(), graph.layers.end(), has_names)) return;
@@ -216,7 +216,7 @@ DenseWork dense_work(const Runtime& runtime, const Config& config, const std::ve
     for (const TableConfig& t : tables) outputs += static_cast<int64_t>(std::max<size_t>(1, t.features.size()));
     out = dlrm_dense_work(dense_inputs, outputs, config.model.embedding_dim, config.model.bottom_mlp,
                           config.model.top_mlp);
-  } else {  // matrices are what takes time
+  } else {  // matrices take most of the time
     const LayerGraph layers(runtime, model_of(runtime, config, tables, dense_inputs), {.describes = true});
     for (const ParameterPtr& p : layers.parameters()) {
       if (p->value.dim() == 2) out.layers.emplace_back(p->value.size(1), p->value.size(0));

@@ -1,4 +1,4 @@
-// The model of a job's config as a graph of layers.
+// Turns the model of a job's config into a graph of layers.
 #pragma once
 
 #include <string>
@@ -12,26 +12,26 @@
 
 namespace tessera {
 
-inline constexpr const char* kGraphType = "graph";  // model.type of layers from the config
+inline constexpr const char* kGraphType = "graph";  // model.type of models built from [[layer]] sections
 
 struct JobOutline {
-  std::vector<Prediction> heads;    // what the model will predict
-  std::vector<DataColumn> columns;  // of ids, in the data
+  std::vector<Prediction> heads;    // outputs that the model will predict
+  std::vector<DataColumn> columns;  // columns of ids in the data
 };
-// What can be said of a job before its data is read: the model's names, circles, layers that no plugin computes,
-// labels, and, with what the data says of itself (describe_dataset()), its tables, parts (check_components()), widths
-// and options. kInvalidArgument, kNotFound.
+// Checks a job before its data is read: the model's names, cycles, labels, and layers that no plugin has. With what the
+// data declares (describe_dataset()) it also checks tables, components (check_components()), widths and options.
+// kInvalidArgument, kNotFound.
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device);
 
-// Of the config's [[layer]]s and [[head]]s.
+// Adds the config's [[layer]]s and [[head]]s to the graph.
 void add_layers(const Config& config, ModelGraph& graph);
 
-// kInvalidArgument: tables or inputs that do not fit the model.
+// kInvalidArgument: tables or inputs do not fit the model.
 ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                     int64_t dense_inputs);
 
-// Of that model; makes its layers where it is no preset.
+// The dense work of that model. Makes its layers unless it is a preset.
 DenseWork dense_work(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                      int64_t dense_inputs);
 

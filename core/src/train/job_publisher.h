@@ -1,4 +1,4 @@
-// What a job publishes while it trains: [publish] in its config.
+// Publishes a job's model while it trains: [publish] in its config.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ namespace tessera {
 
 class JobPublisher {
  public:
-  using Progress = ModelPublisher::Progress;               // as of JobCheckpoints; collective
+  using Progress = ModelPublisher::Progress;               // the same as for JobCheckpoints; collective
   using Watch = std::function<void(const TrainPublish&)>;  // TrainWatch::published
 
-  // Before step `first_step`. `beside`: PublishOptions::beside. Throws what the directory, the formats or the kernels
-  // cannot. Collective.
+  // Created before step `first_step`. `beside`: PublishOptions::beside. Throws if the directory, the formats or the
+  // kernels do not support it. Collective.
   JobPublisher(const PublishConfig& config, ModelTrainer& trainer, int64_t first_step, bool beside, Watch watch);
 
-  // Behind a step, when it is due: the rows that changed are copied, and written beside the steps that follow. While
-  // one is being written, the next waits where it is due by time; where it is due by steps, training waits. What the
-  // disk did not take is told to the watch, and part of the next one; anything else that went wrong is thrown.
+  // Called after a step. If a publication is due, copies the changed rows and writes them during the steps that follow.
+  // If the previous one is still being written, one due by time is delayed, and one due by steps makes training wait.
+  // Disk errors are reported to the watch, and their rows go into the next publication; other errors are thrown.
   // Collective.
   void after_step(int64_t step, const Progress& progress);
-  // Between two steps, while there is no batch: what the last steps have left, when it is due by time. Collective.
+  // Called between steps while there is no batch: publishes the last steps' changes if that is due by time. Collective.
   void while_waiting(int64_t step, const Progress& progress);
-  // What is left, behind the last one; waits for it. Collective.
+  // Called after the last step: publishes the rest and waits until it is written. Collective.
   void at_end(int64_t step, const Progress& progress);
 
   int64_t published() const { return published_; }
   int64_t bases() const { return bases_; }
   int64_t failed() const { return failed_; }
-  int64_t changed() const { return changed_; }                             // rows, in all deltas
-  int64_t bytes() const { return bytes_; }                                 // of all deltas
-  double longest_pause_s() const { return longest_pause_s_; }              // of training
-  double longest_delta_pause_s() const { return longest_delta_pause_s_; }  // the first base's left out
+  int64_t changed() const { return changed_; }                             // rows in all deltas
+  int64_t bytes() const { return bytes_; }                                 // bytes of all deltas
+  double longest_pause_s() const { return longest_pause_s_; }              // longest pause of training
+  double longest_delta_pause_s() const { return longest_delta_pause_s_; }  // without the first base
 
  private:
   void publish(int64_t step, const Progress& progress);
@@ -54,8 +54,8 @@ class JobPublisher {
   Watch watch_;
   int64_t published_ = 0, bases_ = 0, failed_ = 0, changed_ = 0, bytes_ = 0;
   double longest_pause_s_ = 0, longest_delta_pause_s_ = 0;
-  std::optional<TrainPublish> writing_;  // started, and not told yet
-  std::optional<Error> error_;           // of the thread that writes: no other will be written
+  std::optional<TrainPublish> writing_;  // started, but not reported yet
+  std::optional<Error> error_;           // from the writing thread; nothing more will be written
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Layers with optimizers of their own beside the common one: on one rank.
+// Tests layers with their own optimizers beside the common one, on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

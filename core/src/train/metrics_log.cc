@@ -45,8 +45,7 @@ void MetricsLog::add(const TrainValidation& validation) {
   events_->flush();
 }
 
-// A line is there as soon as it was told: people look while the run goes on. A full disk ends no run, and takes no line
-// but those that found it full.
+// Flush each line, because people watch a run. A full disk does not end the run; it only loses the lines of that time.
 void MetricsLog::write(const json& line) {
   if (!lines_.is_open()) return;
   lines_.clear();

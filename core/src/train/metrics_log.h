@@ -1,4 +1,4 @@
-// Each report of progress and each validation of a run, for plots and other programs: as lines of JSON and as events.
+// Logs each progress report and each validation of a run, as lines of JSON and as TensorBoard events.
 #pragma once
 
 #include <fstream>
@@ -15,13 +15,13 @@ namespace tessera {
 // {"samples", and each value by its name}.
 nlohmann::ordered_json metrics_json(const MetricValues& metrics);
 
-// Lines: {"step", "epoch", "samples", "loss", "table_rate", "dense_rate", "seconds"}, with
-// "training" {"lifetime_auc?bins=1000", ...} where there is some, and {"step", "validation": {"samples", "auc", ...},
-// "best", "seconds"}; rates are the schedules' factors, seconds those since the log was opened. NaN is null.
+// A line is {"step", "epoch", "samples", "loss", "table_rate", "dense_rate", "seconds"}, with "training"
+// {"lifetime_auc?bins=1000", ...} if there are such metrics, or {"step", "validation": {"samples", "auc", ...}, "best",
+// "seconds"}. Rates are factors of the schedules. Seconds count from the opening of the log. NaN is null.
 class MetricsLog {
  public:
-  // To report.metrics and report.tensorboard, where they are not empty. `append`: behind the lines of the run that this
-  // one continues. kUnavailable where a file cannot be written.
+  // Writes to report.metrics and report.tensorboard, unless they are empty. `append`: continue the lines of the run
+  // that this one continues. kUnavailable: a file cannot be written.
   MetricsLog(const ReportConfig& report, bool append);
 
   void add(const TrainProgress& progress);

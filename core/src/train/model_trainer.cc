@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-// Why the dense part is in host memory though tables are on a device; "": it is not, or there is no device.
+// The reason why the dense part stays in host memory though tables are on a device; "": it does not, or there is no
+// device.
 std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
   if (!stream) return "";
   if (std::string why = LayerGraph::cannot_train_on(stream, runtime, model); !why.empty()) return why;
@@ -29,10 +30,10 @@ std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runti
                  "\", and devices train one");
 }
 
-// Losses that stay on the device; then they are read, for a wait in so many steps.
+// Number of losses that stay on the device before they are read, so that waits are rare.
 constexpr int64_t kLossesOnDevice = 1024;
 
-// Takes a layer's parameters out of `from`.
+// Removes a layer's parameters from `from` and returns them.
 ParameterList take_layer(const ParameterList& of_layer, ParameterList& from) {
   const auto rest = std::stable_partition(from.begin(), from.end(), [&](const ParameterPtr& p) {
     return std::find(of_layer.begin(), of_layer.end(), p) == of_layer.end();
@@ -42,7 +43,7 @@ ParameterList take_layer(const ParameterList& of_layer, ParameterList& from) {
   return out;
 }
 
-// Of what is trained: layers' own optimizers, and the common one of all others.
+// Combines the layers' own optimizers with the common one for all other parameters.
 KeyedOptimizerPtr optimizer_of(const ModelGraph& graph, const LayerGraph& layers, ParameterList parameters,
                                const DenseOptimizerSpec& common) {
   std::vector<CombinedOptimizer::Member> own;
@@ -58,13 +59,13 @@ KeyedOptimizerPtr optimizer_of(const ModelGraph& graph, const LayerGraph& layers
   return std::make_shared<CombinedOptimizer>(std::move(own));
 }
 
-// Whether all is finite: -1; or the place of the first value that is not.
+// Returns the index of the first value that is not finite; -1: all are finite.
 int64_t broken(const Tensor& t) {
   const Tensor host = in_host_memory(t);
   return host.numel() ? first_not_finite({host.data<float>(), static_cast<size_t>(host.numel())}) : -1;
 }
 
-// Tables as DistributedModelParallel shards them; nothing is allocated.
+// Tables in the form that DistributedModelParallel shards. Allocates nothing.
 CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weighted) {
   CollectionOptions out;
   out.tables = std::move(tables);
@@ -89,7 +90,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
                                                   HeadLossesOptions{std::move(options.labels), dense_step_, stream_});
   dense_step_->rank = group->rank();
   if (layers_.sums_over_ranks() && group->world_size() > 1) {
-    // In a group of its own: rows' gradients are on their way in the other while layers go backward.
+    // Use a separate group, because rows' gradients travel in the other one while layers run backward.
     dense_step_->sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
       sums->all_reduce(inout, ReduceOp::kSum, "statistics of layers").wait();
     };
@@ -102,7 +103,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   const EmbeddingBagCollection pooled(runtime, described(std::move(tables.pooled), options.is_weighted));
   std::optional<EmbeddingCollection> sequences;
   if (!tables.sequences.empty()) sequences.emplace(runtime, described(std::move(tables.sequences), false));
-  // The loss is a sum over ranks of shares of one mean: gradients are added up, not averaged.
+  // The loss is a sum of the ranks' shares of one mean, so gradients are added up, not averaged.
   options.parallel.sharded.gradient_scale = 1.0;
   options.parallel.sharded.data_parallel_gradient_scale = 1.0;
   options.parallel.sum_dense_gradients = true;
@@ -171,7 +172,7 @@ void ModelTrainer::update_sequences(bool trained) {
 
 Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const std::vector<DenseInput>& sequences) {
   const int64_t samples = batch.labels.numel();
-  if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples takes part with nothing
+  if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples sends nothing and does no work
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
@@ -193,7 +194,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   return grad_pooled;
 }
 
-// In the order in which a step comes upon them, so that what is named is a cause and no consequence.
+// Checks in the order of a step's work, so that the error names a cause and not a consequence.
 void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& pooled) {
   std::string cause = "the dense forward overflows";
   const int64_t at = broken(pooled);
@@ -233,8 +234,8 @@ std::string ModelTrainer::feature_at(int64_t column) {
   return "a table";
 }
 
-// A bias's gradient is the sum of what passes its layer on the way back, so hardly anything that is not finite gets
-// past all of them; and they are few. All ranks see the same sums.
+// A bias's gradient is the sum of everything that passes its layer on the way back. So nearly any value that is not
+// finite reaches some bias, and there are few biases. All ranks see the same sums.
 void ModelTrainer::check_gradients() {
   for (const ParameterPtr& p : biases_) {
     if (!p->grad.defined() || first_not_finite(p->grad.span<float>()) < 0) continue;

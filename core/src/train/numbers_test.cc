@@ -1,5 +1,4 @@
-// Infinities and what is no number, brought in at every place where numbers come in: the step in which they matter is
-// refused, with the place, and nothing is updated by it.
+// Puts infinities and NaN into every input. The step that they affect is refused with their place, and updates nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +50,7 @@ class Numbers : public testing::TestWithParam<float> {
     batch_.global_size = 2;
     trainer_->step(batch_);
   }
-  // All numbers of the model.
+  // Returns all numbers of the model.
   std::vector<float> numbers() {
     std::vector<float> all;
     for (const HeldShard& held : trainer_->embeddings().held_shards()) {
@@ -64,7 +63,7 @@ class Numbers : public testing::TestWithParam<float> {
     }
     return all;
   }
-  // What a step says; the model is as it was, but where it is broken.
+  // Returns the step's error. The model must stay the same, except for the broken value.
   std::string refusal() {
     const std::vector<float> before = numbers();
     std::string said = "nothing";
@@ -108,8 +107,7 @@ TEST_P(Numbers, OfRows) {
   EXPECT_THAT(refusal(), HasSubstr("the lookup of \"film\" gives rows that are not finite"));
 }
 
-// What is no number gets past every layer; an infinity may end in one that takes the larger one of 0 and what comes,
-// but not behind the last.
+// NaN gets past every layer. An infinity may end in a ReLU, except in the last layer.
 TEST_P(Numbers, OfParameters) {
   int refused = 0;
   for (const ParameterPtr& p : trainer_->layers().parameters()) {

@@ -18,10 +18,10 @@ void add_ids(const Tensor& values, int64_t begin, int64_t end, std::vector<int64
   out->insert(out->end(), values.data<Id>() + begin, values.data<Id>() + end);
 }
 
-// By column.
+// The result is by column.
 std::map<std::string, Observed> observe(const Dataset& data, int64_t batch) {
   std::map<std::string, Observed> out;
-  if (!data.train) return out;  // rows that arrive later
+  if (!data.train) return out;  // the rows arrive later
   BatchReader reader(data.train.some(), {batch, 0, 1, 1, true});
   Batch b;
   for (int64_t seen = 0; seen < kSamples && reader.next(b); seen += b.labels.numel()) {

@@ -1,4 +1,4 @@
-// What the training data says of the tables' inputs, where the config leaves it open.
+// Estimates properties of the tables' inputs from the training data, if the config does not set them.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// From some batches of the training part: ids per bag of tables without pooling_factor, and how much more often popular
-// rows are asked for (ParameterConstraints::zipf_exponent). The same on every rank.
+// Reads some batches of the training part. Estimates ids per bag for tables without pooling_factor, and the skew of row
+// popularity (ParameterConstraints::zipf_exponent). The result is the same on every rank.
 void observe_inputs(const Dataset& data, const std::vector<TableConfig>& tables, int64_t batch,
                     PlannerOptions* options);
 

@@ -1,4 +1,4 @@
-// What a job publishes is the model to the bit, and who follows it takes nothing else.
+// A job publishes exactly its model, and a follower accepts nothing else.
 #include "tessera/online.h"
 
 #include <gmock/gmock.h>
@@ -101,7 +101,7 @@ TEST_F(Online, BaseAndDeltasAreTheModelToTheBit) {
       EXPECT_EQ(told[i].step, static_cast<int64_t>(2 * i) + 2);
       EXPECT_TRUE(told[i].what.delta);
       EXPECT_GT(told[i].what.changed, 0);
-      EXPECT_LE(told[i].what.changed, 2 * 16 * 2);  // two steps of 16 samples, an id of each table each
+      EXPECT_LE(told[i].what.changed, 2 * 16 * 2);  // two steps of 16 samples with one id per table
       EXPECT_EQ(told[i].error, "");
     }
     EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 3, 5));
@@ -134,7 +134,7 @@ TEST_F(Online, AnotherRunIsAnotherChainBehindTheOneBefore) {
   EXPECT_TRUE(follower.update());
   EXPECT_EQ(follower.status().number, 6);
   EXPECT_THAT(follower.refusals(), IsEmpty());
-  // Of three bases the last stays, but for the one that was followed.
+  // The last of three bases stays, and the one that a follower holds.
   EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 5));
   EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(6));
   EXPECT_NE(publishing::read_publication(to, Publication::kBase, 1).chain,
@@ -160,8 +160,7 @@ TEST_F(Online, TheNextOneHasWhatTheDiskDidNotTake) {
   EXPECT_EQ(difference(model_at(to, 4).model(), packed(saved, as_published)), "");
 }
 
-// Checkpoints of what changed since one with all rows are the model, too, whatever is published meanwhile, or fails to
-// be.
+// Checkpoints of changes equal the model, whatever is published meanwhile, and even if publishing fails.
 TEST_F(Online, WhatChangedIsSavedBesideIt) {
   const std::string to = file("published"), saved = file("saved"), in_the_way = to + "/delta-3.rows";
   const std::vector<std::string> without_end{"data.epochs=100000"};
@@ -171,7 +170,7 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
                {.save = saved, .save_every = 3, .save_full_every = 1000000, .keep = 1000},
                ProcessGroup::connect(runtime(), {}));
   int failed = 0;
-  std::atomic<int> published_again = 0, saves = 0;  // stop() is asked by the thread that reads
+  std::atomic<int> published_again = 0, saves = 0;  // stop() is called by the reading thread
   TrainWatch watch;
   watch.stop = [&] { return saves >= 3 && published_again > 1; };
   watch.saved = [&](const TrainSave& save) {
@@ -202,8 +201,8 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
   }
 }
 
-// A base cannot be made of a delta that was damaged, or of a base that has gone: training goes on, and the next
-// publication is a base of its own, which begins another chain.
+// A base cannot be made from a damaged delta or without the previous base. Training goes on, and the next publication
+// is a base that begins a new chain.
 TEST_F(Online, ABaseThatCannotBeMadeIsFollowedByAFirstOne) {
   for (const bool gone : {false, true}) {
     const std::string to = file(str_cat("published-", gone)), saved = file(str_cat("saved-", gone));
@@ -256,12 +255,12 @@ TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
   EXPECT_TRUE(fs::exists(file("other/notes.txt")));
 }
 
-// Whether a publication is whole cannot be told: so it stays.
+// Nobody can tell if this publication is whole, so it stays.
 TEST_F(Online, WhatCannotBeLookedAtIsNotRemoved) {
   const std::string to = file("published");
   fs::create_directories(to);
   std::ofstream(to + "/delta-9.safetensors") << "rows";
-  fs::create_symlink("delta-9.json", to + "/delta-9.json");  // leads to itself
+  fs::create_symlink("delta-9.json", to + "/delta-9.json");  // a link to itself
   try {
     train(to);
     FAIL() << "it was published";
@@ -271,7 +270,7 @@ TEST_F(Online, WhatCannotBeLookedAtIsNotRemoved) {
   EXPECT_TRUE(fs::exists(to + "/delta-9.safetensors"));
 }
 
-// A directory into which publications of a whole run come one by one.
+// Copies the publications of a whole run into a followed directory, one by one.
 class Followed : public Online {
  protected:
   void SetUp() override {
@@ -283,7 +282,7 @@ class Followed : public Online {
     follower_ = std::make_unique<ModelFollower>(runtime(), to_);
   }
   void copy(Publication::Kind kind, int64_t number) { copy_publication(from_, to_, kind, number); }
-  // The follower stays with what it has, and says why, once.
+  // The follower keeps its version, and reports the reason once.
   void stays(int64_t number, const std::string& why) {
     const auto before = follower_->current();
     EXPECT_FALSE(follower_->update());
@@ -318,7 +317,7 @@ TEST_F(Followed, TakesDeltasAsTheyCome) {
     goes_on_to(n);
   }
   EXPECT_EQ(follower_->status().updates, 5);
-  EXPECT_EQ(follower_->current()->stats().predictions, 5u);  // of all versions
+  EXPECT_EQ(follower_->current()->stats().predictions, 5u);  // over all versions
   EXPECT_EQ(follower_->current()->model().version, follower_->status().version);
   ModelFollower late(runtime(), to_);
   EXPECT_EQ(late.status().version, follower_->status().version);
@@ -335,7 +334,7 @@ TEST_F(Followed, AVersionStaysAsItIsWhileItIsHeld) {
   goes_on_to(2);
   EXPECT_EQ(scores(*held), before);
   copy(Publication::kDelta, 3);
-  EXPECT_FALSE(follower_->update());  // it would be written where `held` reads
+  EXPECT_FALSE(follower_->update());  // the update would write where `held` reads
   EXPECT_EQ(follower_->status().number, 2);
   EXPECT_EQ(scores(*held), before);
   EXPECT_NE(before, expected(2));
@@ -396,7 +395,7 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   for (const char* name : {"/delta-2.json", "/delta-2.safetensors"}) fs::remove(to_ + name);
   copy(Publication::kDelta, 2);
   goes_on_to(2);
-  // Of the right chain, but behind another one.
+  // The delta belongs to the right chain, but follows another publication.
   Publication third = publishing::read_publication(from_, Publication::kDelta, 3);
   fs::copy(from_ + "/delta-3.safetensors", to_ + "/delta-3.safetensors");
   third.previous = publishing::hash_of("another");
@@ -404,13 +403,13 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   stays(2, "it belongs behind another one");
 }
 
-// An error while looking, as of a disk, says nothing about what is there.
+// An I/O error while looking says nothing about the publication.
 TEST_F(Followed, WhatCannotBeReadIsTriedAgain) {
   copy(Publication::kBase, 5);
   const std::string manifest = to_ + "/base-5/model.json", aside = file("aside");
   ASSERT_TRUE(fs::exists(manifest));
   fs::rename(manifest, aside);
-  fs::create_directory(manifest);  // which opens, and cannot be read
+  fs::create_directory(manifest);  // it can be opened but not read
   stays(1, ": it is tried again");
   EXPECT_EQ(follower_->status().refused, 1);
   fs::remove(manifest);
@@ -449,7 +448,7 @@ TEST_F(Followed, ADirectoryThatBeginsAnewIsFollowed) {
   EXPECT_NE(follower_->status().version, before);
 }
 
-// A backup of the same chain is behind what is followed: whoever asks gets what is there.
+// A backup of the same chain is older than the followed version. A reload still takes it.
 TEST_F(Followed, AReloadTakesWhatABackupHas) {
   for (int64_t n = 2; n <= 4; ++n) copy(Publication::kDelta, n);
   goes_on_to(4);

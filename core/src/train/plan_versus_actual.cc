@@ -13,7 +13,7 @@ using json = nlohmann::ordered_json;
 
 constexpr double kMicro = 1e6;
 
-// "exchange ids" by what crosses where.
+// One path of data, such as "exchange ids", by link.
 struct Path {
   const char* name;
   double HostBytes<double>::*predicted;
@@ -24,7 +24,7 @@ constexpr Path kPaths[] = {{"in_host", &HostBytes<double>::in_host, &HostBytes<i
 
 json pair_of(double predicted, double measured) { return {{"predicted", predicted}, {"measured", measured}}; }
 
-// This rank's share of what was measured, per step.
+// This rank's measurements, per step.
 json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
   const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
   const bool warmed = !actual.warm_up.empty();
@@ -59,7 +59,7 @@ json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
   return out;
 }
 
-// Of one rank and collection, ids, rows and gradients together.
+// Expected bytes of one rank and collection: ids, rows and gradients together.
 HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool sequence, const PlannerOptions& options,
                                  int rank) {
   TrafficInput input;

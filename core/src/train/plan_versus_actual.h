@@ -1,4 +1,4 @@
-// What the planner expected of a step, beside what the run measured: per rank and per table.
+// Compares the planner's estimate of a step with the run's measurements: per rank and per table.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,12 +10,12 @@
 namespace tessera {
 
 struct ActualRun {
-  Stages warm_up, stages;  // seconds in the first steps (empty: none), which do not count, and in all
+  Stages warm_up, stages;  // seconds in the first steps, which are left out (empty: none), and in all
   int64_t steps = 0, warm_up_steps = 0;
   ExchangeBytes<int64_t> bytes;  // sent in all steps
 };
 
-// Collective; the result is valid on rank 0. `options` are those that the plan was or would have been made with.
+// Collective; the result is valid on rank 0. `options`: the options that the plan was made with, or would have been.
 nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
                                           const DenseWork& dense, const ActualRun& actual);
 

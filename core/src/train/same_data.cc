@@ -14,7 +14,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// A list in the order of comparison: a subject, its value, and true if people can read that value.
+// A list in the order of comparison: a subject, its value, and true if people can read the value.
 json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
   json out = json::array();
   out.push_back({"training rows", data.train_rows(), true});
@@ -32,7 +32,7 @@ json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
   out.push_back({"the test rows or their order", test_hash, false});
   const json columns = encoding.value("columns", json::array());
   for (const json& column : columns) {
-    for (const char* learned : {"mean", "deviation"}) {  // their last digits follow from the order of the rows
+    for (const char* learned : {"mean", "deviation"}) {  // their last digits depend on the order of the rows
       if (column.contains(learned))
         out.push_back({str_cat(learned, " of \"", column.value("name", ""), '"'), column[learned], true});
     }
@@ -41,7 +41,7 @@ json compared(const Dataset& data, uint64_t train_hash, uint64_t test_hash) {
   return out;
 }
 
-// The first difference as half a sentence; empty if there is none.
+// Returns the first difference as half a sentence; empty: there is none.
 std::string difference(const json& mine, const json& first) {
   for (size_t i = 0; i < std::min(mine.size(), first.size()); ++i) {
     if (mine[i] == first[i]) continue;

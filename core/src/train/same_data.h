@@ -1,4 +1,4 @@
-// The check that all ranks have read the same data: a stale copy on one host would train a model of two data sets.
+// Checks that all ranks have read the same data. A stale copy on one host would train a model on two data sets.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// kFailedPrecondition, on every rank alike, names the first rank whose data are not rank 0's, and what differs: a
-// number of rows, what a column has learned, or the samples or their order. `arriving`: rank 0 alone reads the rows.
+// kFailedPrecondition, on all ranks: names the first rank whose data differ from rank 0's, and the difference. That is
+// a number of rows, a column's learned values, the samples, or their order. `arriving`: only rank 0 reads the rows.
 // Collective.
 void check_same_data(const ProcessGroup& group, const Dataset& data, bool arriving);
 

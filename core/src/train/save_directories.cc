@@ -16,7 +16,7 @@ SaveDirectories::Lock locked(const std::string& directory, const ProcessGroup& g
   return lock;
 }
 
-// ", the newest of step 400"; empty where that is not known.
+// Returns ", the newest of step 400"; empty if the step is unknown.
 std::string newest_step(const FoundCheckpoints& found) {
   const std::vector<std::string>& whole = found.whole.empty() ? found.older : found.whole;
   if (whole.empty()) return "";
@@ -44,7 +44,7 @@ SaveDirectories::SaveDirectories(const TrainJobOptions& options, const ProcessGr
   best_ = locked(options_.save_best, group);
   const FoundCheckpoints found = find_checkpoints(options_.save_best, group, best_.get());
   check_new("--save-best", options_.save_best, found);
-  // A run that was killed before its first checkpoint has one there; so may another run.
+  // It may be the best checkpoint of a run that was killed before its first save, or of another run.
   if (options_.resume && found_.count() == 0 && options_.load.empty() && found.count() > 0) {
     replaced_best_ = str_cat(options_.save_best, " holds the best checkpoint of a run before", newest_step(found),
                              ", which the first validation of this one replaces");

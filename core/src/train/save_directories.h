@@ -1,5 +1,5 @@
-// The directories that a job saves to: rank 0 holds them until the job has saved for the last time, and what is there
-// before the job begins is gone on with, replaced, or a reason not to begin.
+// The directories that a job saves to. Rank 0 locks them until the job's last save. Checkpoints that are there already
+// are continued, replaced, or a reason not to begin.
 #pragma once
 
 #include <memory>
@@ -17,21 +17,21 @@ class SaveDirectories {
  public:
   using Lock = std::shared_ptr<const checkpoint::DirectoryLock>;
 
-  // Collective. kInvalidArgument: another run's checkpoints are there, and no option says what becomes of them; or with
-  // `resume` none of them can be read. kUnavailable: another job saves there.
+  // Collective. kInvalidArgument: another run's checkpoints are there and no option says what to do with them, or
+  // `resume` can read none of them. kUnavailable: another job saves there.
   SaveDirectories(const TrainJobOptions& options, const ProcessGroup& group);
 
-  // With `resume`: those in options.save to try, the newest first, and why others are passed over.
+  // With `resume`: checkpoints in options.save to try, newest first, and why others are skipped.
   const std::vector<std::string>& resumable() const { return found_.whole; }
   const std::vector<std::string>& passed_over() const { return found_.broken; }
-  // Throws if `resume` found checkpoints. `damaged`: why each one that was tried could not be loaded.
+  // Throws if `resume` found checkpoints. `damaged` says why each one that was tried could not be loaded.
   void refuse_to_begin_anew(const std::vector<std::string>& damaged) const;
 
-  // Null where there is no such directory, and on other ranks than 0.
+  // Null on ranks other than 0, and if there is no such directory.
   const Lock& save() const { return save_; }
   const Lock& best() const { return best_; }
   std::vector<std::string> warnings() const;
-  // Once the job has saved for the last time: another job may have the directories.
+  // Called after the job's last save, so that another job may use the directories.
   void release() { save_.reset(), best_.reset(); }
 
  private:

@@ -16,7 +16,8 @@ SaveSchedule::SaveSchedule(SaveScheduleOptions options) : options_(std::move(opt
   if (options_.every_s > 0) next_look_ = options_.first_step + 1;
 }
 
-// 0: a save is due by time. Half of the steps that are left at the pace so far, so that a change of pace is seen.
+// Returns half of the steps until the next save at the current pace, so that a change of pace is noticed. 0: a save is
+// due by time.
 int64_t SaveSchedule::steps_until_time(int64_t step) {
   constexpr double kMost = 1e9;
   const double now = options_.seconds(), left = last_save_s_ + options_.every_s - now;

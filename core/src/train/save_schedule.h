@@ -1,4 +1,4 @@
-// When a run saves while it trains: every so many steps, so many minutes, or both.
+// Decides when a run saves while it trains: every n steps, every n minutes, or both.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace tessera {
 
-// Why a save failed: the disk may do better the next time; a model that has come apart or a rank that is gone will not.
+// True for disk errors, which may pass. A diverged model or a lost rank will fail again.
 inline bool of_the_disk(const Error& e) {
   return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted;
 }
 
 struct SaveScheduleOptions {
   int64_t every_steps = 0;                           // 0: not by steps
-  double every_s = 0;                                // 0: not by time, which is rank 0's
+  double every_s = 0;                                // 0: not by time; rank 0's clock counts
   int64_t first_step = 0;                            // steps done before this run
-  std::function<double()> seconds = steady_seconds;  // of a clock, for tests
+  std::function<double()> seconds = steady_seconds;  // a clock; tests replace it
 
   static double steady_seconds();
 };
@@ -27,11 +27,11 @@ struct SaveScheduleOptions {
 class SaveSchedule {
  public:
   explicit SaveSchedule(SaveScheduleOptions options);
-  // Whether to ask due() behind a step, on all ranks alike. It is asked seldom: the less often, the longer there is to
-  // the next save by time.
+  // True if due() must be called after this step; the same on all ranks. The further away the next save by time is, the
+  // rarer the calls are.
   bool looks(int64_t step) const { return step >= next_look_; }
-  // Whether to save behind this step, now. A save that is due while some rank is `busy` with the one before waits until
-  // none is. Collective.
+  // True if a checkpoint must be saved after this step. A due save waits while some rank is `busy` with the previous
+  // one. Collective.
   bool due(int64_t step, bool busy, const ProcessGroup& group);
 
  private:

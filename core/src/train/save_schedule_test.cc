@@ -15,7 +15,7 @@ struct Trial {
   int looks = 0;
 };
 
-// Steps of 0.1 s, in which the writing of a checkpoint takes `write_steps`.
+// Runs steps of 0.1 s. Writing a checkpoint takes `write_steps`.
 Trial run(SaveScheduleOptions options, int64_t first, int64_t last, int64_t write_steps = 0) {
   const Runtime runtime({.default_path = false});
   const auto group = ProcessGroup::connect(runtime, {});

@@ -18,7 +18,7 @@ uint64_t hashed(const Tensor& t, uint64_t hash) {
   return t.numel() ? fnv1a({static_cast<const char*>(t.raw()), static_cast<size_t>(t.bytes())}, hash) : hash;
 }
 
-// Of samples spread evenly over all, in the order of the files: a few milliseconds, however many there are.
+// Hashes samples spread evenly over all, in file order. That takes a few milliseconds, however many samples there are.
 uint64_t sample_hash(const Dataset& data) {
   constexpr int64_t kBatch = 32, kBatches = 64;
   BatchReader reader(data.train.some(), {.batch = kBatch, .rank = 0, .world_size = 1, .seed = 1, .shuffle = false});
@@ -40,7 +40,7 @@ constexpr uint64_t kMostSteps = uint64_t{1} << 53;
 json parsed(const std::string& progress) {
   try {
     return config::parse_json(progress, {"progress"});
-  } catch (const Error&) {  // another program's
+  } catch (const Error&) {  // written by another program
     return {};
   }
 }
@@ -51,13 +51,13 @@ std::optional<int64_t> step_of(const json& progress) {
   return step->get<int64_t>();
 }
 
-// "growing?time=at(csv)" -> "growing(csv)"
+// Returns "growing(csv)" for "growing?time=at(csv)".
 std::string without_options(const std::string& reader) {
   const plugin::ComponentName name = plugin::parse_component_name(reader);
   return name.id + (name.inner.empty() ? "" : "(" + without_options(name.inner) + ")");
 }
 
-// Of rows that arrive the position says where to go on, whatever options the reader has.
+// For arriving rows the position says where to continue, so the reader's options may differ.
 bool same(const std::string& key, const json& saved, const json& mine, bool arrived) {
   if (arrived && key == "reader" && saved.is_string())
     return without_options(saved.get<std::string>()) == without_options(mine.get<std::string>());
@@ -66,7 +66,7 @@ bool same(const std::string& key, const json& saved, const json& mine, bool arri
 
 }  // namespace
 
-// The order of streamed samples, and the blocks that `validation` keeps back, follow from the buffer's size.
+// The buffer's size determines the order of streamed samples, and the blocks that `validation` holds out.
 json buffer_of(const Config& config, const Dataset& data) {
   const ValidationConfig& v = config.validation;
   if (!config.data.shuffle && (v.fraction == 0 || v.split != "random")) return "any";

@@ -1,4 +1,4 @@
-// What a checkpoint of `tessera train` says about its run beside the model: how far it had come, in which data.
+// The state of a run that `tessera train` stores in a checkpoint beside the model: its progress and its data.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace tessera {
 
-// What makes batch N the same samples again, wherever the files are: settings, sizes, and a hash of some samples, as
-// JSON.
+// JSON that identifies the data: if it is equal, batch N has the same samples, wherever the files are. It has settings,
+// sizes, and a hash of some samples.
 std::string data_fingerprint(const Config& config, const Dataset& data);
 
 struct SavedRun {
-  // How its validations stood.
+  // State of the run's validations.
   struct Scores {
     std::string monitor;
     double least = 0;
     int64_t since_best = 0;
   };
-  int64_t step = 0;             // steps done
-  nlohmann::ordered_json data;  // data_fingerprint()'s, or a part of it in checkpoints of earlier versions
-  std::optional<Scores> scores = std::nullopt;  // of a run that had validated
-  std::string arrived;  // behind which of the rows that arrive it goes on; empty: of a run that had others
+  int64_t step = 0;                             // steps done
+  nlohmann::ordered_json data;                  // data_fingerprint()'s; earlier versions stored less of it
+  std::optional<Scores> scores = std::nullopt;  // unset: the run has not validated
+  std::string arrived;                          // position in the arriving rows; empty: the run read files
 
-  // Of load_checkpoint(). kDataLoss: it is none of `tessera train`; names `path`.
+  // Parses the result of load_checkpoint(). kDataLoss: `tessera train` did not write it; the error names `path`.
   static SavedRun from_progress(const std::string& progress, const std::string& path);
-  // kInvalidArgument, with the first difference: the job has other data, or takes it in another order.
+  // kInvalidArgument, with the first difference: the job has other data, or reads it in another order.
   void check_same_data(const std::string& fingerprint, const std::string& path) const;
 };
 
-// Of load_checkpoint(): the steps done; none where it is not of `tessera train`.
+// Steps done, from the result of load_checkpoint(); unset: `tessera train` did not write it.
 std::optional<int64_t> saved_step(const std::string& progress);
 // Dataset::encoding of the newest checkpoint in `directory`; empty: it has none, or there is no checkpoint.
 std::string saved_encoding(const std::string& directory);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Differences that both exceed are told: standard errors, and standard deviations of a label.
+// A difference is reported if it exceeds both limits: standard errors, and standard deviations of the label.
 constexpr double kErrors = 5, kDeviations = 0.25;
 
 struct Sums {

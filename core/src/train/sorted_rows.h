@@ -1,4 +1,4 @@
-// The check for files that are sorted: a test part that is their end has other labels than the rows before it.
+// Detects sorted files: if the test part is the end of the files, its labels differ from those of the rows before it.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// A sentence about the first label whose mean in the test rows is far from that in the training rows; empty: there is
-// none, or the test rows are not the end of the files. Streamed samples are judged by some of them.
+// Returns a sentence about the first label whose mean in the test rows is far from its mean in the training rows.
+// Empty: there is none, or the test rows are not the end of the files. Only some of the streamed samples are looked at.
 std::string sorted_rows_warning(const Dataset& data);
 
 }  // namespace tessera

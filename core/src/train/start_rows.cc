@@ -22,7 +22,7 @@ void set_block(const checkpoint::RowBlock& block, const SetRow& set, std::vector
   checkpoint::write_values(block, values);
 }
 
-// Of the block's ids those that belong to its shard.
+// Adds those of the block's ids that belong to its shard.
 void add_block(const checkpoint::RowBlock& block, std::span<const int64_t> ids, const SetRow& set) {
   const HeldShard held = block.table->held(block.shard);
   ShardedEmbeddings& to = *block.table->collection;
@@ -47,7 +47,7 @@ void count(const Tensor& values, int64_t begin, int64_t end, std::span<double> c
   }
 }
 
-// How often `samples` have each row of the table, on all ranks.
+// Counts how often `samples` have each row of the table, over all ranks.
 std::vector<double> frequencies(const TableConfig& table, const Samples& samples, const ProcessGroup& group) {
   constexpr int64_t kBatch = 8192;
   std::vector<double> counts(static_cast<size_t>(table.rows));
@@ -70,7 +70,7 @@ std::vector<double> frequencies(const TableConfig& table, const Samples& samples
 
 }  // namespace
 
-// What this rank holds, a block of rows at a time.
+// Works on the rows that this rank holds, a block at a time.
 void set_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, const SetRow& set) {
   const std::vector<checkpoint::RowBlock> blocks = checkpoint::blocks_held({&table, 1}, group.rank());
   size_t done = 0;

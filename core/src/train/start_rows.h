@@ -1,4 +1,4 @@
-// Start values of tables that do not follow from the seed: another model's rows, frequencies of ids.
+// Start values of tables that do not come from the seed: rows of another model, or frequencies of ids.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-// Changes columns [col, col + cols) of a row of the table, which stand in `to`, or leaves them.
+// Changes columns [col, col + cols) of a row in `to`, or leaves them.
 using SetRow = std::function<void(int64_t row, int64_t col, int64_t cols, float* to)>;
-// Of all rows, wherever they are. The optimizer's states and what the kernel keeps stay as they are. Collective.
+// Sets all rows of a table on all ranks. Optimizer states and the kernel's extra data stay. Collective.
 void set_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, const SetRow& set);
 
-// Of a table whose rows come on demand: each rank takes those of these ids that are its own, row i with what `set` puts
-// for i, and states and all else as those of new rows. Returns how many rows the table has then. Collective.
+// Adds rows to an on-demand table. Each rank adds those of the ids that it owns; row i gets the values that `set` gives
+// for i, and everything else is as for new rows. Returns the table's number of rows afterwards. Collective.
 int64_t add_rows(const checkpoint::ModelTable& table, const ProcessGroup& group, std::span<const int64_t> ids,
                  const SetRow& set);
 
-// kInvalidArgument: a table whose `init` it cannot have.
+// kInvalidArgument: a table cannot have its `init`.
 void check_init(const std::vector<TableConfig>& tables);
-// Rows of tables with init = "log_frequency": ln of the part of all ids of their features, in `samples`, that are this
-// one; of an id that is not there as if it were there once. Collective.
+// Sets rows of tables with init = "log_frequency" to the logarithm of the id's share of all ids of the table's features
+// in `samples`. An id that does not occur counts as if it occurred once. Collective.
 void set_frequencies(const std::vector<TableConfig>& tables, const Samples& samples, ModelTrainer& trainer);
 
 }  // namespace tessera

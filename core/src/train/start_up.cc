@@ -13,10 +13,10 @@ double seconds_since_process_start() {
   std::ifstream file("/proc/self/stat");
   std::string text;
   std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // the name may hold anything
+  const size_t name_end = text.rfind(')');  // the process name may contain anything
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));
-  constexpr int kStartTime = 22, kFirst = 3;  // proc(5): the first field behind the name is number 3
+  constexpr int kStartTime = 22, kFirst = 3;  // proc(5): the first field after the name is number 3
   std::string field;
   for (int i = kFirst; i <= kStartTime; ++i) fields >> field;
   timespec now{};

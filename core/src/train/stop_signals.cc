@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-std::atomic<int> first_signal = 0;            // what a handler can reach
+std::atomic<int> first_signal = 0;            // globals that the handler can reach
 std::atomic<int64_t> first_milliseconds = 0;  // when it came
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
@@ -19,10 +19,10 @@ int64_t milliseconds_now() {  // async-signal-safe
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// Whoever signals all processes of a job signals its launcher, too, which hands the signal on: one signal, heard twice.
+// A signal to all processes of a job also reaches its launcher, which forwards it. So one signal may arrive twice.
 constexpr int64_t kHeardTwiceMs = 1000;
 
-// A handler that ends the process itself: for process 1 of a container the default action is to ignore signals.
+// Ends the process itself, because process 1 of a container ignores signals by default.
 void handle(int signal) {
   int first = 0;
   if (first_signal.compare_exchange_strong(first, signal)) {
@@ -32,7 +32,7 @@ void handle(int signal) {
   }
 }
 
-// What was there before the object that lives, or that has heard a signal.
+// The handlers from before the current object, or from before the object that received a signal.
 struct sigaction terminate_before, interrupt_before, hangup_before;
 
 void put_back() {
@@ -44,7 +44,7 @@ void put_back() {
 }  // namespace
 
 StopSignals::StopSignals() {
-  if (requested()) put_back();  // another object heard it
+  if (requested()) put_back();  // another object received a signal
   first_signal = 0;
   first_milliseconds = 0;
   struct sigaction action {};

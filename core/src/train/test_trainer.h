@@ -1,4 +1,4 @@
-// A trainer of one table on one rank whose losses are what its batches say: for tests of what drives trainers.
+// A trainer of one table on one rank, with losses given by its batches, for tests of the code that drives trainers.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ inline const Runtime& runtime() {
 
 inline constexpr int64_t kRows = 10, kSamples = 2;
 
-// Both samples have the step's number as their label, and as their id, modulo rows.
+// Both samples have the step's number as label, and as id modulo rows.
 inline void fill_batch(int64_t step, Batch& batch) {
   batch.dense = Tensor::empty({kSamples, 0});
   batch.labels = Tensor::from(std::vector<float>(kSamples, static_cast<float>(step)));
@@ -57,8 +57,8 @@ class TestTrainer : public Trainer {
   ShardedEmbeddingBagCollection& embeddings() override { return *tables_; }
 
   double loss_of_sample = 1;                                     // of the steps to come
-  const std::vector<double>& labels() const { return labels_; }  // of each step: its batch's
-  int taken() const { return taken_; }                           // batches that a pipeline had taken
+  const std::vector<double>& labels() const { return labels_; }  // the batch's label for each step
+  int taken() const { return taken_; }                           // batches taken by a pipeline
 
  private:
   std::shared_ptr<ProcessGroup> group_;

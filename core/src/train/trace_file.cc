@@ -15,16 +15,16 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr size_t kMostSpans = 400'000;  // of all ranks: about 150 bytes each
+constexpr size_t kMostSpans = 400'000;  // over all ranks, about 150 bytes each
 constexpr size_t kMostOfAThread = 50'000;
 
 int64_t nanoseconds(Trace::Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// What all ranks must know of each other: clocks, read behind a barrier, and the first span.
+// Agreed between all ranks: clock offsets, read after a barrier, and the first span.
 struct Times {
-  int64_t shift = 0;   // from this host's clock to that of the first host
+  int64_t shift = 0;   // from this host's clock to the first host's
   int64_t origin = 0;  // the earliest span of all, on the first host's clock
 };
 Times agreed_times(const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
@@ -49,7 +49,7 @@ Times agreed_times(const std::vector<NamedTrace>& threads, const ProcessGroup& g
   return times;
 }
 
-// One rank's spans as events, one by one.
+// Formats one rank's spans as events, one by one.
 class Events {
  public:
   Events(const std::vector<NamedTrace>& threads, int rank, const Times& times)
@@ -60,7 +60,7 @@ class Events {
     }
   }
 
-  // The next ones, of about so many bytes; "" behind the last.
+  // Returns the next events, about `bytes` in size; "": there are no more.
   std::string take(size_t bytes) {
     while (text_.size() < bytes && thread_ < threads_.size()) {
       const auto& spans = threads_[thread_].second->spans();
@@ -97,7 +97,7 @@ class Events {
   std::string text_;
 };
 
-// Everybody's piece to rank 0, which gets them one behind the other; the others get nothing.
+// Gathers all ranks' pieces on rank 0, in rank order; other ranks get nothing.
 std::string gathered(const std::string& piece, const ProcessGroup& group, bool* all_empty) {
   const auto world = static_cast<size_t>(group.world_size()), rank = static_cast<size_t>(group.rank());
   const Tensor sizes = Tensor::empty({group.world_size()}, DType::kInt64);
@@ -124,9 +124,9 @@ size_t most_spans(int world_size, int threads) {
 }
 
 std::string write_trace(const std::string& path, const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
-  constexpr size_t kPiece = 1 << 18;  // bytes of a rank at a time: what rank 0 holds of it
+  constexpr size_t kPiece = 1 << 18;  // largest piece of a rank that rank 0 holds at a time
   Events events(threads, group.rank(), agreed_times(threads, group));
-  const Tensor counts = Tensor::zeros({2}, DType::kInt64);  // of all ranks: spans, and those left out
+  const Tensor counts = Tensor::zeros({2}, DType::kInt64);  // spans of all ranks, and those left out
   for (const auto& [name, trace] : threads) {
     counts.span<int64_t>()[0] += static_cast<int64_t>(trace->spans().size());
     counts.span<int64_t>()[1] += trace->left_out();
@@ -139,7 +139,7 @@ std::string write_trace(const std::string& path, const std::vector<NamedTrace>& 
         << json{{"spans", counts.span<int64_t>()[0]}, {"spans_left_out", counts.span<int64_t>()[1]}}.dump()
         << ",\n\"traceEvents\": [";
   }
-  size_t comma = 1;  // in front of every event; the first one has none
+  size_t comma = 1;  // a comma precedes every event except the first
   for (bool done = false; !done;) {
     const std::string piece = gathered(events.take(kPiece), group, &done);
     if (group.rank() != 0) continue;

@@ -1,4 +1,4 @@
-// Traces of all ranks as one file that ui.perfetto.dev and chrome://tracing draw.
+// Writes traces of all ranks to one file for ui.perfetto.dev and chrome://tracing.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-// A thread of a rank, as the picture names it.
+// A thread of a rank under the name that the picture shows.
 using NamedTrace = std::pair<std::string, const Trace*>;
 
-// Spans that one of a rank's `threads` should keep, so that the file stays below some 60 MB whatever is trained.
+// Number of spans that each of a rank's `threads` should keep, so that the file stays below about 60 MB.
 size_t most_spans(int world_size, int threads);
 
-// Writes everybody's traces in the trace event format, on rank 0: a process for each rank, microseconds since the
-// earliest span. They arrive in small pieces, written as they come, so that neither memory nor deadlines grow with
-// them. Ranks of one host have one clock; those of other hosts are set by a barrier. Collective. Returns on rank 0 what
-// was wrong with the file, "" where nothing was: a picture is no reason to fail a job.
+// Writes the traces of all ranks in the trace event format, on rank 0. Each rank is a process; times are microseconds
+// since the earliest span. Traces arrive in small pieces, so that neither memory nor deadlines grow with their size. A
+// barrier aligns the clocks of different hosts. Returns on rank 0 what was wrong with the file, or "": a job does not
+// fail because of a picture. Collective.
 std::string write_trace(const std::string& path, const std::vector<NamedTrace>& threads, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What the tables' exchanges sent, beside what the plan lets expect.
+// Compares the bytes that the tables' exchanges sent with the plan's estimate.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Bytes of all ranks together, of one step: {"ids": {"in_host": {"sent": x, "planned": y}, "across_hosts": {...}},
-// "rows": ..., "gradients": ...}. `sent` by this rank in `steps` steps, `planned` for this rank in one. Collective.
+// Bytes per step, summed over ranks: {"ids": {"in_host": {"sent": x, "planned": y}, "across_hosts": {...}}, "rows":
+// ..., "gradients": ...}. `sent`: by this rank in `steps` steps. `planned`: for this rank in one step. Collective.
 nlohmann::ordered_json traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
                                       const ExchangeBytes<double>& planned);
 

@@ -42,8 +42,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr int64_t kSampleEvery = 50;    // steps: tables are timed one by one in one of so many
-constexpr size_t kKeptLosses = 100000;  // of a job without end
+constexpr int64_t kSampleEvery = 50;    // in one of n steps, tables are timed one by one
+constexpr size_t kKeptLosses = 100000;  // for jobs without an end
 
 ShardingPlan read_plan(const std::string& path) {
   const std::string text = config::read_file(path, "planner.plan: cannot read ");
@@ -58,7 +58,7 @@ bool is_weighted(const std::vector<DataColumn>& columns) {
   return std::any_of(columns.begin(), columns.end(), [](const DataColumn& c) { return c.weighted; });
 }
 
-// Heads that every metric fits: for names of metrics that there are not, before anything is looked at.
+// Heads that fit every metric, to check the names of metrics before anything else is known.
 std::vector<Prediction> named_heads(const Config& config) {
   if (config.model.type != kGraphType) return {{}};
   std::vector<Prediction> out;
@@ -66,7 +66,7 @@ std::vector<Prediction> named_heads(const Config& config) {
   return out;
 }
 
-// Metrics over groups go by columns of ids.
+// Fails if a metric's groups name no column of ids.
 void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& columns) {
   std::vector<std::string> known;
   for (const DataColumn& c : columns) known.push_back(c.name);
@@ -77,8 +77,8 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
   }
 }
 
-// Labels of which `real = true` says that they are any numbers do not fit a metric of labels from 0 to 1. (Of a head by
-// logits they have to: its loss wants such labels itself.)
+// Fails if a label with `real = true` meets a metric that needs labels from 0 to 1. (Heads of logits are left out,
+// because their loss needs such labels itself.)
 void check_labels(const Config& config, const std::vector<Prediction>& heads, const Runtime& runtime) {
   const auto is_real = [&](const std::string& label) {
     return std::any_of(config.columns.begin(), config.columns.end(), [&](const ColumnConfig& c) {
@@ -98,14 +98,14 @@ void check_labels(const Config& config, const std::vector<Prediction>& heads, co
   }
 }
 
-// One path for a folder, however it is named; as it is named where it cannot be looked at.
+// Returns one path for a folder, however it is spelled. If it cannot be resolved, the given spelling stays.
 std::filesystem::path place_of(const std::string& folder) {
   std::error_code failed;
   const std::filesystem::path place = std::filesystem::weakly_canonical(std::filesystem::absolute(folder), failed);
   return ((failed ? std::filesystem::path(folder) : place) / "").lexically_normal();
 }
 
-// What needs neither data nor model.
+// Checks settings that need neither data nor model.
 void check_settings(const Config& config, const TrainJobOptions& options) {
   (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
   for (const LayerConfig& layer : config.layers) (void)dense_spec(layer, config.dense_optimizer);
@@ -236,7 +236,7 @@ void TrainJob::load() {
       return load_from(checkpoint, false);
     } catch (const Error& e) {
       if (e.code() != Code::kDataLoss) throw;
-      // Several may need the same one.
+      // Several checkpoints may need the same base.
       if (std::find(passed_over_.begin(), passed_over_.end(), e.what()) == passed_over_.end())
         passed_over_.emplace_back(e.what());
     }
@@ -271,10 +271,10 @@ void TrainJob::start() {
   start_notes_.insert(start_notes_.end(), done.notes.begin(), done.notes.end());
 }
 
-// What checkpoints say beside the model.
+// Returns the text that checkpoints hold beside the model.
 std::string TrainJob::progress() {
-  loop_->check_losses();        // what has come apart is not saved
-  json tables = json::array();  // what no tensor tells, for tessera quantize
+  loop_->check_losses();        // a diverged model is not saved
+  json tables = json::array();  // for tessera quantize, because tensors do not tell it
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   json model = {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}};
@@ -295,7 +295,7 @@ std::string TrainJob::progress() {
 
 void TrainJob::train(const TrainWatch& watch) {
   TESSERA_CHECK(!loop_, "a job trains once");
-  ended_early_ = scores_ && scores_->exhausted() && first_step_ < steps_;  // in the run that this one goes on from
+  ended_early_ = scores_ && scores_->exhausted() && first_step_ < steps_;  // in the run that this one continues
   const int64_t end = ended_early_ ? first_step_ : steps_;
   const int64_t planned = std::max<int64_t>(0, end - first_step_);
   if (!options_.save.empty())
@@ -339,7 +339,7 @@ void TrainJob::train(const TrainWatch& watch) {
   trained_ = spent();
   if (publisher_ && steps_done() > 0) publisher_->at_end(first_step_ + steps_done(), [&] { return progress(); });
   const bool as_saved =
-      options_.resume && !loaded_.empty() && steps_done() == 0;  // another copy would push out older ones
+      options_.resume && !loaded_.empty() && steps_done() == 0;  // a further copy would push out older ones
   if (checkpoints_ && !as_saved)
     checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
   if (checkpoints_) checkpoints_->release();
@@ -367,7 +367,7 @@ bool TrainJob::stopped() const {
 
 void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
   if (end.step == first_step_ + 1) {
-    trainer_->synchronize();  // done, and not only enqueued
+    trainer_->synchronize();  // wait until the device is done
     first_step_seconds_ = seconds_since_process_start();
   }
   if (steps_done() == warm_up_steps(steps_ - first_step_)) warm_ = spent();
@@ -390,7 +390,7 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
 
 bool TrainJob::validation_due(const StepEnd& end) const {
   if (validation_.size() == 0 || ended_early_) return false;
-  if (end.step == steps_) return true;  // none delays the save that a signal asks for
+  if (end.step == steps_) return true;  // a save on a signal waits for no validation
   const ValidationConfig& v = config_.validation;
   const double every = v.every_steps > 0 ? static_cast<double>(v.every_steps)
                                          : std::max(1.0, v.every_epochs * static_cast<double>(per_epoch_));
@@ -400,7 +400,7 @@ bool TrainJob::validation_due(const StepEnd& end) const {
 
 void TrainJob::validate(int64_t step, const TrainWatch& watch) {
   Stopwatch stopwatch;
-  loop_->check_losses();  // what has come apart is not the best
+  loop_->check_losses();  // a diverged model is not the best
   const Spent before = spent();
   TrainValidation v{step, evaluate_on(validation_)};
   v.unknown_ids = unknown_ids_;
@@ -442,7 +442,7 @@ TrainJob::Spent TrainJob::spent() {
   return now;
 }
 
-// For the step with so many before it.
+// Sets the rates for the step that follows `step` steps.
 void TrainJob::set_learning_rates(int64_t step) {
   const std::vector<ShardedEmbeddings*> tables = trainer_->tables();
   for (size_t i = 0; !table_rates_.empty() && i < tables.size(); ++i)
@@ -452,7 +452,8 @@ void TrainJob::set_learning_rates(int64_t step) {
 
 bool TrainJob::takes_ahead() const { return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_); }
 
-// The checkpoint in save_best is this job's where it says the same of what was best: it may be of an earlier run.
+// Loads the best checkpoint for the test. It is this job's only if it states the same best score; an earlier run may
+// have left another one.
 void TrainJob::take_best() {
   tested_step_ = first_step_ + steps_done();
   if (options_.save_best.empty() || !checkpoint::has_checkpoint(options_.save_best)) return;
@@ -474,7 +475,7 @@ MetricValues TrainJob::evaluate() {
 
 MetricValues TrainJob::evaluate_on(const Samples& samples) {
   const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
-  const bool spread = samples.streamed && group_->world_size() > 1;  // in order, one rank would have all of a batch
+  const bool spread = samples.streamed && group_->world_size() > 1;  // without it, one rank would get a whole batch
   if (!vocabularies_) vocabularies_.emplace(data_.encoding);
   UnknownIdCounter unknown = *vocabularies_;
   MetricValues metrics =

@@ -1,4 +1,4 @@
-// A job from a config, driven as a C++ program drives it: how far it goes, what it saves, how it goes on.
+// Drives a job from a config the way a C++ program does: how far it trains, what it saves, how it resumes.
 #include "tessera/train_job.h"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,7 @@ TEST_F(Job, GoesOnFromWhereItWasStoppedToTheBit) {
   part->train({.stop = [&] { return ++asked > 4; }});
   EXPECT_TRUE(part->stopped());
   const int64_t done = part->steps_done();
-  ASSERT_GT(done, 0);  // the pipeline asks, too, in its own time
+  ASSERT_GT(done, 0);  // the pipeline also calls stop(), at any time
   ASSERT_LT(done, 12);
   const auto rest = job({.load = saved()});
   EXPECT_EQ(rest->first_step(), done);
@@ -124,7 +124,7 @@ TEST_F(Job, StepsAreAsManyAsIsSaid) {
   }
 }
 
-// The widths of a factorization machine's vectors.
+// Tests the vector width of a factorization machine.
 TEST_F(Job, LayersTakeTheTablesDim) {
   const std::string data = "[data]\ncolumns = 3\nrows = [20]\nsamples = 64\ntest_samples = 32\nbatch = 16\n";
   const auto graph = [&](const std::string& options, const std::vector<std::string>& set = {}) {

@@ -1,4 +1,4 @@
-// A loop over a trainer's steps: what it hands on between them, what it adds up, how it ends; and signals.
+// Tests a loop over a trainer's steps: its callbacks, its sums, how it ends, and signals.
 #include "tessera/train_loop.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_P(Loop, EndsBehindTheStepThatSomebodyWantsToEndWith) {
   TrainLoop loop(trainer_, fill_batch, std::move(o));
   loop.run();
   EXPECT_TRUE(loop.stopped());
-  ASSERT_GE(loop.steps_done(), 3);  // ahead, the step is asked for before it begins
+  ASSERT_GE(loop.steps_done(), 3);  // with read-ahead, stop() is called before a step begins
   EXPECT_LE(loop.steps_done(), 4);
   EXPECT_TRUE(last.back());
   EXPECT_EQ(std::count(last.begin(), last.end(), true), 1);
@@ -135,7 +135,7 @@ TEST(StopSignalsDeathTest, TheFirstIsRememberedAndASecondEndsTheProcess) {
       {
         const StopSignals signals;
         raise(SIGTERM);
-        raise(SIGTERM);  // within a second: the same one, heard twice
+        raise(SIGTERM);  // within a second it is the same signal, received twice
         if (!StopSignals::requested()) _exit(1);
         raise(SIGINT);
         _exit(2);
@@ -148,7 +148,7 @@ TEST(StopSignalsDeathTest, WhatWasBeforeIsThereAgainAndHearsIt) {
       {
         {
           const StopSignals signals;
-          StopSignals::raise_again();  // nothing was heard
+          StopSignals::raise_again();  // no signal was received
           raise(SIGTERM);
         }
         StopSignals::raise_again();

@@ -10,7 +10,7 @@ namespace tessera {
 ReadBatch in_epochs(BatchReader reader) {
   struct Epochs {
     BatchReader reader;
-    int64_t next = -1;  // the step whose batch the reader is at
+    int64_t next = -1;  // the step whose batch is being read
   };
   return [e = std::make_shared<Epochs>(Epochs{std::move(reader)})](int64_t step, Batch& batch) {
     const int64_t per_epoch = e->reader.batches();
@@ -80,7 +80,7 @@ TrainInput& TrainPipeline::next() {
     wait_until([&] { return filled_ > step || failed_; });
     const std::lock_guard lock(mutex_);
     if (filled_ <= step) std::rethrow_exception(error_);
-    if (step + 1 < options_.steps) {  // into the slot of the step before, which is over
+    if (step + 1 < options_.steps) {  // reuse the slot of the previous step, which is over
       slots_[static_cast<size_t>((step + 1) % 2)].taken = std::move(place);
       asked_ = step + 2;
     }
@@ -90,8 +90,8 @@ TrainInput& TrainPipeline::next() {
   return input;
 }
 
-// Awake for a few microseconds, as the other one is often ready by then; not longer, and without giving its turn away:
-// beside a busy program a thread that yields gets its core back after milliseconds, one that slept gets it at once.
+// Spins for a few microseconds, because the other thread is often ready by then, and then sleeps. It does not yield: on
+// a busy machine a yielding thread gets its core back only after milliseconds, a sleeping one at once.
 template <class Ready>
 void TrainPipeline::wait_until(const Ready& ready) {
   constexpr auto kAwake = std::chrono::microseconds(5);
@@ -115,7 +115,7 @@ void TrainPipeline::read(int64_t step, Batch& batch) {
 void TrainPipeline::fill(int64_t step, TrainInput& input) {
   try {
     read(step, input.batch);
-  } catch (const std::exception& e) {  // the others wait for this rank's batch
+  } catch (const std::exception& e) {  // the other ranks wait for this rank's batch
     inputs_->abort(e.what());
     throw;
   }

@@ -1,4 +1,4 @@
-// What comes out of a pipeline, what its thread does meanwhile, and how it ends.
+// Tests the output of a pipeline, what its thread does meanwhile, and how it ends.
 #include "tessera/train_pipeline.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ double cpu_seconds(clockid_t clock) {
 class Pipeline : public testing::TestWithParam<bool> {
  protected:
   TrainPipelineOptions steps(int64_t first, int64_t last) const { return {first, last, GetParam()}; }
-  // Takes the next input and does what a step does with it.
+  // Takes the next input and does a step's work with it.
   double step(TrainPipeline& inputs) {
     TrainInput& input = inputs.next();
     EXPECT_EQ(static_cast<bool>(input.taken), GetParam());
@@ -99,7 +99,8 @@ TEST(PipelineInTurn, HasAsManyInputsAsSteps) {
   EXPECT_DEATH(inputs.next(), "as many inputs as it has steps");
 }
 
-// A batch is read while the step before is under way, the one behind it not before that is over: there are two places.
+// A batch is read during the step before it. The batch after that must wait until this step is over, because there are
+// two slots.
 TEST(PipelineAhead, IsOneStepAhead) {
   TestTrainer trainer;
   std::array<std::promise<void>, 4> read;
@@ -119,10 +120,10 @@ TEST(PipelineAhead, IsOneStepAhead) {
   }
 }
 
-// Beside a busy program, a thread that is awake while it has nothing to do takes the processor from the one it waits
-// for. So both sleep: what they use of a processor is a small part of the time that passes.
+// On a busy machine, a thread that spins takes the processor from the one it waits for. So both must sleep: their
+// processor time is a small part of the elapsed time.
 constexpr auto kLong = 400ms;
-constexpr double kAsleep = 0.1;  // seconds; one that is awake takes four times as much, or half of that beside another
+constexpr double kAsleep = 0.1;  // seconds; a spinning thread takes four times as much, or twice as much beside another
 
 TEST(PipelineAhead, SleepsWhileItWaitsForTheReader) {
   TestTrainer trainer;

@@ -41,7 +41,7 @@ TrainReport::Json TrainReport::stages() const {
   return out;
 }
 
-// What of the inputs' work ran behind the steps before.
+// The part of the input work that overlapped with earlier steps.
 TrainReport::Json TrainReport::pipeline() const {
   double work = job_.loop_->read_s();
   for (const auto& [name, seconds] : job_.trained_.stages) {
@@ -53,7 +53,7 @@ TrainReport::Json TrainReport::pipeline() const {
           {"hidden_us_per_step", per_step(std::max(0.0, work - waited))}};
 }
 
-// The plan's bytes are those of a whole batch, with as many ids in a bag as were read on average.
+// The plan's bytes are for a whole batch with the average number of ids per bag that was read.
 TrainReport::Json TrainReport::traffic() {
   const ProcessGroup& group = *job_.group_;
   const Tensor ids = Tensor::from(job_.ids_);
@@ -95,8 +95,9 @@ TrainReport::Json TrainReport::tables() const {
 TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) const {
   static constexpr const char* kFigures[] = {"rows_in_use",   "lookups",        "hits",    "evictions", "bytes",
                                              "storage_reads", "storage_writes", "read_us", "wait_us"};
-  constexpr size_t kOfAll = 5;                       // the others are of tables on a disk
-  constexpr size_t kSums = std::size(kFigures) + 1;  // and of ranks with a cache before all rows, which lie on a disk
+  constexpr size_t kOfAll = 5;  // the others are only of tables on a disk
+  // the last one counts ranks with a cache in front of rows on a disk
+  constexpr size_t kSums = std::size(kFigures) + 1;
   const std::vector<EmbeddingBagConfig>& tables = embeddings.tables();
   std::vector<double> sums(tables.size() * kSums);
   for (const HeldShard& shard : embeddings.held_shards()) {
@@ -109,7 +110,7 @@ TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) co
     sum[7] += 1e6 * s.read_seconds;
     sum[8] += 1e6 * s.wait_seconds;
     sum[9] += s.hits < s.lookups && !embeddings.rows_on_demand(shard) ? 1 : 0;
-    if (shard.where.col > 0) continue;  // the same rows once more
+    if (shard.where.col > 0) continue;  // other columns of the same rows
     const bool counted = job_.group_->rank() > 0 && embeddings.plan().at(shard.table).is_replica(shard.shard);
     sum[0] += counted ? 0 : static_cast<double>(s.rows_in_use);
     sum[1] += static_cast<double>(s.lookups);

@@ -1,4 +1,4 @@
-// What there is to say about a job that has trained.
+// The report of a job that has trained.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Steps at the start of so many that a comparison with a plan leaves out: code is compiled, memory grows and is touched
-// for the first time.
+// Number of first steps that a comparison with a plan leaves out, of `steps`. In these, code is compiled and memory
+// grows and is touched for the first time.
 int64_t warm_up_steps(int64_t steps);
 
 class TrainReport {
@@ -21,11 +21,11 @@ class TrainReport {
 
  private:
   using Json = nlohmann::ordered_json;
-  Json stages() const;  // their time on this rank and the largest over ranks
+  Json stages() const;  // time on this rank, and the largest over ranks
   Json pipeline() const;
   Json traffic();
   Json layers();
-  Json tables() const;  // what their kernels have counted, over ranks
+  Json tables() const;  // counts of their kernels, summed over ranks
   Json tables_of(const ShardedEmbeddings& collection) const;
   Json validations() const;
   double per_step(double seconds) const;  // in microseconds

@@ -1,5 +1,5 @@
-// How good predictions of training batches are, each made before the model learned from the batch: progressive
-// evaluation, over all samples so far and over the newest.
+// Metrics of training batches, predicted before the model learns from them (progressive evaluation). They cover all
+// samples so far, and a window of the newest ones.
 #pragma once
 
 #include <string>
@@ -16,17 +16,18 @@ namespace tessera {
 
 class TrainingMetrics {
  public:
-  // Of metrics.training and metrics.window. kInvalidArgument: a metric that wants samples together, head_metrics().
+  // Takes metrics.training and metrics.window. kInvalidArgument: a metric needs samples together, or head_metrics()
+  // fails.
   TrainingMetrics(const MetricsConfig& config, std::vector<Prediction> heads, const Runtime& runtime, int world_size);
 
-  // What Trainer::predict() would give of this rank's batch.
+  // `scores` are what Trainer::predict() would give for this rank's batch.
   void add(const std::vector<Tensor>& scores, const Batch& batch);
-  // "lifetime_NAME" and "window_NAME" of each, of all ranks. Collective.
+  // Returns "lifetime_NAME" and "window_NAME" of each metric, over all ranks. Collective.
   std::vector<std::pair<std::string, double>> values(const ProcessGroup& group) const;
 
  private:
   std::vector<Prediction> heads_;
-  std::vector<std::pair<size_t, RecMetric>> metrics_;  // of which head
+  std::vector<std::pair<size_t, RecMetric>> metrics_;  // with the index of its head
 };
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The counts of all ranks, of the same columns. Collective.
+// Adds up the counts of all ranks, which have the same columns. Collective.
 std::vector<UnknownIds> added_up(std::vector<UnknownIds> counts, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What validations have said: which model was best so far, and whether training goes on getting better.
+// The results of validations: the best one so far, and whether training still improves.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct Validation {
 
 class ValidationScores {
  public:
-  // `metrics`: those that validations have; kInvalidArgument where `monitor` is none, or has no best value.
+  // `metrics`: the metrics of validations. kInvalidArgument: `monitor` is none of them, or has no best value.
   ValidationScores(const ValidationConfig& config, HeadMetrics metrics)
       : config_(config), metrics_(std::move(metrics)) {
     try {
@@ -31,7 +31,7 @@ class ValidationScores {
   }
 
   const std::string& monitor() const { return config_.monitor; }  // its name in the values
-  // True: the best one so far, by at least min_delta.
+  // Returns true if this is the best one so far, by at least min_delta.
   bool add(const Validation& validation) {
     const double cost = metrics_.cost(config_.monitor, validation.metrics[config_.monitor]);
     const bool better = cost < least_ - (std::isfinite(least_) ? config_.min_delta : 0);
@@ -42,11 +42,11 @@ class ValidationScores {
     since_best_ = better ? 0 : since_best_ + 1;
     return better;
   }
-  // So many were no better that training should end.
+  // True if `patience` validations were not better, so training should end.
   bool exhausted() const { return config_.patience > 0 && since_best_ >= config_.patience; }
   const std::optional<Validation>& best() const { return best_; }  // of this run
 
-  // What a run that goes on has to know: the least cost so far, infinite before the first validation, and how many
+  // State for a run that continues: the least cost so far (infinite before the first validation), and how many
   // validations ago it was.
   double least() const { return least_; }
   int64_t since_best() const { return since_best_; }

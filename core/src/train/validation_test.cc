@@ -1,4 +1,4 @@
-// Validation, the best checkpoint, early ends, learning rates over steps, and the log of all that, in a whole job.
+// Tests validation, the best checkpoint, early stopping, learning rate schedules and their log, in whole jobs.
 #include "train/validation.h"
 
 #include <gmock/gmock.h>
@@ -106,7 +106,7 @@ TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {
   EXPECT_EQ(losses_of({"validation.every_steps=2"}), report.at("losses").get<std::vector<double>>());
 }
 
-// The model that validated best is what lies in save_best, and nothing later.
+// save_best holds the model that validated best, and no later one.
 TEST_F(ValidatedJob, KeepsTheBest) {
   const std::string best = (folder_ / "best").string();
   const auto one = job({.save_best = best}, {"validation.every_steps=3", "validation.monitor=logloss"});
@@ -128,7 +128,8 @@ TEST_F(ValidatedJob, KeepsTheBest) {
   EXPECT_EQ(again->tested_step(), wanted->step);
 }
 
-// A run that goes on and finds nothing better tests what the run before has kept; what is another's stays where it is.
+// A run that continues and finds nothing better tests the previous run's best model. It leaves other runs' models
+// alone.
 TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
   const std::string saved = (folder_ / "saved").string(), best = (folder_ / "best").string();
   const std::vector<std::string> settings = {"validation.every_steps=1", "validation.min_delta=10"};
@@ -163,7 +164,7 @@ TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
   const std::vector<std::string> settings = {"validation.every_steps=1", "validation.patience=2",
                                              "validation.min_delta=10", "data.epochs=9"};
   const std::string saved = (folder_ / "saved").string();
-  job({.save = saved, .max_steps = 2}, settings)->train({});  // the best, and one that was no better
+  job({.save = saved, .max_steps = 2}, settings)->train({});  // the best, and one that was not better
   const auto rest = job({.save = saved, .resume = true}, settings);
   EXPECT_EQ(rest->first_step(), 2);
   rest->train({});
@@ -227,7 +228,7 @@ uint64_t number_at(const std::string& bytes, size_t at, size_t size) {
   return out;
 }
 
-// Records as TensorBoard's reader takes them apart; the first one's sum of its length was computed apart.
+// Splits records the way TensorBoard's reader does. The first length's checksum was computed by another program.
 TEST_F(ValidatedJob, WritesAnEventFile) {
   const fs::path runs = folder_ / "runs";
   const auto one = job({}, {"report.tensorboard=" + runs.string()});

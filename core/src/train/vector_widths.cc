@@ -16,11 +16,11 @@ constexpr const char* kDim = "dim";
 
 struct Taken {
   bool tables_alone = true;
-  std::optional<int64_t> dim;  // of all tables that it takes, if they have the same
+  std::optional<int64_t> dim;  // of all tables that it takes; unset: they differ
   std::string table;           // one of them
 };
 
-// The tables whose outputs the layer takes.
+// Finds the tables whose outputs the layer takes.
 Taken tables_of(const LayerSpec& layer, const std::vector<EmbeddingBagConfig>& tables) {
   Taken out;
   bool same = true;
@@ -44,7 +44,7 @@ Taken tables_of(const LayerSpec& layer, const std::vector<EmbeddingBagConfig>& t
   return out;
 }
 
-// The layer can be made with these options.
+// True if the layer can be made with these options.
 bool takes(const Runtime& runtime, const LayerSpec& layer, nlohmann::ordered_json options, int64_t width) {
   options["inputs"] = std::vector<int64_t>(layer.inputs.size(), width);
   try {

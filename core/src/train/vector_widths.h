@@ -1,4 +1,4 @@
-// The option "dim" of layers that take vectors which lie one after the other, as rows of tables do.
+// Sets the option "dim" of layers that take concatenated vectors, such as rows of tables.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// A layer that takes outputs of pooled tables alone, and has a "dim" that its options leave out, is told the tables'
-// embedding_dim, if all have one. kInvalidArgument: its options say another one; 1, each value by itself, may stand.
+// A layer that takes only outputs of pooled tables, and leaves out its option "dim", gets the tables' embedding_dim if
+// all have the same. kInvalidArgument: the layer's options give another number. dim = 1 is allowed: each value is a
+// vector by itself.
 void set_vector_widths(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, ModelGraph& graph);
 
 }  // namespace tessera

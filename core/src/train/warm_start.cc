@@ -21,7 +21,7 @@ using checkpoint::ModelTable;
 using json = nlohmann::ordered_json;
 
 using Hashes = std::map<std::string, std::string>;              // by table
-using Words = std::map<std::string, std::vector<std::string>>;  // by table; of row 1, 2, ...
+using Words = std::map<std::string, std::vector<std::string>>;  // by table; words of rows 1, 2, ...
 
 Words words_of(const std::string& encoding, const std::string& where) {
   Words out;
@@ -30,7 +30,7 @@ Words words_of(const std::string& encoding, const std::string& where) {
   if (!all.is_object() || !all.contains("vocabularies")) return out;
   for (const auto& [table, words] : all["vocabularies"].items()) out[table] = words.get<std::vector<std::string>>();
   if (all.contains("words")) return out;
-  for (auto& [table, words] : out) {  // texts of an earlier version, as they were written
+  for (auto& [table, words] : out) {  // earlier versions stored texts as written
     for (std::string& word : words) {
       std::string canonical;
       sdk::append_word(canonical, word);
@@ -40,7 +40,7 @@ Words words_of(const std::string& encoding, const std::string& where) {
   return out;
 }
 
-// Tables whose rows are hashes, by encoding, and of what.
+// Finds the tables whose rows are hashes, with the hashes' settings, from an encoding.
 Hashes hashes_of(const std::string& encoding, const std::string& where) {
   Hashes out;
   if (encoding.empty()) return out;
@@ -59,12 +59,12 @@ std::string encoding_of(const checkpoint::Manifest* manifest, const std::string&
   return progress.is_object() && progress.contains("encoding") ? progress["encoding"].dump() : "";
 }
 
-// Whether `name` is `wanted`, or that behind a dot: TorchRec's programs put modules around a model.
+// True if `name` is `wanted` or ends with it after a dot, because TorchRec programs wrap models in modules.
 bool is_called(const std::string& name, const std::string& wanted) {
   return name == wanted || name.ends_with("." + wanted);
 }
 
-// Of "sparse_arch.embedding_bag_collection.embedding_bags.film.weight": "embedding_bags.film.weight".
+// Returns "embedding_bags.film.weight" for "sparse_arch.embedding_bag_collection.embedding_bags.film.weight".
 std::string last_parts(const std::string& parameter, const std::string& table) {
   const std::string end = "." + table + ".weight";
   TESSERA_CHECK(parameter.ends_with(end), "a table's parameter has its name");
@@ -101,7 +101,8 @@ class Starter {
         tables_(checkpoint::model_tables(trainer.parallel())),
         words_here_(words_of(encoding, "the data's encoding")),
         hashes_here_(hashes_of(encoding, "the data's encoding")) {
-    checkpoint::together_at_length(group_, "opening of a checkpoint", [&] {  // its sums are looked at
+    // it verifies checksums, which may take long
+    checkpoint::together_at_length(group_, "opening of a checkpoint", [&] {
       tensors_.emplace(path);
       const std::string there = encoding_of(tensors_->manifest(), path);
       words_there_ = words_of(there, path);
@@ -127,7 +128,7 @@ class Starter {
   void note(const Parts&... parts) {
     out_.notes.push_back(str_cat(parts...));
   }
-  // "": not there. A name alone, however deep, is the same thing.
+  // Finds the stored tensor of a parameter, under any prefix; "": there is none.
   std::string stored_name(const std::string& wanted) {
     for (const auto& [name, tensor] : tensors_->all()) {
       if (is_called(name, wanted) && used_.insert(name).second) return name;
@@ -161,8 +162,8 @@ class Starter {
     start_all(table, {bytes, format}, ids);
   }
 
-  // Of each stored row the id that this job's data has for it, -1: none. Empty: rows have their numbers, and `listed`
-  // is not set. `keys`: the tensor that has the ids; "": they are the rows' numbers.
+  // Returns the id in this job's data for each stored row; -1: none. Empty: rows keep their numbers, unless `listed`
+  // asks for a list. `keys`: the tensor with the stored ids; "": ids are row numbers.
   std::vector<int64_t> ids_there(const std::string& table, const std::string& keys, int64_t rows, bool listed) const {
     const auto here = words_here_.find(table), there = words_there_.find(table);
     const bool words = here != words_here_.end() && there != words_there_.end();
@@ -179,7 +180,7 @@ class Starter {
     std::unordered_map<std::string, int64_t> row_here;
     for (size_t i = 0; i < here->second.size(); ++i) row_here.emplace(here->second[i], i + 1);
     for (int64_t& id : ids) {
-      if (id == 0) continue;  // of words that nobody has seen
+      if (id == 0) continue;  // row 0 is for unknown words
       const bool known = id > 0 && id <= std::ssize(there->second);
       const auto found = known ? row_here.find(there->second[static_cast<size_t>(id - 1)]) : row_here.end();
       id = found == row_here.end() ? -1 : found->second;
@@ -208,7 +209,7 @@ class Starter {
     });
   }
 
-  // Rows by their ids, of which the kernel keeps what it has room for.
+  // Adds rows by their ids. The kernel keeps as many as it has capacity for.
   void start_on_demand(const ModelTable& table, const StoredRows& rows, const std::vector<int64_t>& ids) {
     std::vector<int64_t> own, places;
     for (size_t i = 0; i < ids.size(); ++i) {

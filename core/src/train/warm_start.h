@@ -1,4 +1,4 @@
-// A job that begins with what another one has learned, as far as that fits: tables by name, layers' parameters by name.
+// Starts a job with the weights of another one, as far as they fit. Tables and parameters are matched by name.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace tessera {
 
 struct WarmStart {
-  int tables = 0, parameters = 0;  // of the model's: of which something was taken
-  // A sentence for each table and parameter that was not taken whole, on either side.
+  int tables = 0, parameters = 0;  // how many of the model's got weights
+  // A sentence for each table or parameter, of either model, that was not taken completely.
   std::vector<std::string> notes;
 };
 
-// Takes weights from `path`, a checkpoint of ours or float tensors with TorchRec's names (tessera/packed_model.h); the
-// optimizers' states stay as they begin. Rows go by their number; where `encoding` (Dataset::encoding) and that of the
-// checkpoint have vocabularies, by their words. What fits nothing keeps its start values: rows that a table has more,
-// values of another shape. kInvalidArgument: nothing fits; kNotFound, kDataLoss: of the files. Collective.
+// Takes weights from `path`: a checkpoint, or float tensors with TorchRec's names (tessera/packed_model.h). Optimizer
+// states are not taken. Rows are matched by number, or by word if both `encoding` (Dataset::encoding) and the
+// checkpoint's have vocabularies. Rows and values without a match keep their start values. kInvalidArgument: nothing
+// matches. kNotFound, kDataLoss: errors of the files. Collective.
 WarmStart start_from(const std::string& path, ModelTrainer& trainer, const std::string& encoding);
 
 }  // namespace tessera

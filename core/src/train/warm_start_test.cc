@@ -1,4 +1,4 @@
-// A new run that begins with another one's weights, what stays frozen, and what training batches tell: on one rank.
+// Tests runs that start with another run's weights, frozen parameters, and training metrics, on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -80,17 +80,17 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
 }
 
-// A checkpoint of changes, with its base beside it, is the model that one with all rows of the same step is: packed,
-// its files are the same, and a run that starts with it begins at the same numbers.
+// A checkpoint of changes with its base equals a full checkpoint of the same step. Their packed files are the same, and
+// a run that starts with either begins at the same numbers.
 TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   const std::string often = (folder_ / "often").string(), once = (folder_ / "once").string();
   const std::vector<std::string> set = {"job.kernel_plugin=\"cpu\"", "data.rows=[5000, 20]",
                                         "table.c1.data_type=\"float16\"", "table.c0.sharding=[\"row_wise\"]",
                                         "data.epochs=100000"};
-  // A job that is told to end some steps behind its first checkpoint saves what has changed since.
+  // A job that is stopped some steps after its first checkpoint saves the changes since.
   TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
                {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));
-  std::atomic<int> more = 0;  // the thread that reads ahead asks, too
+  std::atomic<int> more = 0;  // the read-ahead thread also calls stop()
   job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
   ASSERT_TRUE(job.stopped());
   trained({.save = once, .max_steps = job.steps_done()}, set);
@@ -131,10 +131,10 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   }
 }
 
-// Rows of "q" are the logarithms of how often the training rows have the ids of "c0".
+// Rows of "q" are the logarithms of the frequencies of the ids of "c0" in the training rows.
 TEST_F(WarmStartedJob, TablesOfFrequencies) {
   std::string job_text = kJob;
-  const size_t of_dlrm = job_text.find("bottom_mlp");  // which a model of [[layer]]s has not
+  const size_t of_dlrm = job_text.find("bottom_mlp");  // models of [[layer]]s do not have it
   job_text.erase(of_dlrm, job_text.find("[data]") - of_dlrm);
   const std::string text = str_cat(job_text, R"(
 index_dist = "zipf:1.2"
@@ -195,7 +195,7 @@ TEST_F(WarmStartedJob, FrozenTablesStay) {
   EXPECT_NE(trained({}, frozen)->evaluate()["logloss"], before) << "the other table learns";
 }
 
-// Each batch is judged before it is learned from: the mean of its loss is the step's.
+// Each batch is evaluated before it is learned from, so the mean loss is the steps' loss.
 TEST_F(WarmStartedJob, TrainingBatchesAreJudged) {
   const auto job = trained({}, {"metrics.training=[\"logloss\", \"auc?bins=100\"]", "metrics.window=60"});
   const json report = json::parse(job->report(job->evaluate()));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/collective.h - base classes of a transport: Collective connects, Group exchanges, Work is one operation.
 //
-// abi/collective.h is the specification. Transports that move bytes between pairs of ranks have their operations from
-// sdk/pairwise.h; those that work through another one (codecs, tracers) begin with sdk/wrapped.h. A class
-// C : Collective may say
+// abi/collective.h is the specification. Transports that move bytes between pairs of ranks get their operations from
+// sdk/pairwise.h. Those that work through another transport (codecs, tracers) start from sdk/wrapped.h. A class C :
+// Collective may declare
 //   static constexpr uint32_t kFlags = TSR_COLLECTIVE_LAUNCHES;
-// otherwise its table has none, and overrides describe() where it does more than what every transport does.
+// Otherwise its table has none. It overrides describe() if it can do more than every transport must.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ namespace tessera::sdk {
 class Work {
  public:
   virtual ~Work() = default;
-  virtual void wait() = 0;  // throws Failure when the operation failed
-  // After wait(), whatever it did. Override to keep the object for the next operation.
+  virtual void wait() = 0;  // throws Failure if the operation failed
+  // Called after wait(), even if that failed. Override it to keep the object for the next operation.
   virtual void recycle() noexcept { delete this; }
 };
 
 using CollectiveCall = tsr_collective_call;  // flags, stream, timeout_s, label, site, row_elements
 using Counts = std::span<const int64_t>;     // one per rank
 
-// A call that says no more than what it is and how long it may take (0: the group's default).
+// A call with only a label and a timeout (0: the group's default).
 inline CollectiveCall named_call(const char* label, double timeout_s = 0) {
   CollectiveCall call{};
   call.struct_size = sizeof(call);
@@ -40,21 +40,22 @@ inline CollectiveCall named_call(const char* label, double timeout_s = 0) {
   return call;
 }
 
-// The abilities of an object (tsr_collective_info); all spans outlive it.
+// The abilities of an object (tsr_collective_info). All spans must outlive it.
 struct CollectiveInfo {
   static constexpr DLDataType kLeast[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
                                           dtype_of<int64_t>()};
-  const int32_t* device_types = nullptr;           // ended by 0; null: host memory only
-  std::span<const DLDataType> reducible = kLeast;  // of reductions
+  const int32_t* device_types = nullptr;           // 0-terminated; null: host memory only
+  std::span<const DLDataType> reducible = kLeast;  // by reductions
 };
 
-// The destructor closes: it says goodbye to the peers. Operations return a Work that recycle()s itself; never NULL.
+// The destructor closes the group and says goodbye to the peers. Operations return a Work that recycle()s itself; never
+// NULL.
 class Group {
  public:
   virtual ~Group() = default;
   virtual int32_t rank() const = 0;
   virtual int32_t world_size() const = 0;
-  // Null for color -1; ranks of the new group are in the order of `key`, then of rank().
+  // Null for color -1. Ranks of the new group are ordered by `key`, then by rank().
   virtual std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) = 0;
   virtual Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                              const CollectiveCall& call) = 0;
@@ -66,11 +67,11 @@ class Group {
   virtual Work* barrier(const CollectiveCall& call) = 0;
   virtual void abort(const char* reason) noexcept = 0;  // from any thread
   virtual uint64_t bytes_sent() const = 0;              // to other ranks, since connect; from any thread
-  // Throws the Failure that the group is poisoned with; returns where none is known. From any thread.
+  // Throws the Failure that the group is poisoned with, if there is one. From any thread.
   virtual void status() const = 0;
-  // Equal for ranks that share a machine; -1: not known.
+  // The same number for ranks that share a machine; -1: unknown.
   virtual int32_t host_of([[maybe_unused]] int32_t rank) const { return -1; }
-  // Fills in for how long this rank has waited for each one (abi/draft/waits.h); false: not known. From any thread.
+  // Fills in how long this rank has waited for each one (abi/draft/waits.h); false: unknown. From any thread.
   virtual bool waited_s([[maybe_unused]] std::span<double> seconds) const { return false; }
 };
 
@@ -79,7 +80,7 @@ class Collective {
   virtual ~Collective() = default;
   virtual CollectiveInfo describe() const { return {}; }
   virtual std::unique_ptr<Group> connect(const tsr_rendezvous& where) = 0;  // never null
-  // The bytes that travel for a piece of `elements` between two ranks of an all_to_all_v.
+  // Bytes that travel for `elements` elements between two ranks of an all_to_all_v.
   virtual int64_t wire_bytes(DLDataType dtype, int64_t elements, [[maybe_unused]] int64_t row_elements,
                              [[maybe_unused]] uint32_t flags) const noexcept {
     return elements * dtype.bits * dtype.lanes / 8;
@@ -101,13 +102,13 @@ class Collective {
     if (made == nullptr) fail(TSR_INTERNAL, by, " returned a null pointer: return an object, or throw Failure");
     return made;
   }
-  // A call at our length; refused where it asks for what we do not know.
+  // Copies a call at this side's length. Refuses it if it asks for something unknown.
   static CollectiveCall call_of(const tsr_collective_call* raw) {
     const CollectiveCall call = read_struct(*raw);
     check_flags(call.flags, 0, "the call");
     return call;
   }
-  // Every operation: start it, hand its work out.
+  // Common to all operations: starts one and returns its work.
   template <class Start>
   static tsr_code started(const tsr_collective_call* call, tsr_work** work, tsr_error* err, Start&& start) noexcept {
     return guard(err, [&] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/collective_checks.h - what a transport refuses in the arguments of an operation, in one wording for all.
+// tessera/sdk/collective_checks.h - checks of an operation's arguments, with the same wording for all transports.
 //
-// A wrong call is wrong on one rank: whoever refuses it also ends the operation for the others (abi/collective.h), so
-// that the checks are the transport's and not done before it is called.
+// A wrong call is wrong on one rank, and the rank that refuses it must end the operation for the others
+// (abi/collective.h). So the transport makes these checks, and not its caller.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ inline void check_rendezvous(std::string_view transport, const tsr_rendezvous& w
   if (!(where.timeout_s > 0)) fail(TSR_INVALID_ARGUMENT, transport, ": the timeout must be above 0 s");
 }
 
-// Each check throws Failure(TSR_INVALID_ARGUMENT) with a sentence that begins with `name`, which outlives this. Tensors
-// must be in memory of `device_type`.
+// Each check throws Failure(TSR_INVALID_ARGUMENT) with a sentence that begins with `name`, which must outlive this.
+// Tensors must be in memory of `device_type`.
 class CallChecks {
  public:
   CallChecks(std::string_view name, const Group& group, int32_t device_type = kDLCPU)

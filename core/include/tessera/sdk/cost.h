@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/cost.h - a kernel's estimate from a machine's figures: reads between the points of tsr_machine.
+// tessera/sdk/cost.h - a kernel's estimate from a machine's figures, by interpolation between the points of
+// tsr_machine.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace tessera::sdk {
 
 namespace detail {
 
-// The position of `x` between two ascending values, by logarithm: 0 at the first, 1 at the second, between for others.
+// The logarithmic position of `x` between two ascending values: 0 at the first, 1 at the second.
 inline double between(double x, double first, double second) {
   if (!(second > first) || !(first > 0)) return 0;
   return std::clamp(std::log(std::max(x, first) / first) / std::log(second / first), 0.0, 1.0);
@@ -32,20 +33,20 @@ inline tsr_row_cost mixed(const tsr_row_cost& a, const tsr_row_cost& b, double t
 
 }  // namespace detail
 
-// Which part of a shard's rows a workload is about. What a kernel has once for the shard (a capacity, factors of its
-// rows) is counted by it: a planner asks about each band of the rows apart, and adds the answers up.
+// The fraction of a shard's rows that a workload covers. Multiply things that a kernel has once per shard (a capacity,
+// factors of its rows) by it, because a planner asks about each band of rows separately and adds up the answers.
 inline double part_of_shard(const tsr_kernel_table& shard, const tsr_workload& work) {
   return std::min(1.0, static_cast<double>(work.rows) / static_cast<double>(std::max<int64_t>(shard.rows, 1)));
 }
 
-// The costs of one row of row_bytes: straight lines between the grid's points in logarithms. Outside the grid the
-// nearest point counts; above the longest row, costs grow with its length. The machine has at least one point.
+// The costs of one row of row_bytes: interpolated between the grid's points in logarithms. Outside the grid the nearest
+// point is used. Beyond the longest row, costs grow with its length. The machine needs at least one point.
 inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, double reuse_bytes) {
   const auto point = [&](uint32_t i) -> const tsr_row_cost& {
     return *reinterpret_cast<const tsr_row_cost*>(reinterpret_cast<const char*>(machine.row_costs) +
                                                   size_t{machine.row_cost_stride} * i);
   };
-  uint32_t columns = 1;  // points of one row length
+  uint32_t columns = 1;  // points with one row length
   while (columns < machine.num_row_costs && point(columns).row_bytes == point(0).row_bytes) ++columns;
   const uint32_t lines = machine.num_row_costs / columns;
   const auto along = [&](uint32_t line) {
@@ -68,9 +69,9 @@ inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, do
   return cost;
 }
 
-// Forward and backward of a workload by these figures alone, for rows of row_bytes and state_bytes of optimizer state
-// beyond the 4 bytes that they were measured with. An update finds a row where the lookup of the same step has left it;
-// its state was last touched by another step's update.
+// Forward and backward of a workload by these figures, for rows of row_bytes and state_bytes of optimizer state beyond
+// the measured 4 bytes. An update finds the row where the lookup of the same step has left it, but its state was last
+// touched in another step.
 inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_workload& work, double row_bytes,
                                         double state_bytes) {
   const double held = static_cast<double>(work.rows) * (row_bytes + state_bytes);
@@ -80,7 +81,7 @@ inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_wo
   const double wide = row_bytes + std::max(0.0, state_bytes - 4);
   double update = row_cost_at(machine, wide, reuse).update;
   if (work.update_bytes > 0 && work.update_bytes < reuse) {
-    // Lines of memory are fetched in pairs; a state that is less than one takes as long.
+    // Cache lines are fetched in pairs, so a state smaller than one line takes as long.
     const double row_lines = std::max(1.0, row_bytes / 64), state_lines = std::max(2.0, state_bytes / 64);
     const double row_part = row_lines / (row_lines + state_lines);
     update += row_part * (row_cost_at(machine, wide, work.update_bytes).update - update);

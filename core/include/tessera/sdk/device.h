@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/device.h - base class of a device plugin: memory, copies, streams, events of one DLDeviceType.
+// tessera/sdk/device.h - base class of a device plugin: memory, copies, streams and events of one DLDeviceType.
 //
-// abi/device.h is the specification. A class C : Device says which type it serves:
+// abi/device.h is the specification. A class C : Device declares the type that it serves:
 //   static constexpr int32_t kDeviceType = kDLCUDA;
-// Functions throw Failure; those that free, throw nothing. The core's arithmetic on it: sdk/draft/device_ops.h.
+// Functions throw Failure, except those that free. sdk/draft/device_ops.h has the core's arithmetic on a device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual int32_t count() = 0;
-  virtual void info(int32_t index, tsr_device_info& out) = 0;  // `out` has every member, all 0 before
+  virtual void info(int32_t index, tsr_device_info& out) = 0;  // `out` has every member, initially 0
 
   virtual void* alloc(int32_t index, uint64_t bytes, tsr_stream stream) = 0;
   virtual void free(int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/error.h - how a plugin fails: throw Failure inside; guard() turns it into a tsr_code at the border.
+// tessera/sdk/error.h - errors of a plugin: throw Failure inside; guard() turns it into a tsr_code at the border.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 
 namespace tessera::sdk {
 
-// One sentence for a person: what, which part, what to do.
+// One sentence for a person: what failed, in which component, and what to do.
 class Failure : public std::runtime_error {
  public:
-  // `rank`: whose fault it is (tsr_error::rank); -1: not known.
+  // `rank`: the rank at fault (tsr_error::rank); -1: unknown.
   Failure(tsr_code code, const std::string& text, int32_t rank = -1)
       : std::runtime_error(text), code_(code), rank_(rank) {}
   tsr_code code() const { return code_; }
@@ -31,7 +31,7 @@ class Failure : public std::runtime_error {
   int32_t rank_;
 };
 
-// throw Failure with all parts printed one after the other.
+// Throws a Failure with all parts printed one after the other.
 template <class... Parts>
 [[noreturn]] void fail(tsr_code code, const Parts&... parts) {
   std::ostringstream out;
@@ -39,7 +39,7 @@ template <class... Parts>
   throw Failure(code, out.str());
 }
 
-// Fills the caller's error, cutting the text at a whole UTF-8 character where it is too long. Returns `code`.
+// Fills the caller's error. Text that is too long is cut at a whole UTF-8 character. Returns `code`.
 inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text, int32_t rank = -1) noexcept {
   constexpr size_t kHead = offsetof(tsr_error, message);
   if (err == nullptr || err->struct_size <= kHead) return code;
@@ -53,14 +53,14 @@ inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text, 
   return code;
 }
 
-// Throws Failure(TSR_UNIMPLEMENTED) where `flags` of `what` ask for something that this side, which knows the bits
-// `known`, does not do (abi/base.h).
+// Throws Failure(TSR_UNIMPLEMENTED) if `flags` of `what` have a bit that must be understood (abi/base.h) and is not in
+// `known`.
 inline void check_flags(uint32_t flags, uint32_t known, const char* what) {
   if ((flags & TSR_MUST_UNDERSTAND & ~known) != 0)
     fail(TSR_UNIMPLEMENTED, what, " has flags ", flags, ", which ask for something that this plugin does not know");
 }
 
-// Runs `body` and lets no exception pass. A body that returns a tsr_code (with `err` filled) is passed through.
+// Runs `body` and lets no exception pass. Passes on the result of a body that returns a tsr_code (and fills `err`).
 template <class Body>
 tsr_code guard(tsr_error* err, Body&& body) noexcept {
   try {
@@ -81,11 +81,11 @@ tsr_code guard(tsr_error* err, Body&& body) noexcept {
   }
 }
 
-// The caller's half, for plugins that call the host or a part they wrap: `Call c; c.check(api->f(..., c.err()));`
+// The caller's half, for plugins that call the host or a wrapped component: `Call c; c.check(api->f(..., c.err()));`
 class Call {
  public:
   tsr_error* err() { return &err_; }
-  // Throws Failure with the callee's own sentence unless `code` is TSR_OK.
+  // Throws Failure with the callee's message unless `code` is TSR_OK.
   void check(tsr_code code) const {
     if (code == TSR_OK) return;
     const std::string said(err_.message, ::strnlen(err_.message, sizeof(err_.message)));  // the NUL may be missing

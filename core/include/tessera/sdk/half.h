@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/half.h - float32 <-> IEEE half and bfloat16 in plain integer arithmetic: round to nearest, ties to even.
+// tessera/sdk/half.h - converts float32 to and from IEEE half and bfloat16 in integer arithmetic: rounds to nearest,
+// ties to even.
 #pragma once
 
 #include <bit>
@@ -11,7 +12,7 @@ inline float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-  // 2^112 moves the exponent's bias from half's to float's, subnormals included.
+  // 2^112 converts half's exponent bias to float's, also for subnormals.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
@@ -23,7 +24,7 @@ inline uint16_t float_to_half(float value) {
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 2^16 or more: infinity
   if (magnitude < 0x38800000u) {                                               // below 2^-14: a subnormal, or 0
-    // Adding 0.5 leaves the value in the low bits, in steps of 2^-24, rounded by the addition itself.
+    // Adding 0.5 leaves the value in the low bits, in steps of 2^-24; the addition rounds it.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }

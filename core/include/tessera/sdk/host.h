@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/host.h - the core's services as a small value type. Copies are free; it lives as long as the process.
+// tessera/sdk/host.h - the core's services as a small value type. Copies are cheap. It lives as long as the process.
 #pragma once
 
 #include <atomic>
@@ -18,12 +18,12 @@ class Host {
   explicit Host(const tsr_host* raw) : raw_(raw) {}
   const tsr_host* raw() const { return raw_; }
 
-  // One line. Level: TSR_LOG_*.
+  // Logs one line. Level: TSR_LOG_*.
   void log(int32_t level, const std::string& text) const noexcept { raw_->log(raw_, level, text.c_str()); }
   uint32_t num_threads() const { return raw_->num_threads(raw_); }
 
-  // body(i) for i in [0, n) on up to num_threads() threads; not nested. The first exception is thrown here, after the
-  // other indices have run. Allocates nothing.
+  // Calls body(i) for i in [0, n) on up to num_threads() threads; calls must not nest. The first exception is thrown
+  // here, after the other indices have run. Allocates nothing.
   template <class Body>
   void parallel_for(uint64_t n, Body&& body) const {
     struct Shared {
@@ -49,11 +49,11 @@ class Host {
   const tsr_host* raw_;
 };
 
-// Memory from the host, given back when this goes. Aligned to 64 bytes; not initialised.
+// Memory from the host, returned by the destructor. Aligned to 64 bytes, not initialised.
 class Buffer {
  public:
   Buffer() = default;
-  // Failure(TSR_RESOURCE_EXHAUSTED) with the host's sentence.
+  // Throws Failure(TSR_RESOURCE_EXHAUSTED) with the host's message.
   Buffer(Host host, uint64_t bytes, DLDevice device = {kDLCPU, 0}, tsr_stream stream = nullptr)
       : host_(host.raw()), bytes_(bytes), device_(device), stream_(stream) {
     Call call;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/host_reductions.h - elementwise reductions of host memory, for transports that reduce by themselves.
+// tessera/sdk/host_reductions.h - elementwise reductions in host memory, for transports that reduce by themselves.
 //
-// Wants -O3 where it is used: these loops are as fast as they are vectorized.
+// Compile it with -O3, because the speed of these loops depends on vectorization.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace tessera::sdk {
 
-// to[i] = a[i] op b[i] for `bytes` bytes of whole elements. `to` may be `a` or `b`; otherwise nothing overlaps. The
-// operands' order is kept, so that equal inputs in equal order give equal bits on every rank.
+// Sets to[i] = a[i] op b[i] for `bytes` bytes of whole elements. `to` may be `a` or `b`; otherwise nothing may overlap.
+// The order of operands is kept, so that equal inputs in equal order give equal bits on every rank.
 using ReduceFn = void (*)(void* to, const void* a, const void* b, size_t bytes);
 
 template <class T>
@@ -52,7 +52,7 @@ void reduce_elements(void* to, const void* a, const void* b, size_t bytes) {
   for (size_t i = 0; i < n; ++i) out[i] = Op{}(left[i], right[i]);
 }
 
-// Null for an operation that is none of TSR_REDUCE_*.
+// Null: the operation is not one of TSR_REDUCE_*.
 template <class T>
 ReduceFn reduce_function_of(int32_t op) {
   switch (op) {
@@ -67,8 +67,8 @@ ReduceFn reduce_function_of(int32_t op) {
   }
 }
 
-// For float32, float64, int32 and int64 (which wraps around), and TSR_REDUCE_*. Failure(TSR_UNIMPLEMENTED) otherwise,
-// with a sentence that begins with the transport's name.
+// For float32, float64, int32 and int64 (which wraps around), and TSR_REDUCE_*. Otherwise throws
+// Failure(TSR_UNIMPLEMENTED) with a sentence that begins with the transport's name.
 inline ReduceFn reduce_function(std::string_view transport, DLDataType dtype, int32_t op) {
   ReduceFn (*of_type)(int32_t) = same_dtype(dtype, dtype_of<float>())     ? reduce_function_of<float>
                                  : same_dtype(dtype, dtype_of<double>())  ? reduce_function_of<double>
@@ -83,9 +83,9 @@ inline ReduceFn reduce_function(std::string_view transport, DLDataType dtype, in
   fail(TSR_UNIMPLEMENTED, transport, " reduces by sum, max and min, not by operation ", op);
 }
 
-// ((rank 0 op rank 1) op rank 2) ... of `bytes` bytes of each rank of [0, world) into `target`, which may be this
-// rank's contribution. `contribution(r)`: a pointer to rank r's. The sum grows in rank 0's, where that is not this
-// rank's own, and else in the target.
+// Reduces ((rank 0 op rank 1) op rank 2) ... over `bytes` bytes of each rank in [0, world) into `target`, which may be
+// this rank's contribution. `contribution(r)` returns a pointer to rank r's data. If rank 0 is another rank, the sum
+// grows in its buffer, else in the target.
 template <class Contribution>
 void reduce_in_rank_order(ReduceFn function, int32_t world, int32_t this_rank, char* target, size_t bytes,
                           Contribution&& contribution) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/inner_kernel.h - kernels that work around another one (TSR_KERNEL_WRAPS): the caller's half, as C++.
+// tessera/sdk/inner_kernel.h - for kernels that wrap another one (TSR_KERNEL_WRAPS): the caller's half, in C++.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace tessera::sdk {
 
-// The wrapped kernel, a part that somebody else made and that outlives this. Every call throws Failure with that
-// kernel's own sentence. Of use to wrappers alone: without a part (`inner` of the Setup is NULL) it is false.
+// The wrapped kernel, a component that somebody else made and that must outlive this. Every call throws Failure with
+// that kernel's message. Only for wrappers: without a component (`inner` of the Setup is NULL) it is false.
 class InnerKernel {
  public:
   explicit InnerKernel(const tsr_instance* part) : part_(part) {}
@@ -38,8 +38,8 @@ class InnerKernel {
   const tsr_instance* part_;
 };
 
-// The question about one of a wrapper's tables, put to the inner kernel: so many rows, by number, which the wrapper
-// starts itself. It borrows of both, and stays where it is.
+// Turns a question about a wrapper's table into one for the inner kernel: a table of `rows` numbered rows, started by
+// the wrapper. The result borrows from both and must not be moved.
 inline tsr_kernel_table inner_table(const tsr_kernel_table& asked, int64_t rows) {
   return {sizeof(tsr_kernel_table), 0, asked.name, rows, asked.dim, nullptr, asked.poolings, 0};
 }
@@ -58,7 +58,7 @@ struct InnerConfig {
   tsr_kernel_config raw;
 };
 
-// One of its instances, closed when this goes; its functions are those of abi/kernel.h, of its first table.
+// An instance of it, closed by the destructor. Its functions are those of abi/kernel.h, for its first table.
 class InnerInstance {
  public:
   InnerInstance(const InnerKernel& kernel, const tsr_kernel_config& config) : api_(&kernel.api()) {
@@ -80,7 +80,7 @@ class InnerInstance {
     call.check(api_->backward(raw_, context, &args, stream, call.err()));
   }
   void release(tsr_context* context) const noexcept { api_->release(raw_, context); }
-  // Rows from number `cursor` on.
+  // Exports rows from number `cursor` on.
   void export_rows(uint64_t cursor, tsr_rows& rows) const {
     Call call;
     call.check(api_->export_rows(raw_, 0, &cursor, &rows, call.err()));
@@ -110,15 +110,15 @@ class InnerInstance {
   void* raw_ = nullptr;
 };
 
-// A lookup's request to one table of a wrapper, which keeps it from a forward to its backward.
+// A lookup's request to one table of a wrapper, which keeps it from forward to backward.
 struct InnerAsk {
   uint32_t table = 0;                        // the wrapper's
-  std::vector<tsr_lookup_feature> features;  // that read it, as the inner kernel has them
-  std::vector<int64_t> rows;                 // of their ids, feature by feature: the wrapper's answer
-  tsr_context* context = nullptr;            // of the inner kernel's forward, where there was one
+  std::vector<tsr_lookup_feature> features;  // that read it, for the inner kernel
+  std::vector<int64_t> rows;                 // the rows of their ids, feature by feature; filled by the wrapper
+  tsr_context* context = nullptr;            // from the inner kernel's forward, if there was one
 
-  // The features that read `own` and have bags, in the lookup's order, as features of the inner kernel's table `inner`.
-  // False: there are none.
+  // Takes the features that read `own` and have bags, in the lookup's order, as features of the inner kernel's table
+  // `inner`. False: there are none.
   bool take(const tsr_lookup& lookup, uint32_t own, int32_t inner = 0) {
     table = own;
     features.clear();
@@ -130,7 +130,7 @@ struct InnerAsk {
     }
     return !features.empty();
   }
-  // Their ids, feature by feature, in the place of what `out` had.
+  // Reads their ids into `out`, feature by feature.
   void read_ids(const tsr_lookup& lookup, std::vector<int64_t>& out) const {
     out.clear();
     for (const tsr_lookup_feature& f : features) {
@@ -146,12 +146,11 @@ struct InnerAsk {
   }
 };
 
-// The lookup with rows in the place of ids, which the inner kernel is asked. One serves all tables of an instance, one
-// after the other, though two of them may read the same positions. It takes memory for a lookup with more ids than any
-// before, and for no other.
+// A lookup for the inner kernel with rows in place of ids. One object serves all tables of an instance, one after the
+// other, even if two of them read the same positions. It only allocates for a lookup with more ids than any before.
 class InnerLookup {
  public:
-  // Holds until the next call, as long as both arguments live and `ask` is as it was.
+  // The result is valid until the next call, as long as both arguments live and `ask` does not change.
   tsr_lookup of(const tsr_lookup& lookup, const InnerAsk& ask) {
     ids_.resize(static_cast<size_t>(numel(*lookup.ids)));
     auto row = ask.rows.begin();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/isa.h - choosing among variants of one function table, compiled for several instruction sets.
+// tessera/sdk/isa.h - chooses among variants of a function table that were compiled for several instruction sets.
 //
-//   const IsaVariant variants[] = {{"avx512", cpu_has_avx512, &avx512::kTable}, ..., {"portable", true,
-//   &plain::kTable}}; const Table& table = *static_cast<const Table*>(choose_isa(variants).table);
+//   const IsaVariant variants[] = {{"avx512", cpu_has_avx512, &avx512::kTable}, ...,
+//                                  {"portable", true, &plain::kTable}};
+//   const Table& table = *static_cast<const Table*>(choose_isa(variants).table);
 //
-// The environment variable TESSERA_ISA (avx512, avx2 or portable) forces one; it is read at every call, so set it
-// before parts are created.
+// The environment variable TESSERA_ISA (avx512, avx2 or portable) forces one. It is read in every call, so set it
+// before components are created.
 #pragma once
 
 #include <cstdlib>
@@ -19,18 +20,18 @@ namespace tessera::sdk {
 
 struct IsaVariant {
   const char* name;  // "avx512", "avx2", "portable"
-  bool runs_here;    // this processor has what the variant needs
+  bool runs_here;    // this processor supports the variant
   const void* table;
 };
 
-// The value of TESSERA_ISA; empty if it is not set.
+// The value of TESSERA_ISA; empty: not set.
 inline std::string_view forced_isa() {
   const char* variable = std::getenv("TESSERA_ISA");
   return variable == nullptr ? "" : variable;
 }
 
-// The first of `best_first` that runs here, or the one that TESSERA_ISA names. Failure(TSR_INVALID_ARGUMENT) when that
-// is none of the three names, Failure(TSR_UNAVAILABLE) when the processor or the build lacks it.
+// Returns the first of `best_first` that runs here, or the one named by TESSERA_ISA. Failure(TSR_INVALID_ARGUMENT):
+// that is none of the three names. Failure(TSR_UNAVAILABLE): the processor or the build lacks it.
 inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
   const std::string_view forced = forced_isa();
   for (const IsaVariant& variant : best_first) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/kernel.h - base classes of a compute kernel: Kernel opens instances, KernelInstance owns rows.
 //
-// abi/kernel.h is the specification of every function; these classes add ownership, exceptions and absent slots, and
-// nothing else; flags that this header does not know are refused before a function is called. A class C : Kernel names
+// abi/kernel.h is the specification of every function. These classes only add ownership, exceptions and absent
+// functions; flags that this header does not know are refused before a function is called. A class C : Kernel declares
 // its instance's class and what it serves:
 //   using Instance = MyInstance;                                              // : KernelInstance
 //   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
@@ -22,7 +22,7 @@
 
 namespace tessera::sdk {
 
-// Element i of an array whose owner may have compiled a longer struct.
+// Element i of an array whose owner may have a longer struct.
 template <class T>
 const T& strided(const T* array, uint32_t stride, size_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(array) + size_t{stride} * i);
@@ -34,16 +34,16 @@ inline const tsr_lookup_feature& feature_of(const tsr_lookup& lookup, size_t i) 
   return strided(lookup.features, lookup.feature_stride, i);
 }
 
-// The tensor of a feature's rows or of their gradients, where `first` is the first one of the lookup's.
+// The tensor with a feature's rows or their gradients; `first` is the lookup's first one.
 inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feature& feature, const DLTensor& first) {
   return lookup.num_outputs > 1 ? (&first)[feature.output] : first;
 }
 
-// Start values of rows that a kernel makes itself, called without looking anything up.
+// Start values of rows that a kernel makes itself. Its calls look nothing up.
 class StartValues {
  public:
   explicit StartValues(const tsr_kernel_config& config) : raw_(config.start_values) {}
-  // Into out [rows.size(), dim]; zeros where the host gives none.
+  // Fills out [rows.size(), dim]; zeros if the host gives none.
   void fill(uint32_t table, std::span<const int64_t> rows, int64_t dim, float* out) const {
     if (raw_ == nullptr) {
       std::fill_n(out, static_cast<int64_t>(rows.size()) * dim, 0.0f);
@@ -57,10 +57,10 @@ class StartValues {
   const tsr_start_values* raw_;
 };
 
-// The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
+// The optimizer of a config. Its calls look nothing up. `raw` may be NULL: nothing is updated.
 class OptimizerRef {
  public:
-  static constexpr uint32_t kMaxStates = 8;  // of those that check_states lets through
+  static constexpr uint32_t kMaxStates = 8;  // that check_states() allows
   OptimizerRef() = default;
   explicit OptimizerRef(const tsr_instance* raw)
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
@@ -84,10 +84,10 @@ class OptimizerRef {
   const char* id() const { return id_; }
   uint32_t num_states() const { return num_states_; }
   const tsr_state& state(uint32_t i) const { return states_[i]; }
-  // How many values of state i go with one row of `dim` elements; a table's one value goes with each.
+  // Number of values of state i for one row of `dim` elements. A table's single value is passed with each row.
   int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ELEMENT ? dim : 1; }
-  // For `supports` of a kernel that keeps float32 values per row and per element, and per table if it says so: refuses
-  // an optimizer with others.
+  // For a kernel's `supports` that keeps float32 values per row and per element, and per table if it says so: refuses
+  // optimizers with other states.
   void check_states(bool keeps_table_states = false) const {
     for (uint32_t i = 0; i < num_states_; ++i) {
       const tsr_state& s = states_[i];
@@ -100,7 +100,7 @@ class OptimizerRef {
              int{s.dtype.code}, " with ", int{s.dtype.bits}, " bits, but states are kept as float32");
     }
   }
-  // Once in a step, before rows of a shard are updated; does nothing for most. states[k]: of any row.
+  // Call it once per step, before a shard's rows are updated; most optimizers do nothing. states[k]: of any row.
   void update_table(const tsr_update& update, float* const* states) const {
     if (!updates_tables()) return;
     float* of_table[kMaxStates] = {};
@@ -113,7 +113,7 @@ class OptimizerRef {
     if (!updates()) fail(TSR_FAILED_PRECONDITION, "the kernel was opened without an optimizer that updates rows");
     api_->update_row(self_, &update, dim, weight, grad, states);
   }
-  // `count` different rows; states[k * count + i]. In one call where the optimizer can, row by row otherwise.
+  // Updates `count` different rows; states[k * count + i]. Uses one call if the optimizer can, otherwise one per row.
   void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
                    const float* const* grads, float* const* states) const {
     if (TSR_HAS(tsr_optimizer, api_, update_rows)) {
@@ -138,14 +138,14 @@ class OptimizerRef {
 class KernelInstance {
  public:
   virtual ~KernelInstance() = default;
-  // `output`: the only one, or the first of several (kFlags): see output_of. `context` NULL: no backward will follow.
+  // `output`: the only one, or the first of several (kFlags): see output_of. `context` NULL: no backward follows.
   virtual void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) = 0;
   virtual void release(tsr_context* context) noexcept = 0;
   virtual void save(uint32_t table, const tsr_stream_io& io) = 0;
   virtual void load(uint32_t table, const tsr_stream_io& io) = 0;
   virtual tsr_kernel_stats stats(uint32_t table) = 0;
 
-  // Optional: a slot exists when the function is overridden.
+  // Optional: the function exists in the table if it is overridden.
   virtual void backward(tsr_context*, const tsr_backward&, tsr_stream) {}
   virtual void backward_rows(tsr_context*, const tsr_backward&, std::span<tsr_row_gradient> /*one per table*/,
                              tsr_stream) {}
@@ -165,9 +165,10 @@ class KernelInstance {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Throws Failure with the reason why not. Allocates nothing large.
+  // Throws Failure with the reason if it does not. Allocates nothing large.
   virtual void supports(const tsr_kernel_config& config) const = 0;
-  // A new instance with states as they start and rows 0, but for those that it makes itself (StartValues); never null.
+  // Returns a new instance with initial states and zero rows, except for rows that it makes itself (StartValues); never
+  // null.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
   // Optional. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }

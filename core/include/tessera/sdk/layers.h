@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/layers.h - the layers "mlp", "dot_interaction" and "cross" without their arithmetic: options, parameters,
-// widths, refusals. For plugins that compute them, each on its devices: components of one layer agree in all of these.
+// tessera/sdk/layers.h - the layers "mlp", "dot_interaction" and "cross" without arithmetic: options, parameters,
+// widths, checks. For plugins that compute them on some device; all components of a layer agree on these.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera::sdk {
 
-// Contexts live as long as the module and go round: a step makes none once enough exist.
+// Contexts live as long as the module and are reused, so a step makes none once enough exist.
 template <class Context>
 class ContextPool {
  public:
@@ -38,7 +38,7 @@ class ContextPool {
   void give_back(tsr_module_context* context) noexcept { give_back(of(context)); }
 
   static Context* of(tsr_module_context* context) { return reinterpret_cast<Context*>(context); }
-  // Hands the context to the caller, or back to the pool where the caller wants none.
+  // Passes the context to the caller, or back to the pool if the caller wants none.
   static void hand_out(Lease lease, tsr_module_context** context) {
     if (context) *context = reinterpret_cast<tsr_module_context*>(lease.release());
   }
@@ -48,18 +48,18 @@ class ContextPool {
   std::vector<Context*> free_;
 };
 
-// The floats of a [batch, width] tensor; refuses another type or shape.
+// Returns the floats of a [batch, width] tensor; refuses another type or shape.
 inline float* matrix(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
   if (tensor.ndim < 1 || tensor.shape[0] != batch || numel(tensor) != batch * width)
     fail(TSR_INVALID_ARGUMENT, what, " must have ", batch, " rows of ", width, " values");
   return elements<float>(tensor, what).data();
 }
-// The same for a gradient that may not be wanted: NULL then.
+// Does the same for a gradient that may not be wanted; NULL: it is not.
 inline float* matrix_or_null(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
   return tensor.data == nullptr ? nullptr : matrix(tensor, batch, width, what);
 }
 
-// The widths of inputs that are float32 rows, one for each sample; Failure for others.
+// Returns the widths of inputs that are float32 with one row per sample. Throws Failure for others.
 inline std::vector<int64_t> dense_widths(std::span<const Value> inputs, const char* layer) {
   std::vector<int64_t> widths;
   for (const Value& value : inputs) {
@@ -79,7 +79,7 @@ inline int64_t batch_of(std::span<const DLTensor> inputs, size_t wanted, const c
   return inputs[0].shape[0];
 }
 
-// The data of every parameter (or gradient), whose sizes must be those declared.
+// Gets the data of all parameters (or gradients), whose sizes must match the declared ones.
 inline void parameter_data(std::span<const DLTensor> tensors, const std::vector<Parameter>& declared,
                            std::vector<float*>& out) {
   out.resize(declared.size());
@@ -93,7 +93,7 @@ inline void parameter_data(std::span<const DLTensor> tensors, const std::vector<
   }
 }
 
-// The sum of the option "inputs": the widths of a layer's inputs, which a graph of layers gives to each. 0: not given.
+// The sum of the option "inputs": the widths of a layer's inputs, which a graph sets for each layer. 0: not set.
 inline int64_t joined_width(Options& options) {
   int64_t width = 0;
   for (const int64_t w : options.integers("inputs", {})) {
@@ -103,16 +103,16 @@ inline int64_t joined_width(Options& options) {
   return width;
 }
 
-// "mlp": a stack of linear layers, each but the last followed by a norm, an activation and dropout, where asked for.
+// "mlp": a stack of linear layers. Each except the last is followed by a norm, an activation and dropout, if wanted.
 //
-// Options: {"inputs": [13], "widths": [512, 256, 64]}, the inputs' widths and each layer's output; or both as
-// {"layers": [13, 512, 256, 64]}. "activation": "relu" (default; docs/layers.md has the others); "final_activation":
-// what follows the last layer, "none" (default) or as above, with the norm where it is one; "bias": true; "dropout": 0;
-// "norm": "none", "layer" or, in the layer "mlp_batch_norm", "batch". Output [batch, last]. Layer k has the parameters
+// Options: {"inputs": [13], "widths": [512, 256, 64]}, the inputs' widths and each layer's output, or both as
+// {"layers": [13, 512, 256, 64]}. "activation": "relu" (default; docs/layers.md lists others). "final_activation":
+// after the last layer, "none" (default) or as above, then also with the norm. "bias": true. "dropout": 0. "norm":
+// "none", "layer" or, in the layer "mlp_batch_norm", "batch". The output is [batch, last]. Layer k has the parameters
 // "k.weight" [out, in] and "k.bias" [out].
 class MlpLayers {
  public:
-  // A layer with further options asks for them first: without widths, any other option is refused here.
+  // A layer with more options must read them first: without widths, any unread option is refused here.
   explicit MlpLayers(Options& options, std::string_view norm = "none")
       : widths_(options.integers("layers", {})),
         activation_(options.string("activation", "relu")),
@@ -124,7 +124,7 @@ class MlpLayers {
     const std::vector<int64_t> outputs = options.integers("widths", {});
     if (widths_.empty() && joined > 0) widths_.push_back(joined);
     if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
-    if (widths_.size() < 2) options.finish();  // "width" is no option, which says more than that "widths" is missing
+    if (widths_.size() < 2) options.finish();  // an unknown option "width" is a better error than missing "widths"
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
       fail(TSR_INVALID_ARGUMENT,
            "option \"widths\" must list the width of each layer's output, one at least, all above ",
@@ -144,12 +144,12 @@ class MlpLayers {
     }
   }
 
-  // True if it consists of linear layers with biases and ReLU between them; only then parameters() are all there are.
+  // True if it only has linear layers with biases and ReLU between them. Only then parameters() are complete.
   bool plain() const {
     return activation_ == "relu" && (final_activation_ == "none" || final_activation_ == "relu") && dropout_ == 0 &&
            bias_ && norm_ == "none";
   }
-  // For components that compute no others.
+  // For components that compute only plain ones.
   void need_plain(const char* where) const {
     if (plain()) return;
     fail(TSR_UNIMPLEMENTED, "mlp ", where, " computes linear layers with biases and ReLU alone, without \"norm\", ",
@@ -166,8 +166,8 @@ class MlpLayers {
   bool relu(size_t k) const { return activation(k) == "relu"; }
   int64_t input() const { return widths_.front(); }
   int64_t output() const { return widths_.back(); }
-  int64_t hidden_width() const { return hidden_width_; }  // of all layers but the last together
-  int64_t widest() const { return widest_; }              // of the outputs
+  int64_t hidden_width() const { return hidden_width_; }  // of all layers except the last, together
+  int64_t widest() const { return widest_; }              // widest output
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   std::vector<Value> outputs(std::span<const Value> inputs) const {
@@ -178,7 +178,7 @@ class MlpLayers {
     }
     return {Value{output()}};
   }
-  // Output of layer `k`, which is not the last, where those of all are one after the other.
+  // The output of layer `k`, which is not the last, if all outputs are one after the other.
   float* hidden(float* memory, int64_t batch, size_t k) const {
     for (size_t i = 0; i < k; ++i) memory += batch * out(i);
     return memory;
@@ -195,8 +195,9 @@ class MlpLayers {
   int64_t widest_ = 0;
 };
 
-// "dot_interaction": of a dense vector [batch, dim] and pooled ones [batch, features * dim], the dense vector and then
-// dot(i, j) for i < j of the features + 1 vectors, the dense one first. No options, no parameters.
+// "dot_interaction": takes a dense vector [batch, dim] and pooled ones [batch, features * dim]. Returns the dense
+// vector, then dot(i, j) for i < j of the features + 1 vectors, of which the dense one is the first. It has no options
+// or parameters.
 struct InteractionShape {
   int64_t batch, features, dim, width;
 
@@ -226,10 +227,11 @@ struct InteractionShape {
   }
 };
 
-// "cross": the cross network of DCN-v2. x_{k+1} = x_0 * (W_k x_k + b_k) + x_k, the product elementwise (Wang et al.,
-// DCN V2, 2021); with low_rank r > 0, W_k = U_k V_k. Options: {"width": N, "layers": 3, "low_rank": 0}, N also as the
-// sum of "inputs"; or with "kind": "full" or "low_rank" and "rank" (64). Input and output [batch, N]. Parameters of
-// layer k: "k.weight" [N, N] and "k.bias" [N]; with low_rank "k.v.weight" [r, N], "k.weight" [N, r], "k.bias" [N].
+// "cross": the cross network of DCN-v2 (Wang et al., DCN V2, 2021). x_{k+1} = x_0 * (W_k x_k + b_k) + x_k with an
+// elementwise product. With low_rank r > 0, W_k = U_k V_k. Options: {"width": N, "layers": 3, "low_rank": 0}; N may
+// also be the sum of "inputs". Alternatively "kind": "full" or "low_rank", with "rank" (64). Input and output are
+// [batch, N]. Parameters of layer k: "k.weight" [N, N] and "k.bias" [N]; with low_rank "k.v.weight" [r, N], "k.weight"
+// [N, r], "k.bias" [N].
 class CrossLayers {
  public:
   explicit CrossLayers(Options& options)
@@ -262,7 +264,7 @@ class CrossLayers {
   int64_t low_rank() const { return low_rank_; }
   int64_t inner() const { return low_rank_ > 0 ? low_rank_ : width_; }  // columns of "k.weight"
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  // Parameters of one layer begin here.
+  // Index of a layer's first parameter.
   size_t first_parameter(int64_t k) const { return static_cast<size_t>(k) * (low_rank_ > 0 ? 3 : 2); }
 
   std::vector<Value> outputs(std::span<const Value> inputs) const {
@@ -272,7 +274,7 @@ class CrossLayers {
     return {Value{width_}};
   }
 
-  // The state that forward keeps of layer k: its input (k > 0), V x (low rank) and W x + b.
+  // The state of layer k that forward keeps: its input (k > 0), V x (low rank) and W x + b.
   struct Kept {
     float *x, *projected, *y;
   };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/managed_collisions.h - ids of any size to the rows of a table that is too small for all: TorchRec's
-// managed collisions, MCH (a sorted list of ids, by how often or when they were seen) and hash ZCH (lookups only).
+// tessera/sdk/managed_collisions.h - maps ids of any size to the rows of a smaller table: TorchRec's managed
+// collisions, MCH (a sorted list of ids, by frequency or recency) and hash ZCH (lookups only).
 //
-// One object belongs to one table, and is used by one thread at a time. tests/conformance/QUANTIZATION.md, section 7,
-// is the specification; its cases are those of TorchRec 1.9.2.
+// One object belongs to one table and is used by one thread at a time. tests/conformance/QUANTIZATION.md, section 7, is
+// the specification; its cases come from TorchRec 1.9.2.
 #pragma once
 
 #include <algorithm>
@@ -20,23 +20,23 @@
 namespace tessera::sdk {
 
 enum class MchPolicy { kLfu, kLru, kDistanceLfu };
-// Which ids of the steps between two evictions may come in: all; those seen more often than their mean; those seen more
-// often than `threshold_skew_multiplier` times it.
+// Selects the ids between two evictions that may enter: all; those more frequent than the mean; those more frequent
+// than `threshold_skew_multiplier` times the mean.
 enum class MchFilter { kNone, kAverage, kDynamic };
 
 struct MchOptions {
   MchPolicy policy = MchPolicy::kLfu;
   MchFilter filter = MchFilter::kNone;
-  double threshold_skew_multiplier = 10;  // of kDynamic
-  double decay_exponent = 1;              // of kLru, kDistanceLfu
-  int64_t zch_size = 0;                   // rows, of which the last is that of all ids that have none: 1 or more
+  double threshold_skew_multiplier = 10;  // for kDynamic
+  double decay_exponent = 1;              // for kLru, kDistanceLfu
+  int64_t zch_size = 0;                   // number of rows, 1 or more; ids without a row share the last one
   int64_t eviction_interval = 1;          // steps
-  int64_t output_global_offset = 0;       // of the rows
+  int64_t output_global_offset = 0;       // added to rows
 };
 
 class Mch {
  public:
-  static constexpr int64_t kEmpty = INT64_MAX;  // a slot's id
+  static constexpr int64_t kEmpty = INT64_MAX;  // id of an empty slot
 
   explicit Mch(const MchOptions& options) : options_(options) {
     if (options.zch_size < 1 || options.eviction_interval < 1)
@@ -49,17 +49,17 @@ class Mch {
 
   struct Slot {
     int64_t raw;    // id
-    int64_t row;    // from output_global_offset on
-    int64_t count;  // sightings; of kLfu, kDistanceLfu
-    int64_t last;   // step of the last one; of kLru, kDistanceLfu
+    int64_t row;    // includes output_global_offset
+    int64_t count;  // number of sightings; for kLfu, kDistanceLfu
+    int64_t last;   // step of the last sighting; for kLru, kDistanceLfu
   };
-  std::span<const Slot> slots() const { return slots_; }  // ascending by id; the last one's is never looked up
+  std::span<const Slot> slots() const { return slots_; }  // ascending by id; the last one is never looked up
   int64_t open_slots() const {
     return std::count_if(slots_.begin(), slots_.end() - 1, [](const Slot& s) { return s.raw == kEmpty; });
   }
 
-  // A step of training, before its lookup. True: it was one in which ids came in, and rows() of evicted ids are other
-  // ids' now, with what was trained into them (TorchRec leaves it there).
+  // Call it in a training step before its lookup. True: ids entered in this step, and rows() of evicted ids now belong
+  // to others, with their trained values (as in TorchRec).
   bool profile(std::span<const int64_t> ids) {
     ++step_;
     if (room_ < 0)
@@ -74,34 +74,35 @@ class Mch {
     history_.clear();
     return true;
   }
-  // The rows that the last profile() or put() gave to other ids, also those of empty slots, and these ids.
+  // Rows that the last profile() or put() gave to other ids, including those of empty slots, and these ids.
   std::span<const int64_t> evicted_rows() const { return evicted_; }
   std::span<const int64_t> entered_ids() const { return entered_; }
-  int64_t evictions() const { return evictions_; }  // ids that gave up their rows, so far
-  int64_t shared_row() const { return options_.output_global_offset + options_.zch_size - 1; }  // of ids without one
+  int64_t evictions() const { return evictions_; }  // number of ids that lost their rows so far
+  // of ids without their own
+  int64_t shared_row() const { return options_.output_global_offset + options_.zch_size - 1; }
 
-  // Ids that were elsewhere before, as they were sighted there (row is not read): they take empty slots, or those of
-  // ids that rank below them.
+  // Adds ids from elsewhere with their sightings there (row is not read). They take empty slots, or those of ids that
+  // rank lower.
   void put(std::vector<Slot> given) {
     forget_changes();
     for (const Slot& s : given) step_ = std::max(step_, s.last);
     admit(std::move(given), false);
   }
-  // The settings beside the slots.
+  // The state beside the slots.
   struct Memory {
     int64_t step = 0, last_eviction = 0;
-    int64_t room = -1;          // of the history; -1: not known yet
+    int64_t room = -1;          // capacity of the history; -1: unknown yet
     std::vector<Slot> history;  // ids since the last eviction, with their steps
   };
   Memory memory() const { return {step_, last_eviction_, room_, history_}; }
-  // Adds what several parts of a table remembered.
+  // Adds the memory of another part of a table.
   void remember(const Memory& part) {
     step_ = std::max(step_, part.step);
     last_eviction_ = std::max(last_eviction_, part.last_eviction);
     room_ = std::max(room_, part.room);
     history_.insert(history_.end(), part.history.begin(), part.history.end());
   }
-  // All slots, as slots() gave them. Failure(TSR_DATA_LOSS): they are none of such an object.
+  // Restores the result of slots(). Failure(TSR_DATA_LOSS): these are not such slots.
   void restore(std::vector<Slot> slots) {
     bool right = slots.size() == slots_.size();
     std::vector<bool> taken(slots_.size());
@@ -115,7 +116,7 @@ class Mch {
     slots_ = std::move(slots);
   }
 
-  // rows[i] is that of ids[i].
+  // rows[i] belongs to ids[i].
   void remap(std::span<const int64_t> ids, std::span<int64_t> rows) const {
     const int64_t none = shared_row();
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -131,7 +132,7 @@ class Mch {
     return at == end || at->raw != id ? nullptr : &*at;
   }
 
-  // The history's ids, ascending, with how often and when they were seen; those that the filter lets through.
+  // The history's ids that the filter accepts, ascending, with their counts and last steps.
   std::vector<Slot> seen() const {
     std::vector<Slot> all = history_;
     std::stable_sort(all.begin(), all.end(), [](const Slot& a, const Slot& b) { return a.raw < b.raw; });
@@ -159,8 +160,8 @@ class Mch {
     entered_.clear();
   }
 
-  // Ids come in where they score more than those that are there: of equal scores the slots come before new ids, and
-  // lower positions first. `add`: sightings of ids that have slots count in addition.
+  // Admits ids that score higher than present ones. With equal scores, slots precede new ids, and lower positions come
+  // first. `add`: add sightings of ids that already have slots.
   void admit(std::vector<Slot> candidates, bool add) {
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Slot& a, const Slot& b) { return a.count > b.count; });
@@ -180,7 +181,7 @@ class Mch {
     std::vector<size_t> ranked(scores.size());
     std::iota(ranked.begin(), ranked.end(), size_t{0});
     std::stable_sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
-    size_t next = size;  // in the ranks behind the first ones, where slots are given up
+    size_t next = size;  // among the ranks after the first ones, where slots are given up
     for (size_t rank = 0; rank < size; ++rank) {
       if (ranked[rank] < size) continue;
       while (ranked[next] >= size) ++next;
@@ -197,12 +198,12 @@ class Mch {
   MchOptions options_;
   std::vector<Slot> slots_;
   std::vector<Slot> history_;  // ids since the last eviction; row is not used
-  int64_t room_ = -1;          // of history_: known with the first step
+  int64_t room_ = -1;          // of history_; known after the first step
   int64_t step_ = 0, last_eviction_ = 0, evictions_ = 0;
   std::vector<int64_t> evicted_, entered_;
 };
 
-// MurmurHash3's 128-bit mixing of two words, folded to one.
+// MurmurHash3's 128-bit mix of two words, folded to one.
 constexpr uint64_t murmur_hash3_2x64(uint64_t x, uint64_t y, uint64_t seed) {
   const auto rotl = [](uint64_t v, int by) { return v << by | v >> (64 - by); };
   const auto mixed = [](uint64_t h) {
@@ -224,15 +225,15 @@ constexpr uint64_t murmur_hash3_2x64(uint64_t x, uint64_t y, uint64_t seed) {
   return h1 ^ h2;
 }
 
-// A table of ids in open addressing, as hash ZCH keeps it: `slots` of a bucket, of which an id has `max_probe` in a
-// row. It is looked up here; TorchRec trains it on GPUs alone.
+// Hash ZCH's table of ids with open addressing: an id may be in `max_probe` consecutive slots of its bucket. It is only
+// looked up here, because TorchRec trains it only on GPUs.
 struct HashZchOptions {
   int64_t max_probe = 128;
-  int64_t num_buckets = 1;        // equal parts of the table, an id's is id mod num_buckets
-  bool disable_fallback = false;  // an id that is not there is -1 instead of its first slot
+  int64_t num_buckets = 1;        // equal parts of the table; an id's bucket is id mod num_buckets
+  bool disable_fallback = false;  // a missing id is -1 instead of its first slot
 };
 
-// The slot of an id; kEmptyIdentity (-1) as an id is at home in an empty one.
+// Returns the slot of an id. The id kEmptyIdentity (-1) belongs to an empty slot.
 inline int64_t zero_collision_slot(std::span<const int64_t> identities, int64_t id, const HashZchOptions& options) {
   const int64_t slots = std::ssize(identities) / std::max<int64_t>(1, options.num_buckets);
   if (slots < 1) fail(TSR_INVALID_ARGUMENT, "a zero-collision table needs a slot for each of its buckets");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/module.h - base class of a layer: forward, backward, named parameters and buffers.
 //
-// abi/module.h is the specification. A class C : Module that works on devices says which, and which layer it computes
-// (in place of what has its id):
+// abi/module.h is the specification. A class C : Module that works on devices declares which ones, and the layer that
+// it computes (instead of the one with its id):
 //   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
 //   static constexpr const char* kLayer = "mlp";
-// and one that sums over ranks:
+// A class that sums over ranks declares
 //   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace tessera::sdk {
 
-// How a parameter starts: TSR_INIT_*, and its two values. Zeros unless something else is said.
+// Start values of a parameter: TSR_INIT_* and its two values. The default is zeros.
 struct Init {
   int32_t kind = TSR_INIT_CONSTANT;
   double a = 0, b = 0;
@@ -30,7 +30,7 @@ struct Init {
 inline Init constant(double value) { return {TSR_INIT_CONSTANT, value, 0}; }
 inline Init normal(double mean, double std) { return {TSR_INIT_NORMAL, mean, std}; }
 inline Init uniform(double low, double high) { return {TSR_INIT_UNIFORM, low, high}; }
-// PyTorch's xavier_normal_ of a matrix [out, in].
+// PyTorch's xavier_normal_ for a matrix [out, in].
 inline Init xavier_normal(int64_t out, int64_t in) { return normal(0, std::sqrt(2.0 / static_cast<double>(out + in))); }
 
 // A parameter or a buffer.
@@ -41,30 +41,30 @@ struct Parameter {
   DLDataType dtype = dtype_of<float>();  // buffers: also int64
 };
 
-// An input or output: rows of `width` values (0: unknown), one for each sample unless it is jagged.
+// An input or output: rows of `width` values (0: unknown), one per sample unless it is jagged.
 struct Value {
   int64_t width = 0;
   DLDataType dtype = dtype_of<float>();
   bool jagged = false;
 };
 
-// tsr_module_call with arrays as spans. Those of gradients are empty in forward.
+// A tsr_module_call with spans instead of arrays. Gradients are empty in forward.
 struct ModuleCall {
   bool trains;
   uint64_t seed;
   int64_t step, batch;
   std::span<const DLTensor> inputs;   // [rows, width]
-  std::span<const DLTensor> offsets;  // of each input, data NULL where it is not jagged; empty: none is
+  std::span<const DLTensor> offsets;  // of each input, data NULL: not jagged; empty: none is jagged
   std::span<const DLTensor> parameters, buffers;
   std::span<const DLTensor> outputs;
   std::span<const DLTensor> grad_outputs;     // data NULL: zeros
-  std::span<const DLTensor> grad_inputs;      // written; those with data NULL are not wanted
+  std::span<const DLTensor> grad_inputs;      // written; data NULL: not wanted
   std::span<const DLTensor> grad_parameters;  // added to
   tsr_stream stream;
   const tsr_module_call& raw;
 
   bool sums_over_ranks() const { return raw.sum_over_ranks != nullptr; }
-  // Adds up over the ranks, in place, if there are several; all call it equally often.
+  // Adds up over the ranks, in place, if there are several. All ranks must call it equally often.
   void sum_over_ranks(const DLTensor& inout) const {
     Call call;
     if (sums_over_ranks()) call.check(raw.sum_over_ranks(raw.ranks, &inout, call.err()));
@@ -74,18 +74,18 @@ struct ModuleCall {
 class Module {
  public:
   virtual ~Module() = default;
-  // Fixed after construction, as are buffers.
+  // Constant after construction, as are buffers.
   virtual const std::vector<Parameter>& parameters() const = 0;
   virtual const std::vector<Parameter>& buffers() const {
     static const std::vector<Parameter> none;
     return none;
   }
-  // Those for inputs such as these. Throws Failure for inputs that do not fit.
+  // Outputs for such inputs. Throws Failure if inputs do not fit.
   virtual std::vector<Value> outputs(std::span<const Value> inputs) const = 0;
-  // `context` NULL: no backward will follow.
+  // `context` NULL: no backward follows.
   virtual void forward(const ModuleCall& call, tsr_module_context** context) = 0;
   virtual void backward(const ModuleCall& call, tsr_module_context* context) = 0;
-  // Frees a context or keeps it for the next forward. Called after backward too, whatever that did.
+  // Frees a context or keeps it for the next forward. Also called after backward, even if that failed.
   virtual void release(tsr_module_context* context) noexcept = 0;
 
   static constexpr const char* kKind = TSR_MODULE_KIND;
@@ -156,7 +156,7 @@ class Module {
   static std::span<const DLTensor> tensors(const DLTensor* first, size_t count) {
     return first == nullptr ? std::span<const DLTensor>() : std::span(first, count);
   }
-  // body(module, call) with the arrays of `raw`.
+  // Calls body(module, call) with the arrays of `raw`.
   template <class C, class Body>
   static void with(void* self, const tsr_module_call* given, const Body& body) {
     const tsr_module_call raw = read_struct(*given);

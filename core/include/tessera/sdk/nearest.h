@@ -1,4 +1,4 @@
-// tessera/sdk/nearest.h - the known name that was probably meant, for errors about unknown ones.
+// tessera/sdk/nearest.h - finds the known name that was probably meant, for errors about unknown names.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace tessera::sdk {
 
-// Least number of letters to insert, delete, replace or swap with their neighbour.
+// The least number of letters to insert, delete, replace or swap with their neighbour.
 inline size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -24,7 +24,7 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-// True if `whole` has the letters of `name` in their order, from the first one on: "lr" shortens "learning_rate".
+// True if `whole` has the letters of `name` in order, starting with the first: "lr" shortens "learning_rate".
 inline bool shortens(std::string_view name, std::string_view whole) {
   if (name.empty() || !whole.starts_with(name[0])) return false;
   size_t found = 0;
@@ -32,7 +32,7 @@ inline bool shortens(std::string_view name, std::string_view whole) {
   return found == name.size();
 }
 
-// Letters to change, or one more than those that make it the beginning: "cash" is 2 from "cache_mib", and 4 from "io".
+// Letters to change, or 1 more than those that turn it into a prefix: "cash" is 2 from "cache_mib", and 4 from "io".
 inline size_t name_distance(std::string_view name, std::string_view known) {
   return std::min(edit_distance(name, known), edit_distance(name, known.substr(0, name.size())) + 1);
 }
@@ -41,8 +41,8 @@ inline bool shares_letters(std::string_view name, std::string_view known) {
   return name.find_first_of(known) != std::string_view::npos;
 }
 
-// The first of the nearest names; "" where there are none. One that it misses by a slip ("mpl", "mlp") is nearer than
-// one that it shortens, and that than others; one without any of its letters is farther.
+// Returns the first of the nearest names; "": there are no names. A slip ("mpl", "mlp") is nearer than an abbreviation,
+// and that is nearer than other names. Names without a common letter are farthest.
 inline std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
   const auto distance = [&](const std::string& to) {
     const bool slip = name.size() > 2 && edit_distance(name, to) < 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/number_text.h - numbers that are written as text, and sentences about texts that are none.
+// tessera/sdk/number_text.h - numbers written as text, and messages about texts that are no numbers.
 //
 // Everything here is [any-thread]; only the functions that return a std::string allocate.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tessera::sdk {
 
-// A text without blanks and tabs around it.
+// Removes blanks and tabs around a text.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t";
   const size_t first = text.find_first_not_of(kBlanks);
@@ -23,15 +23,15 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// true and false as programs write them: true, True, TRUE.
+// Parses true and false in the usual spellings: true, True, TRUE.
 inline std::optional<bool> truth_of(std::string_view text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   return std::nullopt;
 }
 
-// A finite number with a decimal point, with or without a sign; blanks around it do not count, true is 1 and false is
-// 0. Empty: the text is something else, or a number beyond a double.
+// Parses a finite number with a decimal point and an optional sign. Blanks around it are ignored; true is 1 and false
+// is 0. Empty: the text is something else, or a number too large for a double.
 inline std::optional<double> number_of(std::string_view text) {
   text = trimmed(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -42,7 +42,7 @@ inline std::optional<double> number_of(std::string_view text) {
   return std::nullopt;
 }
 
-// A text in quotes, of which at most 40 bytes are shown.
+// Quotes a text, up to 40 bytes of it.
 inline std::string shown_text(std::string_view text) {
   constexpr size_t kMost = 40;
   return '"' + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...\"" : "\"");
@@ -50,7 +50,7 @@ inline std::string shown_text(std::string_view text) {
 
 namespace number_text_detail {
 
-// `text` without `left_out`, and a point for `decimal`, is a number.
+// True if `text` is a number after `left_out` is removed and `decimal` replaced by a point.
 inline bool reads_as_number(std::string_view text, std::string_view left_out, char decimal) {
   std::string number;
   for (const char c : text) {
@@ -62,7 +62,7 @@ inline bool reads_as_number(std::string_view text, std::string_view left_out, ch
   return std::any_of(number.begin(), number.end(), values_detail::digit) && number_of(number).has_value();
 }
 
-// The characters (of UTF-8) of a text that are no part of a number, each one once.
+// The UTF-8 characters of a text that cannot be part of a number, each once.
 inline std::string other_characters(std::string_view text) {
   const auto follows = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
   std::string out;
@@ -77,8 +77,8 @@ inline std::string other_characters(std::string_view text) {
   return out;
 }
 
-// Between its first and its last digit a text has nothing but parts of a number and signs that group digits: dates and
-// times have others.
+// True if a text has only parts of a number and digit separators between its first and last digit. Dates and times have
+// other characters.
 inline bool is_one_number(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789";
   const size_t first = text.find_first_of(kDigits), last = text.find_last_of(kDigits);
@@ -92,7 +92,7 @@ inline bool is_one_number(std::string_view text) {
 
 }  // namespace number_text_detail
 
-// What would read a text that is no number: "missing_words=true ..."; empty: nothing that is known here.
+// The option that would make a text readable: "missing_words=true ..."; empty: none is known.
 inline std::string number_advice(std::string_view text) {
   using number_text_detail::reads_as_number;
   text = trimmed(text);
@@ -118,7 +118,7 @@ inline std::string number_advice(std::string_view text) {
   return "";
 }
 
-// "\"65,5\" is no number: decimal = ..."
+// Returns "\"65,5\" is no number: decimal = ...".
 inline std::string no_number(std::string_view text) {
   double value = 0;
   const std::string_view number = trimmed(text);

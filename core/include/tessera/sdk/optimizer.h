@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/optimizer.h - base class of an optimizer: how one row changes, given its summed gradient.
+// tessera/sdk/optimizer.h - base class of an optimizer: updates one row from its summed gradient.
 //
 //   class Sgd : public tessera::sdk::Optimizer {
 //    public:
@@ -9,9 +9,9 @@
 //     void update_row(const tsr_update& u, int64_t dim, float* w, const float* g, float* const* states) const noexcept;
 //   };
 //
-// It may have update_rows beside update_row: several rows per call; and update_table, for states per table
-// (abi/optimizer.h). Nothing is virtual: update_row runs once per row and step. Without update_row, rows are not
-// updated and gradients are handed out. The object is used from several threads at once.
+// It may also have update_rows, for several rows per call, and update_table, for states per table (abi/optimizer.h).
+// Nothing is virtual, because update_row runs once per row and step. Without update_row, rows are not updated and
+// gradients are returned. Several threads use the object at once.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ namespace tessera::sdk {
 class Optimizer {
  public:
   struct State {
-    const char* name;  // "momentum1": TorchRec's names. Lives as long as the optimizer
+    const char* name;  // "momentum1": TorchRec's names. Must live as long as the optimizer
     int32_t kind;      // TSR_STATE_*
-    double start = 0;  // what each value is before the first update
+    double start = 0;  // each value before the first update
     DLDataType dtype = dtype_of<float>();
   };
 

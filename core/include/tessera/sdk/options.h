@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/options.h - the options of a component: one flat JSON object, read strictly.
+// tessera/sdk/options.h - the options of a component: one flat JSON object, checked strictly.
 //
 //   double lr = options.number("learning_rate", 0.01);
 //
-// Asking for a key makes it known. When the constructor has returned, a key that nobody asked for is refused, naming
-// the nearest known one. Values are numbers, strings, true/false and arrays of numbers. A component whose options are
-// richer takes text() and parses that with a library of its choice; then nothing is checked here.
+// Reading a key makes it known. After the constructor returns, unread keys are refused, with the nearest known one.
+// Values are numbers, strings, true/false and arrays of numbers. A component with richer options calls text() and
+// parses that with another library; then nothing is checked here.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Option {
   OptionValue value;
 };
 
-// A recursive-descent parser of the subset above.
+// A recursive-descent parser of this subset.
 class OptionParser {
  public:
   explicit OptionParser(std::string_view text) : text_(text) {}
@@ -99,7 +99,7 @@ class OptionParser {
     const std::string_view rest = text_.substr(at_);
     const size_t sign = rest.starts_with('-') ? 1 : 0;
     if (rest.size() <= sign || rest[sign] < '0' || rest[sign] > '9') wrong("a number, string, true, false or array");
-    // No std::from_chars: libc++ has it for integers only.
+    // libc++ has std::from_chars only for integers.
     std::istringstream text{std::string(rest.substr(0, rest.find_first_not_of("0123456789+-.eE")))};
     text.imbue(std::locale::classic());
     double out = 0;
@@ -168,10 +168,10 @@ class OptionParser {
 
 class Options {
  public:
-  // Failure(TSR_INVALID_ARGUMENT) when the text is no such object; thrown by the first use.
+  // Failure(TSR_INVALID_ARGUMENT): the text is no such object. The first use throws it.
   explicit Options(std::string_view text) : text_(text) {}
 
-  // Each returns `otherwise` for a key that is absent and refuses a value of another type.
+  // Each returns `otherwise` for a missing key, and refuses values of another type.
   double number(std::string_view key, double otherwise) { return get<double>(key, otherwise, "a number"); }
   bool flag(std::string_view key, bool otherwise) { return get<bool>(key, otherwise, "true or false"); }
   std::string string(std::string_view key, std::string_view otherwise) {
@@ -194,13 +194,13 @@ class Options {
     return find(key) != nullptr;
   }
 
-  // The text itself, for a parser of your own.
+  // The text itself, for another parser.
   const std::string& text() {
     strict_ = false;
     return text_;
   }
 
-  // Refuses keys that nobody asked for. The SDK calls it when the object is made.
+  // Refuses unread keys. The SDK calls it after the object is made.
   void finish() {
     if (!strict_) return;
     for (const detail::Option& o : all()) {

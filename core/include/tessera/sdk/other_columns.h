@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/other_columns.h - what a reader says of a column that its files do not have: which there are.
+// tessera/sdk/other_columns.h - a reader's message about a missing column: it lists the columns that exist.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera::sdk {
 
-// `; the nearest is "film", and there are "film", "user" and 3 others`, the nearest ones first, a dozen at most.
+// Returns `; the nearest is "film", and there are "film", "user" and 3 others`, nearest first, a dozen at most.
 inline std::string other_columns(std::string_view name, const std::vector<std::string>& known) {
   constexpr size_t kMost = 12;
   if (known.empty()) return "; it has none at all";

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/pair_engine.h - a transport from links between pairs of ranks.
+// tessera/sdk/pair_engine.h - makes a transport from links between pairs of ranks.
 //
-// A transport that can move bytes between two ranks, and notice that one is gone, brings a Link (sdk/pair_link.h) and a
-// connect() that makes one to every other rank. PairGroup<Link> is then the group: all six operations, any number of
-// them in flight; deadlines, and who was late; the first failure on all ranks, with the same text; abort, goodbye, the
-// comparison of what ranks call, and counters. What is left is split(): links among the members.
+// A transport needs a Link (sdk/pair_link.h), which moves bytes between two ranks and notices if one is gone, and a
+// connect() that makes one to every other rank. PairGroup<Link> does the rest: all six operations, any number of them
+// in flight; deadlines, and who was late; the first failure on all ranks with the same text; abort, goodbye, a check
+// that ranks make the same calls, and counters. Only split() is left: it makes links among the members.
 //
-// There is no thread. start() sends what the links take at once; wait() sends and receives for all operations in flight
-// until its own is done: it tries for a moment, then sleeps in poll(). What was started and not yet waited for
-// therefore travels as far as the links' buffers reach while the caller computes; what a link lends to the other side
-// waits until that side waits, too, and fetches it.
+// There is no thread. start() sends what the links take at once. wait() sends and receives for all operations in flight
+// until its own is done: it tries for a moment, then sleeps in poll(). So while the caller computes, an operation
+// proceeds as far as the links' buffers allow. Data lent to the other side wait until that side also waits, and fetches
+// them.
 //
-// Reductions happen in rank order, a chunk at a time while it is in the cache: the same bits on all ranks, every run.
-// After the first operations of a kind nothing is allocated; no lock is taken unless something fails.
+// Reductions run in rank order, a chunk at a time while it is in the cache, so all ranks and all runs get the same
+// bits. After the first operations of a kind nothing is allocated, and no lock is taken unless something fails.
 //
-// A transport of several source files says `extern template class sdk::PairEngine<Link>;` in its header, and in one
-// file, compiled with -O3 for its reductions, `template class sdk::PairEngine<Link>;`.
+// A transport of several source files declares `extern template class sdk::PairEngine<Link>;` in its header, and
+// defines `template class sdk::PairEngine<Link>;` in one file, compiled with -O3 for its reductions.
 #pragma once
 
 #include <poll.h>
@@ -40,7 +40,7 @@
 
 namespace tessera::sdk {
 
-// How long operations have waited for each rank, by its name; of all engines that share it. [any-thread]
+// How long operations have waited for each rank, by its name, over all engines that share it. [any-thread]
 class WaitedFor {
  public:
   explicit WaitedFor(size_t names) : waited_(names) {}
@@ -59,42 +59,42 @@ class WaitedFor {
 template <class Link>
 struct PairEngineOptions {
   int32_t rank = 0;
-  double timeout_s = 30;       // of operations that do not bring their own
-  double spin_us = 50;         // how long to try before sleeping
-  std::vector<Link> links;     // by rank; this rank's own is not used
+  double timeout_s = 30;       // for operations without their own
+  double spin_us = 50;         // how long to spin before sleeping
+  std::vector<Link> links;     // by rank; this rank's own is unused
   std::vector<int32_t> names;  // by rank, for messages
-  // Counts for whom this rank waits; null: nothing is counted.
+  // Counts the waits of this rank; null: nothing is counted.
   std::shared_ptr<WaitedFor> waited = nullptr;
 };
 
 template <IsPairLink Link>
-class PairEngine {  // as PairwiseGroup takes it
+class PairEngine {  // in the form that PairwiseGroup needs
  public:
   static constexpr const char* kName = Link::kName;
   static constexpr size_t kExchangedWhole = Link::kExchangedWhole;
 
-  struct Reduction : ReducedPiece {  // where it comes after sends, it is at most one chunk
+  struct Reduction : ReducedPiece {  // if it comes after sends, it is at most one chunk
     ReduceFn function = nullptr;     // null: the operation does not reduce
   };
 
-  // The data that this rank gets from itself, which are copied while it would wait for others, at the latest in wait().
+  // Data that this rank gets from itself. They are copied while it would wait for others, at the latest in wait().
   struct OwnPiece {
     char* to = nullptr;
     const char* from = nullptr;
-    size_t bytes = 0;      // still to be copied
+    size_t bytes = 0;      // left to copy
     bool is_much = false;  // set by the engine
   };
 
-  // One operation. Owned by its engine, used again after wait().
+  // One operation. Its engine owns it and reuses it after wait().
   struct Op final : PairwiseOp {
     PairEngine* engine = nullptr;
     std::vector<PeerTransfer> transfers;  // by rank
     Reduction reduction;
     OwnPiece own;
 
-    size_t reduced = 0;  // bytes of the reduction that are final
-    int slots_full = 0;  // ranks whose next chunk has arrived
-    int sends_left = 0;  // transfers
+    size_t reduced = 0;  // final bytes of the reduction
+    int slots_full = 0;  // number of ranks whose next chunk has arrived
+    int sends_left = 0;  // number of transfers
     int receives_left = 0;
     bool done() const { return sends_left == 0 && receives_left == 0; }
 
@@ -102,7 +102,7 @@ class PairEngine {  // as PairwiseGroup takes it
     void recycle() noexcept override { engine->recycle(*this); }
   };
 
-  // Failure(TSR_RESOURCE_EXHAUSTED) where the system has no descriptor left.
+  // Failure(TSR_RESOURCE_EXHAUSTED): the system has no descriptor left.
   explicit PairEngine(PairEngineOptions<Link> options);
   ~PairEngine();  // says goodbye
   PairEngine(const PairEngine&) = delete;
@@ -118,7 +118,7 @@ class PairEngine {  // as PairwiseGroup takes it
     for (const Peer& peer : peers_) f(peer.link);
   }
 
-  // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
+  // Returns a cleared operation with its name and deadline. Fill it in and start it, or give it up with recycle().
   Op& prepare(OpKind kind, const CollectiveCall& call);
   void reduces(Op& op, DLDataType dtype, int32_t reduce);
   void keep(Op& op, char* to, const char* from, size_t bytes) { op.own = {to, from, bytes}; }
@@ -126,9 +126,9 @@ class PairEngine {  // as PairwiseGroup takes it
   void wait(Op& op);
   void recycle(Op& op) noexcept { free_ops_.push_back(&op); }
 
-  // Poisons the group, tells all others, and throws `code` with that. The others report `code` too.
+  // Poisons the group, tells all others, and throws `code` with that text. The others also report `code`.
   [[noreturn]] void refuse(tsr_code code, const Blame& blame) { fail_as(code, blame); }
-  // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
+  // [any-thread] Poisons the group. It is reported here as TSR_CANCELLED, elsewhere as TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
   void throw_if_failed() const { failure_.throw_if_set(); }
 
@@ -137,7 +137,7 @@ class PairEngine {  // as PairwiseGroup takes it
  private:
   using Clock = PairClock;
 
-  // Another rank: its link and how far the traffic with it has come.
+  // Another rank: its link and the state of the traffic with it.
   struct Peer {
     int32_t rank = 0;
     int32_t name = 0;
@@ -145,35 +145,34 @@ class PairEngine {  // as PairwiseGroup takes it
     uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
     Op* sending = nullptr;                          // null: nothing to send or receive now
     Op* receiving = nullptr;
-    size_t sent = 0, got = 0;  // bytes of the current operation, header included
+    size_t sent = 0, got = 0;  // bytes of the current operation, including its header
     OpHeader out, in;
-    bool left = false;           // it said goodbye
-    Blame waits_for;             // what it would say if it were late now; empty: it has not been waiting for long
+    bool left = false;           // said goodbye
+    Blame waits_for;             // its excuse if it were late now; empty: it has not waited for long
     uint64_t waits_in = 0;       // the operation's sequence number
     bool keeps_waiting = false;  // it owed something when nothing could be moved any more
   };
 
-  // For machines to answer a probe: long enough for any network, and a queue in it.
+  // Time for machines to answer a probe: enough for any network and a queue in it.
   static constexpr std::chrono::milliseconds kProbeTime{1000};
-  // For an answer to a probe, also where the operation has no time left.
+  // Minimum time for an answer to a probe, even if the operation has no time left.
   static constexpr std::chrono::milliseconds kLeastProbeTime{100};
-  // An operation whose data arrived in time is not late because wait() was called late.
+  // Grace time: an operation whose data arrived in time is not late because wait() was called late.
   static constexpr std::chrono::milliseconds kWaitGrace{100};
-  // A rank that tries on and on looks so often whether another has died or given up, which a link may not tell.
+  // Interval at which a spinning rank checks if another has died or given up, because links may not tell.
   static constexpr std::chrono::milliseconds kLook{10};
-  // A thread that offers its processor and gets it back so late shares it with strangers, who took a whole slice of
-  // time. One who sleeps is woken in the middle of such a slice: so it sleeps at once, so many times, before it tries
-  // again.
+  // If a yielding thread gets its processor back only after this time, it shares it with other programs that used a
+  // whole time slice. A sleeping thread is woken in the middle of such a slice. So it then sleeps at once, this number
+  // of times, before it spins again.
   static constexpr std::chrono::microseconds kCrowd{1000};
   static constexpr uint32_t kSleepsAtOnce = 256;
-  // Bytes that a rank copies from itself between two looks at the others; from kMuch on it copies
-  // in larger steps.
+  // Bytes that a rank copies from itself between two checks of the others. From kMuch on it copies in larger steps.
   static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
-  // Operations that are not done, by sequence number.
+  // Number of unfinished operations, by sequence number.
   static constexpr uint64_t kInFlight = 64;
   Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
 
-  // Moving bytes (detail/pair_engine_moves.h).
+  // These move bytes (detail/pair_engine_moves.h).
   bool copy_own(Op& op, size_t most);
   void exchange(Op& op);
   void next_send(Peer& peer);
@@ -202,7 +201,7 @@ class PairEngine {  // as PairwiseGroup takes it
   bool fall_asleep();
   void sleep(Op& op, Clock::time_point deadline);
 
-  // Failures (detail/pair_engine_failures.h).
+  // These handle failures (detail/pair_engine_failures.h).
   [[noreturn]] void fail_as(tsr_code code, const Blame& blame);
   [[noreturn]] void fail_with(tsr_code code, const Blame& blame) { fail_as(code, named(blame)); }
   static Blame named(const Blame& blame) { return {std::string(kName) + ": " + blame.text, blame.rank}; }
@@ -212,10 +211,10 @@ class PairEngine {  // as PairwiseGroup takes it
   [[noreturn]] void late(const Op& op);
   struct Late {
     Blame blame;
-    uint64_t in;  // sequence number of the operation in which it is owed
+    uint64_t in;  // sequence number of the operation that owes it
   };
   Late who_is_late(const Op& op) const;
-  struct Debt {   // the less, the worse
+  struct Debt {   // smaller is worse
     uint64_t in;  // the operation's sequence number
     enum What { kAll, kData, kRest } what;
     bool operator<(const Debt& other) const { return in != other.in ? in < other.in : what < other.what; }
@@ -232,23 +231,23 @@ class PairEngine {  // as PairwiseGroup takes it
   double timeout_s_;
   std::chrono::nanoseconds spin_;
   uint32_t sleeps_at_once_ = 0;
-  std::vector<Peer> peers_;  // beginning behind this rank, so that not all ranks send to rank 0 first
+  std::vector<Peer> peers_;  // begins after this rank, so that not all ranks send to rank 0 first
   uint64_t next_sequence_ = 0;
   Op* in_flight_[kInFlight] = {};
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;
-  size_t chunk_;  // bytes of a reduction that are reduced at once
+  size_t chunk_;  // bytes of a reduction in one step
   std::unique_ptr<char[]> scratch_;
   std::vector<pollfd> polled_;
   std::atomic<uint64_t> bytes_sent_{0};
   std::shared_ptr<WaitedFor> waited_;
 
-  Fd wake_;  // readable once the group is poisoned
+  Fd wake_;  // readable when the group is poisoned
   FirstFailure failure_;
-  std::mutex telling_;  // notices, each whole
+  std::mutex telling_;  // guards notices, so that each is sent whole
 };
 
-// A group over links: everything of an sdk::Group but split().
+// A group over links: an sdk::Group except for split().
 template <class Link>
 using PairGroup = PairwiseGroup<PairEngine<Link>>;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/pair_failures.h - what ranks that exchange in pairs tell each other of a failure, and say to their users.
+// tessera/sdk/pair_failures.h - messages about failures between ranks that exchange in pairs, and to their users.
 //
-// The rules of every engine under sdk/pairwise.h, whether its own or that of sdk/pair_engine.h: the first failure of a
-// group is the one that counts; a rank that fails tells the others, who report the same; one that closes says goodbye,
-// so that it is not taken for a dead one. Messages are the same for all transports, but for the name that they begin
-// with.
+// All engines under sdk/pairwise.h follow these rules, also those without sdk/pair_engine.h. The first failure of a
+// group counts. A rank that fails tells the others, and they report the same. A rank that closes says goodbye, so that
+// it is not taken for dead. All transports use the same messages, except for the name at the beginning.
 #pragma once
 
 #include <atomic>
@@ -22,36 +21,37 @@
 
 namespace tessera::sdk {
 
-// The sentence about a failure, and the rank at fault, as the text names it (tsr_error::rank); -1: not known.
+// A sentence about a failure, and the rank at fault by its name in the text (tsr_error::rank); -1: unknown.
 struct Blame {
   std::string text;
   int32_t rank = -1;
 };
 
-// A notice from one rank to another, which overtakes data. Integers travel as they lie in memory.
+// A notice from one rank to another, which overtakes data. Integers are sent as they are in memory.
 struct Notice {
   static constexpr uint32_t kMagic = 0x43525354;  // "TSRC"
   enum Kind : uint32_t {
     kAbort = 1,    // the sender's group has failed
     kGoodbye = 2,  // the sender has closed its group
-    kProbe = 3     // whether the other machine is there; the text says whom the sender waits for, "": nobody any more
+    // Asks if the other machine is there. The text says for whom the sender waits; "": for nobody any more.
+    kProbe = 3
   };
   uint32_t magic = kMagic;
   uint32_t kind = kGoodbye;
-  int32_t rank = 0;       // of the sender in the group
-  int32_t code = TSR_OK;  // of an abort: what the receiver reports
-  // A goodbye says how many operations the sender has started; a probe, in which operation the missing data are
-  // owed.
+  int32_t rank = 0;       // the sender's rank in the group
+  int32_t code = TSR_OK;  // for an abort: what the receiver reports
+  // For a goodbye: number of operations that the sender has started. For a probe: the operation that owes the missing
+  // data.
   uint64_t sequence = 0;
-  int32_t at_fault = -1;  // of an abort, and of a probe: Blame::rank
-  char text[484] = {};    // NUL-terminated, safe_text() to print it
+  int32_t at_fault = -1;  // for an abort or a probe: Blame::rank
+  char text[484] = {};    // NUL-terminated; print it with safe_text()
 
   Notice() = default;
   Notice(Kind of, int32_t from, tsr_code reported, const Blame& blame)
       : kind(of), rank(from), code(static_cast<int32_t>(reported)), at_fault(blame.rank) {
     set_text(text, sizeof(text), blame.text);
   }
-  // True if a rank that is not broken could have sent it: `text` and `code` of an abort are an error's.
+  // True if a working rank could have sent it: `text` and `code` of an abort are an error's.
   bool is_sound() const {
     return magic == kMagic && kind >= kAbort && kind <= kProbe && at_fault >= -1 && code >= 0 &&
            (kind != kAbort || text[0] != '\0');
@@ -62,10 +62,10 @@ struct Notice {
 };
 static_assert(sizeof(Notice) == 512);
 
-// The failure of a group. [any-thread]
+// The first failure of a group. [any-thread]
 class FirstFailure {
  public:
-  // True: this is the first. `before` is run then, before anybody hears of it.
+  // Returns true if this is the first failure, after calling `before` and before anybody else sees it.
   template <class Before>
   bool set(tsr_code code, const Blame& blame, Before&& before) noexcept {
     const std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ class FirstFailure {
   void throw_if_set() const {
     if (is_set()) rethrow();
   }
-  // Once it is set.
+  // Call it only after a failure was set.
   [[noreturn]] void rethrow() const {
     const std::lock_guard lock(mutex_);
     throw Failure(code_, blame_.text, blame_.rank);
@@ -102,7 +102,7 @@ class FirstFailure {
   Blame blame_;
 };
 
-// "rank 3", "ranks 1, 3".
+// Returns "rank 3" or "ranks 1, 3".
 inline std::string rank_list(const std::vector<int32_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
@@ -117,15 +117,15 @@ inline std::string seconds_text(double seconds) {
   return text;
 }
 
-// True if two ranks do the same and `mine` expects `mine.bytes` from the other.
+// True if two ranks make the same call, and `mine` expects `mine.bytes` from the other.
 inline bool agree(const OpHeader& its, const OpHeader& mine) {
   return its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
          its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&
          its.total == mine.total;
 }
 
-// The sentences of a transport, without its name: ranks are those of names, as users know them. Of several that are at
-// fault, the first is blamed; of two that disagree, none.
+// The messages of a transport, without its name. Ranks are named as users know them. If several are at fault, the first
+// is blamed; if two disagree, none.
 namespace says {
 
 inline std::string not_within(const PairwiseOp& op) {

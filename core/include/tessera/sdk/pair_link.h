@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/pair_link.h - what a transport provides of which sdk/pair_engine.h makes a transport.
+// tessera/sdk/pair_link.h - the link that sdk/pair_engine.h turns into a transport.
 //
-// A Link is one rank's end of the way to one other: a stream of bytes in each direction, in order and without loss, and
-// notices, which overtake it. It moves bytes and says when the other is gone. It knows nothing of operations.
+// A Link is one rank's end of the connection to one other: a reliable, ordered stream of bytes in each direction, and
+// notices, which overtake it. It moves bytes and tells when the other is gone. It knows nothing of operations.
 //
 //   class Link : public PairLink {
-//     static constexpr const char* kName;  // of the transport: messages begin with it
+//     static constexpr const char* kName;  // of the transport; messages begin with it
 //
-//     // Bytes in the order of the pieces, at most three. Never waits. How many went, or -1 and errno: EAGAIN where
-//     none
-//     // can go now, anything else where the other is gone. `for_it_alone`: the piece that goes to this rank and to no
-//     // other; null if none. What was sent may be changed once settled().
+//     // Sends bytes in the order of the pieces, at most three. Never waits. Returns their number, or -1 and errno:
+//     // EAGAIN if none can go now, anything else if the other is gone. `for_it_alone`: the piece that goes only to
+//     // this rank; null: none. Data that were sent may be changed after settled().
 //     ssize_t send(iovec* pieces, size_t count, const iovec* for_it_alone);
-//     // Likewise; 0: the other end has closed. EBADMSG: what came cannot be.
+//     // Receives in the same way; 0: the other end has closed. EBADMSG: the data are not valid.
 //     ssize_t receive(iovec* pieces, size_t count);
 //
-//     // Before a rank sleeps until one of `wants` (bits of Wake) comes: where to poll(), and for what. False: it is
-//     // there already, or never will be.
+//     // Called before a rank sleeps until one of `wants` (bits of Wake) comes. Says where to poll(), and for what.
+//     // False: it is there already, or will never come.
 //     bool sleeps(uint32_t wants, pollfd* where);
 //
 //     NoticeSocket& notices();              // or a type with the same three functions
 //     const NoticeSocket& notices() const;  // [any-thread] for tell()
 //   };
 //
-// Links are movable, and used by one thread at a time, but for renounce() and notices().tell().
+// Links are movable. One thread at a time uses them, except for renounce() and notices().tell().
 #pragma once
 
 #include <poll.h>
@@ -47,19 +46,19 @@ struct Wake {
   static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
 };
 
-// The notices that have come.
+// The result of reading notices.
 struct Heard {
   enum What { kNothing, kNotice, kEnd } what = kNothing;
-  int error = 0;  // of the end: an errno, 0 where the other side has closed
+  int error = 0;  // for kEnd: an errno; 0: the other side has closed
 };
 
-// Notices over a connected stream socket that carries nothing else; the descriptor is its user's.
+// Notices over a connected stream socket that carries nothing else. The user owns the descriptor.
 class NoticeSocket {
  public:
   explicit NoticeSocket(int socket = -1) : socket_(socket) {}
 
-  int descriptor() const { return socket_; }  // readable when there is something to hear
-  // Best effort. It does not wait: a socket that carries a notice or two in its life is never full.
+  int descriptor() const { return socket_; }  // readable when there is a notice
+  // Best effort, without waiting. A socket that carries a notice or two in its life is never full.
   void tell(const Notice& notice) const noexcept {
     [[maybe_unused]] const ssize_t told = ::send(socket_, &notice, sizeof(notice), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
@@ -80,22 +79,22 @@ class NoticeSocket {
   size_t got_ = 0;
 };
 
-// Defaults that suit most links; a link that knows better has functions of its own.
+// Defaults for most links. A link may have its own functions instead.
 struct PairLink {
-  // Bytes: an all_reduce of up to so many is sent whole to every rank and reduced by each.
+  // Bytes: an all_reduce up to this size is sent whole to every rank, and each rank reduces it.
   static constexpr size_t kExchangedWhole = size_t{16} << 10;
-  // Copies what a rank gets from itself if that is 8 MiB or more.
+  // Copies data that a rank gets from itself, if they are 8 MiB or more.
   static void copy_much(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
-  // True if the memory of what was sent may be used again: a link that copies it may say so at once.
+  // True if the memory of sent data may be reused. A link that copies data may say so at once.
   bool settled() const { return true; }
-  // [any-thread] What was lent may change from now on, settled or not: the other shall not believe it.
+  // [any-thread] Lent data may change from now on, settled or not: the other side must not use them.
   void renounce() const noexcept {}
-  // True if the other side is known to have closed, without a call that would say so.
+  // True if it is known, without a call, that the other side has closed.
   bool ended() const { return false; }
-  // After a sleep; `rung`: there was something where sleeps() said.
+  // Called after a sleep; true: there was something to read where sleeps() said.
   void wake(bool) {}
-  // True if the other machine has not even acknowledged the last notice.
+  // True if the other machine has not acknowledged the last notice.
   bool unacknowledged() const { return false; }
 };
 

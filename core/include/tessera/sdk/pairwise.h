@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
 //
-// An engine does what an operation's transfers say, and reduces; PairwiseGroup is the rest of an sdk::Group: arguments
-// are checked in one wording, every operation is laid out as transfers, and a call that is refused ends the operation
-// for all. All algorithms are direct: each rank exchanges with each other one, in one step or, for a large all_reduce,
-// in two. Deadlines and what ranks tell each other of failures are the engine's. A transport whose pairs are streams of
-// bytes has its engine from sdk/pair_engine.h; one that has its own shares the words of sdk/pair_failures.h.
+// An engine executes an operation's transfers and reduces. PairwiseGroup is the rest of an sdk::Group: it checks
+// arguments with common messages, turns every operation into transfers, and ends the operation for all ranks if a call
+// is refused. All algorithms are direct: each rank exchanges with each other one, in one step or, for a large
+// all_reduce, in two. Deadlines and messages about failures belong to the engine. A transport with byte streams between
+// pairs takes its engine from sdk/pair_engine.h. One with its own engine uses the messages of sdk/pair_failures.h.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ inline PairClock::time_point seconds_from_now(double seconds) {
 
 enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
 
-// An operation as ranks compare it: what each sends each other before the data. Integers travel as they lie in memory.
+// Describes an operation, so that ranks can compare it; each sends it to each other before the data. Integers are sent
+// as they are in memory.
 struct OpHeader {
   static constexpr uint32_t kMagic = 0x44525354;  // "TSRD"
   uint32_t magic = kMagic;
@@ -42,20 +43,20 @@ struct OpHeader {
   uint8_t dtype_code = 0;
   uint8_t dtype_bits = 0;
   uint64_t sequence = 0;  // of the operation in its group
-  uint64_t bytes = 0;     // from this rank to that
-  uint64_t total = 0;     // of the whole operation, where all ranks must agree on it; otherwise 0
+  uint64_t bytes = 0;     // from the sender to the receiver
+  uint64_t total = 0;     // of the whole operation if all ranks must agree on it; otherwise 0
   char label[32] = {};    // NUL-terminated; for messages only
 };
 static_assert(sizeof(OpHeader) == 64);
 
-// Copies `text` into a fixed array, cut and NUL-terminated.
+// Copies `text` into a fixed array, truncated and NUL-terminated.
 inline void set_text(char* to, size_t capacity, std::string_view text) {
   const size_t size = std::min(text.size(), capacity - 1);
   if (size > 0) std::memcpy(to, text.data(), size);
   std::memset(to + size, 0, capacity - size);
 }
 
-// The text that a peer wrote into a fixed array, with anything unprintable replaced.
+// The text that a peer wrote into a fixed array, with unprintable characters replaced.
 inline std::string safe_text(const char* from, size_t capacity) {
   std::string text(from, strnlen(from, capacity));
   for (char& c : text) {
@@ -64,7 +65,7 @@ inline std::string safe_text(const char* from, size_t capacity) {
   return text;
 }
 
-// `all_reduce "loss"`, safe to print whatever the peer wrote.
+// Returns `all_reduce "loss"`, safe to print whatever the peer sent.
 inline std::string name_of(const OpHeader& header) {
   constexpr const char* kNames[] = {"all_to_all_v", "all_reduce", "reduce_scatter_v",
                                     "all_gather_v", "broadcast",  "barrier"};
@@ -75,7 +76,7 @@ inline std::string name_of(const OpHeader& header) {
   return text;
 }
 
-// `all_reduce "loss" (sum of float32, 4096 bytes)`, likewise.
+// Returns `all_reduce "loss" (sum of float32, 4096 bytes)`, also safe to print.
 inline std::string describe(const OpHeader& header) {
   if (header.kind == OpKind::kBarrier) return name_of(header);
   const char* type = header.dtype_code == kDLInt     ? "int"
@@ -92,8 +93,8 @@ inline std::string describe(const OpHeader& header) {
                                    : std::to_string(header.bytes) + " bytes from this rank to that)");
 }
 
-// The exchange of one rank with one other in an operation. It receives first the other's contribution to the reduction,
-// if the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
+// The exchange of one rank with another in an operation. It receives the other's contribution to the reduction, if
+// there is one, then `recv`. It sends `send`, then the reduced piece, if the operation hands it out.
 struct PeerTransfer {
   bool sends = false;
   bool receives = false;
@@ -103,22 +104,22 @@ struct PeerTransfer {
   size_t recv_bytes = 0;
 };
 
-// Everybody's contribution to this rank's piece, combined in rank order: the same bits on all ranks, every run.
+// Everybody's contribution to this rank's piece, combined in rank order, so all ranks and all runs get the same bits.
 struct ReducedPiece {
   const char* own = nullptr;  // this rank's contribution
-  char* target = nullptr;     // where the result goes; may be `own`
+  char* target = nullptr;     // place of the result; may be `own`
   size_t bytes = 0;
-  bool hands_out = false;    // the result goes to all other ranks
-  bool after_sends = false;  // `target` is being sent from: wait until that is over
+  bool hands_out = false;    // the result is sent to all other ranks
+  bool after_sends = false;  // wait, because `target` is still being sent
 };
 
 struct PairwiseOp : Work {
-  OpHeader header;          // as this rank sees it; `sequence` and `bytes`, which differ by transfer, are the engine's
-  bool one_reader = false;  // what a transfer sends goes to its rank alone
+  OpHeader header;          // this rank's view; the engine sets `sequence` and `bytes`, which differ by transfer
+  bool one_reader = false;  // the data of a transfer go only to its rank
   double timeout_s = 0;
   PairClock::time_point deadline;
 
-  // The treatment of these in prepare().
+  // Called in prepare().
   void begin(OpKind kind, const CollectiveCall& call, double default_timeout_s) {
     header = OpHeader{};
     header.kind = kind;
@@ -129,14 +130,14 @@ struct PairwiseOp : Work {
   }
 };
 
-// An engine has operations Op : PairwiseOp with `transfers`, by rank, and `reduction`: a PeerTransfer and a
-// ReducedPiece each, or what the engine derives from them. It has
+// An engine has operations Op : PairwiseOp with `transfers`, by rank, and `reduction`: PeerTransfers and a
+// ReducedPiece, or types derived from them. It has
 //   static constexpr const char* kName;      of the transport, in messages
-//   static constexpr size_t kExchangedWhole;  bytes: an all_reduce of up to so many is one step
-//   int32_t rank() const, world_size() const, name() const;    `name`: what messages call this rank
+//   static constexpr size_t kExchangedWhole;  an all_reduce of up to this many bytes is one step
+//   int32_t rank() const, world_size() const, name() const;    `name`: this rank's name in messages
 //   Op& prepare(OpKind, const CollectiveCall&);       cleared, after begin()
-//   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED) for what it cannot
-//   void keep(Op&, char* to, const char* from, size_t bytes);  what a rank gets from itself; may be NULL and 0 bytes
+//   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED): it cannot
+//   void keep(Op&, char* to, const char* from, size_t bytes);  data that a rank gets from itself; may be NULL, 0 bytes
 //   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two
 //   [[noreturn]] void refuse(tsr_code, const Blame&);          ends the group on all ranks, and throws
 //   void throw_if_failed() const;  void abort(const std::string&) noexcept;  uint64_t bytes_sent() const;
@@ -173,7 +174,7 @@ class PairwiseGroup : public Group {
     });
   }
 
-  // Data that are not exchanged whole: piece r is reduced by rank r, which hands it out.
+  // If data are not exchanged whole, rank r reduces piece r and sends the result to all.
   Work* all_reduce(const DLTensor& inout, int32_t reduce, const CollectiveCall& call) override {
     return run(OpKind::kAllReduce, &inout, call, [&](Op& op) {
       checks().all_reduce(inout);
@@ -259,7 +260,8 @@ class PairwiseGroup : public Group {
  private:
   using Op = std::remove_reference_t<decltype(std::declval<Engine&>().prepare({}, std::declval<CollectiveCall>()))>;
 
-  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
+  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, because the others would
+  // wait.
   template <class Fill>
   Work* run(OpKind kind, const DLTensor* typed, const CollectiveCall& call, Fill&& fill) {
     engine_.throw_if_failed();
@@ -294,7 +296,7 @@ class PairwiseGroup : public Group {
   }
 };
 
-// Waits for an operation and gives it back, whether it fails or not.
+// Waits for an operation and recycles it, even if it fails.
 inline void finish(Work* work) {
   struct Recycle {
     Work* work;
@@ -303,7 +305,7 @@ inline void finish(Work* work) {
   work->wait();
 }
 
-// Everybody's value, by rank: what split() asks for.
+// Returns everybody's value, by rank; split() needs it.
 template <class T>
 std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCall& call) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -316,7 +318,7 @@ std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCal
   return all;
 }
 
-// Given what everybody chose, members `color` and `key`: the ranks that form the new group, in its order.
+// Takes everybody's choices, with members `color` and `key`. Returns the ranks of the new group, in its order.
 template <class Choice>
 std::vector<int32_t> ranks_of_color(const std::vector<Choice>& choices, int32_t color) {
   std::vector<int32_t> ranks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/plain_lookup.h - a lookup read id by id, for kernels in host memory that begin with plain loops.
+// tessera/sdk/plain_lookup.h - reads a lookup id by id, for kernels in host memory that start with plain loops.
 //
-// For float32 outputs in one tensor: of kernels without TSR_KERNEL_PLACES_ROWS. TSR_POOLING_MAX is refused.
+// Supports float32 outputs in one tensor: kernels without TSR_KERNEL_PLACES_ROWS. TSR_POOLING_MAX is refused.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ inline int64_t integer_at(const DLTensor& t, int64_t i) {
 
 // One id of one bag of a feature.
 struct LookupEntry {
-  int64_t position;  // among the ids of the lookup
+  int64_t position;  // among the lookup's ids
   int64_t row;       // the id
-  int64_t place;     // first element of the output that the row is added to: of its bag, or of its own without pooling
-  float share;       // of the row in that: its weight, divided by `length`
+  int64_t place;     // first output element that the row is added to: the bag's, or the id's own without pooling
+  float share;       // factor of the row: its weight, divided by `length`
   float length;      // of the bag for TSR_POOLING_MEAN, else 1
 };
 
@@ -41,7 +41,7 @@ void for_each_entry(const tsr_lookup& lookup, const tsr_lookup_feature& f, Body 
   }
 }
 
-// Zeros wherever the feature writes, also for bags without ids; entries are added to them.
+// Writes zeros to all of a feature's output, also for bags without ids; entries are added later.
 inline void clear_output(const tsr_lookup& lookup, const tsr_lookup_feature& f, int64_t dim, float* output) {
   if (f.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "this kernel has no MAX pooling");
   int64_t rows = f.bags;
@@ -50,8 +50,8 @@ inline void clear_output(const tsr_lookup& lookup, const tsr_lookup_feature& f, 
   for (int64_t i = 0; i < rows; ++i) std::fill_n(output + f.output_offset + i * f.output_stride, dim, 0.0f);
 }
 
-// Element d of the gradient that reaches an entry's place in the output: scaled, and then clamped to +-max_gradient
-// unless that is 0 (tsr_kernel_config::max_gradient). The row's own gradient is this times the entry's share.
+// Element d of the gradient at an entry's place in the output: scaled, then clamped to +-max_gradient unless that is 0
+// (tsr_kernel_config::max_gradient). The row's gradient is this times the entry's share.
 inline float gradient_at(const tsr_backward& args, const LookupEntry& e, int64_t d, float max_gradient) {
   const float g = data_as<float>(*args.grad_output)[e.place + d] * static_cast<float>(args.grad_scale);
   return max_gradient > 0 ? std::clamp(g, -max_gradient, max_gradient) : g;

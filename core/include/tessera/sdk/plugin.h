@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/plugin.h - from C++ classes to a plugin. Begin here; then the header of the interface you implement.
+// tessera/sdk/plugin.h - turns C++ classes into a plugin. Begin here; then read the header of your interface.
 //
 //   class Stripe : public tessera::sdk::Sharder { ... };
 //   TESSERA_PLUGIN("acme-stripe", "1.0.0",
 //                  tessera::sdk::component<Stripe>({.id = "acme.stripe", .version = "1.0.0", .about = "one line"}));
 //
-// A class becomes a component by deriving from an interface's base (sharder.h, kernel.h, optimizer.h, collective.h,
-// module.h). It may have one of these constructors, and throws Failure from it when its options are wrong:
-//   C(const Setup&)   wants the host, its options, or the part that it wraps
+// A class becomes a component if it derives from an interface's base (sharder.h, kernel.h, optimizer.h, collective.h,
+// module.h). It may have one of these constructors, which throw Failure if options are wrong:
+//   C(const Setup&)   wants the host, its options, or the component that it wraps
 //   C(Options&)       wants its options
 //   C()               has none: any option is refused
-// and, if it cannot run everywhere, `static void probe(tessera::sdk::Host)`, which throws Failure with the reason; if
-// it has interfaces beside its kind's (abi/draft/), `const void* extension(std::string_view id)`, NULL for ids that it
-// does not know. TESSERA_PLUGIN stands once, at namespace scope of one source file of the plugin.
+// A class that cannot run everywhere has `static void probe(tessera::sdk::Host)`, which throws Failure with the reason.
+// A class with more interfaces than its kind's (abi/draft/) has `const void* extension(std::string_view id)`; NULL:
+// unknown id. TESSERA_PLUGIN occurs once, at namespace scope in one source file of the plugin.
 #pragma once
 
 #include <array>
@@ -29,19 +29,19 @@
 
 namespace tessera::sdk {
 
-// The description that a component is made from.
+// The environment that a component is created in.
 struct Setup {
   Host host;
   Options& options;
-  const tsr_instance* inner;  // the part to wrap, or NULL. Outlives the new object
+  const tsr_instance* inner;  // the component to wrap, or NULL. Outlives the new object
 };
 
-// How a component presents itself. All texts are literals.
+// How a component describes itself. All texts are literals.
 struct About {
   const char* id;        // unique within its kind: letters a-z, digits, _ . -
   const char* version;   // of the component
   const char* about;     // one line
-  int32_t priority = 0;  // the highest usable one serves "auto"
+  int32_t priority = 0;  // the usable one with the highest priority serves "auto"
 };
 
 namespace detail {
@@ -110,7 +110,7 @@ constexpr bool valid_id(std::string_view id) {
   return !id.empty();
 }
 
-// Only reached while compiling: the text shows up in the compiler's message.
+// Only called during compilation: the compiler's message shows the text.
 inline void refuse_to_compile(const char*) {}
 
 template <size_t N>
@@ -126,11 +126,11 @@ constexpr void check(const tsr_component (&components)[N]) {
   }
 }
 
-// The manifest of the ELF note, written from the table itself, so that the two cannot disagree.
+// The manifest in the ELF note, made from the table itself, so that the two always agree.
 template <size_t N>
 constexpr size_t manifest_room(const tsr_component (&components)[N]) {
   check(components);
-  size_t size = 1;  // of the NUL
+  size_t size = 1;  // for the NUL
   for (const tsr_component& c : components)
     size += std::string_view(c.kind).size() + std::string_view(c.id).size() + std::string_view(c.version).size() + 3;
   return (size + 3) / 4 * 4;
@@ -167,7 +167,7 @@ constexpr std::array<const tsr_component*, N> pointers(const tsr_component (&com
   return out;
 }
 
-// True if C overrides a virtual function of its interface's base: an optional slot exists only then.
+// True if C overrides a virtual function of its interface's base. Only then an optional function exists.
 template <class Mine, class Base>
 constexpr bool overrides(Mine, Base) {
   return !std::is_same_v<Mine, Base>;
@@ -175,7 +175,7 @@ constexpr bool overrides(Mine, Base) {
 
 }  // namespace detail
 
-// The component that class C is.
+// Makes the component of class C.
 template <class C>
 constexpr tsr_component component(const About& about) {
   return {sizeof(tsr_component),
@@ -194,10 +194,10 @@ constexpr tsr_component component(const About& about) {
 }  // namespace tessera::sdk
 
 // TESSERA_PLUGIN("name", "version", component<A>({...}), component<B>({...}), ...);
-// Components may be of different kinds. The entry function, its tables and the ELF note all come from this one list.
+// Components may have different kinds. The entry function, its tables and the ELF note all come from this list.
 #define TESSERA_PLUGIN(name, version, ...) TESSERA_PLUGIN_FOR(0, name, version, __VA_ARGS__)
 
-// The same for a plugin that needs at least this minor of the core's ABI.
+// Does the same for a plugin that needs at least this minor version of the core's ABI.
 #define TESSERA_PLUGIN_FOR(min_host_minor, name, version, ...)                                                         \
   namespace {                                                                                                          \
   constexpr tsr_component tessera_components[] = {__VA_ARGS__};                                                        \

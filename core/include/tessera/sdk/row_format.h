@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/row_format.h - how rows of tables that only infer are stored, and the arithmetic between them and floats.
+// tessera/sdk/row_format.h - storage formats of rows in tables that only infer, and their conversion to and from
+// floats.
 //
 //   kInt8, kInt4, kInt2   [scale: half][bias: half][codes], value = scale * code + bias; the first element of a byte of
 //                         codes is in its low bits
 //   kFloat32, kFloat16    the values
 //   kFloat8               1 sign, 4 exponent (bias 7) and 3 mantissa bits; no infinities, no NaN
 //
-// Everything is little-endian. Rows of a table lie `stride` bytes apart, at least row_bytes(); bytes between are 0.
+// Everything is little-endian. Rows of a table are `stride` bytes apart, at least row_bytes(); bytes between are 0.
 // These are the layouts of FBGEMM's inference tables and the bytes of its quantizers
-// (tests/conformance/QUANTIZATION.md, sections 1 and 2). All functions give the same bytes on every processor: no
-// multiplication is followed by an addition where bytes are made, so there is nothing for a compiler to contract.
-// [any-thread]
+// (tests/conformance/QUANTIZATION.md, sections 1 and 2). All functions give the same bytes on every processor: where
+// bytes are made, no addition follows a multiplication, so compilers cannot contract them. [any-thread]
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,14 @@ namespace tessera::sdk {
 
 static_assert(std::endian::native == std::endian::little, "rows are stored little-endian");
 
-// The numbers are those of FBGEMM's SparseType: files and plugins may rely on them.
+// The numbers are those of FBGEMM's SparseType. Files and plugins may rely on them.
 enum class RowFormat : uint32_t { kFloat32 = 0, kFloat16 = 1, kInt8 = 2, kInt4 = 3, kInt2 = 4, kFloat8 = 6 };
 
 struct RowFormatInfo {
   RowFormat format;
   const char* name;
-  DLDataType dtype;     // in tsr_kernel_config::weight_dtype
-  int bits;             // of a value
+  DLDataType dtype;     // for tsr_kernel_config::weight_dtype
+  int bits;             // per value
   int64_t header;       // bytes of scale and bias
   int64_t dim_multiple; /* of columns that are quantized together */
 };
@@ -51,7 +51,7 @@ inline const RowFormatInfo& info_of(RowFormat format) {
   return *std::find_if(kRowFormats.begin(), kRowFormats.end() - 1,
                        [&](const RowFormatInfo& i) { return i.format == format; });
 }
-// nullptr where it is none of them.
+// nullptr: it is none of them.
 inline const RowFormatInfo* row_format_named(std::string_view name) {
   const auto at = std::find_if(kRowFormats.begin(), kRowFormats.end(), [&](const auto& i) { return i.name == name; });
   return at == kRowFormats.end() ? nullptr : &*at;
@@ -64,14 +64,14 @@ inline const RowFormatInfo* row_format_of(DLDataType dtype) {
 }
 inline const char* to_string(RowFormat format) { return info_of(format).name; }
 
-// Bytes of a row of `dim` values, and from row to row where these are aligned.
+// Bytes of a row of `dim` values, or from row to row with an alignment.
 inline int64_t row_bytes(RowFormat format, int64_t dim, int64_t alignment = 1) {
   const RowFormatInfo& info = info_of(format);
   const int64_t bytes = info.header + (dim * info.bits + 7) / 8;
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// The first value that is NaN or infinite, or -1.
+// Returns the index of the first value that is NaN or infinite; -1: none.
 inline int64_t first_non_finite(const float* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     if ((std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) == 0x7f800000u) return i;
@@ -84,7 +84,7 @@ namespace detail {
 struct Range {
   float least, most;
 };
-// If there are zeros of either sign, the first one counts.
+// If there are zeros of both signs, the first one counts.
 inline Range range_of(const float* x, int64_t n) {
   Range r{n > 0 ? x[0] : 0, n > 0 ? x[0] : 0};
   for (int64_t i = 1; i < n; ++i) {
@@ -94,13 +94,13 @@ inline Range range_of(const float* x, int64_t n) {
   return r;
 }
 
-// Round to nearest, ties to even, of 0 <= v <= levels: 2^23 leaves no bits below the point. NaN counts as 0.
+// Rounds to nearest, ties to even, for 0 <= v <= levels: 2^23 leaves no bits below the point. NaN counts as 0.
 inline uint32_t code_of(float v, float levels) {
   const float clamped = v > 0 ? (v < levels ? v : levels) : 0;
   return std::bit_cast<uint32_t>(clamped + 0x1p23f) & 0xffu;
 }
 
-// QUANTIZATION.md, 1.1.
+// See QUANTIZATION.md, 1.1.
 inline void encode_codes(const float* x, int64_t n, int bits, uint8_t* out) {
   const Range r = range_of(x, n);
   const auto levels = static_cast<float>((1 << bits) - 1);
@@ -130,13 +130,13 @@ inline void decode_codes(const uint8_t* row, int64_t n, int bits, float* out) {
   const int per_byte = 8 / bits, mask = (1 << bits) - 1;
   for (int64_t i = 0; i < n; ++i) {
     const int code = row[4 + i / per_byte] >> (bits * (i % per_byte)) & mask;
-    out[i] = static_cast<float>(scale * code + bias);  // exact in double: one rounding
+    out[i] = static_cast<float>(scale * code + bias);  // exact in double, so it is rounded once
   }
 }
 
 }  // namespace detail
 
-// An 8-bit float of `exponent_bits` exponent bits: QUANTIZATION.md, 1.5. Values beyond the largest become it.
+// An 8-bit float with `exponent_bits` exponent bits: QUANTIZATION.md, 1.5. Larger values become the largest one.
 struct Float8 {
   int exponent_bits = 4;
   int bias = 7;
@@ -164,19 +164,19 @@ struct Float8 {
   }
 };
 
-// The place of the first value that is more than half a step beyond the largest number of the format, which encode_row
-// clips to that number; -1: there is none. Only kFloat8 clips.
+// Index of the first value that is more than half a step beyond the format's largest number, to which encode_row clips
+// it; -1: none. Only kFloat8 clips.
 inline int64_t first_clipped(RowFormat format, const float* values, int64_t count) {
   if (format != RowFormat::kFloat8) return -1;
-  const float largest = Float8{}.largest(), step = largest / 15;  // between the largest numbers: 16 of 240
+  const float largest = Float8{}.largest(), step = largest / 15;  // between the largest numbers: 16 for 240
   for (int64_t i = 0; i < count; ++i) {
     if (std::abs(values[i]) > largest + step / 2) return i;
   }
   return -1;
 }
 
-// One row of `dim` finite values to row_bytes(format, dim) bytes, and back. dim is a multiple of dim_multiple for
-// encode_row; a slice of a row's codes behind a copy of its scale and bias is a row too.
+// Converts one row of `dim` finite values to row_bytes(format, dim) bytes, and back. encode_row needs a multiple of
+// dim_multiple. A slice of a row's codes after a copy of its scale and bias is also a row.
 inline void encode_row(RowFormat format, const float* values, int64_t dim, void* row) {
   auto* out = static_cast<uint8_t*>(row);
   switch (format) {
@@ -217,8 +217,8 @@ inline void decode_row(RowFormat format, const void* row, int64_t dim, float* va
   }
 }
 
-// The other INT8 recipe, of checkpoints and communication: [codes][scale: float32][bias: float32], `dim + 8` bytes, any
-// dim. QUANTIZATION.md, 1.2.
+// The INT8 format of checkpoints and communication: [codes][scale: float32][bias: float32], `dim + 8` bytes, any dim.
+// See QUANTIZATION.md, 1.2.
 inline void encode_row_sbfloat(const float* x, int64_t dim, void* row) {
   auto* out = static_cast<uint8_t*>(row);
   const detail::Range r = detail::range_of(x, dim);
@@ -235,7 +235,7 @@ inline void decode_row_sbfloat(const void* row, int64_t dim, float* values) {
   std::memcpy(&bias, in + dim + 4, 4);
   for (int64_t i = 0; i < dim; ++i) values[i] = std::fma(scale, static_cast<float>(in[i]), bias);
 }
-// A row of that recipe as a kInt8 row: the same codes, scale and bias rounded to half. QUANTIZATION.md, 1.3.
+// Converts such a row to a kInt8 row: the same codes, with scale and bias rounded to half. See QUANTIZATION.md, 1.3.
 inline void int8_from_sbfloat(const void* from, int64_t dim, void* row) {
   const auto* in = static_cast<const uint8_t*>(from);
   auto* out = static_cast<uint8_t*>(row);

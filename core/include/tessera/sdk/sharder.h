@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/sharder.h - base class of a sharder: a pure function from a table and a topology to layouts.
 //
-// abi/sharder.h says what placements, combine rules and row sets mean. The object is used from several threads at once,
-// hence const. A class C : Sharder may say how it is offered:
+// abi/sharder.h explains placements, combine rules and row sets. Several threads use the object at once, so it is
+// const. A class C : Sharder may declare how it is offered:
 //   static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
 #pragma once
 
@@ -18,12 +18,12 @@
 
 namespace tessera::sdk {
 
-// Borrowed for the call.
+// Borrowed during the call.
 struct Table {
   std::string_view name;
   int64_t rows;
   int64_t cols;
-  int32_t pooling;  // TSR_POOLING_*; NONE: an EmbeddingCollection's table
+  int32_t pooling;  // TSR_POOLING_*; NONE: a table of an EmbeddingCollection
   DLDataType dtype;
   std::span<const char* const> features;
 };
@@ -38,7 +38,7 @@ struct Topology {
 
 struct Constraints {
   int64_t min_partition;  // least width of a column shard; 0: the sharder's default
-  int64_t max_shards;     // 0: no limit. A sharder that cannot keep it proposes nothing
+  int64_t max_shards;     // 0: no limit. A sharder that exceeds it proposes nothing
 };
 
 using Rectangle = tsr_rectangle;  // {row, rows, col, cols}
@@ -50,13 +50,13 @@ struct LayoutPart {
   std::vector<Rectangle> rectangles = {};
 };
 
-// The parts' rectangles together cover the table once (or, in a REPLICA part, once each).
+// The parts' rectangles together cover the table once (in a REPLICA part, each covers it).
 struct Layout {
   std::vector<LayoutPart> parts;
-  int64_t cookie = 0;  // handed back to route and unroute
+  int64_t cookie = 0;  // passed back to route and unroute
 };
 
-// The layout that was chosen, as route and unroute are told. Borrowed for the call.
+// The chosen layout, as route and unroute get it. Borrowed during the call.
 struct Routed {
   Table table;
   Topology topology;  // device_bytes is empty
@@ -69,7 +69,8 @@ struct Range {
   int64_t count;
 };
 
-// [0, total) in `pieces` blocks of ceil(total / pieces); later ones may be shorter or empty: TorchRec's row cuts.
+// Splits [0, total) into `pieces` blocks of ceil(total / pieces). Later ones may be shorter or empty, like TorchRec's
+// row splits.
 inline std::vector<Range> cut_blocks(int64_t total, int64_t pieces) {
   const int64_t block = (total + pieces - 1) / pieces;
   std::vector<Range> out;
@@ -84,12 +85,12 @@ class Sharder {
  public:
   virtual ~Sharder() = default;
 
-  // Every layout on offer, best first. None: the table cannot be cut this way, which is not an error.
+  // Returns all possible layouts, best first. Empty: the table cannot be cut this way, which is not an error.
   virtual std::vector<Layout> propose(const Table& table, const Topology& topology,
                                       const Constraints& constraints) const = 0;
 
-  // Override both for layouts with TSR_ROWS_ROUTED, and neither otherwise. All spans are of one length, and outputs are
-  // written in full. Each is the inverse of the other, which the core checks.
+  // Override both for layouts with TSR_ROWS_ROUTED, and neither otherwise. All spans have the same length, and outputs
+  // must be filled completely. Each is the inverse of the other; the core checks that.
   virtual void route(const Routed&, std::span<const int64_t> /*ids*/, std::span<int32_t> /*row_sets*/,
                      std::span<int64_t> /*local_rows*/) const {}
   virtual void unroute(const Routed&, std::span<const int32_t> /*row_sets*/, std::span<const int64_t> /*local_rows*/,
@@ -173,7 +174,7 @@ class Sharder {
 template <class C>
 constexpr tsr_sharder Sharder::table = Sharder::make_table<C>();
 
-// How many row sets a part whose rows are routed has: see tsr_layout.
+// The number of row sets of a part with routed rows: see tsr_layout.
 inline uint32_t row_sets_of(const LayoutPart& part) {
   if (part.row_set != TSR_ROWS_ROUTED) return 0;
   if (part.combine == TSR_COMBINE_REPLICA) return 1;
@@ -181,7 +182,7 @@ inline uint32_t row_sets_of(const LayoutPart& part) {
                                              [&](const Rectangle& r) { return r.col == part.rectangles[0].col; }));
 }
 
-// A layout that this host cannot run does not end the proposal; one that is wrong does.
+// A layout that this host cannot run does not end the proposal, but a wrong one does.
 inline void Sharder::hand_over(const Layout& layout, const tsr_layout_sink* sink) {
   std::vector<tsr_layout_part> parts;
   uint32_t row_sets = 0;

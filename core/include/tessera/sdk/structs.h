@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/structs.h - structs of the other side, which may be shorter or longer than ours (abi/base.h).
+// tessera/sdk/structs.h - structs of the other side, which may be shorter or longer than this side's (abi/base.h).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace tessera::sdk {
 
-// A struct that was handed in, at our length: members that the other side does not know are 0.
+// Copies a struct at this side's length. Members that the other side does not know are 0.
 template <class T>
 T read_struct(const T& in) noexcept {
   T out{};
@@ -18,7 +18,7 @@ T read_struct(const T& in) noexcept {
   return out;
 }
 
-// Fills a struct of the other side, as far as it reaches; its struct_size stays.
+// Fills a struct of the other side as far as it reaches. Its struct_size stays.
 template <class T>
 void write_struct(const T& value, T* out) noexcept {
   constexpr size_t kHead = sizeof(out->struct_size);

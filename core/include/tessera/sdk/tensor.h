@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/tensor.h - typed views of DLTensors. All honour byte_offset and refuse what does not fit with a sentence.
+// tessera/sdk/tensor.h - typed views of DLTensors. All respect byte_offset, and refuse what does not fit with a
+// sentence.
 #pragma once
 
 #include <cstdint>
@@ -37,18 +38,18 @@ inline int64_t numel(const DLTensor& tensor) {
 
 inline int64_t element_bytes(const DLTensor& tensor) { return tensor.dtype.bits * tensor.dtype.lanes / 8; }
 
-// The first byte, or NULL.
+// Returns the first byte, or NULL.
 inline void* raw(const DLTensor& tensor) {
   return tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
 }
 
-// The first element, without looking at the type: for types that C++ has no name for (float16 as uint16_t).
+// Returns the first element without a check of the type, for types that C++ cannot name (float16 as uint16_t).
 template <class T>
 T* data_as(const DLTensor& tensor) {
   return static_cast<T*>(raw(tensor));
 }
 
-// The elements. `what` names the tensor in the refusal of a wrong type.
+// Returns the elements. `what` names the tensor if its type is refused.
 template <class T>
 std::span<T> elements(const DLTensor& tensor, const char* what = "tensor") {
   if (!holds<T>(tensor)) {
@@ -58,7 +59,7 @@ std::span<T> elements(const DLTensor& tensor, const char* what = "tensor") {
   return {data_as<T>(tensor), static_cast<size_t>(numel(tensor))};
 }
 
-// The elements of a tensor that may be absent: empty then.
+// Returns the elements of a tensor that may be absent; empty: it is.
 template <class T>
 std::span<T> elements_or_empty(const DLTensor* tensor, const char* what = "tensor") {
   if (tensor == nullptr) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/values.h - the word of a value: what a vocabulary, a hash and a cross take it as, whoever reads it.
+// tessera/sdk/values.h - the word of a value: the text by which vocabularies, hashes and crosses know it.
 //
 //   integer               its digits                              17, -3, 18446744073709551615
 //   float                 the shortest text that reads back as
@@ -7,12 +7,12 @@
 //   decimal               its digits without zeros at the end     12.5 (of 12.50), 4 (of 4.00)
 //   boolean               true or false
 //   date, time of a day   2024-01-31, 12:34:56.5
-//   date and time         2024-01-31 12:34:56.5, in UTC if its zone is known; at midnight the date alone
+//   date and time         2024-01-31 12:34:56.5, in UTC if its zone is known; at midnight only the date
 //   text                  itself; a text that is one of the above in another spelling has the same word:
 //                         4.0, True, 2024-01-31T12:34:56.500Z
 //
-// A reader of typed values calls append_word() with the value. A reader of texts hands the text on as it is: the core
-// calls append_word(text), which changes no word that was made here. A value that is NaN, infinite or null is missing.
+// A reader of typed values calls append_word() with the value. A reader of texts passes the text on unchanged: the core
+// calls append_word(text), which does not change words that were made here. NaN, infinite and null values are missing.
 // Everything here is [any-thread] and allocates only in the string that it appends to.
 #pragma once
 
@@ -44,7 +44,7 @@ inline bool same_but_case(std::string_view text, std::string_view lower) {
   return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), same);
 }
 
-// Two digits at `at`, below `limit`; -1: there are none.
+// Parses two digits at `at`, below `limit`; -1: there are none.
 inline int two_digits(std::string_view text, size_t at, int limit) {
   if (at + 2 > text.size() || !digit(text[at]) || !digit(text[at + 1])) return -1;
   const int value = 10 * (text[at] - '0') + (text[at + 1] - '0');
@@ -53,7 +53,7 @@ inline int two_digits(std::string_view text, size_t at, int limit) {
 
 }  // namespace values_detail
 
-// True for what programs write instead of a missing number, in any case: NA, N/A, NaN, NULL, None, \N, inf, ?, -, ...
+// True for the usual substitutes of a missing number, in any case: NA, N/A, NaN, NULL, None, \N, inf, ?, -, ...
 inline bool is_missing_word(std::string_view text) {
   constexpr std::array<std::string_view, 30> kWords = {
       "na",       "n/a",       "n.a.",      "nan",    "-nan",    "null",    "null.",    "none",   "nil",     "nat",
@@ -65,13 +65,13 @@ inline bool is_missing_word(std::string_view text) {
          });
 }
 
-// A date, or a date and a time: nanoseconds since 1970-01-01 00:00:00 UTC, for the years 1678 to 2261.
+// A date, or a date and time: nanoseconds since 1970-01-01 00:00:00 UTC, for the years 1678 to 2261.
 struct TimeText {
   int64_t nanoseconds = 0;
 };
 
-// Reads `2024-01-31`, or that and a time of the day behind a blank or a T: `12:34`, `12:34:56`, `12:34:56.789`, with a
-// zone or without one: `Z`, `+01:00`, `-0530`. Empty: the text is something else.
+// Parses `2024-01-31`, optionally followed by a blank or a T and a time of day: `12:34`, `12:34:56`, `12:34:56.789`,
+// with or without a zone: `Z`, `+01:00`, `-0530`. Empty: the text is something else.
 inline std::optional<TimeText> time_of(std::string_view text) {
   using values_detail::digit;
   using values_detail::digits_at;
@@ -118,16 +118,16 @@ inline std::optional<TimeText> time_of(std::string_view text) {
   return TimeText{(ahead ? seconds - zone : seconds + zone) * kSecond + nanoseconds};
 }
 
-// ---- words, which are appended to `out` ----
+// ---- Words, appended to `out` ----
 
-// A whole number; bool is no number.
+// Appends a whole number. bool is not a number here.
 template <std::integral T>
 requires(!std::same_as<T, bool>) void append_word(std::string& out, T value) {
   std::array<char, 24> text{};
   out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
-// A float32 is given as the double of the same value. `value` is finite: others are missing.
+// Appends a float. A float32 is passed as the double of the same value. `value` must be finite.
 inline void append_word(std::string& out, double value) {
   constexpr double kWhole = 0x1p63;
   if (value == std::trunc(value) && std::fabs(value) < kWhole) return append_word(out, static_cast<int64_t>(value));
@@ -135,13 +135,13 @@ inline void append_word(std::string& out, double value) {
   out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
-// A template, so that no number becomes a bool.
+// A template, so that no number converts to bool.
 template <std::same_as<bool> B>
 void append_word(std::string& out, B value) {
   out += value ? "true" : "false";
 }
 
-// The date of a number of days since 1970-01-01; outside of the years 0 to 9999 that number.
+// Appends the date of a number of days since 1970-01-01; outside of the years 0 to 9999 the number itself.
 inline void append_date_word(std::string& out, int64_t days) {
   constexpr int64_t kFirst = -719528, kLast = 2932896;  // of the years 0 and 9999
   if (days < kFirst || days > kLast) return append_word(out, days);
@@ -159,7 +159,7 @@ inline void append_date_word(std::string& out, int64_t days) {
   two(static_cast<unsigned>(date.day()));
 }
 
-// A time of the day, 0 <= nanoseconds < 86,400e9: 12:34:56, and its fraction without zeros at the end.
+// Appends a time of day, 0 <= nanoseconds < 86,400e9: 12:34:56, with a fraction without trailing zeros.
 inline void append_time_of_day_word(std::string& out, int64_t nanoseconds) {
   const auto two = [&](int64_t n) {
     out += static_cast<char>('0' + n / 10);
@@ -181,8 +181,8 @@ inline void append_time_of_day_word(std::string& out, int64_t nanoseconds) {
   }
 }
 
-// An instant, or a date and time without a zone: `ticks` of which a second has `per_second` (1, 1e3, 1e6 or 1e9), since
-// 1970-01-01 00:00:00.
+// Appends an instant, or a date and time without a zone: `ticks` since 1970-01-01 00:00:00, with `per_second` ticks per
+// second (1, 1e3, 1e6 or 1e9).
 inline void append_time_word(std::string& out, int64_t ticks, int64_t per_second) {
   const int64_t per_day = 86400 * per_second;
   int64_t days = ticks / per_day, rest = ticks % per_day;
@@ -193,12 +193,12 @@ inline void append_time_word(std::string& out, int64_t ticks, int64_t per_second
   append_time_of_day_word(out, rest * (1000000000 / per_second));
 }
 
-// A text: itself, unless it is a number, a boolean or a time in a spelling that is not its word.
-// * `-?digits.digits` without leading zeros loses the zeros at its end, and the point with them; below 0.001 it is the
-//   number, 1e-04 of 0.0001, if a double has all its digits.
-// * `d.ddde+XX` with the sign of its exponent, as programs print large and small numbers, is the number.
-// * True and TRUE are true; False and FALSE are false.
-// * A date and time loses its T, its zone (it becomes UTC) and the zeros at the end of its fraction.
+// Appends a text unchanged, unless it is a number, a boolean or a time in another spelling than its word.
+// * `-?digits.digits` without leading zeros loses its trailing zeros, and the point with them. Below 0.001 it becomes
+//   the number, 1e-04 for 0.0001, if a double has all its digits.
+// * `d.ddde+XX` with a signed exponent, as programs print large and small numbers, becomes the number.
+// * True and TRUE become true; False and FALSE become false.
+// * A date and time loses its T, its zone (it becomes UTC) and trailing zeros of its fraction.
 inline void append_word(std::string& out, std::string_view text) {
   using values_detail::digit;
   using values_detail::digits_at;
@@ -230,7 +230,7 @@ inline void append_word(std::string& out, std::string_view text) {
     while (text.back() == '0') text.remove_suffix(1);
     if (text.back() == '.') text.remove_suffix(1);
     double small = 0;               // its shortest text may have an exponent
-    constexpr size_t kDigits = 15;  // that a double tells apart
+    constexpr size_t kDigits = 15;  // that a double can represent
     if (text.substr(begin, 5) == "0.000" && text.size() <= text.find_first_not_of("0.", begin) + kDigits &&
         std::from_chars(text.data(), text.data() + text.size(), small).ec == std::errc())
       return append_word(out, small);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/wrapped.h - transports that work through another one: codecs, tracers, whatever stands between.
+// tessera/sdk/wrapped.h - transports that work through another one, such as codecs and tracers.
 //
-// The caller's half: InnerGroup is a group of the wrapped transport as C++. WrappedGroup and WrappedCollective hand
-// everything on to it; a codec overrides the operations that it changes, and waits for them with then():
+// InnerGroup is the caller's half: a group of the wrapped transport in C++. WrappedGroup and WrappedCollective forward
+// everything to it. A codec overrides the operations that it changes, and waits for them with then():
 //
 //   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
 //                      const CollectiveCall& call) override {
@@ -22,8 +22,8 @@
 
 namespace tessera::sdk {
 
-// A group of a transport that somebody else made, closed when this goes. Every call throws Failure with that
-// transport's own sentence.
+// A group of a transport that somebody else made, closed by the destructor. Every call throws Failure with that
+// transport's message.
 class InnerGroup {
  public:
   InnerGroup(const tsr_collective& api, tsr_group* raw, const tsr_collective_waits* waits = nullptr)
@@ -47,7 +47,7 @@ class InnerGroup {
     if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
     return static_cast<const tsr_collective_waits*>(part.component->extension(part.self, TSR_COLLECTIVE_WAITS));
   }
-  // Holds nothing (operator bool) for color -1.
+  // The result is empty (operator bool) for color -1.
   InnerGroup split(int32_t color, int32_t key, const CollectiveCall& how) const {
     tsr_group* child = nullptr;
     Call call;
@@ -125,7 +125,7 @@ class InnerGroup {
 class WrappedGroup : public Group {
  public:
   explicit WrappedGroup(InnerGroup inner) : inner_(std::move(inner)) {}
-  // This kind of group around another inner one: what split() gives.
+  // Makes this kind of group around another inner one, for split().
   virtual std::unique_ptr<Group> wrap(InnerGroup inner) const = 0;
 
   int32_t rank() const override { return inner_.rank(); }
@@ -160,7 +160,7 @@ class WrappedGroup : public Group {
 
  protected:
   const InnerGroup& inner() const { return inner_; }
-  // The work of an operation of inner(): its wait() waits for that, and then runs `after`, unless it failed.
+  // The work of an operation of inner(): its wait() waits for that, and then calls `after` unless it failed.
   Work* then(tsr_work* work, std::function<void()> after = nullptr) const {
     try {
       return new InnerWork(inner_, work, std::move(after));
@@ -192,13 +192,13 @@ class WrappedGroup : public Group {
 class WrappedCollective : public Collective {
  public:
   static constexpr uint32_t kFlags = TSR_COLLECTIVE_WRAPS;
-  // `id`: of the component, for the refusal of a setup that has no part to wrap.
+  // `id`: the component's id, for the error if there is no inner component.
   WrappedCollective(const Setup& setup, const char* id) : inner_(setup.inner) {
     if (inner_ == nullptr) fail(TSR_INVALID_ARGUMENT, id, " works through another transport: say ", id, "(tcp)");
   }
   virtual std::unique_ptr<Group> wrap(InnerGroup inner) const = 0;
 
-  // The abilities of the inner one.
+  // Returns the abilities of the inner transport.
   CollectiveInfo describe() const override {
     tsr_collective_info info{};
     info.struct_size = sizeof(info);
@@ -215,13 +215,13 @@ class WrappedCollective : public Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {
     return wrap(InnerGroup::connect(*inner_, where));
   }
-  // If the inner one says for whom it has waited, this one does too.
+  // This one knows its waits if the inner one does.
   const void* extension(std::string_view id) const {
     return InnerGroup::waits_of(*inner_) == nullptr ? nullptr : waits_extension(id);
   }
 
  protected:
-  const tsr_instance& inner() const { return *inner_; }  // outlives this
+  const tsr_instance& inner() const { return *inner_; }  // must outlive this
 
  private:
   const tsr_collective& api() const { return *static_cast<const tsr_collective*>(inner_->component->api); }

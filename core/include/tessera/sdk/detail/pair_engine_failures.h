@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/detail/pair_engine_failures.h - what the engine of sdk/pair_engine.h does when a rank dies, leaves, is
-// late, or gives up: say who, and let everybody know.
+// tessera/sdk/detail/pair_engine_failures.h - how the engine of sdk/pair_engine.h handles a rank that dies, leaves, is
+// late, or gives up: it says which one, and tells all others.
 #pragma once
 
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::sdk {
 
-// True for the first failure.
+// Returns true for the first failure.
 template <IsPairLink Link>
 bool PairEngine<Link>::poison(tsr_code code, const Blame& blame) noexcept {
   const bool first = failure_.set(code, blame, [&] {
@@ -47,8 +47,8 @@ void PairEngine<Link>::tell_all(Notice::Kind kind, tsr_code code, const Blame& b
   for (const Peer& peer : peers_) peer.link.notices().tell(notice);
 }
 
-// Takes the notices that have come: one of failure ends the group here as well, and so does their end without a
-// goodbye. `error` tells why, where the way of the data knew it.
+// Reads the notices that have arrived. A notice of failure, or an end without a goodbye, also ends this group. `error`:
+// the reason, if the data link knows it.
 template <IsPairLink Link>
 void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   Notice notice;
@@ -69,8 +69,8 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   }
 }
 
-// The way of the data has ended. Why is known to the notices, now or in a moment, also where the operation has no time
-// left: others whose time is up as well may have given up because of a third.
+// The data link has ended. The notices tell the reason, now or in a moment, even if the operation has no time left:
+// others that are out of time may also have given up because of a third rank.
 template <IsPairLink Link>
 void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
   if (error == EBADMSG) fail_with(TSR_DATA_LOSS, says::damaged(peer.name, op.header));
@@ -80,9 +80,9 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
   do {
     hear(peer, op, error);
     if (peer.left) {
-      // Whoever left may have done so because of another, whose word is here, too.
+      // A rank that left may have done so because of another one, whose notice is also here.
       for (Peer& other : peers_) hear(other, op, 0);
-      // It may have done its part of the operation that is waited for, and another one has hit upon its absence.
+      // It may have finished its part of this operation, and an operation of another rank has found it missing.
       const Op* const owed = peer.sending != nullptr ? peer.sending : peer.receiving;
       fail_with(TSR_ABORTED, says::closed(peer.name, owed != nullptr ? owed->header : op.header));
     }
@@ -111,7 +111,7 @@ void PairEngine<Link>::probe(const Late& waits_for) noexcept {
   tell_all(Notice::kProbe, TSR_OK, waits_for.blame, waits_for.in);
 }
 
-// Ranks whose machine has not acknowledged the probe. A process that is stopped or busy has a machine that does.
+// Ranks whose machine has not acknowledged the probe. The machine of a stopped or busy process would have.
 template <IsPairLink Link>
 std::vector<int32_t> PairEngine<Link>::unacknowledging() const {
   std::vector<int32_t> ranks;
@@ -132,15 +132,16 @@ void PairEngine<Link>::late(const Op& op) {
   fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op).blame);
 }
 
-// True if it owes that because it waits for another one: in an earlier operation, or in this one for what it needs.
+// True if it owes data because it waits for another rank: in an earlier operation, or in this one for data that it
+// needs.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, const Debt& debt) const {
   const uint64_t end = op.header.sequence + (debt.what == Debt::kRest ? 1 : 0);
   return !peer.waits_for.text.empty() && peer.waits_for.rank != name_ && peer.waits_in < end;
 }
 
-// The debt of a peer, in this operation or in one before it: none of it has come; of its own data some is missing; the
-// rest, for which it may need others' data. A reduction does not ask for more of one peer before all have sent as much.
+// A peer's debt in this operation or an earlier one: no data have come, some of its own data are missing, or the rest
+// is missing, for which it may need others' data. A reduction asks no peer for more before all have sent as much.
 template <IsPairLink Link>
 std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {
   const auto is_asked_for = [&](const Op* of) { return of != nullptr && of->header.sequence <= op.header.sequence; };
@@ -155,7 +156,8 @@ std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const P
   return std::nullopt;
 }
 
-// Those whose debt is the oldest and largest, less those who are held up, unless all are: then it is what these say.
+// The ranks with the oldest and largest debt, except those that wait for others. If all of them wait, the blame goes to
+// whom they wait for.
 template <IsPairLink Link>
 typename PairEngine<Link>::Late PairEngine<Link>::who_is_late(const Op& op) const {
   std::optional<Late> held_up;

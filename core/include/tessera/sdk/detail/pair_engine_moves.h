@@ -109,12 +109,12 @@ bool PairEngine<Link>::copy_own(Op& op, size_t most) {
   return true;
 }
 
-// Until the operation is done.
+// Moves data until the operation is done.
 template <IsPairLink Link>
 void PairEngine<Link>::exchange(Op& op) {
   const Clock::time_point start = Clock::now();
   const Clock::time_point deadline = std::max(op.deadline, start + kWaitGrace);
-  // Asked in time, so that at the deadline it is known who does not even answer.
+  // Probe in time, so that at the deadline it is known who does not even answer.
   Clock::time_point probe_at = deadline - std::min<Clock::duration>(kProbeTime, (deadline - start) / 2);
   constexpr Clock::time_point kBusy = Clock::time_point::max();
   Clock::time_point now = start, idle_since = kBusy, looked = start;
@@ -145,7 +145,7 @@ void PairEngine<Link>::exchange(Op& op) {
     const bool tries = sleeps_at_once_ == 0 && now - idle_since < spin_;
     const Clock::time_point before = now;
     if (tries && now - looked < kLook) {
-      sched_yield();  // where ranks share a processor, the one waited for may need this one
+      sched_yield();  // if ranks share a processor, the one waited for may need it
       now = Clock::now();
       if (now - before >= kCrowd) sleeps_at_once_ = kSleepsAtOnce;
     } else {
@@ -155,18 +155,18 @@ void PairEngine<Link>::exchange(Op& op) {
       now = Clock::now();
     }
   }
-  if (probed) probe({{}, op.header.sequence});  // nobody any more
+  if (probed) probe({{}, op.header.sequence});  // nobody is waited for any more
 }
 
 // --- moving bytes ----------------------------------------------------------------------------------------------------
 
-// The next operation that has something for this peer becomes the current one.
+// Makes the next operation with something for this peer the current one.
 template <IsPairLink Link>
 void PairEngine<Link>::next_send(Peer& peer) {
   peer.sent = 0;
   for (; peer.send_sequence < next_sequence_; ++peer.send_sequence) {
     Op* op = slot(peer.send_sequence);
-    // A slot may have been taken by a later operation: then the one looked for is done.
+    // A later operation may have taken the slot. The one looked for is then done.
     if (op == nullptr || op->header.sequence != peer.send_sequence) continue;
     const PeerTransfer& transfer = op->transfers[peer.rank];
     if (!transfer.sends) continue;
@@ -200,14 +200,14 @@ bool PairEngine<Link>::progress() {
   return moved;
 }
 
-// True if there is something to send now: a reduced piece may not be ready.
+// True if there is something to send now. A reduced piece may not be ready.
 template <IsPairLink Link>
 bool PairEngine<Link>::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
   return peer.sent < sizeof(OpHeader) + op.transfers[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
 }
 
-// True if all is sent, but the other side still has to fetch some of it.
+// True if everything is sent, but the other side still has to fetch some of it.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_lending(const Peer& peer) const {
   return peer.sent == sizeof(OpHeader) + peer.out.bytes;
@@ -229,7 +229,7 @@ bool PairEngine<Link>::push(Peer& peer) {
   const PeerTransfer& transfer = op.transfers[peer.rank];
   iovec pieces[3];
   size_t count = 0, at = peer.sent;
-  // Adds what of `data` lies behind the bytes already sent.
+  // Adds the part of `data` after the bytes already sent.
   const auto add = [&](const void* data, size_t bytes) {
     if (at >= bytes) {
       at -= bytes;
@@ -249,12 +249,12 @@ bool PairEngine<Link>::push(Peer& peer) {
     lost(peer, op, errno);
   }
   peer.sent += static_cast<size_t>(n);
-  bytes_sent_.store(bytes_sent() + static_cast<uint64_t>(n), std::memory_order_relaxed);  // written here alone
+  bytes_sent_.store(bytes_sent() + static_cast<uint64_t>(n), std::memory_order_relaxed);  // only this thread writes it
   if (is_lending(peer)) settle(peer);
   return n > 0;
 }
 
-// How many of the next bytes of the payload are wanted now: possibly none, while a reduction waits.
+// Number of next payload bytes wanted now; possibly 0 while a reduction waits.
 template <IsPairLink Link>
 size_t PairEngine<Link>::wanted_from(const Peer& peer) const {
   const Op& op = *peer.receiving;
@@ -263,7 +263,7 @@ size_t PairEngine<Link>::wanted_from(const Peer& peer) const {
   return op.transfers[peer.rank].recv_bytes - (at - contribution);
 }
 
-// And where they go.
+// Destination of these bytes.
 template <IsPairLink Link>
 char* PairEngine<Link>::place_for(const Peer& peer) {
   const Op& op = *peer.receiving;
@@ -272,7 +272,7 @@ char* PairEngine<Link>::place_for(const Peer& peer) {
   return op.transfers[peer.rank].recv + (at - contribution);
 }
 
-// Header and payload in one call: where they belong is known beforehand.
+// Receives header and payload in one call, because their places are known beforehand.
 template <IsPairLink Link>
 bool PairEngine<Link>::pull(Peer& peer) {
   const Op& op = *peer.receiving;
@@ -333,7 +333,7 @@ void PairEngine<Link>::end_send(Peer& peer) {
   next_send(peer);
 }
 
-// Data after the last contribution may arrive before the other ranks' contributions do.
+// Data after the last contribution may arrive before the other ranks' contributions.
 template <IsPairLink Link>
 void PairEngine<Link>::end_receive_if_complete(Peer& peer) {
   Op& op = *peer.receiving;
@@ -353,13 +353,13 @@ void PairEngine<Link>::end_if_done(Op& op) {
 
 // --- reductions ------------------------------------------------------------------------------------------------------
 
-// The number of bytes that a socket delivers at once, so that neither side waits for the other's arithmetic; small
-// enough that what all others have sent stays in the cache.
+// The number of bytes that a socket delivers at once, so that neither side waits for the other's arithmetic. It is so
+// small that all others' data stay in the cache.
 template <IsPairLink Link>
 size_t PairEngine<Link>::chunk_for(size_t peers) {
   constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;
   static_assert(kExchangedWhole <= kLeast);
-  constexpr size_t kWhole = 64;  // no element lies in two chunks, and every chunk is aligned
+  constexpr size_t kWhole = 64;  // no element spans two chunks, and every chunk is aligned
   return std::clamp(kTogether / std::max<size_t>(peers, 1), kLeast, kMost) / kWhole * kWhole;
 }
 
@@ -389,7 +389,7 @@ void PairEngine<Link>::reduce_chunk(Op& op) {
   op.reduced += bytes;
 }
 
-// Nothing can be moved, and this is so until something has been: for whom that is.
+// Nothing can be moved until something arrives; notes for whom it waits.
 template <IsPairLink Link>
 void PairEngine<Link>::waits_now(const Op& op) {
   if (!waited_) return;
@@ -406,7 +406,7 @@ void PairEngine<Link>::has_waited(Clock::duration time) {
 
 // --- sleeping --------------------------------------------------------------------------------------------------------
 
-// False: something can be moved now.
+// Returns false if something can be moved now.
 template <IsPairLink Link>
 bool PairEngine<Link>::fall_asleep() {
   for (size_t i = 0; i < peers_.size(); ++i) {

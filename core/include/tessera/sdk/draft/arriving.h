@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/arriving.h - readers of rows that arrive without end.
+// tessera/sdk/draft/arriving.h - readers of endless arriving rows.
 //
 // abi/draft/arriving.h is the specification. A class derives from ArrivingReader, which is a Reader without blocks, and
-// says
+// declares
 //
 //   const void* extension(std::string_view id) const { return arriving_extension<Mine>(id); }
 //
-// A reader of files that can read a pipe, too, derives from it likewise, has its blocks all the same, and says
-// pipe_extension<Mine>(id). One that may leave rows out has skip(row, why), and adds skips_extension<Mine>(id).
+// A reader of files that can also read a pipe derives from it too, keeps its blocks, and returns
+// pipe_extension<Mine>(id). One that may leave out rows has skip(row, why), and adds skips_extension<Mine>(id).
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@
 
 namespace tessera::sdk {
 
-// The result of one call; its memory belongs to the reader and is valid until the next call.
+// The result of one call. Its memory belongs to the reader and is valid until the next call.
 struct Arrived {
   int64_t rows = 0, first_row = 0;
   bool last = false;
   const char* where = "";
   const double* times = nullptr;
-  std::span<const tsr_reader_values> values;  // one for each selected column; empty where there are no rows
+  std::span<const tsr_reader_values> values;  // one for each selected column; empty: no rows
 };
 
 namespace detail {
@@ -43,7 +43,7 @@ class ArrivingReader : public Reader {
   virtual Arrived next(int64_t most, double wait_s) = 0;
   virtual std::string position() const = 0;
 
-  // Their rows have no end, so nobody can list their blocks.
+  // Rows without an end have no list of blocks.
   void open(std::string_view, int64_t) override {
     fail(TSR_UNIMPLEMENTED, "its rows arrive without end: tessera train reads them, and nothing else does");
   }
@@ -54,7 +54,7 @@ class ArrivingReader : public Reader {
  private:
   template <class C>
   friend struct detail::ArrivingTable;
-  std::string position_text_;  // of the C table
+  std::string position_text_;  // for the C table
   std::vector<std::string> no_files_;
   std::vector<ReaderBlock> no_blocks_;
 };
@@ -105,7 +105,7 @@ struct SkipsTable {
 
 }  // namespace detail
 
-// For a reader's extension(): NULL for other ids.
+// The result of a reader's extension(); NULL: another id.
 template <class C>
 const void* arriving_extension(std::string_view id) {
   return id == TSR_READER_ARRIVING ? &detail::ArrivingTable<C>::kTable : nullptr;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/draft/changes.h - kernels that know which of their rows have changed since a mark.
 //
-// abi/draft/changes.h is the specification. An instance derives from Changes beside KernelInstance, and its kernel says
+// abi/draft/changes.h is the specification. An instance derives from both Changes and KernelInstance, and its kernel
+// declares
 //
 //   const void* extension(std::string_view id) const { return changes_extension<Instance>(id); }
 //
-// RowMarks (sdk/draft/row_marks.h) keeps what changes between the marks of several followers.
+// RowMarks (sdk/draft/row_marks.h) tracks changes between the marks of several followers.
 #pragma once
 
 #include <string_view>
@@ -23,15 +24,15 @@ class Changes {
  public:
   virtual ~Changes() = default;
   virtual void mark(uint32_t follower) = 0;
-  // The changes since a mark of the follower; callers promise that there is one.
+  // The changes since the follower's mark, which must exist.
   virtual RowChanges changes(uint32_t follower, uint32_t table) = 0;
   virtual void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) = 0;
-  // Kernels that never give up a row leave it as it is.
+  // Kernels that never remove a row need not override it.
   virtual void export_removed(uint32_t /*follower*/, uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows& rows) {
     rows.count = 0;
   }
 
-  // The target of a C table's calls.
+  // Called through the C table.
   void marked_now(uint32_t follower) {
     const uint32_t bit = bit_of(follower);
     mark(follower);
@@ -85,7 +86,7 @@ struct ChangesTable {
 
 }  // namespace detail
 
-// For Kernel::extension(): NULL for other ids.
+// The result of Kernel::extension(); NULL: another id.
 template <class Instance>
 const void* changes_extension(std::string_view id) {
   return id == TSR_KERNEL_CHANGES ? &detail::ChangesTable<Instance>::kTable : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/device_ops.h - base class of a device plugin's arithmetic (abi/draft/device_ops.h is the
-// specification): beside sdk::Device, of which a class is both.
+// tessera/sdk/draft/device_ops.h - base class of a device plugin's arithmetic. abi/draft/device_ops.h is the
+// specification. A class derives from both sdk::Device and this:
 //
 //   class Mine : public sdk::Device, public sdk::DeviceOps {
 //     const void* extension(std::string_view id) const { return device_ops<Mine>(id); }
@@ -45,7 +45,7 @@ class DeviceOps {
   virtual void clip_gradients([[maybe_unused]] const tsr_clipping& clipping, [[maybe_unused]] tsr_stream stream) {}
 
  protected:
-  // The answer of C::extension: the table if `id` is that of this draft, else null.
+  // The result of C::extension: the table if `id` is this draft's, else null.
   template <class C>
   static const void* device_ops(std::string_view id) {
     static constexpr tsr_device_ops kTable = make_table<C>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/endpoint.h - base class of an endpoint: another way for clients to ask `tessera serve`.
+// tessera/sdk/draft/endpoint.h - base class of an endpoint: another protocol for clients of `tessera serve`.
 //
 // abi/draft/endpoint.h is the specification.
 //
@@ -25,9 +25,8 @@
 
 namespace tessera::sdk {
 
-// True for the name of a header, or a key of metadata, that only a proxy or a web page adds: a request with one is not
-// `local`. In any case: Forwarded, Via, Origin, X-Real-IP, all with "forwarded" in them, and others that name the
-// client.
+// True for a header or metadata key that only a proxy or a web page adds; a request with one is not `local`. It ignores
+// case, and covers Forwarded, Via, Origin, X-Real-IP, names with "forwarded", and others that name the client.
 inline bool tells_of_a_proxy(std::string_view name) {
   std::string lower(name);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -38,23 +37,23 @@ inline bool tells_of_a_proxy(std::string_view name) {
 }
 
 struct EndpointRequest {
-  std::string method, target, authorization;  // authorization: "Bearer TOKEN", or nothing
+  std::string method, target, authorization;  // authorization: "Bearer TOKEN", or empty
   std::string_view body;
-  std::optional<int64_t> json_bytes;  // so many of the body's bytes are JSON, tensors follow
-  bool local = false;                 // from this host, and not handed on for somebody else
+  std::optional<int64_t> json_bytes;  // size of the body's JSON, which tensors follow
+  bool local = false;                 // from this host, and not forwarded for somebody else
 };
 
-// Valid during the call that has it.
+// Valid during the call that passes it.
 struct EndpointResponse {
   int32_t status = 200;
   std::string_view json;  // unless status is 200: {"error": "one sentence"}
   std::string_view tensors;
 };
 
-// Copied freely; of use until stop() has returned.
+// Can be copied freely, and used until stop() has returned.
 class EndpointServer {
  public:
-  using Respond = std::function<void(const EndpointResponse&)>;  // must not wait, and not throw
+  using Respond = std::function<void(const EndpointResponse&)>;  // must neither wait nor throw
 
   explicit EndpointServer(const tsr_endpoint_server& server) : server_(read_struct(server)) {}
 
@@ -73,7 +72,7 @@ class EndpointServer {
   }
 
   std::string host() const { return server_.host; }
-  std::string tls_cert() const { return server_.tls_cert == nullptr ? "" : server_.tls_cert; }  // "": without TLS
+  std::string tls_cert() const { return server_.tls_cert == nullptr ? "" : server_.tls_cert; }  // "": no TLS
   std::string tls_key() const { return server_.tls_key == nullptr ? "" : server_.tls_key; }
   int64_t max_body_bytes() const { return server_.max_body_bytes; }
   int64_t max_bytes() const { return server_.max_bytes; }
@@ -93,8 +92,9 @@ class EndpointServer {
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
-  virtual std::string start(const EndpointServer& server) = 0;  // listens; what clients use: "grpc://127.0.0.1:8001"
-  virtual void stop() = 0;                                      // returns when what clients have asked is answered
+  // starts to listen; returns the clients' address: "grpc://127.0.0.1:8001"
+  virtual std::string start(const EndpointServer& server) = 0;
+  virtual void stop() = 0;  // returns when all requests are answered
 
   static constexpr const char* kKind = TSR_ENDPOINT_KIND;
   template <class C>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/metric.h - base class of a metric: samples into sums, sums into a value.
+// tessera/sdk/draft/metric.h - base class of a metric: turns samples into sums, and sums into a value.
 //
-// abi/draft/metric.h is the specification. The core merges ranks, batches and windows by adding sums up.
+// abi/draft/metric.h is the specification. The core merges ranks, batches and windows by adding up sums.
 //
 //   class Brier : public Metric {  // the mean squared distance of probabilities from labels
 //     MetricInfo info() const override { return {TSR_METRIC_ANY, TSR_METRIC_BEST_SMALLEST, 2}; }
@@ -25,7 +25,7 @@ struct MetricInfo {
   int64_t sums = 1;
 };
 
-// Equally many of each.
+// All spans have the same length.
 struct MetricSamples {
   std::span<const double> scores, predictions, labels, weights;
 };
@@ -33,7 +33,7 @@ struct MetricSamples {
 class Metric {
  public:
   virtual ~Metric() = default;
-  virtual MetricInfo info() const = 0;  // the same, always
+  virtual MetricInfo info() const = 0;  // must never change
   virtual void add(const MetricSamples& samples, std::span<double> sums) const = 0;
   virtual double value(std::span<const double> sums) const = 0;
 

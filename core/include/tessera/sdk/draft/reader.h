@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/reader.h - base class of a reader: rows of columns out of files, block by block.
+// tessera/sdk/draft/reader.h - base class of a reader: reads columns from files, block by block.
 //
 // abi/draft/reader.h is the specification. A class C : Reader finds files, columns and blocks in open(), and reads the
-// columns that select() named; it knows no ranks and keeps no position.
+// columns selected by select(). It knows no ranks and keeps no position.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace tessera::sdk {
 
-// A column of the files: TSR_READER_TEXT, ... and whether a row has a list of them, weighted or not.
+// A column of the files: its type TSR_READER_TEXT, ..., and whether a row has a list of values, maybe with weights.
 struct ReaderColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
@@ -25,7 +25,7 @@ struct ReaderColumn {
   std::string about = {};  // the type in the format's words; empty: the format has no types
 };
 
-// A column to be read, and as what.
+// A column to read, and its type.
 struct ReaderWant {
   std::string name;
   int32_t type = TSR_READER_TEXT;
@@ -36,20 +36,20 @@ struct ReaderWant {
 struct ReaderBlock {
   int64_t file = 0;  // index
   int64_t first_row = 0, rows = 0;
-  int64_t bytes = 0;    // in memory, about
+  int64_t bytes = 0;    // approximate size in memory
   bool behind = false;  // TSR_READER_BEHIND
 };
 
 class Reader {
  public:
   virtual ~Reader() = default;
-  // Finds what files() and so on tell. Sizes of blocks are a hint.
+  // Finds the results of files() and the other getters. Sizes of blocks are a hint.
   virtual void open(std::string_view path, int64_t block_bytes) = 0;
   virtual const std::vector<std::string>& files() const = 0;  // paths
   virtual const std::vector<ReaderColumn>& columns() const = 0;
   virtual const std::vector<ReaderBlock>& blocks() const = 0;
   virtual void select(std::span<const ReaderWant> wants) = 0;
-  // One element of the result for each selected column. Its arrays are valid until the next call.
+  // Returns one element for each selected column. Its arrays are valid until the next call.
   virtual std::span<const tsr_reader_values> read(int64_t block) = 0;
 
   static constexpr const char* kKind = TSR_READER_KIND;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/row_marks.h - which rows of a table have changed since the marks of those who follow it. For
-// kernels that know it (sdk/draft/changes.h).
+// tessera/sdk/draft/row_marks.h - tracks the rows of a table that have changed since its followers' marks, for kernels
+// with sdk/draft/changes.h.
 //
-// A row that changes sets one bit, whoever follows: those since the newest mark of all. A mark hands them on to the
-// other followers, so that each has a bit for each row behind its own mark at most, and none before the first one.
+// A changed row sets one bit in the set since the newest mark, whichever follower set it. A new mark hands that set on
+// to the other followers. So each follower has at most one bit per row since its own mark, and none before its first
+// mark.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace tessera::sdk {
 class RowMarks {
  public:
   explicit operator bool() const { return !newest_.empty(); }  // there is a mark
-  // A mark of this follower; its changes begin anew.
+  // Sets this follower's mark; its changes start anew.
   void start(uint32_t follower, int64_t rows) {
     for (uint32_t other = 0; other < TSR_CHANGES_FOLLOWERS; ++other) {
       if (other != follower && (followed_ >> other & 1) != 0) add_newest(older_[other]);
@@ -36,7 +37,7 @@ class RowMarks {
   }
 
   void add(int64_t row) { add(&row, 1); }
-  // Called by any number of threads at once. Most rows of a batch were marked by the ones before: those cost a read.
+  // May be called by many threads at once. Most rows of a batch are already marked and only cost a read.
   template <class Id>
   void add(const Id* rows, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
@@ -55,7 +56,8 @@ class RowMarks {
     newest_[at] |= bit_of(row);
   }
 
-  // Since the follower's mark: whether a row is marked, how many are, and the first from `row` on; -1: none.
+  // Since the follower's mark: has() tells if a row is marked. The others return the number of marked rows, and the
+  // first from `row` on; -1: none.
   bool has(uint32_t follower, int64_t row) const {
     return (word(follower, static_cast<size_t>(row) / 64) & bit_of(row)) != 0;
   }
@@ -89,8 +91,8 @@ class RowMarks {
     return (at < newest_.size() ? newest_[at] : 0) | (at < older.size() ? older[at] : 0);
   }
 
-  Words newest_;                                      // since the newest mark, whoever's
-  std::array<Words, TSR_CHANGES_FOLLOWERS> older_{};  // between a follower's mark and that one
+  Words newest_;                                      // since the newest mark of any follower
+  std::array<Words, TSR_CHANGES_FOLLOWERS> older_{};  // between a follower's mark and the newest one
   uint32_t followed_ = 0;                             // bit 1 << follower: it has a mark
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/draft/waits.h - transports that know for whom they have waited.
+// tessera/sdk/draft/waits.h - transports that know for which ranks they have waited.
 //
-// abi/draft/waits.h is the specification. A group overrides Group::waited_s, and its transport says
+// abi/draft/waits.h is the specification. A group overrides Group::waited_s, and its transport declares
 //
 //   const void* extension(std::string_view id) const { return waits_extension(id); }
 //
-// A transport that is built on sdk/pair_engine.h gives its engines a WaitedFor, and reads the figures from it.
+// A transport built on sdk/pair_engine.h gives its engines a WaitedFor, and reads the figures from it.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@
 
 namespace tessera::sdk {
 
-// For Collective::extension(): NULL for other ids.
+// The result of Collective::extension(); NULL: another id.
 inline const void* waits_extension(std::string_view id) {
   constexpr auto waited = [](const tsr_group* raw, double* seconds, tsr_error* err) noexcept -> tsr_code {
     return guard(err, [&] {
