@@ -317,7 +317,7 @@ TEST(Config, Overrides) {
   EXPECT_EQ(c.data.path, "/a b/c");
   EXPECT_THAT(c.tables[0].sharding, ElementsAre("column_wise"));
   EXPECT_EQ(c.tables[0].optimizer.options, R"({"learning_rate":0.25,"eps":0.001})");
-  EXPECT_EQ(c.tables[0].kernel, "dense");
+  EXPECT_EQ(c.tables[0].compute_kernel, "dense");
   EXPECT_THAT(c.model.top_mlp, ElementsAre(8, 1));
   EXPECT_EQ(c.report.json, "");
 }
