@@ -1,5 +1,5 @@
 // Area sharded_modules (tests/conformance/SHARDING.md section 9): every case runs in as many processes as it has ranks,
-// which meet over the default transport. Pooled outputs are compared by key: ours keep the unsharded order.
+// which meet over the default transport. Pooled outputs are compared by key, because ours keep the unsharded order.
 #include <algorithm>
 
 #include "conformance/runner.h"
