@@ -56,7 +56,7 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   return true;
 }
 
-// Such a model is described by the sizes of its MLPs, other models by their layers.
+// A DLRM is described by the sizes of its MLPs, other models by their layers.
 bool is_dlrm(const InferenceModel& model) { return !model.dlrm.bottom_mlp.empty(); }
 
 const char* policy(BoundsCheckMode mode) {

@@ -20,7 +20,7 @@ struct ColumnsToml {
 ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const Labels& labels);
 
-// What was seen of a column: "943 different, 1 to 943, 3 of 1000 missing".
+// Describes a column in short: "943 different, 1 to 943, 3 of 1000 missing".
 std::string summary(const ColumnSeen& column);
 
 }  // namespace tessera::cli
