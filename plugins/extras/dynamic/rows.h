@@ -67,7 +67,7 @@ class Table {
   uint32_t find(int64_t id) const { return id == TSR_SHARED_ROW_ID ? shared_row_ : index_.find(key(id)); }
   // The row shared by ids without one; kNone if there is none.
   uint32_t shared_row() const { return shared_row_; }
-  // In a step that trains, ids without a row use no other row.
+  // Makes ids without a row use the shared row, and no other, in a step that trains.
   void use_shared(uint32_t step) {
     if (!std::exchange(shared_used_, true)) shared_changed_ = kAllFollowers;
     index_.head(shared_row_).step = step;

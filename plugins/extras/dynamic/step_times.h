@@ -40,7 +40,7 @@ class StepTimes {
   }
 
  private:
-  static constexpr double kKept = 256;  // share of the time after which a step's time is dropped
+  static constexpr double kKept = 256;  // intervals of the time to live; a step is remembered for each
   struct Moment {
     double time;
     uint64_t step;

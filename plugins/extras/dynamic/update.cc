@@ -30,7 +30,8 @@ class RowList {
 
  private:
   static constexpr int64_t kMost = 256;
-  // Distance that the optimizer is told between rows (abi/optimizer.h).
+  // The number of rows of a call that must be near in the caches; the optimizer prefetches the others
+  // (abi/optimizer.h).
   static int64_t near_rows(const Table& table, const OptimizerRef& optimizer) {
     int64_t floats = table.dim();
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += table.width(k);
