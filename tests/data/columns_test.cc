@@ -1,5 +1,5 @@
-// What the columns of files become, through the reader plugin csv: samples in memory, and streams that are read anew in
-// each epoch.
+// Samples made of the columns of files by the reader plugin csv: in memory, and in streams that are read anew in each
+// epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -28,7 +28,7 @@ bool contains_any_case(std::string_view text, std::string_view what) {
 }
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// `name` as a whole identifier.
+// True if `name` occurs as a whole identifier.
 bool has_identifier(std::string_view code, std::string_view name) {
   for (size_t at = code.find(name); at != std::string_view::npos; at = code.find(name, at + 1)) {
     const size_t end = at + name.size();
@@ -37,16 +37,16 @@ bool has_identifier(std::string_view code, std::string_view name) {
   return false;
 }
 
-// What a path says about a file.
+// The kind of a file, from its path.
 struct Kind {
   bool cpp = false;     // C, C++ and device sources
-  bool header = false;  // of these
+  bool header = false;  // among these
   bool test = false;
   bool build = false;          // CMake, presets, scripts
   bool data = false;           // recorded cases, golden files: only checked for machine paths
   bool prose = false;          // Markdown
   bool core = false;           // core/src
-  bool names_no_part = false;  // the core without the registry and what is TorchRec's
+  bool names_no_part = false;  // core code without the registry and without TorchRec's names
   bool plugin = false;         // code of a plugin
 };
 
@@ -79,7 +79,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// Columns of a line of UTF-8: bytes that do not continue a character.
+// Columns of a line of UTF-8: counts bytes that do not continue a character.
 size_t width(std::string_view line) {
   return static_cast<size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -117,7 +117,7 @@ class Checker {
           std::to_string(lines_.size()) + " lines, at most " + std::to_string(limit) + ": split it by subject");
     }
     if (!text_.empty() && text_.back() != '\n') add("final-newline", lines_.size(), "the last line does not end");
-    // HWY_TARGET_TOGGLE: a header that Highway includes once for each instruction set.
+    // HWY_TARGET_TOGGLE: a header that Highway includes once per instruction set.
     const bool guarded = contains(text_, "#pragma once") || contains(text_, "#ifndef ") ||
                          contains(text_, "== defined(HWY_TARGET_TOGGLE)");
     if (kind_.header && !guarded) {
@@ -173,7 +173,7 @@ class Checker {
     if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_part_names(line, number);
   }
 
-  // Some ids are words of their own: tables in host memory are on "cpu", what is empty is "none", bags are pooled by
+  // Some ids are also ordinary words: tables in host memory are on "cpu", an empty value is "none", bags are pooled by
   // "sum", collectives "concat", a learning rate's warm-up is "linear", "mse" is a metric, texts become ids by "hash",
   // columns a "cross".
   void check_part_ids() {
@@ -185,14 +185,14 @@ class Checker {
     }
   }
 
-  // `if (kind == "...")` on the name of a part is the registry's business alone.
+  // Only the registry may decide by a component's name: `if (kind == "...")`.
   void check_part_names(std::string_view line, size_t number) {
     for (const char* name : {"kind", "backend", "sharding_type", "sharder", "kernel", "kernel_id", "transport"}) {
       for (const char* comparison : {" == \"", "() == \"", " != \"", "() != \""}) {
         const std::string what = name + std::string(comparison);
         const size_t at = line.find(what);
         if (at == std::string_view::npos || (at > 0 && is_word(line[at - 1]))) continue;
-        if (line.substr(at + what.size(), 1) == "\"") continue;  // compared with "", which names no part
+        if (line.substr(at + what.size(), 1) == "\"") continue;  // compared with "", which is no component's name
         if (line.substr(at + what.size(), 5) == "auto\"") continue;
         add("component-name", number, "a decision by the name of a component: ask its interface, or the registry");
       }

@@ -1,4 +1,4 @@
-// The project's style, where a machine can check it: what CONTRIBUTING.md asks for, as functions over a file's text.
+// The machine-checked part of the project's style (see CONTRIBUTING.md), as functions over a file's text.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tidy {
 
-// One breach. `rule` is the name that exceptions.txt uses.
+// One violation. `rule` is the name that exceptions.txt uses.
 struct Finding {
   std::string rule;
   std::string path;
@@ -18,32 +18,32 @@ struct Finding {
   std::string text;
 };
 
-// A function of a C or C++ file: from the line of its head to that of its closing brace.
+// A function of a C or C++ file, from the line of its head to that of its closing brace.
 struct Function {
   size_t first_line = 0;
   size_t lines = 0;
 };
 
-// The same text with comments, the insides of strings and characters, and preprocessor lines replaced by spaces; line
-// ends stay where they are.
+// The same text with comments, the content of strings and characters, and preprocessor lines replaced by spaces; line
+// ends stay.
 std::string code_only(std::string_view source);
 
-// A string as it is written, without its quotes. Raw ones and those of preprocessor lines are left out.
+// A string as written, without its quotes. Raw strings and those of preprocessor lines are left out.
 struct Literal {
   size_t line = 0;
-  std::string_view text;  // of the source
+  std::string_view text;  // a view of the source
 };
 std::vector<Literal> literals(std::string_view source);
 
-// Functions at namespace or class scope, found by their braces: a heuristic that is right for code as clang-format
-// leaves it.
+// Functions at namespace or class scope, found by their braces: a heuristic that is right for code formatted by
+// clang-format.
 std::vector<Function> functions(std::string_view source);
 
-// Ids of the parts that a plugin's source registers; none for other files.
+// Ids of the components that a plugin's source registers; empty for other files.
 std::set<std::string> part_ids(const std::string& path, const std::string& text);
 
-// Everything that is wrong with one file. `path` is relative to the repository, with '/'; it decides which rules apply.
-// `parts` are the ids of all installed parts, which the core may not name.
+// All violations in one file. `path` is relative to the repository, with '/'; it decides which rules apply. `parts` are
+// the ids of all installed components, which the core may not name.
 std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts = {});
 
 // Lines of a folder of the core.
@@ -51,7 +51,7 @@ struct FolderLines {
   size_t sources = 0;
   size_t tests = 0;
 };
-// Counts a file to its folder, a folder of core/src; others to none.
+// Adds a file's lines to its folder of core/src; ignores other files.
 void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders);
 
 // One line of exceptions.txt: "rule path reason".
@@ -65,7 +65,7 @@ struct Exception {
 std::vector<Exception> parse_exceptions(const std::string& path, const std::string& text,
                                         std::vector<Finding>& findings);
 
-// Takes out what an exception allows, and reports exceptions that allow nothing any more.
+// Removes findings that an exception allows, and reports exceptions that allow nothing any more.
 std::vector<Finding> apply_exceptions(std::vector<Finding> findings, const std::vector<Exception>& exceptions,
                                       const std::string& exceptions_path);
 

@@ -1,6 +1,6 @@
-// tidy ROOT [--lines]: checks every file that git tracks, or has not seen yet, below ROOT. Prints "path:line: rule:
-// text" for each breach and exits 1 if there is one. Where ROOT is no git checkout, exits 77: skipped. With --lines it
-// prints how long the folders of the core are instead, so that their growth is seen; 1: it found none.
+// tidy ROOT [--lines]: checks every file below ROOT that git tracks or has not seen yet. Prints "path:line: rule: text"
+// for each violation and exits 1 if there is one. If ROOT is not a git checkout, exits 77 (skipped). With --lines it
+// prints the sizes of the core's folders instead, so that their growth is noticed; exits 1 if it found none.
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -26,7 +26,7 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Paths relative to root. Empty when git does not know the folder.
+// Paths relative to root. Empty if git does not know the folder.
 std::vector<std::string> tracked_files(const std::string& root) {
   if (root.find('\'') != std::string::npos) return {};
   const std::string command =
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   std::set<std::string> parts;
   for (const std::string& path : paths) {
     std::string text = read_file(std::filesystem::path(root) / path);
-    if (text.find('\0') != std::string::npos) continue;  // no text: tests/abi/kept
+    if (text.find('\0') != std::string::npos) continue;  // binary: tests/abi/kept
     parts.merge(tidy::part_ids(path, text));
     texts[path] = std::move(text);
   }
