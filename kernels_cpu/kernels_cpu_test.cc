@@ -1,4 +1,4 @@
-// The cpu kernel against the reference kernel, both loaded as the core loads them.
+// Compares the cpu kernel with the reference kernel, both loaded as the core loads them.
 #include <fstream>
 #include <functional>
 #include <map>
@@ -31,7 +31,7 @@ std::vector<FeatureShape> some_features(Random& random, const Options& o, int mo
   return features;
 }
 
-// A few steps of the two kernels on random batches of all poolings; both are compared after each.
+// Runs a few steps of both kernels on random batches of all poolings, and compares them after each.
 void compare_training(TestHost& host, const Options& o, const std::string& isa, uint64_t seed) {
   Random random(seed);
   Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o, "portable");
@@ -107,7 +107,7 @@ TEST(CpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
   }
 }
 
-// Large enough for tables to be cut into buckets, chunks and runs.
+// Large enough for tables to be divided into buckets, chunks and runs.
 Options large_tables() {
   Options o;
   o.tables = {{5000, 16}, {100000, 8}, {3, 32}};
@@ -214,13 +214,13 @@ void compare_two_steps(const std::vector<TableShape>& tables, int64_t bags) {
   }
 }
 
-// Most ids are of rows that no other id names: those are updated unsorted, in lists longer than one call takes; some
-// gradients lie ready, some are made.
+// Most ids name rows that no other id names: these are updated unsorted, in lists longer than one call takes. Some
+// gradients exist already, some are computed.
 TEST(CpuKernel, RowsThatOccurOnceAgreeWithReference) {
   compare_two_steps({{15000, 16}, {15000, 32}, {29000, 64}, {15000, 128}, {15000, 24}}, 300);
 }
 
-// Many ids name a row: gradients are added up unsorted. With three threads tables are cut.
+// Many ids name a row: gradients are summed unsorted. With three threads, tables are divided.
 TEST(CpuKernel, TablesOfFewRowsAgreeWithReference) {
   compare_two_steps({{3, 16}, {700, 32}, {700, 64}, {700, 128}, {1500, 24}}, 2500);
 }
@@ -286,12 +286,12 @@ TEST(CpuKernel, NoAllocationAfterTheLargestBatch) {
     model.backward(*batch, model.forward(*batch, output), nullptr, 1, 2);
     const int64_t news_after = news_so_far();
     EXPECT_EQ(host.allocations, before);
-    if (threads > 1) continue;  // the test host's threads themselves allocate
+    if (threads > 1) continue;  // the test host's threads allocate as well
     EXPECT_EQ(news_after, news);
   }
 }
 
-// Training asks for a tenth of the tables and their states at most: there is no room for the gradient of any table.
+// Training may use at most a tenth of the tables and their states: no table's gradient has space.
 TEST(CpuKernel, TrainingNeedsTablesStatesAndATenth) {
   for (const char* optimizer : {"exact_rowwise_adagrad", "adam"}) {
     for (uint32_t threads : {1u, 3u}) {
@@ -324,7 +324,7 @@ TEST(CpuKernel, TrainingNeedsTablesStatesAndATenth) {
   }
 }
 
-// A gradient that is no number must show in the row, and not be taken for a large one.
+// A NaN gradient must show in the row, and not be taken for a large one.
 TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   TestHost host;
   Options o;
@@ -566,7 +566,7 @@ TEST(Optimizers, WrongOptionsAreRefused) {
     }
   }
   const std::tuple<const char*, const char*, const char*> decays[] = {
-      // that would have no effect
+      // would have no effect
       {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer decays no weights"},
       {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
       {"none", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
@@ -596,7 +596,7 @@ TEST(Optimizers, WrongOptionsAreRefused) {
   EXPECT_EQ(api->learning_rate(part.raw.self), 0.25);
 }
 
-// A row of weights behind two updates, whose gradients differ: with equal ones Adam's moments do not show.
+// A row of weights after two updates with different gradients; with equal ones, Adam's moments would not show.
 std::vector<float> updated(TestHost& host, const std::string& optimizer, const std::string& options) {
   const Part part(TESSERA_OPTIMIZERS, optimizer, host, options, "portable");
   EXPECT_EQ(part.code, TSR_OK) << part.message;
@@ -612,8 +612,8 @@ std::vector<float> updated(TestHost& host, const std::string& optimizer, const s
   return weight;
 }
 
-// docs/config.md, on weight decay of FBGEMM's optimizers that have none there: in every instruction set, for widths
-// with a loop of their own and others, one row and several.
+// docs/config.md on weight decay of FBGEMM's optimizers that have none there: in every instruction set, for widths with
+// and without a loop of their own, for one row and several.
 TEST(Optimizers, DecayIsAddedToTheGradientOrTakenOffTheWeight) {
   TestHost host;
   constexpr double kRate = 0.25, kDecay = 0.5, kEps = 0.01;
@@ -652,7 +652,7 @@ TEST(Optimizers, DecayIsAddedToTheGradientOrTakenOffTheWeight) {
   }
 }
 
-// docs/config.md: an optimizer reads the options that the page lists for it, no others, and has its defaults.
+// docs/config.md: an optimizer reads exactly the options that the page lists for it, with the defaults there.
 TEST(Optimizers, OptionsAreThoseOfThePage) {
   std::ifstream page(std::string(TESSERA_SOURCE_DIR) + "/docs/config.md");
   std::map<std::string, std::string> listed, defaults;
@@ -670,7 +670,7 @@ TEST(Optimizers, OptionsAreThoseOfThePage) {
   for (const std::string optimizer : kOptimizers) {
     EXPECT_EQ(updated(host, optimizer, all + "}"), updated(host, optimizer, "{}")) << "defaults of " << optimizer;
     const auto reads = [&](const std::string& option) { return listed[optimizer].find("`" + option + "`") != npos; };
-    // With decay, which keeps norms from cancelling what is the same for a whole row.
+    // Uses decay, because norms would otherwise cancel a factor that is the same for a whole row.
     std::string decay = reads("weight_decay") ? R"({"weight_decay": 0.1)" : "{\"learning_rate\": 0.01";
     if (reads("weight_decay_mode")) decay += R"(, "weight_decay_mode": "l2")";
     const std::vector<float> usual = updated(host, optimizer, decay + "}");

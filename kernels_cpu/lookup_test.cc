@@ -1,4 +1,4 @@
-// tessera::Lookup over the CPU kernels: the choice of a kernel, steps, rows in and out.
+// tessera::Lookup over the CPU kernels: choice of a kernel, steps, rows in and out.
 #include "tessera/lookup.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tables of more rows than 31 bits count. No machine of tests has to hold them: their memory is the same few megabytes
-// over and over, and the rows that a test touches lie close together.
+// Tables with more rows than 31 bits count. They need no large machine: their memory maps the same few megabytes over
+// and over, and the rows that a test touches are close together.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,12 +11,12 @@ namespace tessera_cpu::test {
 namespace {
 
 constexpr int64_t kRows = (int64_t{1} << 31) + 1000,
-                  kFirst = (int64_t{1} << 31) - 500;  // from there on they are touched
+                  kFirst = (int64_t{1} << 31) - 500;  // the first row that is touched
 
-// Not a power of two: rows whose numbers differ in their upper bits alone lie at different places.
+// Not a power of two, so that rows whose numbers differ only in their upper bits are at different places.
 int64_t piece_bytes() { return 1237 * sysconf(_SC_PAGESIZE); }
 
-// NULL where there is no room for the addresses.
+// NULL if the address space is too small.
 void* repeated(uint64_t bytes) {
   const int piece = memfd_create("rows", MFD_CLOEXEC);
   void* all = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

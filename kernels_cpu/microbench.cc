@@ -1,6 +1,6 @@
-// Microbenchmarks of the inner loops, without a core, an ABI call or threads in between. Times are of one row:
+// Microbenchmarks of the inner loops, without a core, an ABI call or threads in between. Times are per row:
 //   kernels_cpu_microbench --benchmark_filter=pool      TESSERA_ISA=avx2 for the other variant
-// `ahead` is the prefetch distance in rows: 0 stands for what the kernel takes (rows_ahead).
+// `ahead` is the prefetch distance in rows; 0 stands for the kernel's choice (rows_ahead).
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -21,9 +21,9 @@ using namespace tessera_cpu;
 constexpr int64_t kTableBytes = int64_t{256} << 20;  // larger than caches
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kBags = 2048, kPooling = 20;
-constexpr size_t kBatches = 16;  // in rotation, so that caches do not hold a batch's rows from the last time
+constexpr size_t kBatches = 16;  // used in rotation, so that caches do not keep a batch's rows
 
-// Zeros in huge pages, as the host lends them.
+// Zeros in huge pages, as the host provides them.
 struct Free {
   void operator()(char* memory) const { std::free(memory); }
 };

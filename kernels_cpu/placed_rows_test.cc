@@ -1,4 +1,4 @@
-// Lookups whose rows lie in several outputs, some at listed places: the same numbers as in one output, row after row.
+// Lookups whose rows lie in several outputs, some at listed places, give the same numbers as in one contiguous output.
 #include "test_support.h"
 
 namespace tessera_cpu::test {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr float kUntouched = 123;
 
-// The rows of a batch's features, spread over two outputs.
+// Spreads the rows of a batch's features over two outputs.
 class Placement {
  public:
   Placement(Random& random, const Batch& batch, const Options& o) : batch_(batch), type_(o.output_dtype) {
@@ -42,7 +42,7 @@ class Placement {
     };
     return f.pooling == TSR_POOLING_NONE ? offset(f.first_offset + f.bags) - offset(f.first_offset) : f.bags;
   }
-  // Calls body(index in one output, which output, index there) for every element of every row.
+  // Calls body(index in the single output, which output, index there) for every element of every row.
   template <class Body>
   void each_element(const Options& o, const Body& body) const {
     for (size_t f = 0; f < features.size(); ++f) {
@@ -159,7 +159,7 @@ TEST(PlacedRows, AreTheSameNumbersInEveryKernelAndPooling) {
   compare(host, TESSERA_KERNEL_REFERENCE, "reference", "", o, sums, 9, true);
 }
 
-// Tables that are cut into buckets, bags shared by threads, rows that occur once.
+// Tables divided into buckets, bags shared by threads, rows that occur once.
 TEST(PlacedRows, AreTheSameNumbersInLargeBatches) {
   TestHost host;
   Options o;

@@ -1,4 +1,4 @@
-// Which rows the cpu kernel says have changed since a mark: tessera.kernel.changes/draft-2.
+// Tests which rows the cpu kernel reports as changed since a mark: tessera.kernel.changes/draft-2.
 #include <set>
 
 #include "tessera/abi/draft/changes.h"
@@ -32,7 +32,7 @@ class Tables : public Model {
     EXPECT_EQ(removed, code == TSR_OK ? 0 : 7);
     return code;
   }
-  // With a state per row, `at_once` rows in a call.
+  // Fetches changes of a table with a state per row, `at_once` rows per call.
   Changed changed(uint32_t table, int64_t at_once, uint32_t follower = 0) {
     const int64_t dim = options.tables[table].dim;
     Array ids(kI64, at_once), weights(kF32, at_once * dim), state(kF32, at_once);
@@ -89,7 +89,7 @@ TEST(RowChanges, AreTheRowsOfTheBatchesWithTheirValues) {
     for (int64_t round = 0; round < 3; ++round) {
       const auto batch = random_batch(random, model.options, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_MEAN}},
                                       round == 0 ? 1200 : 3, 4, round == 1 ? kI32 : kI64, round == 2);
-      model.train(*batch, 2 * round + 1);  // before the mark: forgotten
+      model.train(*batch, 2 * round + 1);  // before the mark, and therefore forgotten
       model.mark();
       EXPECT_TRUE(model.changed(0, 64).ids.empty());
       const auto next = random_batch(random, model.options, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_MEAN}},
@@ -145,7 +145,7 @@ TEST(RowChanges, RowsThatAreImportedLoadedAndAppliedCountToo) {
   EXPECT_EQ(model.changed(0, 4000).ids.size(), 3000u);
 }
 
-// Two who mark at different times are told of the same changes, each since its own mark.
+// Two followers with marks at different times each get the changes since their own mark.
 TEST(RowChanges, EachWhoFollowsIsToldSinceItsOwnMark) {
   TestHost host;
   host.threads = 4;
@@ -204,7 +204,7 @@ TEST(RowChanges, BeforeTheFirstMarkNothingIsKnownAndNothingKept) {
   EXPECT_NE(std::string(error.message).find("call mark first"), std::string::npos) << error.message;
   model.mark();
   const uint64_t followed = model.stats(0).other_bytes;
-  EXPECT_GE(followed, bytes + (3000 / 8) / 2);  // a bit a row, told in equal parts by all tables
+  EXPECT_GE(followed, bytes + (3000 / 8) / 2);  // a bit per row, reported in equal parts by all tables
   model.mark();
   EXPECT_EQ(model.stats(0).other_bytes, followed);
   model.mark(1);

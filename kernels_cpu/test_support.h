@@ -1,5 +1,4 @@
-// The common part of the kernels' tests: the least host, parts loaded as the core loads them, tensors, and random
-// batches.
+// Shared by the kernels' tests: a minimal host, components loaded as the core loads them, tensors, and random batches.
 #pragma once
 
 #include <dlfcn.h>
@@ -31,7 +30,7 @@ struct Error : tsr_error {
   Error() : tsr_error TSR_ERROR_INIT {}
 };
 
-// The least host: memory that is never zero, and threads started for each call.
+// A minimal host: memory that is never zero, and threads started for each call.
 class TestHost {
  public:
   TestHost() { raw_ = {sizeof(tsr_host), TSR_ABI_MINOR, this, log, alloc, free, parallel_for, num_threads, nullptr}; }
@@ -39,11 +38,11 @@ class TestHost {
   uint32_t threads = 1;
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> live_bytes{0};
-  std::atomic<int64_t> most_bytes{0};  // that were live at once
+  std::atomic<int64_t> most_bytes{0};  // peak of live bytes
   // Memory of devices other than the CPU.
   std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
   std::function<void(void* memory, tsr_stream stream)> device_free;
-  // Memory of more than a gigabyte of the host's; zero.
+  // Allocates more than a gigabyte of host memory; zeroed.
   std::function<void*(uint64_t bytes)> large_alloc;
   std::function<void(void* memory, uint64_t bytes)> large_free;
 
@@ -95,7 +94,7 @@ inline const tsr_component* component(const char* path, const std::string& id, c
   throw std::runtime_error("no component " + id);
 }
 
-// A created part, under a forced instruction set where one is named.
+// A created component, with a forced instruction set if one is named.
 class Part {
  public:
   Part(const char* path, const std::string& id, TestHost& host, const std::string& options, const std::string& isa) {
@@ -122,7 +121,7 @@ inline constexpr DLDataType kBF16{kDLBfloat, 16, 1};
 inline constexpr DLDataType kI32{kDLInt, 32, 1};
 inline constexpr DLDataType kI64{kDLInt, 64, 1};
 
-// A tensor of one or two dimensions over memory of its own.
+// A tensor of one or two dimensions that owns its memory.
 struct Array {
   Array(DLDataType type, int64_t n) : shape{n, 0}, bytes(static_cast<size_t>(n * type.bits / 8)) {
     tensor = {bytes.data(), {kDLCPU, 0}, 1, type, shape, nullptr, 0};
@@ -173,7 +172,7 @@ struct Options {
   double max_gradient = 0;
   bool train = true;
 
-  // The optimizer, with weight decay.
+  // Sets the optimizer, with weight decay.
   void take_optimizer(const std::string& name, const char* mode = "l2") {
     optimizer = name;
     optimizer_options = R"({"eps": 0.01, "weight_decay": 0.01)";
@@ -192,7 +191,7 @@ struct Batch {
 
 using Random = std::mt19937_64;
 
-// Jagged bags of 0..longest ids, ids towards the low rows, repeated now and then; features interleave in the output.
+// Jagged bags of 0..longest ids, mostly low rows, sometimes repeated; features interleave in the output.
 inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std::vector<FeatureShape> features,
                                            int64_t bags, int64_t longest, DLDataType index, bool weighted) {
   auto batch = std::make_unique<Batch>();
@@ -247,7 +246,7 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
   return batch;
 }
 
-// The stream that the plugin writes and reads.
+// The stream that the plugin writes to and reads from.
 struct ByteStream {
   std::vector<char> bytes;
   size_t at = 0;

@@ -1,4 +1,4 @@
-// The parts of a GPU plugin: cuda, hip, or the emulator that tests run.
+// The components of a GPU plugin: cuda, hip, or the emulator that tests run.
 #include "tessera/sdk/plugin.h"
 #include "dense/modules.h"
 #include "device/gpu_device.h"
@@ -8,7 +8,7 @@
 namespace {
 
 #if defined(TESSERA_GPU_EMULATOR)
-constexpr int32_t kPriority = -100;  // never by "auto": it is slower than any other
+constexpr int32_t kPriority = -100;  // "auto" never chooses it, because it is slower than any other
 #else
 constexpr int32_t kPriority = 10;
 #endif

@@ -1,12 +1,13 @@
-/* Asks a packed model in plain C: what it takes, and the score of one sample whose ids and dense values are all 0.
+/* Asks a packed model in plain C: prints its inputs, then the score of one sample whose ids and dense values are all 0.
  *
  *   ask_model MODEL [PLUGIN_DIRECTORY]
+ *
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tessera/infer.h>
 
-/* Prints what the model is; returns the number of its dense inputs, or -1. */
+/* Prints a description of the model; returns the number of its dense inputs, or -1. */
 static int64_t describe(const tsr_model* model, uint32_t* num_features, tsr_error* err) {
   tsr_model_info info = {.struct_size = sizeof(info)};
   if (tsr_model_describe(model, &info, err) != TSR_OK) return -1;
@@ -37,7 +38,7 @@ int main(int argc, char** argv) {
   const int64_t dense_inputs = describe(model, &num_features, &err);
   if (dense_inputs < 0) goto done;
 
-  /* One sample: each feature has one id, 0. */
+  /* One sample: each feature has the single id 0. */
   static const int64_t id = 0;
   static const int32_t one = 1;
   dense = calloc((size_t)dense_inputs + 1, sizeof(float));

@@ -1,7 +1,7 @@
 // An introduction to Tessera, to be read from top to bottom: sparse inputs, embedding modules, fused optimizers, a
-// plan, sharded tables, and a DLRM trained across processes. It says what it does and checks what it says.
+// plan, sharded tables, and a DLRM trained across processes. The program prints what it does and checks each claim.
 //
-//   tessera launch -n 2 -- introduction      (on two ranks, over tcp; alone it runs on one)
+//   tessera launch -n 2 -- introduction      (on two ranks, over tcp; started directly, it runs on one)
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -29,7 +29,7 @@ class Narrator {
   bool speaks_;
 };
 
-// What the text claims must be so.
+// Ends the program if a claim of the text does not hold.
 void check(bool holds, const char* claim) {
   if (!holds) fail(Code::kInternal, "this is not true: ", claim);
 }
@@ -41,7 +41,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return worst;
 }
 
-// Half the mean square of `output`, and its gradient: a loss that needs no labels.
+// Loss that needs no labels: half the mean square of `output`. Also computes its gradient.
 double square_loss(const Tensor& output, Tensor* grad) {
   const double n = static_cast<double>(output.numel());
   double loss = 0;
@@ -87,7 +87,7 @@ void one_table(const Runtime& runtime, const Narrator& say) {
         "a bag is the sum of its rows");
 }
 
-// The tables of all that follows. Two features share the table of films.
+// The tables of all later chapters. Two features share the film table.
 std::vector<EmbeddingBagConfig> tables() {
   return {
       {.name = "film", .num_embeddings = 1000, .embedding_dim = 8, .feature_names = {"watched", "wanted"}},
@@ -96,7 +96,7 @@ std::vector<EmbeddingBagConfig> tables() {
   };
 }
 
-// A batch of 4 samples, another one on each rank.
+// A batch of 4 samples, different on each rank.
 KeyedJaggedTensor batch_of(int rank) {
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
@@ -125,7 +125,7 @@ void collections(const Runtime& runtime, const Narrator& say) {
   check(rows[0].second.values().size(0) == batch_of(0).length_per_key()[0], "every id has its row");
 }
 
-// 4. Fused optimizers: backward() updates the rows that occurred. There is no step(), and no gradient to keep.
+// 4. Fused optimizers: backward() updates the rows that occurred. There is no step() to call and no gradient to keep.
 void fused_optimizer(const Runtime& runtime, const Narrator& say) {
   say("\n--- 4. A fused optimizer: the loss changes without a step");
   EmbeddingBagCollection ebc(
@@ -143,7 +143,7 @@ void fused_optimizer(const Runtime& runtime, const Narrator& say) {
   check(ebc.fused_optimizer()->state().size() == tables().size(), "every table has its optimizer's state");
 }
 
-// 5. The same, table by table. Whoever has no optimizer hands its gradient out.
+// 5. Optimizers in backward, chosen per table. A table without an optimizer hands its gradient out.
 void optimizer_in_backward(const Runtime& runtime, const Narrator& say) {
   say("\n--- 5. apply_optimizer_in_backward");
   EmbeddingBagCollection ebc(runtime, {.tables = tables(), .seed = 1});
@@ -164,13 +164,13 @@ void optimizer_in_backward(const Runtime& runtime, const Narrator& say) {
       gradients.tables[0].rows.rows.numel(), " rows of gradient");
 }
 
-// 6. Sharding. The planner decides where every row and column lives, the sharded collection gives the same output as
-// the unsharded one, on every rank for that rank's batch.
+// 6. Sharding. The planner decides on which rank each row and column lives. On every rank, the sharded collection gives
+// the same output for that rank's batch as the unsharded one.
 void sharded_collection(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Narrator& say) {
   say("\n--- 6. Planned and sharded over ", group->world_size(), " rank(s), transport ", group->backend());
   PlannerOptions options;
   options.topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
-  options.constraints["film"].sharding_types = {"row_wise"};  // what is not said is left to the planner
+  options.constraints["film"].sharding_types = {"row_wise"};  // the planner decides whatever is not constrained
   PlannerModule module;
   module.tables = tables();
   const PlanResult planned = EmbeddingShardingPlanner(runtime, options).plan({module});
@@ -182,20 +182,20 @@ void sharded_collection(const Runtime& runtime, const std::shared_ptr<ProcessGro
   EmbeddingBagCollection unsharded(runtime, {.tables = tables(), .seed = 1});
 
   const KeyedJaggedTensor batch = batch_of(group->rank());
-  auto out = sharded.forward(batch);  // on its way
+  auto out = sharded.forward(batch);  // returns before the rows have arrived
   const KeyedTensor& values = out.wait().values;
   check(values.keys() == unsharded.embedding_names(), "the keys are in the unsharded order");
   check(largest_difference(values.values(), unsharded.forward(batch).values()) < 1e-6,
         "the values are the unsharded ones");
   Tensor grad;
   square_loss(values.values(), &grad);
-  sharded.backward(out.wait(), grad);  // gradients travel to the rows, which are updated where they live
+  sharded.backward(out.wait(), grad);  // gradients travel to the rows' owners, which update the rows
   int64_t held = 0;
   for (const HeldShard& shard : sharded.held_shards()) held += shard.where.rows * shard.where.cols;
   say("the first rank holds ", held, " of ", (1000 + 400 + 16) * 8, " weights");
 }
 
-// 7. A DLRM: sharded tables, dense layers on every rank, one optimizer for each.
+// 7. A DLRM: sharded tables, dense layers on every rank, and an optimizer for each of the two.
 void dlrm_step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Narrator& say) {
   say("\n--- 7. DLRM steps with DistributedModelParallel");
   const ModelGraph graph = dlrm_graph({.dense_inputs = 3, .bottom_mlp = {16, 8}, .top_mlp = {16, 1}}, tables());
@@ -228,7 +228,7 @@ void dlrm_step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& grou
     embeddings.backward(pooled.wait(), dlrm.backward({grad}));
     parallel.all_reduce_gradients();
     optimizer.step();
-    group->all_reduce(loss).wait();  // of all ranks
+    group->all_reduce(loss).wait();  // sum over all ranks
     last = loss.item() / group->world_size();
     if (step == 0) first = last;
     if (step % 10 == 0 || step == 29) say("step ", step, "  loss ", last);
@@ -248,7 +248,7 @@ int introduction() {
   const std::shared_ptr<ProcessGroup> group = ProcessGroup::connect(runtime, where);
   sharded_collection(runtime, group, say);
   dlrm_step(runtime, group, say);
-  group->barrier();  // nobody leaves while another still needs it
+  group->barrier();  // no rank leaves while another still needs it
   say("\nAll of this is true.");
   return 0;
 }

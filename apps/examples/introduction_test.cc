@@ -1,4 +1,4 @@
-// The introduction, alone and on two ranks: it checks itself, so that it ends well only if what it says is true.
+// Runs the introduction on one rank and on two. The program checks itself and fails if one of its claims is false.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// TorchRec's sharding tutorial: two large and two small tables on two ranks, cut in each way that it shows.
+// TorchRec's sharding tutorial: two large and two small tables on two ranks, with each sharding type that it shows.
 //
 //   tessera launch -n 2 -- sharding_tutorial
 //
@@ -42,7 +42,7 @@ ShardingPlan plan_for(const Runtime& runtime, const std::vector<EmbeddingBagConf
   for (const EmbeddingBagConfig& table : tables) {
     ParameterConstraints& constraints = options.constraints[table.name];
     constraints.sharding_types = {sharding_type};
-    constraints.min_partition = 32;  // so that 64 columns are cut in two
+    constraints.min_partition = 32;  // splits 64 columns into two shards
   }
   PlannerModule root;
   root.tables = tables;
@@ -74,8 +74,8 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return worst;
 }
 
-// The plan, carried out on the CPU: a forward pass, a backward pass that updates the tables, a forward pass over the
-// updated rows. Returns the largest difference between the sharded and the unsharded collection's outputs.
+// Runs the plan on the CPU: a forward pass, a backward pass that updates the tables, a forward pass over the updated
+// rows. Returns the largest difference between the sharded and the unsharded collection's outputs.
 double run(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const ShardingPlan& plan,
            const std::shared_ptr<ProcessGroup>& group) {
   const OptimizerSpec sgd = {"exact_sgd", R"({"learning_rate": 0.1})"};
@@ -87,13 +87,13 @@ double run(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables
   auto output = sharded.forward(batch);
   double worst = largest_difference(output.wait().values.values(), unsharded.forward(batch).values());
 
-  // Each rank's loss is the sum of its output; what is trained on is the mean of the ranks' losses.
+  // Each rank's loss is the sum of its output; training uses the mean of the ranks' losses.
   Tensor ones = Tensor::empty(output.wait().values.values().shape());
   ones.fill(1);
   sharded.backward(output.wait(), ones);
   Tensor half = ones.clone();
   half.fill(1.0 / group->world_size());
-  for (int rank = 0; rank < group->world_size(); ++rank) {  // the unsharded tables see everybody's batch
+  for (int rank = 0; rank < group->world_size(); ++rank) {  // the unsharded tables see the batches of all ranks
     EmbeddingContext context;
     unsharded.forward(batch_of(tables, rank), &context);
     unsharded.backward(std::move(context), half);

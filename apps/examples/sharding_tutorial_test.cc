@@ -1,4 +1,4 @@
-// The tutorial's lines, as recorded, from both ranks.
+// Compares the tutorial's output of both ranks with recorded lines.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Lines that the command printed; fails the test unless it ended well.
+// Returns the lines that the command printed; fails the test if the command failed.
 std::multiset<std::string> lines_of(const std::string& command) {
   std::FILE* pipe = ::popen(command.c_str(), "r");
   EXPECT_NE(pipe, nullptr);

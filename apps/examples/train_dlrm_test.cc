@@ -1,4 +1,4 @@
-// The training example, alone and on two ranks, with a checkpoint.
+// Runs the training example on one rank and on two, with a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,7 +1,8 @@
-/* Trains two sharded tables in plain C: does this user like that film? What docs/cpp_api.md does in C++, alone or on N
- * ranks:
+/* Trains two sharded tables in plain C: does this user like that film? It is the C version of the program in
+ * docs/cpp_api.md and runs on one rank or on N:
  *
  *   tessera launch -n 2 -- train_in_c [CHECKPOINT_DIRECTORY]
+ *
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static DLTensor tensor(void* data, uint8_t code, uint8_t bits, int64_t* shape, i
   return (DLTensor){.data = data, .device = {kDLCPU, 0}, .ndim = ndim, .dtype = {code, bits, 1}, .shape = shape};
 }
 
-/* One step on a batch of this rank: looks up, and learns. *loss: the mean. */
+/* Trains one step on this rank's batch. *loss is the mean loss. */
 static tsr_code train(tsr_process_group* group, tsr_collection* tables, float* bias, float* loss, tsr_error* err) {
   int64_t ids[2 * kBatch], lengths[2 * kBatch], num_ids = 2 * kBatch, rows_shape[2] = {kBatch, kWidth}, one = 1;
   float grad[kBatch * kWidth], bias_grad = 0;
@@ -38,7 +39,7 @@ static tsr_code train(tsr_process_group* group, tsr_collection* tables, float* b
   *loss = 0;
   for (int i = 0; i < kBatch; ++i) {
     const float* row = (const float*)pooled.data + (size_t)i * kWidth; /* the user's columns, then the film's */
-    const float label = ids[i] % 2 == ids[kBatch + i] % 2;             /* the taste that is to be learnt */
+    const float label = ids[i] % 2 == ids[kBatch + i] % 2;             /* the taste to learn */
     float logit = *bias;
     for (int d = 0; d < kDim; ++d) logit += row[d] * row[kDim + d];
     const float p = 1 / (1 + expf(-logit)), g = (p - label) / kBatch;
@@ -49,9 +50,9 @@ static tsr_code train(tsr_process_group* group, tsr_collection* tables, float* b
   const DLTensor grad_rows = tensor(grad, kDLFloat, 32, rows_shape, 2),
                  dense = tensor(&bias_grad, kDLFloat, 32, &one, 1);
   const DLTensor* const grads[] = {&grad_rows};
-  code = tsr_step_backward(step, grads, 1, err); /* updates the rows where they live */
+  code = tsr_step_backward(step, grads, 1, err); /* rows are updated on the ranks that own them */
   tsr_step_close(step);
-  if (code == TSR_OK) code = tsr_process_group_all_reduce(group, &dense, 0, err); /* the dense part: a sum over ranks */
+  if (code == TSR_OK) code = tsr_process_group_all_reduce(group, &dense, 0, err); /* sums the dense part over ranks */
   tsr_process_group_info info = {.struct_size = sizeof(info)};
   if (code == TSR_OK) code = tsr_process_group_describe(group, &info, err);
   if (code == TSR_OK) *bias -= 0.1f * bias_grad / (float)info.world_size;
@@ -78,7 +79,7 @@ int main(int argc, char** argv) {
     if (code == TSR_OK && who.rank == 0 && step % 100 == 0) printf("step %d, loss %.4f\n", step, (double)loss);
   }
   if (code == TSR_OK && argc > 1) code = tsr_model_parallel_save(model, argv[1], "{}", 0, &err);
-  if (code == TSR_OK) code = tsr_process_group_barrier(group, &err); /* nobody leaves while another one needs it */
+  if (code == TSR_OK) code = tsr_process_group_barrier(group, &err); /* no rank leaves while another needs it */
   if (code != TSR_OK) fprintf(stderr, "train_in_c: %s\n", err.message);
   tsr_collection_close(tables);
   tsr_model_parallel_close(model);

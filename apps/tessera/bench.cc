@@ -1,4 +1,4 @@
-// tessera bench NAME: finds the bench.
+// tessera bench NAME: finds the bench and runs it.
 #include "bench/session.h"
 
 namespace tessera::cli {

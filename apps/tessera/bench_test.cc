@@ -1,4 +1,4 @@
-// Every bench once, tiny: its lines have the fields that scripts read, and what can be verified is. No speed is judged.
+// Runs every bench once, tiny, and checks that its lines have the fields that scripts read. No speed is judged.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -21,7 +21,7 @@ struct Result {
   std::string text;
 };
 
-// `streams`: a redirection, by which standard error is taken or left.
+// `streams` is a redirection that includes or drops standard error.
 Result run(const std::string& arguments, const std::string& streams = "") {
   Result result;
   std::FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " bench " + arguments + streams).c_str(), "r");
@@ -41,7 +41,7 @@ std::vector<json> parsed(const std::string& text) {
   return lines;
 }
 
-// The measurements of a bench that ends well; the closing lines are about the run.
+// The measurements of a bench that succeeds. The closing lines, which are about the run, are left out.
 std::vector<json> lines_of(const std::string& arguments) {
   const Result result = run(arguments + " --json --rounds 2");
   EXPECT_EQ(result.status, 0) << arguments;
@@ -113,7 +113,7 @@ TEST(BenchLookup, OfALargeBatchSomeBagsAreCompared) {
   for (const json& line : lines) EXPECT_EQ(line.at("verified"), true) << line;
 }
 
-// Rows of whole cache lines, up to more than the loads that are kept in registers, and rows that straddle them.
+// Rows of whole cache lines, up to more than the registers hold, and rows that straddle cache lines.
 TEST(BenchLookup, LimitOfEveryKindOfRow) {
   for (const char* dim : {"1", "16", "20", "32", "64", "128", "256", "272"}) {
     const auto lines =
@@ -215,7 +215,8 @@ TEST(BenchMoves, OneThreadAndSeveral) {
 }
 
 TEST(BenchSearch, BesideReading) {
-  const auto lines = lines_of("search --items 700 --dim 12 --batch 5 --top-k 3");  // its status: the scores are right
+  // the exit status says that the scores are right
+  const auto lines = lines_of("search --items 700 --dim 12 --batch 5 --top-k 3");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].at("op"), "search");
   EXPECT_EQ(lines[1].at("op"), "read");
@@ -335,7 +336,7 @@ TEST(BenchTrain, ListsAreComparedWithOneAnother) {
   EXPECT_NEAR(lines[0].at("loss"), lines[3].at("loss"), 1e-4);
 }
 
-// Any model that is offered; its matrix products beside bare ones.
+// Runs models that the program offers, with their matrix products measured separately.
 TEST(BenchTrain, TakesModels) {
   const auto lines = lines_of("train --nproc 2 --batch 16 --steps 2 --model din --sharding table_wise,row_wise");
   ASSERT_EQ(lines.size(), 2u);
@@ -490,8 +491,8 @@ TEST_F(BenchSession, AFileSaysWhichBenchItIsFor) {
   }
 }
 
-// Two other programs in turn with the bench: one takes 1000 us for whatever it is asked, one reads what that is, and
-// does not train.
+// Alternates two other programs with the bench. One takes 1000 us for whatever it is asked; the other reads the request
+// and does not train.
 TEST_F(BenchSession, OtherProgramsInTurn) {
   if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "no python3 here";
   const std::string bench = std::string(TESSERA_PROGRAM) + " bench ";
@@ -505,7 +506,7 @@ TEST_F(BenchSession, OtherProgramsInTurn) {
                             " > " + file("both.json");
   ASSERT_EQ(std::system(turns.c_str()), 0);
   const auto lines = parsed(read(file("both.json")));
-  ASSERT_EQ(lines.size(), 16u);  // three rounds of two, two and one; and the run
+  ASSERT_EQ(lines.size(), 16u);  // three rounds with two, two and one lines, and the run's line
   EXPECT_EQ(lines[0].at("kernel"), "cpu");
   EXPECT_EQ(lines[0].at("round"), 0);
   EXPECT_EQ(lines[2].at("peer"), "Sloth");
@@ -581,8 +582,8 @@ TEST_F(BenchSession, WhatCannotBeIsOneSentenceBeforeAnythingIsMeasured) {
   }
 }
 
-// The files that are shipped fit the benches: a page that cannot be written is found after all options are read, and
-// before anything is measured.
+// The shipped files fit the benches: a page that cannot be written is reported after all options are read, and before
+// anything is measured.
 TEST(BenchWorkloads, ShippedFilesAreRead) {
   int seen = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_CONFIGS "/bench")) {

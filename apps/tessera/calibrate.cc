@@ -1,4 +1,4 @@
-// tessera calibrate: what the parts of a step cost on this machine, as a topology file for the planner.
+// tessera calibrate: measures what the parts of a step cost on this machine, for the planner's topology file.
 #include "calibrate/calibrate.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace po = boost::program_options;
 
 constexpr double kDeadline = 300;
 
-// False: help was printed.
+// Returns false if help was printed.
 bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) {
   Options options(
       "calibrate", "[OPTIONS]",
@@ -105,7 +105,7 @@ Machine calibrated(const CalibrateOptions& o) {
   return settled(measure_once, [](const std::string& line) { std::fprintf(stderr, "calibrate: %s\n", line.c_str()); });
 }
 
-// This rank's part, under a launcher: what the other ranks do cannot be told from what other programs do.
+// Measures as this rank under a launcher. The other ranks cannot be told from other programs, so noise is not judged.
 Machine calibrated_here(const CalibrateOptions& o, const RankEnvironment& here) {
   Machine machine = Machine::from_json(measure(o, here), "the measured figures");
   const std::string wrong = impossible_figure(machine);

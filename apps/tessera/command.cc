@@ -21,7 +21,7 @@ std::string help_text(const CommandGroup& group) {
   return out + str_cat("\n", group.name, " COMMAND --help lists a command's options.\n");
 }
 
-// "tessera bench" is the page tessera-bench.
+// The manual page of "tessera bench" is tessera-bench.
 std::string page_name(std::string name) {
   std::replace(name.begin(), name.end(), ' ', '-');
   return name;

@@ -10,32 +10,32 @@
 
 namespace tessera::cli {
 
-// What the user typed cannot be: unknown option, missing file, wrong type.
+// The user asked for something impossible: unknown option, missing file, wrong type.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What std::bad_alloc is told as: how much memory this process had when there was no more. kResourceExhausted.
+// The Error that reports std::bad_alloc: kResourceExhausted, with the memory this process had when it failed.
 Error out_of_memory();
 
 struct Command {
   std::string name;
-  std::string summary;  // one line for lists and manual pages
-  // args: what follows the subcommand's name. Returns the exit status.
+  std::string summary;  // one line, for lists and manual pages
+  // `args` follow the subcommand's name. Returns the exit status.
   std::function<int(const std::vector<std::string>& args)> run;
-  // Its work is not what it prints: it goes on when nobody reads that any more.
+  // True if the command's work is not its output: it goes on after its reader has gone.
   bool outlives_readers = false;
 };
 
-// Several commands behind one: `tessera` itself, and `tessera bench`.
+// A command with subcommands: `tessera` itself, and `tessera bench`.
 struct CommandGroup {
   std::string name;  // "tessera bench"
   std::vector<Command> commands;
 
-  const Command* find(const std::string& name) const;  // nullptr: there is none
-  // Runs the command that args[0] names with the rest of them. --help (or help) lists the commands, or gives the help
-  // of the one named behind it; --man writes the page for man(1). Throws UsageError for a name that is not known.
+  const Command* find(const std::string& name) const;  // nullptr if there is none
+  // Runs the command named by args[0] with the remaining arguments. --help (or help) lists the commands, or shows the
+  // help of the command named next; --man writes the page for man(1). Throws UsageError for an unknown name.
   int run(const std::vector<std::string>& args) const;
 };
 

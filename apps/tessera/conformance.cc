@@ -1,4 +1,4 @@
-// tessera conformance [--kernel K] [--device D] [--only RE] FILE...: recorded cases against this build.
+// tessera conformance [--kernel K] [--device D] [--only RE] FILE...: runs recorded cases against this build.
 #include <iostream>
 #include <optional>
 
@@ -25,7 +25,7 @@ struct Arguments {
   std::vector<std::string> files;
 };
 
-// Nothing: help was printed.
+// Nothing if help was printed.
 std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments parsed;
   Options options("conformance", "[OPTIONS] FILE...", kAbout);
@@ -48,7 +48,7 @@ std::regex pattern(const std::string& text) {
   }
 }
 
-// Also where it is there and cannot be used.
+// Also throws if the kernel is present but cannot be used.
 void require_kernel(const Runtime& runtime, const std::string& id) {
   if (id == "auto") return;
   try {

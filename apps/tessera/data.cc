@@ -1,4 +1,4 @@
-// tessera data describe: a config for files that nobody has described.
+// tessera data describe: writes a config for files that have no description yet.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -50,7 +50,7 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   return true;
 }
 
-// A directory that one of the core's own readers is for needs no columns.
+// Refuses a directory that one of the core's own readers reads, because such data need no column descriptions.
 void refuse_described(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto has = [&](const char* file) { return std::filesystem::exists(path / file, ignored); };
@@ -60,13 +60,14 @@ void refuse_described(const std::filesystem::path& path) {
        "\" and path read it, without any [[column]]");
 }
 
-// The reader plugin that is called as the name ends, compressed or not; of text, those of other delimiters behind it.
+// The reader plugins named like the path's extension, compressed or not. For text, readers with other delimiters
+// follow.
 std::vector<std::string> readers_for(const Runtime& runtime, const std::string& path) {
   std::string first = "csv";
   try {
     const std::string named = config::reader_of_path(path);
     if (runtime.has(TSR_READER_KIND, named.substr(0, named.find('?')))) first = named;
-  } catch (const Error&) {  // the name says nothing: rows do
+  } catch (const Error&) {  // the name does not tell; the rows may
   }
   std::vector<std::string> texts = {"csv", "tsv", "csv?delimiter=;", "csv?delimiter=|"};
   const auto own = std::find(texts.begin(), texts.end(), first);

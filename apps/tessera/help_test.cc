@@ -1,4 +1,4 @@
-// What the program says of itself: help, manual pages and completion come from one table of options.
+// Tests that help, manual pages and completion agree; they come from one table of options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 struct Finished {
-  std::string output;  // standard output alone
+  std::string output;  // standard output only
   int status;
 };
 
@@ -52,7 +52,7 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
 std::vector<std::string> commands_in(const std::string& help) { return matches(help, "^  ([a-z][a-z-]*)  +[a-z]"); }
 std::vector<std::string> options_in(const std::string& help) { return matches(help, "^  (?:-[a-z] \\[ )?(--[a-z-]+)"); }
 
-// "", "train", "bench", "bench lookup", ...
+// All commands: "", "train", "bench", "bench lookup", ...
 std::vector<std::string> all_commands() {
   std::vector<std::string> all{""};
   for (const std::string& command : commands_in(output_of(kProgram + " --help"))) {
@@ -109,7 +109,7 @@ TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
               HasSubstr("\"models/films\" is one argument too many: see tessera predict --help"));
 }
 
-// Whatever is wrong with what was typed, of whichever command.
+// Every wrong use of any command is one sentence and status 2.
 TEST(Help, EveryWrongUseHasStatus2) {
   for (const std::string& command : all_commands()) {
     if (command.empty() || commands_in(output_of(kProgram + " help " + command)).size() > 1) continue;
@@ -163,7 +163,7 @@ TEST(Help, GroffReadsTheManualPages) {
   EXPECT_THAT(page, HasSubstr("FAIL name: field, largest error    it differs"));
 }
 
-// What bash offers for the last of `words`.
+// The completions that bash offers for the last of `words`.
 std::vector<std::string> completed(const std::string& words) {
   const std::string script = "source " TESSERA_COMPLETION "; COMP_WORDS=(" + kProgram + " " + words +
                              "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tessera; printf \"%s\\n\" \"${COMPREPLY[@]}\"";
@@ -177,12 +177,12 @@ TEST(Help, BashCompletesCommandsAndOptions) {
   EXPECT_THAT(completed("train --config x --max-"), ::testing::ElementsAre("--max-steps"));
   EXPECT_THAT(completed("bench lookup --pool"), ::testing::ElementsAre("--pooling"));
   EXPECT_THAT(completed("launch --np"), ::testing::ElementsAre("--nproc"));
-  EXPECT_THAT(completed("train --config con"), ::testing::IsEmpty());  // a file: bash's own completion
+  EXPECT_THAT(completed("train --config con"), ::testing::IsEmpty());  // files are left to bash's own completion
   for (const std::string& option : options_in(output_of(kProgram + " help plan")))
     EXPECT_THAT(completed("plan " + option), Contains(option));
 }
 
-// tools_not_built.cc is linked here: a build without the measuring commands says how to get them.
+// tools_not_built.cc is linked here. A build without the measuring commands says how to get them.
 TEST(Help, CommandsThatAreNotBuiltSaySo) {
   for (const auto& command :
        {tessera::cli::bench_command, tessera::cli::conformance_command, tessera::cli::calibrate_command}) {

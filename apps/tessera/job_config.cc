@@ -26,7 +26,7 @@ bool changes_layers(const std::string& override_text) {
   return override_text.starts_with("layer.") || override_text.starts_with("head.");
 }
 
-// Names of columns with this use.
+// Names of the columns with this use.
 std::vector<std::string> columns_as(const Config& config, const std::string& as) {
   std::vector<std::string> out;
   for (const ColumnConfig& c : config.columns) {
@@ -35,7 +35,7 @@ std::vector<std::string> columns_as(const Config& config, const std::string& as)
   return out;
 }
 
-// What layers can take of the job by name.
+// The job's inputs that layers can take by name.
 Names inputs_of(const Config& config) {
   Names out = {"dense", "pooled"};
   for (const std::string& id : columns_as(config, "ids")) out.insert(id);
@@ -48,7 +48,7 @@ Names inputs_of(const Config& config) {
 
 std::string without_index(const std::string& input) { return input.substr(0, input.rfind(':')); }
 
-// Layers that are called as inputs of the job get other names.
+// Renames layers that have the same name as an input of the job.
 void rename_layers(const Names& inputs, Config& model) {
   for (LayerConfig& layer : model.layers) {
     if (!inputs.contains(layer.name)) continue;
@@ -63,7 +63,7 @@ void rename_layers(const Names& inputs, Config& model) {
   }
 }
 
-// "dense" is taken by no layer that has other inputs, for a job without dense values.
+// For a job without dense values, removes the input "dense", except from layers that have no other input.
 void leave_dense_out(Config& model) {
   for (LayerConfig& layer : model.layers) {
     if (layer.inputs.size() > 1) std::erase(layer.inputs, "dense");
@@ -87,7 +87,7 @@ void check_inputs(const std::string& name, const Config& model, const Names& inp
 
 void take_labels(const std::string& name, const Config& job, Config& model) {
   const std::vector<std::string> labels = columns_as(job, "label");
-  if (labels.empty()) return;  // a reader inside, whose labels are called as the preset's
+  if (labels.empty()) return;  // one of the core's own readers, whose labels have the preset's names
   if (model.heads.size() > labels.size())
     throw UsageError(str_cat("--model ", name, " has ", model.heads.size(), " heads, and the job has ", labels.size(),
                              labels.size() == 1 ? " column" : " columns", " as = \"label\""));
@@ -117,7 +117,7 @@ Config job_config(const std::string& path, const std::vector<std::string>& overr
   for (const std::string& o : overrides) (changes_layers(o) ? of_layers : of_job).push_back(o);
   Config job = load_config(path, of_job);
   const Config whole = parse_config(preset.text, model);
-  Config layers;  // and heads, without the preset's data
+  Config layers;  // layers and heads, without the preset's data
   layers.model.type = whole.model.type;
   layers.layers = whole.layers;
   layers.heads = whole.heads;

@@ -1,4 +1,4 @@
-// A job's config, with another model's layers where the command line names one.
+// A job's config, with another model's layers if the command line names one.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tessera::cli {
 
-// load_config(), and, if `model` is not empty, that preset of `tessera model new` in place of the job's layers: its
-// layers and heads over the job's columns and tables. Labels are the job's; so is dense_optimizer, unless it
-// is as by default. A layer that is called like a column or a table gets another name. UsageError: there
-// is no such preset, or the job has not what it takes.
+// Calls load_config(). If `model` is not empty, the layers and heads of that preset of `tessera model new` replace the
+// job's, over the job's columns and tables. Labels stay the job's; so does dense_optimizer, unless it has its default
+// value. A layer with the name of a column or a table gets another name. Throws UsageError if there is no such preset,
+// or if the job lacks what it takes.
 Config job_config(const std::string& path, const std::vector<std::string>& overrides, const std::string& model);
 
 std::vector<std::string> preset_names();

@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-// The descriptor that a path names; -1: none.
+// The descriptor that a path names; -1 if it names none.
 int descriptor_of(std::string_view path) {
   if (path == "/dev/stdin") return STDIN_FILENO;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
@@ -40,7 +40,7 @@ bool is_read_once(const std::string& path) {
 std::string keep_file(const std::string& path) {
   if (!is_read_once(path)) return path;
   const std::string text = config::read_file(path);
-  const int kept = memfd_create("tessera-config", 0);  // the ranks inherit it
+  const int kept = memfd_create("tessera-config", 0);  // inherited by the ranks
   const int known = descriptor_of(path);
   bool whole = kept >= 0;
   for (size_t done = 0; whole && done < text.size();) {

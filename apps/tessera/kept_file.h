@@ -1,13 +1,13 @@
-// A file that comes through a pipe can be read once, and the ranks of a job read it, too.
+// Keeps a file that comes through a pipe, because a pipe can be read only once and all ranks of a job must read it.
 #pragma once
 
 #include <string>
 
 namespace tessera::cli {
 
-// Reads what comes through the pipe (or from the terminal, a socket) that `path` names, and keeps it in memory for this
-// process and those that it starts. Returns the name by which all of them can read it: `path` itself where that is a
-// descriptor's (/dev/stdin, /dev/fd/63) or no pipe.
+// Reads the pipe (or terminal, or socket) that `path` names and keeps the content in memory, for this process and those
+// it starts. Returns a name by which all of them can read it. That is `path` itself if it names a descriptor
+// (/dev/stdin, /dev/fd/63) or is not a pipe.
 std::string keep_file(const std::string& path);
 
 }  // namespace tessera::cli

@@ -26,7 +26,7 @@ T number(const std::string& option, const std::string& text, T least, T most) {
   return value;
 }
 
-// What was given for several nodes.
+// Options for jobs on several nodes, as given.
 struct NodeWords {
   std::string nodes, node, directory, timeout, address;
 
@@ -46,7 +46,7 @@ struct NodeWords {
   }
 };
 
-// What was given for what starts again.
+// Options for restarts, as given.
 struct StartWords {
   std::string of_rank, of_job, pause, elastic;
 };
@@ -107,10 +107,10 @@ int launch_command(const std::vector<std::string>& args) {
       "how long to wait there for nodes that have not come yet (default: 60)");
   add("local-addr", po::value(&nodes.address)->value_name("ADDRESS"),
       "where other nodes reach this one (default: the address of its way to other networks)");
-  // Ours are the options before the first word that is none, most with a value behind them; the rest is the command.
+  // Our options end at the first word that is not one; most are followed by a value. The rest is the command.
   const auto alone = [](const std::string& option) {
     return option == "-h" || option == "--help" || option.find('=') != std::string::npos ||
-           (option.size() > 2 && option[1] != '-');  // -n2
+           (option.size() > 2 && option[1] != '-');  // such as -n2
   };
   size_t end = 0;
   while (end < args.size() && args[end].starts_with('-') && args[end] != "--") end += alone(args[end]) ? 1 : 2;

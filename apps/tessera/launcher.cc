@@ -1,4 +1,4 @@
-// launch(): the ranks of a job, their ends, and the job's next start where there is to be one.
+// launch(): starts the ranks of a job, handles their ends, and restarts the job if asked to.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -26,11 +26,11 @@ namespace {
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// One start of a job. Its ranks here are counted from 0 on; messages name them by name().
+// One start of a job. Its ranks on this node are counted from 0; name() gives the names used in messages.
 struct Job {
   const LaunchOptions& options;
   JobStart start;
-  Rendezvous* rendezvous;  // null: the job is on this node alone
+  Rendezvous* rendezvous;  // null if the job is only on this node
 
   int name(int rank) const { return start.first_rank + rank; }
 };
@@ -46,17 +46,17 @@ void set_environment(const Job& job, int rank) {
   setenv("TESSERA_JOB_TOKEN", job.start.token.c_str(), 1);
 }
 
-// Ranks are in the terminal's background, where reading from it would stop them.
+// Ranks are in the terminal's background, where reading from the terminal would stop them.
 void leave_terminal() {
   if (isatty(STDIN_FILENO) == 0) return;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
 }
 
-// A line that no rank's comes into the middle of.
+// Writes a line at once, so that no rank's line is mixed into it.
 void say(const std::string& line) { std::cerr << line + '\n' << std::flush; }
 
-// Whether execvp() would find it: looked at once, so that not every rank says the same.
+// True if execvp() would find the program. It is checked once, so that not every rank reports the same error.
 bool is_there(const std::string& program) {
   if (program.find('/') != std::string::npos) return access(program.c_str(), F_OK) == 0;
   const char* path = std::getenv("PATH");
@@ -76,14 +76,14 @@ bool is_there(const std::string& program) {
   _exit(errno == ENOENT ? 127 : 126);
 }
 
-// Whether whoever started this program wants it to go on: nohup, and a shell for "command &".
+// True if the parent wants this program to survive the signal: nohup, and a shell for "command &".
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Signals that the launcher waits for, blocked while this lives, and so told even where they are ignored: those are
-// left out. SIGPIPE is ignored: nobody has to read what it says.
+// Blocks the signals that the launcher waits for. Blocked signals are reported even if they are ignored, so ignored
+// ones are left out. SIGPIPE is ignored, because nobody has to read the output.
 class SignalMask {
  public:
   SignalMask() {
@@ -94,14 +94,14 @@ class SignalMask {
     }
     pthread_sigmask(SIG_BLOCK, &waited_, &before_);
     pipe_before_ = signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, nobody could be waited for
+    signal(SIGCHLD, SIG_DFL);  // if it were inherited as ignored, waiting for children would fail
   }
   ~SignalMask() { restore(); }
   void restore() const {
     signal(SIGPIPE, pipe_before_);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  // A signal that came within `seconds`; 0: none.
+  // A signal that came within `seconds`; 0 if none did.
   int wait(double seconds) const {
     const timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
     const int signal = sigtimedwait(&waited_, nullptr, &limit);
@@ -115,8 +115,8 @@ class SignalMask {
 
 using StartRank = std::function<void(int rank)>;
 
-// Seconds before restarts. What fails as soon as it starts shall not use up all of them in an instant: each pause is
-// twice the one before, except after a start that got further than all others, or ran for a while.
+// Seconds before restarts. A job that fails as soon as it starts shall not use up its restarts in an instant. Each
+// pause is twice the previous one, unless a start got further than all others or ran for a while.
 class Pauses {
  public:
   explicit Pauses(double first_s) : first_s_(first_s), next_s_(first_s) {}
@@ -134,20 +134,20 @@ constexpr double kRankPause = 0.3, kJobPause = 1;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// What the launcher knows while it waits: the first failure, and whether the job is ending.
+// The launcher's state while it waits: the first failure, and whether the job is ending.
 struct Ending {
-  std::optional<int> status;            // to return, because of a failure
-  int signal = 0;                       // that the launcher was sent first
-  std::set<int> ended;                  // wait statuses of the ranks that have ended since
+  std::optional<int> status;            // status to return after a failure
+  int signal = 0;                       // the first signal sent to the launcher
+  std::set<int> ended;                  // wait statuses of the ranks that have ended since that signal
   std::optional<Deadline> kill;         // when SIGKILL follows
-  int restarts = 0;                     // that are left
-  std::vector<std::optional<int>> how;  // each rank's wait status, once it has ended
+  int restarts = 0;                     // restarts left
+  std::vector<std::optional<int>> how;  // per rank: its wait status, once it has ended
   int first = -1;                       // the rank that failed first
-  int killed = 0;                       // ranks that were killed before the launcher ended any
-  int64_t step = 0;                     // the highest one that a rank has told
+  int killed = 0;                       // ranks killed before the launcher ended any
+  int64_t step = 0;                     // highest step that a rank has reported
   Clock::time_point begun_at = Clock::now();
 
-  // A rank that is to be started again.
+  // A rank waiting to be restarted.
   struct Again {
     Pauses pauses;
     Clock::time_point started = Clock::now();
@@ -156,11 +156,11 @@ struct Ending {
   std::vector<Again> again;  // by rank
 
   bool begun() const { return status || signal; }
-  // Some rank waits for its next start.
+  // True if some rank waits for its next start.
   bool pausing() const {
     return !begun() && std::any_of(again.begin(), again.end(), [](const Again& a) { return a.due.has_value(); });
   }
-  // Of a job that a signal has ended: what its ranks made of it, where they agree, or else 128 + N.
+  // The result of a job that a signal has ended: the ranks' common status if they agree, otherwise 128 + N.
   int result() const {
     if (status || !signal) return status.value_or(0);
     const bool agreed = ended.size() == 1 && WIFEXITED(*ended.begin()) && WEXITSTATUS(*ended.begin()) != 0;
@@ -168,7 +168,7 @@ struct Ending {
   }
 };
 
-// A shell reports a command that SIGKILL has ended by a status.
+// True for SIGKILL; a shell reports a command killed by it as a status.
 bool was_killed(int how) { return WIFSIGNALED(how) || WEXITSTATUS(how) == 128 + SIGKILL; }
 
 void restart(int rank, pid_t pid, int how, const Job& job, Ending& ending) {
@@ -180,7 +180,7 @@ void restart(int rank, pid_t pid, int how, const Job& job, Ending& ending) {
               "; starting it again in ", pause, " s (", ending.restarts, " restarts are left)"));
 }
 
-// Ranks whose pause is over.
+// Restarts the ranks whose pause is over.
 void start_again(const StartRank& start, Ending& ending) {
   for (size_t rank = 0; rank < ending.again.size(); ++rank) {
     Ending::Again& again = ending.again[rank];
@@ -190,20 +190,22 @@ void start_again(const StartRank& start, Ending& ending) {
   }
 }
 
-// A rank that failed, and how.
+// A rank that failed, and its wait status.
 struct Failure {
   int rank = -1;
   pid_t pid = 0;
   int how = 0;
 };
 
-// How likely a failure is the cause of the others: a signal most, 1 least, as of a rank that lost another one.
+// How likely a failure is the cause of the others. A signal is most likely; status 1 is least likely, because a rank
+// that lost another one exits so.
 int likeliness(int how) {
   if (WIFSIGNALED(how)) return 2;
   return WEXITSTATUS(how) == 1 ? 0 : 1;
 }
 
-// Reaps what has ended. Of several failures found at once `failure` becomes the likeliest cause, or the first such.
+// Reaps the ranks that have ended. If several failures are found, `failure` becomes the likeliest cause, or the first
+// of equals.
 void reap_all(Processes& processes, const Job& job, Ending& ending, Failure& failure) {
   for (int rank = 0; rank < job.start.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
@@ -226,14 +228,14 @@ void reap_all(Processes& processes, const Job& job, Ending& ending, Failure& fai
   }
 }
 
-// A killed process closes its connections a moment before it can be reaped: others may notice and end before that.
+// A killed process closes its connections a moment before it can be reaped, so others may notice and end before that.
 constexpr useconds_t kUntilCause = 50000;
 
 void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
   Failure failure;
   reap_all(processes, job, ending, failure);
   if (failure.rank < 0) return;
-  if (ending.status) {  // what came late may still explain what came first
+  if (ending.status) {  // a failure found late may be the cause of the first one
     const bool explains = ending.first >= 0 && WIFEXITED(failure.how) &&
                           likeliness(failure.how) > likeliness(*ending.how[static_cast<size_t>(ending.first)]);
     if (!explains) return;
@@ -255,16 +257,16 @@ void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
   processes.kill_all(SIGTERM);
 }
 
-// A signal for the launcher is one for the ranks, which do not get those of the terminal themselves. They may take
-// their time to end in good order, until one of them has ended or a second signal comes; whoever sent it has a limit,
-// too.
+// Forwards the launcher's signal to the ranks, which do not get the terminal's signals themselves. They may take their
+// time to end in good order, until one of them has ended or a second signal comes. The sender usually has a time limit
+// as well.
 void hand_on(int signal, const Job& job, Processes& processes, Ending& ending) {
   if (signal == SIGTSTP) {
     processes.kill_all(SIGSTOP);
     raise(SIGSTOP);
     return processes.kill_all(SIGCONT);
   }
-  processes.kill_all(signal == SIGHUP ? SIGTERM : signal);  // ranks may have another use for SIGHUP
+  processes.kill_all(signal == SIGHUP ? SIGTERM : signal);  // SIGHUP may mean something else to the ranks
   if (ending.begun()) {
     if (!ending.kill) ending.kill = after(job.options.grace_s);
     return;
@@ -274,7 +276,7 @@ void hand_on(int signal, const Job& job, Processes& processes, Ending& ending) {
               ") on to all ranks, and waits for them; a second one ends them within ", job.options.grace_s, " s"));
 }
 
-// The ranks here cannot go on without those of a node that has left: they find out themselves, unless they hang.
+// Ranks here cannot go on without those of a node that has left. They notice that themselves, unless they hang.
 void look_for_nodes(Processes& processes, const Job& job, Ending& ending) {
   if (job.rendezvous == nullptr) return;
   const std::optional<int> node = job.rendezvous->who_left();
@@ -295,7 +297,7 @@ Ending wait_for_all(Processes& processes, const Job& job, const SignalMask& mask
     look_for_failures(processes, job, ending);
     start_again(start, ending);
     look_for_nodes(processes, job, ending);
-    // What ranks of a job that went well have left behind is theirs.
+    // Processes that the ranks of a successful job have left running are not touched.
     if (processes.running() == 0 && !ending.pausing() && (!ending.begun() || !processes.anything_running()))
       return ending;
     if (ending.kill && Clock::now() >= *ending.kill) {
@@ -310,7 +312,7 @@ Ending wait_for_all(Processes& processes, const Job& job, const SignalMask& mask
 
 std::string count_text(int64_t count) { return count < 0 ? "-" : std::to_string(count); }
 
-// Who ended, why, at which step, and what was saved: for a job that did not just end well.
+// For a job that failed or was ended: prints which rank ended how, at which step, and what was saved.
 void print_table(const Job& job, const Ending& ending, const StatusBoard& board) {
   std::ostringstream out;
   out << job.options.name << ": how the ranks ended\n  rank  step      saved     end\n";
@@ -330,7 +332,7 @@ void print_table(const Job& job, const Ending& ending, const StatusBoard& board)
   std::cerr << out.str() << std::flush;
 }
 
-// The ranks of a job, from their start to the end of the last one.
+// Runs the ranks of a job from their start to the end of the last one.
 Ending run_job(const Job& job, const std::vector<std::string>& command, const SignalMask& mask, bool table) {
   const Guard guard;
   const StatusBoard board(job.start.world);
@@ -338,7 +340,7 @@ Ending run_job(const Job& job, const std::vector<std::string>& command, const Si
   const StartRank start = [&](int rank) {
     if (processes.fork_rank(rank)) {
       mask.restore();
-      signal(SIGXFSZ, SIG_DFL);  // a command that is not ours may expect it
+      signal(SIGXFSZ, SIG_DFL);  // the command, another program, may expect the default
       leave_terminal();
       set_environment(job, rank);
       board.hand_on();
@@ -356,20 +358,20 @@ Ending run_job(const Job& job, const std::vector<std::string>& command, const Si
   return ending;
 }
 
-// Whether another start may end better: not after a signal that asked the job to end, nor where the command is wrong.
+// True if another start may succeed: not after a signal that asked the job to end, and not if the command is wrong.
 bool may_start_again(const Ending& ending) {
   const int result = ending.result();
   return result != 0 && !ending.signal && result != kStoppedBySignal && result != 2 && result != 126 && result != 127;
 }
 
-// Where the ranks of a job's next start are: here, or on as many nodes as meet.
+// Decides where the ranks of a job's next start are: on this node, or on as many nodes as meet.
 class Nodes {
  public:
   Nodes(const LaunchOptions& options, const SignalMask& mask) : options_(options), mask_(mask) {
     if (options.rendezvous) rendezvous_.emplace(*options.rendezvous, options.name);
   }
 
-  // None: there is no other, and status() is the job's.
+  // Unset if there is no other start; status() is then the job's.
   std::optional<JobStart> next_start(int ranks) {
     if (!rendezvous_) {
       const int port = options_.master_port != 0 ? options_.master_port : free_port();
@@ -388,7 +390,7 @@ class Nodes {
   }
   int status() const { return status_; }
 
-  // How many there are to be here in another start. Where several nodes take part, one that has lost none keeps all.
+  // The number of ranks here in another start. With several nodes, a node that has lost no rank keeps all.
   int ranks_left(int ranks, const Ending& ending) const {
     if (options_.least_ranks == 0) return options_.ranks;
     if (rendezvous_) return std::max(1, ranks - ending.killed);
@@ -407,7 +409,8 @@ class Nodes {
   int status_ = 0;
 };
 
-// A signal that asks the job to end, within `seconds`; 0: none. Other nodes hear from this one meanwhile.
+// A signal that asks the job to end, within `seconds`; 0 if none came. Meanwhile this node shows others that it is
+// alive.
 int wait_for_signal(const SignalMask& mask, Rendezvous* rendezvous, double seconds) {
   for (const Deadline end = after(seconds); Clock::now() < end;) {
     const int signal = mask.wait(std::min(0.2, seconds_until(end)));

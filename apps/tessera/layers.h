@@ -1,4 +1,4 @@
-// Which plugins compute dense layers: for people and for reports.
+// Names the components that compute dense layers, for people and for reports.
 #pragma once
 
 #include <nlohmann/json.hpp>

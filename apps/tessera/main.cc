@@ -1,4 +1,4 @@
-// tessera COMMAND [ARGS]: finds the command and turns what it throws into one sentence and an exit status.
+// tessera COMMAND [ARGS]: finds the command and turns its exceptions into one sentence and an exit status.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -61,8 +61,8 @@ std::string exit_status_manual() {
   return out;
 }
 
-// Models lie in mapped files: what cannot be read any more is a signal there, which would say nothing. It ends the
-// process as before once this has said why.
+// Models lie in mapped files, so a failed read there is a signal, which says nothing. This handler says why; then the
+// signal ends the process as before.
 void explain_lost_pages() {
   struct sigaction action {};
   action.sa_handler = [](int) {
@@ -75,16 +75,16 @@ void explain_lost_pages() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-// A standard stream that is closed would give its number to the next file that is opened, and what is printed would be
-// written into that file.
+// If a standard stream is closed, the next opened file would get its number and receive what is printed. Opens
+// /dev/null for each closed stream.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
-    if (open("/dev/null", O_RDWR) != stream) _exit(1);  // the lowest number that is free
+    if (open("/dev/null", O_RDWR) != stream) _exit(1);  // open() takes the lowest free number
   }
 }
 
-// What a command has printed is what it was asked for: a plan, a config, scores.
+// Printed output is the result of a command: a plan, a config, scores. Failing to write it is an error.
 void finish_printing() {
   std::cout.flush();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout)
@@ -95,7 +95,7 @@ void finish_printing() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
+  signal(SIGXFSZ, SIG_IGN);  // turns a file size limit into an error, like a full disk
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const std::string first = args.empty() ? "" : args[0];
   if (first == "--version") {
@@ -108,14 +108,15 @@ int main(int argc, char** argv) {
   const auto sentence = [&](const std::exception& e) {
     return "tessera" + (command ? " " + first : "") + ": " + e.what() + "\n";
   };
-  const auto say = [&](const std::exception& e) { std::cerr << sentence(e); };  // in one piece: ranks share it
+  // in one write, because ranks share the stream
+  const auto say = [&](const std::exception& e) { std::cerr << sentence(e); };
   explain_lost_pages();
   if (command && command->outlives_readers) signal(SIGPIPE, SIG_IGN);
   try {
     report_crashes();
     const int status = commands.run(args);
     if (first == "--man") std::cout << exit_status_manual();
-    // What trains, serves or launches has done so whoever reads of it.
+    // Training, serving and launching succeed even if nobody reads the output.
     if (status == 0 && !(command && command->outlives_readers)) finish_printing();
     return status;
   } catch (const UsageError& e) {
@@ -125,7 +126,7 @@ int main(int argc, char** argv) {
     const tessera::Code code = e.code();
     const bool used_wrongly = code == tessera::Code::kInvalidArgument || code == tessera::Code::kNotFound ||
                               code == tessera::Code::kAlreadyExists || code == tessera::Code::kUnimplemented;
-    // What there is no room for, a plan say, has no room on any rank.
+    // If memory is too small, for a plan for example, it is too small on every rank.
     used_wrongly || code == tessera::Code::kResourceExhausted ? say_once(sentence(e)) : say(e);
     return used_wrongly ? 2 : 1;
   } catch (const std::bad_alloc&) {

@@ -1,5 +1,5 @@
-// tessera model inspect: what a packed model or a checkpoint is, and whether it is whole. tessera model new: jobs to
-// begin with.
+// tessera model inspect: describes a packed model or a checkpoint, and checks it. tessera model new: writes jobs to
+// start from.
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -56,7 +56,7 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   return true;
 }
 
-// By the sizes of its MLPs; otherwise by its layers.
+// A DLRM is described by the sizes of its MLPs, other models by their layers.
 bool is_dlrm(const InferenceModel& model) { return !model.dlrm.bottom_mlp.empty(); }
 
 const char* policy(BoundsCheckMode mode) {
@@ -139,7 +139,7 @@ json to_json(const InferenceModel& model) {
   return out;
 }
 
-// Neither of the two things that can be looked into.
+// Throws for a path that is neither a packed model nor a checkpoint.
 void refuse_other(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

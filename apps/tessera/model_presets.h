@@ -1,4 +1,4 @@
-// The job files of configs/models, which are part of the program (cmake/model_presets.cmake).
+// The job files of configs/models, compiled into the program (cmake/model_presets.cmake).
 #pragma once
 
 #include <span>
@@ -6,9 +6,9 @@
 namespace tessera::cli {
 
 struct ModelPreset {
-  const char* name;  // "deepfm"
+  const char* name;  // such as "deepfm"
   const char* text;  // TOML
 };
-std::span<const ModelPreset> model_presets();  // by name
+std::span<const ModelPreset> model_presets();  // sorted by name
 
 }  // namespace tessera::cli

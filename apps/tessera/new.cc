@@ -1,4 +1,4 @@
-// tessera new KIND NAME [FOLDER]: a plugin's project, out of tree, that builds and passes `tessera verify`.
+// tessera new KIND NAME [FOLDER]: writes a plugin project, out of tree, that builds and passes `tessera verify`.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ constexpr char kAboutNew[] =
 struct NewProject {
   const ProjectTemplate* kind = nullptr;
   std::string id;
-  std::string target;  // the id as CMake and file names like it
+  std::string target;  // the id as CMake targets and files spell it
   fs::path folder;
 };
 
@@ -73,7 +73,7 @@ void write_project(const NewProject& p) {
         replaced(replaced(replaced(file.text, "@ID@", p.id), "@TARGET@", p.target), "@KIND@", p.kind->kind);
     write_file(p.folder / file.path, text);
   }
-  const std::string sample = p.kind->id;  // the template's own
+  const std::string sample = p.kind->id;  // id used in the template
   std::string plugin = p.id;
   std::replace(plugin.begin(), plugin.end(), '.', '-');
   write_file(p.folder / (p.target + ".cc"),

@@ -16,7 +16,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-// "tessera train --config FILE", each form behind `first` or `next`.
+// Formats "tessera train --config FILE", each form after `first` or `next`.
 std::string forms_text(const std::string& command, const std::string& forms, const char* first, const char* next) {
   std::string out;
   std::istringstream lines(forms);
@@ -25,7 +25,7 @@ std::string forms_text(const std::string& command, const std::string& forms, con
   return out;
 }
 
-// Paragraphs flow; lines that start with a space stand as they are.
+// Paragraphs are filled; lines that start with a space are left as they are.
 std::string manual_paragraphs(const std::string& text) {
   std::string out;
   std::istringstream lines(text);
@@ -39,7 +39,7 @@ std::string manual_paragraphs(const std::string& text) {
   return out + (kept ? ".fi\n" : "");
 }
 
-constexpr const char* kSurplus = "surplus arguments";  // no option can be given by such a name
+constexpr const char* kSurplus = "surplus arguments";  // a name that cannot be given as an option
 
 std::string nearest_option(const std::string& name, const po::options_description& known) {
   std::vector<std::string> names;

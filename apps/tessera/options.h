@@ -1,4 +1,4 @@
-// The options of a command. Its help, its manual page and what a shell completes are all made of them.
+// The options of a command. Its help, its manual page and the shell completion are all made from them.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -10,11 +10,12 @@ namespace tessera::cli {
 
 class Options : public boost::program_options::options_description {
  public:
-  // command: "train", "bench lookup". forms: what follows it, a line for each way of use: "--config FILE [OPTIONS]".
-  // about: sentences; paragraphs are parted by empty lines, and lines that start with a space are shown as they are.
+  // `command` is for example "train" or "bench lookup". `forms` has a line for each way of use, without the command:
+  // "--config FILE [OPTIONS]". `about` has sentences; empty lines separate paragraphs, and lines that start with a
+  // space are shown as they are.
   Options(std::string command, std::string forms, std::string about = "");
 
-  // What is given without a name, behind the arguments declared before it: one, or any number (count -1).
+  // Declares a positional argument after those declared before it: one, or any number (count -1).
   void argument(const char* name, const boost::program_options::value_semantic* value, int count = 1);
 
   const std::string& command() const { return command_; }
@@ -29,15 +30,15 @@ class Options : public boost::program_options::options_description {
   boost::program_options::positional_options_description positions_;
 };
 
-// What was given, by full names; variables that options were bound to are set. Nothing where it was --help, which every
-// command has, or --man: that was printed, and the command has nothing else to do. Throws UsageError, which ends in
-// "see tessera COMMAND --help".
+// Reads the options that were given, by full names, and sets the variables bound to them. Returns nothing after --help
+// or --man, which every command has: the text was printed and the command has nothing else to do. Throws UsageError,
+// which ends in "see tessera COMMAND --help".
 std::optional<boost::program_options::variables_map> parse_options(const std::vector<std::string>& args,
                                                                    Options& options);
 
-// The head of a manual page: "tessera-train", and what it is in one line.
+// The head of a manual page: "tessera-train" and its summary in one line.
 std::string manual_head(const std::string& page, const std::string& summary);
-// Text for man(1), with nothing in it that groff takes for its own.
+// Escapes text for man(1), so that groff finds no requests in it.
 std::string manual_text(const std::string& text);
 
 }  // namespace tessera::cli

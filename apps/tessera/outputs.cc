@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files that readers take out of a directory.
+// True for files that readers take from a directory.
 bool is_data(const fs::path& file) {
   constexpr std::array kEndings = {".tsv",   ".csv",     ".txt",  ".gz",   ".zst", ".parquet",
                                    ".arrow", ".feather", ".data", ".item", ".user"};
@@ -23,7 +23,7 @@ bool is_data(const fs::path& file) {
          std::find(kEndings.begin(), kEndings.end(), file.extension().string()) != kEndings.end();
 }
 
-// Files that commands write beside others, again and again.
+// True for files that commands write next to others, again and again.
 bool is_report(const fs::path& file) {
   constexpr std::array kEndings = {".json", ".jsonl", ".html", ".svg", ".md", ".log"};
   return std::find(kEndings.begin(), kEndings.end(), file.extension().string()) != kEndings.end();
@@ -40,8 +40,8 @@ bool lies_in(const fs::path& file, const std::string& folder) {
   return !inside.empty() && *inside.begin() != "..";
 }
 
-// One of the files of an input, which is a file, a directory of files or a pattern of files, or one that it would have
-// from then on.
+// True if `file` is one of the files of an input, or would become one. An input is a file, a directory of files or a
+// pattern.
 bool is_of(const fs::path& file, const std::string& input) {
   std::error_code ignored;
   if (fs::is_directory(input, ignored))

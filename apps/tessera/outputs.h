@@ -1,4 +1,4 @@
-// Files that a command writes: looked at before it works for hours, or replaces what it was to read.
+// Checks a command's output files before it works for hours, or overwrites something it was to read.
 #pragma once
 
 #include <string>
@@ -7,18 +7,19 @@
 namespace tessera::cli {
 
 struct OutputFile {
-  std::string option;  // "--output"
-  std::string path;    // empty: not written
+  std::string option;  // option that names the file, such as "--output"
+  std::string path;    // empty: no file is written
 };
 
-// What a command reads. Empty paths count for nothing.
+// The inputs of a command. Empty paths are ignored.
 struct InputFiles {
-  std::vector<std::string> files;    // or folders or patterns of data: nothing becomes one of their files, at any depth
-  std::vector<std::string> folders;  // of which every file is one
+  // files, folders or patterns of data; no output may become one of their files, at any depth
+  std::vector<std::string> files;
+  std::vector<std::string> folders;  // folders whose every file is an input
 };
 
-// UsageError: an output is one of the inputs, by whatever name or link, or two outputs are one file. kNotFound: there
-// is no folder for it.
+// Throws UsageError if an output is one of the inputs, by whatever name or link, or if two outputs are the same file.
+// Throws kNotFound if an output's folder does not exist.
 void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
 
 }  // namespace tessera::cli

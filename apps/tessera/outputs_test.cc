@@ -26,7 +26,7 @@ class Outputs : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
   std::string at(const std::string& path) const { return path.empty() ? "" : (root_ / path).string(); }
-  // The refusal of these outputs, or "".
+  // The message that refuses these outputs, or "".
   std::string refusal(const std::string& output, const std::string& other = "", const std::string& folder = "") const {
     try {
       check_outputs({{"--output", at(output)}, {"--trace", at(other)}}, {{at("job.toml"), at("data"), ""}, {folder}});
@@ -49,7 +49,7 @@ TEST_F(Outputs, AreNoInputs) {
   std::ofstream(root_ / "data/day=1/part.orc") << "x";
   EXPECT_THAT(refusal("data/day=1/part.orc"), testing::HasSubstr("would replace or be a file of " + at("data")));
   EXPECT_NE(refusal("data/day=1/new.parquet"), "") << "the directory would have it from then on";
-  EXPECT_NE(refusal("data/new.csv", "", at("data")), "");  // every file of a folder like a model's
+  EXPECT_NE(refusal("data/new.csv", "", at("data")), "");  // in a folder such as a model's, every file counts
 }
 
 TEST_F(Outputs, AreNoFilesOfAPattern) {

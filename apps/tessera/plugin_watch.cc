@@ -23,10 +23,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 constexpr std::chrono::seconds kPatience{5};
 
-// A call that was seen running.
+// A call that was seen while it ran.
 struct Seen {
   Clock::time_point since;
-  Clock::duration report = kPatience;  // after which it is named next
+  Clock::duration report = kPatience;  // time after which it is reported next
 };
 
 std::map<uint64_t, Seen> look(const std::map<uint64_t, Seen>& before) {
@@ -39,7 +39,7 @@ std::map<uint64_t, Seen> look(const std::map<uint64_t, Seen>& before) {
     if (time - seen.since < seen.report) continue;
     seen.report = 2 * seen.report;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time - seen.since).count();
-    // In one piece: ranks share standard error.
+    // Written at once, because ranks share standard error.
     std::cerr << str_cat("tessera: warning: process ", getpid(), " has waited ", seconds,
                          " s for a plugin: ", call.text, '\n');
   }
@@ -48,13 +48,13 @@ std::map<uint64_t, Seen> look(const std::map<uint64_t, Seen>& before) {
 
 constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
-// What was done on each of them before.
+// The previous action of each of these signals.
 std::array<struct sigaction, kCrashes.size()>& before() {
   static constinit std::array<struct sigaction, kCrashes.size()> actions{};
   return actions;
 }
 
-// Text for one write(), put together without memory.
+// A text for one write(), composed without allocating memory.
 class CrashLine {
  public:
   void add(std::string_view text) {
@@ -93,14 +93,14 @@ void on_crash(int signal, siginfo_t* info, void*) {
   for (size_t i = 0; i < kCrashes.size(); ++i) {
     if (kCrashes[i] == signal) sigaction(signal, &before()[i], nullptr);
   }
-  if (info->si_code <= 0) raise(signal);  // it was sent; a fault comes again by itself
+  if (info->si_code <= 0) raise(signal);  // the signal was sent; a fault recurs by itself
 }
 
 // A handler cannot run on a stack that has overflowed.
 void give_main_thread_a_spare_stack() {
   static constinit std::array<char, 65536> memory{};
   stack_t spare{};
-  if (sigaltstack(nullptr, &spare) != 0 || (spare.ss_flags & SS_DISABLE) == 0) return;  // it has one
+  if (sigaltstack(nullptr, &spare) != 0 || (spare.ss_flags & SS_DISABLE) == 0) return;  // it already has one
   spare.ss_sp = memory.data();
   spare.ss_size = memory.size();
   spare.ss_flags = 0;

@@ -1,4 +1,4 @@
-// Names the plugin that keeps the program waiting, and the one that was running when it crashed, on standard error.
+// Names, on standard error, the plugin that keeps the program waiting, or the one that was running when it crashed.
 #pragma once
 
 #include <condition_variable>
@@ -7,8 +7,9 @@
 
 namespace tessera::cli {
 
-// While it lives, a plugin that takes longer than five seconds for one answer is named, again after ten, twenty and so
-// on; exchanges with other ranks, which have deadlines, are not. Its thread does not survive a fork.
+// While this object lives, a plugin that takes longer than five seconds for one answer is reported, again after ten,
+// twenty and so on. Exchanges with other ranks are not reported, because they have deadlines. Its thread does not
+// survive a fork.
 class PluginWatch {
  public:
   PluginWatch();
@@ -25,8 +26,8 @@ class PluginWatch {
   std::thread thread_;
 };
 
-// From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT are first reported with the plugin that their thread was
-// calling, if it was; then they do what they did before. TESSERA_CRASH_REPORT=0: not.
+// From now on, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT first report the plugin that their thread was calling, if
+// any; then they act as before. TESSERA_CRASH_REPORT=0 turns this off.
 void report_crashes();
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// tessera plugins: every candidate found, with its state and the reason.
+// tessera plugins: lists every candidate found, with its state and the reason.
 #include <algorithm>
 #include <iostream>
 

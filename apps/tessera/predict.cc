@@ -1,4 +1,4 @@
-// tessera predict: scores for files of samples.
+// tessera predict: writes scores for files of samples.
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,7 +99,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   return true;
 }
 
-// What prepared lines without a description are: their labels, in the order of its heads, and columns are the model's.
+// Describes prepared lines that come without a description: labels in the order of the model's heads, and the model's
+// columns.
 Dataset lines_of(const InferenceModel& model) {
   Dataset set;
   set.labels.clear();
@@ -118,7 +119,7 @@ data::Examples examples_of(const Dataset& set) {
   return {set.dense.size(), set.columns, {set.labels.size(), set.weighted_samples, set.binary_labels}};
 }
 
-// The next lines of a file without a description, at most so many.
+// Reads at most `most` lines of a file without a description.
 ExamplesPtr next_lines(data::LineReader& lines, const Dataset& set, int64_t most) {
   data::Examples examples = examples_of(set);
   for (std::string_view line; examples.size() < most && lines.next(line);)
@@ -136,7 +137,7 @@ Dataset read_prepared_file(const std::string& path, Dataset set) {
 
 constexpr const char* kStandardInput = "standard input";
 
-// Standard input as a file, which readers may read several times; it has no name, and goes with its owner.
+// Standard input as a file without a name, which readers may read several times; it is deleted with its owner.
 class StandardInput {
  public:
   StandardInput() : file_(std::tmpfile()) {
@@ -169,7 +170,7 @@ class StandardInput {
   std::FILE* file_;
 };
 
-// What reads the model's own data, where that was a reader plugin.
+// The reader of the model's own data, if that was a reader plugin.
 std::string own_reader(const ModelDescription& model) {
   if (model.encoding.empty()) return "prepared";
   const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
@@ -183,10 +184,10 @@ std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel m
   if (!a.vectors.empty()) retrieval::add_output(model, a.vectors);
   return open(std::move(model));
 }
-// Something else than a score a sample is wanted.
+// True if the user wants something other than a score per sample.
 bool wants_items(const PredictArguments& a) { return !a.vectors.empty() || a.retrieval.top_k > 0; }
 
-// What answers.
+// The model that answers, and what is asked of it.
 struct Session {
   explicit Session(const PredictArguments& a)
       : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
@@ -201,12 +202,12 @@ struct Session {
   Config config;
   PluginWatch watch;
   Runtime runtime;
-  Dataset lines;  // what prepared lines for the model have, without samples
+  Dataset lines;  // describes prepared lines for the model; has no samples
   std::unique_ptr<Predictor> predictor;
-  std::vector<size_t> asked;  // of its outputs
+  std::vector<size_t> asked;  // indices of the model's outputs to compute
 };
 
-// Nothing says how the data is read but the model.
+// True if only the model says how the data is read.
 bool is_bare(const PredictArguments& a) { return a.reader.empty() && a.config.empty(); }
 
 Dataset read_data(const PredictArguments& a, const Session& session) {
@@ -223,7 +224,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   if (a.config.empty()) {
     data.reader = bare ? own_reader(model) : a.reader;
     data.test_fraction = 0;
-    for (const ModelFeature& f : model.features) data.rows.push_back(f.ids);  // for readers that hash
+    for (const ModelFeature& f : model.features) data.rows.push_back(f.ids);  // needed by readers that hash
   } else if (!a.reader.empty()) {
     data.reader = a.reader;
   }
@@ -241,16 +242,16 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
     return data::read_files(session.runtime, config, encoding, false);
   } catch (const Error& e) {
     const std::string needed = needed_columns(model);
-    if (e.code() != Code::kNotFound || needed.empty()) throw;  // else the files have other columns
+    if (e.code() != Code::kNotFound || needed.empty()) throw;  // the files have other columns
     fail(e.code(), e.what(), "; the model needs ", needed);
   }
 }
 
-// Scores of samples, written as they come, and how good they are.
+// Writes scores of samples as they come, and measures their quality.
 class Scores {
  public:
-  // Data that do not fit are refused before anything is written. `streamed`: no sample is kept. `rows`: of all samples,
-  // for progress; 0: nobody knows.
+  // Data that do not fit are refused before anything is written. `streamed`: samples are not kept. `rows`: number of
+  // samples, for progress; 0 if unknown.
   Scores(const PredictArguments& a, const Session& session, const Dataset& set, bool streamed, int64_t rows)
       : predictor_(*session.predictor),
         set_(set),
@@ -258,7 +259,7 @@ class Scores {
         fits_(session.model(), set.columns, static_cast<int64_t>(set.dense.size())),
         heads_(asked_heads(session.model(), session.asked, set)),
         writer_(a.output, a.format == "jsonl", heads_),
-        // Scores on a terminal are their own progress.
+        // Scores on a terminal show the progress themselves.
         progress_({.steps = rows, .log_every = 0, .terminal = rows > 0 && stderr_is_terminal() && !a.output.empty()}),
         judge_(session.model(), heads_, streamed),
         unknown_(session.model().encoding) {}
@@ -273,12 +274,12 @@ class Scores {
     };
     try {
       predict_all(predictor_, set_, samples, batch_, widths_of(predictor_.model(), heads_), sink);
-    } catch (const Error& e) {  // which counts the samples of one batch
+    } catch (const Error& e) {  // its message counts samples within one batch
       fail(e.code(), "in the batch that begins at row ", done_, ": ", e.what());
     }
   }
   void flush() { writer_.flush(); }
-  // `which`: of the data's rows these are, "" if there is nothing to tell apart.
+  // `which` says which of the data's rows these are; "" if there is only one kind.
   void finish(const std::string& which = "") {
     progress_.finish();
     flush();
@@ -303,7 +304,7 @@ class Scores {
   int64_t done_ = 0;
 };
 
-// Prepared lines without a description, of any number: none is kept.
+// Prepared lines without a description, of any number; samples are not kept.
 void predict_lines(const PredictArguments& a, Session& session) {
   Dataset set = session.lines;
   set.name = kStandardInput;
@@ -317,7 +318,7 @@ void predict_lines(const PredictArguments& a, Session& session) {
   scores.finish();
 }
 
-// What reads standard input as it comes; empty: nothing does, or all of it is wanted first.
+// The reader for standard input that works as data comes; empty if no reader can, or if all data is needed first.
 std::string pipe_reader(const PredictArguments& a, const Session& session) {
   if (!a.config.empty() || a.part == "test" || wants_items(a)) return "";
   const std::string reader =
@@ -325,9 +326,9 @@ std::string pipe_reader(const PredictArguments& a, const Session& session) {
   return data::ArrivingRows::reads(session.runtime, reader, TSR_READER_PIPE) ? reader : "";
 }
 
-// Rows of standard input, of any number: each batch is what has come.
+// Rows of standard input, of any number: each batch has the rows that have arrived.
 void predict_pipe(const PredictArguments& a, Session& session, const std::string& reader) {
-  constexpr double kWait = 1;  // of a call: a plugin that takes long is told of
+  constexpr double kWait = 1;  // seconds per call, so that a plugin that takes long is reported
   Config config;
   config.data.reader = reader;
   config.data.path = "-";
@@ -354,7 +355,7 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
-// `name`: of the data, in sentences; empty: its own.
+// `name` is what sentences call the data; if empty, its own name.
 void predict_data(const PredictArguments& a, Session& session, const std::string& name = "") {
   Dataset data = read_data(a, session);
   if (!name.empty()) data.name = name;

@@ -18,18 +18,18 @@
 namespace tessera::cli {
 namespace {
 
-// In a child, before anything else: dies with its parent, even where the parent is gone already.
+// Called first in a child: the child dies with its parent, even if the parent is already gone.
 void die_with(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
 }
 
-// What a launcher tells its guard.
+// A message from the launcher to its guard.
 struct GroupOfRank {
-  int32_t rank;  // -1: the good end
+  int32_t rank;  // -1: the job ended well
   pid_t group;
 };
-constexpr size_t kMostRanks = 1024;  // that a launcher starts
+constexpr size_t kMostRanks = 1024;  // bound on the ranks that a launcher starts
 
 }  // namespace
 
@@ -80,9 +80,9 @@ void Guard::add(int rank, pid_t group) const {
   }
 }
 
-// Reads groups until the good end, or until the launcher is gone.
+// Reads groups until the job has ended well, or until the launcher is gone.
 void Guard::watch(int fd) {
-  setsid();  // away from the terminal and its signals
+  setsid();  // leaves the terminal and its signals
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
   std::array<pid_t, kMostRanks> groups{};
   GroupOfRank told{};
@@ -101,8 +101,8 @@ void Guard::watch(int fd) {
 // --- Processes -------------------------------------------------------------------------------------------------------
 
 Processes::Processes(int ranks, Groups groups) : ranks_(static_cast<size_t>(ranks)), groups_(groups) {
-  // Whoever loses its parent in one of the groups becomes a child of this process, which so knows when a group is
-  // empty: until then its number cannot be that of another.
+  // Processes of the groups that lose their parent become children of this process. It therefore knows when a group is
+  // empty, and until then the group's number is not reused.
   if (groups_ == kOwnGroups) {
     prctl(PR_GET_CHILD_SUBREAPER, &reaper_before_);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -117,7 +117,7 @@ Processes::~Processes() {
 }
 
 bool Processes::fork_rank(int rank) {
-  // What an earlier process of this rank has left behind.
+  // Kills what an earlier process of this rank has left running.
   if (const pid_t left = ranks_[static_cast<size_t>(rank)].target; left != 0) kill(left, SIGKILL);
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -127,7 +127,7 @@ bool Processes::fork_rank(int rank) {
     die_with(parent);
     return true;
   }
-  if (groups_ == kOwnGroups) setpgid(pid, pid);  // on both sides, whoever comes first
+  if (groups_ == kOwnGroups) setpgid(pid, pid);  // on both sides, because either may run first
   ranks_[static_cast<size_t>(rank)] = {pid, groups_ == kOwnGroups ? -pid : pid, std::nullopt};
   return false;
 }
@@ -152,7 +152,7 @@ bool Processes::anything_running() {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.target != 0; });
 }
 
-// Takes note of who has ended.
+// Records whether the rank has ended.
 void Processes::look(Rank& rank) {
   while (rank.target != 0) {
     int status = 0;

@@ -1,4 +1,4 @@
-// The files of plugins/template, which are part of the program (cmake/project_templates.cmake).
+// The files of plugins/template, compiled into the program (cmake/project_templates.cmake).
 #pragma once
 
 #include <span>
@@ -6,15 +6,15 @@
 namespace tessera::cli {
 
 struct ProjectTemplate {
-  const char* kind;  // "sharder"
-  const char* id;    // of the component in the text
-  const char* text;  // of the plugin's source
+  const char* kind;  // such as "sharder"
+  const char* id;    // id of the component in the text
+  const char* text;  // source of the plugin
 };
 std::span<const ProjectTemplate> project_templates();
 
-// What all kinds have in common, with @ID@, @TARGET@ and @KIND@ for what differs.
+// A file common to all kinds, with @ID@, @TARGET@ and @KIND@ as placeholders.
 struct ProjectFile {
-  const char* path;  // in the project
+  const char* path;  // path in the project
   const char* text;
 };
 std::span<const ProjectFile> project_files();

@@ -1,4 +1,4 @@
-// tessera quantize: a float checkpoint becomes a packed model.
+// tessera quantize: turns a float checkpoint into a packed model.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -70,7 +70,7 @@ bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArgu
   return true;
 }
 
-// Names, features and pooling; sizes that no [[table]] says, and no data, stay 0: the checkpoint has them.
+// Names, features and pooling. Sizes that neither a [[table]] nor the data gives stay 0: the checkpoint has them.
 std::vector<TableConfig> described_tables(Config config, const std::optional<Dataset>& data) {
   config.model.embedding_dim = 0;
   if (data) return tables_of(config, data->columns);
@@ -81,7 +81,7 @@ std::vector<TableConfig> described_tables(Config config, const std::optional<Dat
   return config.tables;
 }
 
-// A config's job, as far as a model needs it.
+// The pieces of a config's job that a model needs.
 struct Job {
   Config config;
   std::optional<Dataset> data;
@@ -114,7 +114,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
   return job;
 }
 
-// Layers and heads, for a checkpoint that does not say its own.
+// Layers and heads, for a checkpoint that does not contain its own.
 ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<EmbeddingBagConfig> tables) {
   const auto takes_dense = [](const LayerConfig& l) {
     return std::find(l.inputs.begin(), l.inputs.end(), "dense") != l.inputs.end();
@@ -133,7 +133,7 @@ ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<Embeddin
   return graph;
 }
 
-// Every layer has its parameters, and every parameter a layer.
+// Checks that every layer has its parameters, and every parameter a layer.
 void check_parameters(const Runtime& runtime, const InferenceModel& model) {
   const LayerGraph layers(runtime, model.graph, {.values = &model.dense});
   std::map<std::string, Tensor> left = model.dense;
@@ -152,7 +152,7 @@ MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
   return judge.values();
 }
 
-// Of each head auc and logloss, or rmse and mae.
+// Prints auc and logloss, or rmse and mae, per head.
 void print_metrics(const MetricValues& before, const MetricValues& after) {
   std::string text;
   for (size_t m = 0; m < after.values.size(); ++m) {
@@ -199,7 +199,7 @@ int quantize_command(const std::vector<std::string>& args) {
   QuantizeArguments a;
   if (!parse_quantize_arguments(args, &a)) return 0;
   std::error_code ignored;
-  if (std::filesystem::exists(a.save, ignored))  // before anything is read
+  if (std::filesystem::exists(a.save, ignored))  // checked before anything is read
     fail(Code::kAlreadyExists, a.save, " exists: pack to another directory, or remove it first");
   const PluginWatch watch;
   std::optional<Runtime> runtime;

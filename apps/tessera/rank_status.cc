@@ -22,7 +22,7 @@ constexpr const char* kVariable = "TESSERA_STATUS_FD";
 constexpr int64_t kSentences = 4, kBeforeRanks = kSentences * static_cast<int64_t>(sizeof(SaidSentence));
 static_assert(kBeforeRanks % alignof(RankStatus) == 0 && std::atomic<bool>::is_always_lock_free);
 
-// The board's memory: sentences, then ranks. Null: the system has none.
+// Maps the board's memory: sentences, then ranks. Null if the system has none.
 void* map(int fd, int64_t bytes) {
   void* const memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return memory == MAP_FAILED ? nullptr : memory;
@@ -30,13 +30,14 @@ void* map(int fd, int64_t bytes) {
 SaidSentence* sentences_of(void* memory) { return static_cast<SaidSentence*>(memory); }
 RankStatus* ranks_of(void* memory) { return reinterpret_cast<RankStatus*>(static_cast<char*>(memory) + kBeforeRanks); }
 
-// The launcher's board, with places for at least so many ranks. Null: there is none. It stays as long as the process.
+// The launcher's board, with space for at least `ranks` ranks; null if there is none. It stays mapped as long as the
+// process lives.
 void* board_of_launcher(int64_t ranks) {
   const char* const text = std::getenv(kVariable);
   char* end = nullptr;
   const int fd = text ? static_cast<int>(std::strtol(text, &end, 10)) : -1;
   struct stat info {};
-  // Only such memory has seals: a file that happens to be open there is left alone.
+  // Only such memory has seals, so a file that happens to have this descriptor is left alone.
   if (fd < 0 || *end != '\0' || fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &info) != 0) return nullptr;
   if (info.st_size < kBeforeRanks + ranks * static_cast<int64_t>(sizeof(RankStatus))) return nullptr;
   return map(fd, info.st_size);
@@ -72,7 +73,8 @@ OwnStatus::OwnStatus(int rank) {
 
 void say_once(const std::string& line) {
   void* const board = board_of_launcher(0);
-  const uint64_t hash = std::max<uint64_t>(std::hash<std::string>{}(line), 1);  // ranks are one program
+  // all ranks are the same program, so hashes agree
+  const uint64_t hash = std::max<uint64_t>(std::hash<std::string>{}(line), 1);
   for (int64_t i = 0; board && i < kSentences; ++i) {
     SaidSentence& sentence = sentences_of(board)[i];
     uint64_t found = 0;
@@ -82,7 +84,7 @@ void say_once(const std::string& line) {
       return;
     }
     if (found != hash) continue;
-    // Not before it stands there: this rank's end has the launcher end the one that writes.
+    // Waits until the line is written, because when this rank ends, the launcher ends the rank that writes it.
     for (int ms = 0; ms < 1000 && !sentence.written; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (sentence.written) return;
     break;

@@ -1,5 +1,5 @@
-// What the ranks of a job tell their launcher and each other while they run, in memory that outlives them: how far they
-// are, and what is saved, which the launcher's table says when the job has ended, however that was; and what was said.
+// Memory in which the ranks of a job report to their launcher and to each other: their step, the newest checkpoint, and
+// sentences already printed. It outlives the ranks, so the launcher's table can show it however the job ended.
 #pragma once
 
 #include <atomic>
@@ -9,26 +9,26 @@
 namespace tessera::cli {
 
 struct RankStatus {
-  std::atomic<int64_t> step;   // steps done in all; -1: none is known
-  std::atomic<int64_t> saved;  // the step of the newest checkpoint of this run; -1: none
+  std::atomic<int64_t> step;   // steps done in all; -1 if unknown
+  std::atomic<int64_t> saved;  // step of the newest checkpoint of this run; -1 if none
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-// A sentence that a rank says for all: by its hash, 0 for none.
+// A sentence that one rank prints for all: its hash, or 0 if unused.
 struct SaidSentence {
   std::atomic<uint64_t> hash;
   std::atomic<bool> written;
 };
 
-// The launcher's: shared with processes that inherit fd().
+// The launcher's board, shared with processes that inherit fd().
 class StatusBoard {
  public:
-  explicit StatusBoard(int ranks);  // where the system has no memory for it, nothing is ever known
+  explicit StatusBoard(int ranks);  // if the system has no memory for it, nothing is ever reported
   ~StatusBoard();
   StatusBoard(const StatusBoard&) = delete;
   StatusBoard& operator=(const StatusBoard&) = delete;
 
-  // In the process of a rank, before it becomes another program.
+  // Called in the process of a rank before it becomes another program.
   void hand_on() const;
   const RankStatus* rank(int rank) const { return ranks_ ? ranks_ + rank : nullptr; }
 
@@ -39,7 +39,7 @@ class StatusBoard {
   RankStatus* ranks_ = nullptr;
 };
 
-// A rank's own: of `tessera train` under `tessera launch`; elsewhere nobody is told.
+// A rank's entry, for `tessera train` under `tessera launch`; elsewhere nothing is reported.
 class OwnStatus {
  public:
   explicit OwnStatus(int rank);
@@ -51,11 +51,11 @@ class OwnStatus {
   }
 
  private:
-  RankStatus* place_ = nullptr;  // as long as the process
+  RankStatus* place_ = nullptr;  // valid as long as the process lives
 };
 
-// Writes a line to standard error, unless another rank of the same launcher has written just that one: what is wrong
-// with a command is wrong on all ranks.
+// Writes a line to standard error, unless another rank of the same launcher has already written the same line. A wrong
+// command is wrong on all ranks.
 void say_once(const std::string& line);
 
 }  // namespace tessera::cli

@@ -24,19 +24,19 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// In seconds. A file that has not changed for so long is that of a node that is gone.
+// Seconds after which the node of an unchanged file is considered gone.
 constexpr double kSilence = 30;
 constexpr double kBeat = 1;
-// For a node to answer: launchers have little else to do.
+// Time for a node to answer. Launchers have little else to do.
 constexpr std::chrono::milliseconds kAnswer{2000};
 
-// What a node says of itself: all of it in one line, which is written in place and ends with what it began with, so
-// that half of it is not taken for a whole.
+// The note of a node: one line, written in place. The line starts and ends with the same beat, so that a half-written
+// line is not taken for a whole one.
 struct Note {
   enum State { kComing = 0, kRunning = 1, kDone = 2 };
-  int64_t beat = 0;  // another one each time; each launcher begins with a number of its own
+  int64_t beat = 0;  // changes with every write; each launcher begins with a number of its own
   int state = kComing;
-  int64_t number = 0;  // of the start that it comes for or runs; of one that is done: its status
+  int64_t number = 0;  // number of the start that the node comes for or runs; status of a start that is done
   int ranks = 0;
   int port = 0;
   std::string address;
@@ -55,9 +55,9 @@ struct Note {
   }
 };
 
-// A start, as the file says it.
+// A start as its file describes it.
 struct Said {
-  int ranks = 0;  // of each node
+  int ranks = 0;  // ranks per node
   std::string master_addr;
   int master_port = 0;
   std::string token;
@@ -83,7 +83,7 @@ std::string list_of(const std::vector<int>& nodes) {
   return text;
 }
 
-// The address of this machine's way to other networks; none of them is asked.
+// The address of this machine's route to other networks; no packet is sent.
 std::string own_address() {
   asio::io_context io;
   asio::ip::udp::socket socket(io, asio::ip::udp::v4());
@@ -94,7 +94,7 @@ std::string own_address() {
 
 enum class Answer { kNone, kRefused, kGiven };
 
-// What nodes with these notes answer when they are called.
+// Calls the nodes with these notes and returns their answers.
 std::vector<Answer> call(const std::vector<const Note*>& notes) {
   asio::io_context io;
   std::vector<Answer> answers(notes.size(), Answer::kNone);
@@ -116,10 +116,10 @@ std::vector<Answer> call(const std::vector<const Note*>& notes) {
 }  // namespace
 
 struct Rendezvous::Impl {
-  // Another node, as it was seen last.
+  // Another node, as last seen.
   struct Seen {
     std::optional<Note> note;
-    std::optional<Deadline> gone_at;  // none: it was not seen to do anything yet
+    std::optional<Deadline> gone_at;  // unset if the node has not been seen to do anything yet
 
     bool is_there() const { return gone_at && !is_gone(); }
     bool is_gone() const { return gone_at && Clock::now() >= *gone_at; }
@@ -162,11 +162,11 @@ struct Rendezvous::Impl {
     next_beat = after(kBeat);
   }
 
-  // Shows that this node is alive, and looks at the others; not more often than makes sense.
+  // Shows that this node is alive and looks at the others, but not more often than useful.
   void look() {
     if (Clock::now() >= next_beat) write();
     error_code nobody;
-    do {  // who asks whether this node answers
+    do {  // callers who check whether this node answers
       tcp::socket caller(io);
       acceptor.accept(caller, nobody);
     } while (!nobody);
@@ -174,7 +174,7 @@ struct Rendezvous::Impl {
     for (int node = 0; node < options.nodes; ++node) {
       if (node != options.node) look_at(node);
     }
-    next_look = after(0.02 * options.nodes);  // of many nodes, so that the directory's server has other things to do
+    next_look = after(0.02 * options.nodes);  // with many nodes less often, to spare the directory's file server
   }
   void look_at(int node) {
     Seen& other = seen[static_cast<size_t>(node)];
@@ -184,7 +184,7 @@ struct Rendezvous::Impl {
     other.note = now;
   }
 
-  // The number of the last start; 0: there was none.
+  // The number of the last start; 0 if there was none.
   int64_t last_start() const {
     int64_t last = 0;
     std::error_code problem;
@@ -198,7 +198,7 @@ struct Rendezvous::Impl {
     return std::find(said.nodes.begin(), said.nodes.end(), options.node) != said.nodes.end();
   }
 
-  // A reader of the job's token can take part in the job.
+  // Refuses a secret file that others can read, because a reader of the job's token can take part in the job.
   void check_secret(const std::string& file) const {
     struct stat info {};
     if (stat(file.c_str(), &info) != 0 || (info.st_mode & (S_IRGRP | S_IROTH)) == 0) return;
@@ -225,7 +225,7 @@ struct Rendezvous::Impl {
     return start;
   }
 
-  // Where this node is the one to say the start, and those have come that will: says it.
+  // If this node is the one to announce the start, and the nodes that will come have come, announces it.
   void say_start() {
     std::vector<int> present, awaited;
     for (int node = 0; node < options.nodes; ++node) {
@@ -238,12 +238,13 @@ struct Rendezvous::Impl {
       }
     }
     const bool too_late = Clock::now() >= deadline;
-    // Who still runs an earlier start comes soon, unless its launcher was killed.
+    // A node that still runs an earlier start will come soon, unless its launcher was killed.
     keep(awaited, [](Answer answer) { return answer != Answer::kRefused; });
     if (!awaited.empty() && !too_late) return;
     std::vector<int> members = present;
     keep(members, [](Answer answer) { return answer == Answer::kGiven; });
-    // Of parts that do not reach each other, the largest goes on, or else that of the lowest node.
+    // If the nodes have split into groups that do not reach each other, the largest goes on; of two equal ones, that of
+    // the lowest node.
     const size_t twice = 2 * members.size();
     const bool best = twice > present.size() || (twice == present.size() && members.front() == present.front());
     if (!best || members.front() != options.node) return;
@@ -255,8 +256,8 @@ struct Rendezvous::Impl {
          " ranks: start the other launchers, or let it go on with fewer ranks (--elastic MIN:MAX)");
   }
 
-  // Calls the nodes that are there, and keeps those whose answer is as it should be; and this one, and those that are
-  // not there yet.
+  // Calls the nodes that have been seen, and keeps those that give the wanted answer. Also keeps this node and those
+  // not seen yet.
   template <class Wanted>
   void keep(std::vector<int>& nodes, Wanted&& wanted) {
     std::vector<int> called;
@@ -290,12 +291,12 @@ struct Rendezvous::Impl {
 
   void write_start(const Said& said) {
     const std::string draft = path("draft", options.node), text = said.text();
-    unlink(draft.c_str());  // another one may be for others to read
+    unlink(draft.c_str());  // the next draft may be readable by others
     const int out = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const bool written =
         out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(out) == 0;
     if (out >= 0) close(out);
-    // Another node may have said it first: then that is what counts.
+    // Another node may have announced it first; then that announcement counts.
     if (!written || (link(draft.c_str(), path("start", number).c_str()) != 0 && errno != EEXIST))
       fail(Code::kUnavailable, "cannot write to ", options.directory, ": ", system_error());
     unlink(draft.c_str());
@@ -308,10 +309,10 @@ struct Rendezvous::Impl {
   tcp::acceptor acceptor;
   int file = -1;
   Note own;
-  std::vector<Seen> seen;  // by node
-  int64_t number = 0;      // of the start that this node is in, or waits for
+  std::vector<Seen> seen;  // per node
+  int64_t number = 0;      // number of the start that this node is in or waits for
   int most = 1, least_world = 1;
-  std::vector<int> members;  // of that start
+  std::vector<int> members;  // nodes in that start
   Deadline deadline, next_beat, next_look;
   bool left_out = false, warned = false, left = false;
 };
@@ -349,7 +350,7 @@ std::optional<JobStart> Rendezvous::meet() {
     i.left_out = true;
     i.write();
   }
-  for (const Impl::Seen& other : i.seen) {  // who runs the job may take its time
+  for (const Impl::Seen& other : i.seen) {  // another running node may take its time
     if (i.left_out && other.is_there() && other.note->state == Note::kRunning) i.deadline = after(i.options.timeout_s);
   }
   if (!ended()) i.say_start();
@@ -373,7 +374,7 @@ std::optional<int> Rendezvous::who_left() {
   for (const int node : i.members) {
     const Impl::Seen& other = i.seen[static_cast<size_t>(node)];
     if (node == i.options.node || !other.note) continue;
-    // One that is done has ended in good order, as its ranks have told those here.
+    // A node whose note says "done" ended in good order; its ranks have told the ranks here.
     const bool elsewhere = other.note->state != Note::kDone && other.note->number > i.number;
     if (elsewhere || other.is_gone()) return node;
   }

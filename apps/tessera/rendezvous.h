@@ -1,10 +1,10 @@
-// How the launchers of several nodes meet, before each start of a job, in a directory that all of them see: who takes
-// part, with how many ranks, and where rank 0 listens.
+// Lets the launchers of several nodes meet before each start of a job, in a directory that all of them see. They agree
+// on the nodes that take part, their numbers of ranks, and the address at which rank 0 listens.
 //
-// Each node has a file of its own there, which it writes once a second: that it is alive, and what it does. A start is
-// said once, in another file, by the lowest node that is there; link() lets only one node say it. Nobody's clock is
-// compared with another's: a node is there while its file changes, and is waited for while it answers at its address.
-// So a node that has died or was cut off from the others is left out, and one that comes again is in the next start.
+// Each node has a file there, which it rewrites once a second to show that it is alive and what it does. The lowest
+// node present announces a start in another file; link() lets only one node do so. Clocks of different nodes are never
+// compared: a node is present while its file changes, and is waited for while it answers at its address. A node that
+// has died or was cut off from the others is therefore left out, and joins the next start when it comes back.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 namespace tessera::cli {
 
 struct RendezvousOptions {
-  std::string directory;  // on a file system that all nodes share; its users can read the job's token
-  int nodes = 1;          // of the job; node 0 to nodes - 1
-  int node = 0;           // this one
-  std::string address;    // where other nodes reach this one; empty: the address of its way to other networks
+  std::string directory;  // on a file system shared by all nodes; its users can read the job's token
+  int nodes = 1;          // nodes of the job, numbered 0 to nodes - 1
+  int node = 0;           // number of this node
+  std::string address;    // address at which other nodes reach this one; empty: that of its route to other networks
   double timeout_s = 60;  // how long to wait for nodes that have not been seen yet
-  int master_port = 0;    // 0: a free one
+  int master_port = 0;    // 0: choose a free port
 };
 
-// One start of a job, as a launcher takes part in it.
+// One start of a job, as seen by one launcher.
 struct JobStart {
-  int first_rank = 0;  // of those here
-  int ranks = 1;       // here
-  int world = 1;       // in all
+  int first_rank = 0;  // first rank on this node
+  int ranks = 1;       // ranks on this node
+  int world = 1;       // ranks on all nodes
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
   std::string token;
@@ -35,22 +35,22 @@ struct JobStart {
 
 class Rendezvous {
  public:
-  // Error(kUnavailable) where the directory cannot be written, or the address is not this machine's.
+  // Throws kUnavailable if the directory cannot be written, or if the address is not this machine's.
   Rendezvous(RendezvousOptions options, std::string name);
-  ~Rendezvous();  // leaves, as one that failed, unless leave() was called
+  ~Rendezvous();  // leaves as a failed node, unless leave() was called
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // This node is ready for the next start, with up to `most` ranks and rather with `ranks`; the job needs `least_world`
-  // in all.
+  // Tells the others that this node is ready for the next start, preferably with `ranks` ranks and at most `most`. The
+  // job needs `least_world` ranks in all.
   void come(int ranks, int most, int least_world);
-  // To be called again and again, until it says which start this node is in. Error(kDeadlineExceeded) where too few
-  // nodes have come.
+  // Call this repeatedly until it returns the start that this node is in. Throws kDeadlineExceeded if too few nodes
+  // have come.
   std::optional<JobStart> meet();
-  // The job's status, where the other nodes have ended it without this one, which is not in their last start.
+  // The job's status, if the other nodes have ended it without this node, which is not in their last start.
   std::optional<int> ended() const;
 
-  // To be called once a second while the ranks run: a node of this start that has left it before its ranks were done.
+  // Call this once a second while the ranks run. Returns a node of this start that has left before its ranks were done.
   std::optional<int> who_left();
   void leave(int status);
 

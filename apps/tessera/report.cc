@@ -1,4 +1,4 @@
-// tessera report A B: two runs side by side, by what they have written to report.json.
+// tessera report A B: compares two runs by their report.json.
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -30,14 +30,15 @@ json read_report(const std::string& path) {
   return report;
 }
 
-// Values of both runs under the names of the first, then those of the second alone.
+// Values of both runs: first all names of the first run, then those that only the second one has.
 struct Row {
   std::string name, a, b;
 };
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// What an inline table says, `{ name = "adam", eps = 1e-8 }`, each for itself; another value as it is.
+// Adds each entry of an inline table, `{ name = "adam", eps = 1e-8 }`, as a setting of its own; other values as they
+// are.
 void add_setting(const std::string& name, const std::string& value, Settings* out) {
   if (!value.starts_with("{ ") || !value.ends_with(" }")) {
     out->emplace_back(name, value);
@@ -55,11 +56,11 @@ void add_setting(const std::string& name, const std::string& value, Settings* ou
     const std::string one = inside.substr(begin, i - begin);
     const size_t equals = one.find(" = ");
     if (equals != std::string::npos) add_setting(name + "." + one.substr(0, equals), one.substr(equals + 3), out);
-    begin = i + 2;  // behind ", "
+    begin = i + 2;  // skips ", "
   }
 }
 
-// "data.epochs", "table film.rows" and their values, of a config as to_toml() writes it.
+// Settings of a config as written by to_toml(): "data.epochs", "table film.rows" and their values.
 Settings settings_of(const std::string& toml) {
   Settings out;
   std::istringstream lines(toml);
@@ -112,7 +113,7 @@ std::string number_of(const json& value) {
   return text;
 }
 
-// Numbers of two objects by key.
+// Adds the numbers of two objects, matched by key.
 void add_numbers(const std::string& before, const json& a, const json& b, std::vector<Row>* rows) {
   const auto wanted = [](const std::string& key, const json& v) {
     return (v.is_number() || v.is_null()) && key != "seconds" && key != "step";
@@ -155,7 +156,7 @@ std::vector<Row> speed(const json& a, const json& b) {
   return rows;
 }
 
-// The change of a number, and what part of the first that is.
+// The change of a number, absolute and relative to the first.
 std::string change_of(const Row& row) {
   if (row.a == "-" || row.b == "-") return "";
   char* end_a = nullptr;

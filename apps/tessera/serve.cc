@@ -1,4 +1,4 @@
-// tessera serve: answers over HTTP what a packed model predicts.
+// tessera serve: answers requests over HTTP with a packed model.
 #include "serve/endpoint.h"
 #include "serve/following.h"
 #include "serve/handler.h"
@@ -128,10 +128,10 @@ void check(const ServeArguments& a) {
 }
 
 struct NamedModel {
-  std::string name, directory;  // no name: as it was packed
+  std::string name, directory;  // empty name: the name in the packed model
 };
 
-// "NAME=DIR" or "DIR", which may have a = behind a slash.
+// Parses "NAME=DIR" or "DIR", which may contain a = after a slash.
 NamedModel named_model(const ServeArguments& a, const std::string& given) {
   const size_t at = given.find('=');
   NamedModel out{a.name, given};
@@ -143,14 +143,15 @@ NamedModel named_model(const ServeArguments& a, const std::string& given) {
   return out;
 }
 
-// What a server opens beside its connections: itself, and models that it loads anew while all connections are open, one
-// over ranks with a group of its own, a followed one with a group for each version.
+// Files that a server opens besides its connections: its own, and those of models that it reloads while all connections
+// are open. A model over ranks has one group, a followed one a group per version.
 rlim_t files_beside_connections(const ServeArguments& a) {
   const rlim_t groups = a.followed.empty() ? 1 : 3;
   return 64 * (a.models.size() + a.followed.size()) + 8 * groups * static_cast<rlim_t>(a.shards.where.world_size);
 }
 
-// A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
+// Each connection is an open file. Raises the limit on open files, so that a flood of connections leaves some for a new
+// model.
 void allow_open_files(const ServeArguments& a) {
   const rlim_t beside = files_beside_connections(a) + ServerOptions::kTurnedAway;
   const rlim_t needed = a.server.max_connections + beside;
@@ -201,7 +202,7 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
                          std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& options) {
       return retrieval::make_sharded_retriever(runtime, open, std::move(group), options, a.retrieval);
     };
-    a.shards.whole_tables = {a.retrieval.items};  // ranks search other rows than those that they look up
+    a.shards.whole_tables = {a.retrieval.items};  // ranks search rows other than those they look up
   }
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
@@ -222,7 +223,7 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
 int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   allow_open_files(a);
   const bool sharded = a.shards.where.world_size > 1;
-  if (!sharded) survive_lost_pages();  // a sharded model does not look for them, and would go on with zeros
+  if (!sharded) survive_lost_pages();  // a sharded model does not check for lost pages, and would go on with zeros
   Metrics metrics;
   std::vector<ModelSource> sources;
   for (const std::string& given : a.models) {
@@ -249,7 +250,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
     sources.push_back({model.name, [follower] { return Following::open(*follower); }, follower});
     followers.push_back(follower);
   }
-  Server server(a.server, metrics, log);  // before the model: a port in use is found at once
+  Server server(a.server, metrics, log);  // created before the model is opened, so that a port in use is found at once
   ModelRepository models(sources, metrics, log);
   std::vector<std::unique_ptr<Following>> following;
   for (size_t i = 0; i < followers.size(); ++i)
@@ -260,7 +261,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   if (!a.token.empty()) guard.emplace(a.token, handler);
   RequestHandler& asked = guard ? static_cast<RequestHandler&>(*guard) : handler;
   std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::string more;  // where else it is asked
+  std::string more;  // describes further addresses
   for (const std::string& name : a.endpoints) {
     endpoints.push_back(std::make_unique<Endpoint>(runtime, name, a.server, asked, metrics, log));
     log.write(Level::kInfo, "endpoint", {{"id", name}, {"url", endpoints.back()->url()}});
@@ -297,7 +298,7 @@ int serve_command(const std::vector<std::string>& args) {
   options.plugin_path = a.plugin_path;
   if (a.shards.where.rank == 0) return serve_here(Runtime(options), a, log);
   const int status = serve_shards(options, a.shards, log);
-  std::_Exit(status);  // not by the usual way: a thread is knocking at rank 0's door
+  std::_Exit(status);  // skips the usual cleanup, because a thread is still knocking at rank 0's door
 }
 
 }  // namespace tessera::cli

@@ -31,8 +31,8 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-// What a forked rank writes into its pipe: its error's code (0: none), the length of the text, the text: its result or
-// the error's message.
+// The message that a forked rank writes into its pipe: its error's code (0 if none), the length of the text, and the
+// text, which is its result or the error's message.
 struct Outcome {
   int32_t code = static_cast<int32_t>(Code::kOk);
   uint64_t size = 0;
@@ -60,7 +60,7 @@ std::string outcome_of(const std::function<std::string(const RankEnvironment&)>&
   write_all(fd, outcome_of(body, where));
   std::cout.flush();
   fflush(nullptr);
-  std::quick_exit(0);  // what the parent has to do at its end is not repeated
+  std::quick_exit(0);  // skips the parent's exit handlers
 }
 
 struct Pipe {
@@ -74,7 +74,7 @@ struct Pipe {
     if (fd >= 0) close(fd);
     fd = -1;
   }
-  // Nothing where the rank ended before all of it was written.
+  // Unset if the rank ended before it had written everything.
   std::optional<Outcome> outcome() const {
     Outcome o;
     if (text.size() < sizeof(o)) return std::nullopt;
@@ -84,7 +84,7 @@ struct Pipe {
   std::string body() const { return text.substr(sizeof(Outcome)); }
 };
 
-// Collects what forked ranks say until all have ended, or a deadline.
+// Collects the outcomes of forked ranks until all have ended, or until a deadline.
 class Collector {
  public:
   Collector(int world, double timeout_s)
@@ -93,7 +93,7 @@ class Collector {
   void start(const std::function<std::string(const RankEnvironment&)>& body, RankEnvironment where, int local_world) {
     std::cout.flush();
     std::cerr.flush();
-    fflush(nullptr);  // otherwise each fork would print what is buffered here
+    fflush(nullptr);  // otherwise each fork would print the data buffered here
     for (int rank = 0; rank < world_; ++rank) {
       int ends[2];
       if (pipe2(ends, O_CLOEXEC) != 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": ", system_error());
@@ -115,7 +115,7 @@ class Collector {
       }
       const size_t failures = failed_.size();
       open -= read_some(deadline);
-      // The others of a failed job find out by themselves: what they say may name the cause.
+      // The other ranks of a failed job notice by themselves, and their messages may name the cause.
       if (failures == 0 && !failed_.empty()) deadline = std::min(deadline, after(3));
     }
     if (!failed_.empty()) throw_failure();
@@ -151,7 +151,7 @@ class Collector {
     return ended;
   }
 
-  // The error of one failed rank, and how much it explains: the less, the more.
+  // The error of a failed rank, and a number that is smaller the more the error explains.
   std::pair<int, Error> failure(int rank) {
     const std::optional<Outcome> outcome = pipes_[rank].outcome();
     if (!outcome) {
@@ -219,7 +219,7 @@ int free_port() {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     uint32_t random = 0;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random)) break;
-    const int port = 20000 + static_cast<int>(random % 12000);  // Linux hands out ports from 32768 on
+    const int port = 20000 + static_cast<int>(random % 12000);  // Linux assigns ports from 32768 on
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) break;
     sockaddr_in address{};

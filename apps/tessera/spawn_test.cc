@@ -27,7 +27,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// Runs sh -c `script` as `ranks` ranks; what it wrote to standard error goes to *said.
+// Runs sh -c `script` as `ranks` ranks; their standard error goes to *said.
 int launch_shell(int ranks, const std::string& script, std::string* said, double grace_s = 5) {
   testing::internal::CaptureStderr();
   const int status = launch({.ranks = ranks, .grace_s = grace_s}, {"sh", "-c", script});
@@ -65,7 +65,7 @@ TEST(Launch, NamesTheRankThatFailedAndEndsTheOthers) {
   EXPECT_THAT(said, HasSubstr("(2 still ran)"));
 }
 
-// A rank that lost another one says 1; the other one may be long in ending, and knows better.
+// A rank that lost another one exits with 1. The other one may take long to end, but its status explains more.
 TEST(Launch, PrefersTheStatusThatExplainsOthers) {
   std::string said;
   EXPECT_EQ(launch_shell(3, "[ $RANK = 1 ] && exit 2; exit 1", &said), 2);
@@ -95,7 +95,7 @@ TEST(Launch, StartsAFailedRankAgainSoOften) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("exited with status 5"));
 }
 
-// Rank 0 counts the starts; in the first two, rank 2 is killed while the others wait.
+// Rank 0 counts the starts. In the first two, rank 2 is killed while the others wait.
 TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
   const std::string path = scratch_file("jobs");
   const std::string script = "[ $RANK = 0 ] && echo $WORLD_SIZE $MASTER_PORT >> " + path +
@@ -113,7 +113,7 @@ TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
   std::remove(path.c_str());
 }
 
-// A rank that ends by itself is started again with the others; only one that was killed takes its place with it.
+// A rank that exits by itself is restarted with the others; only a rank that was killed is left out.
 TEST(Launch, StartsAJobAgainWithAllRanksThatWereNotKilled) {
   for (const auto& [end, ranks] : {std::pair{"exit 1", 3}, {"exit 137", 2}}) {
     const std::string script = str_cat("[ $RANK = 1 ] && ", end, "; exec sleep 60");
@@ -231,7 +231,7 @@ TEST(Launch, ACommandThatDoesNotExist) {
             "cannot run tessera-has-no-such-program: No such file or directory\n");
 }
 
-// Its own standard error, and its guard: whoever reads what a launcher writes may be gone.
+// Nobody reads the launcher's standard error, nor its guard's.
 TEST(Launch, NobodyReadsWhatItSays) {
   const std::string path = scratch_file("once");
   int ends[2];
@@ -272,7 +272,7 @@ bool ends(pid_t pid) {
 TEST(Launch, EndsWhatRanksHaveStarted) {
   const std::string path = scratch_file("worker");
   std::string said;
-  // Rank 0's worker has a shell before it and does not care about SIGTERM.
+  // Rank 0's worker is a child of a shell and ignores SIGTERM.
   EXPECT_EQ(launch_shell(2,
                          "if [ $RANK = 1 ]; then while [ ! -s " + path +
                              " ]; do sleep 0.01; done; exit 7; fi; "
@@ -286,7 +286,7 @@ TEST(Launch, EndsWhatRanksHaveStarted) {
   std::remove(path.c_str());
 }
 
-// Rank 1 is one that was started again.
+// Rank 1 is one that was restarted.
 TEST(Launch, AKilledLauncherLeavesNothingBehind) {
   const std::string path = scratch_file("orphan");
   const pid_t launcher = fork();
@@ -326,12 +326,12 @@ TEST(Launch, HandsSignalsOnToGroups) {
   std::remove(path.c_str());
 }
 
-// A launcher in a process of its own, whose ranks write their process ids to `path`.RANK; it is sent `signals`, which
-// differ: of two equal ones that come before it looks, one is left.
+// Runs a launcher in a process of its own, whose ranks write their process ids to `path`.RANK, and sends it `signals`.
+// The signals must differ: of two equal pending ones, only one is delivered.
 int status_after(const std::vector<int>& signals, const std::string& path, const std::string& script, double grace_s) {
   const pid_t launcher = fork();
   if (launcher == 0) {
-    signal(SIGINT, SIG_DFL);  // wherever the tests run
+    signal(SIGINT, SIG_DFL);  // independent of how the tests were started
     const int quiet = open("/dev/null", O_WRONLY);
     dup2(quiet, STDERR_FILENO);
     _exit(launch({.ranks = 2, .grace_s = grace_s}, {"sh", "-c", script}));
@@ -344,7 +344,7 @@ int status_after(const std::vector<int>& signals, const std::string& path, const
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// They need longer than the grace, and say by their status how they have ended.
+// The ranks need longer than the grace period, and their status says how they ended.
 TEST(Launch, GivesRanksTheirTimeAfterASignal) {
   const std::string path = scratch_file("slow");
   EXPECT_EQ(status_after(
@@ -353,7 +353,7 @@ TEST(Launch, GivesRanksTheirTimeAfterASignal) {
             75);
 }
 
-// A terminal that goes ends the job; a rank that reads its files again on SIGHUP would go on.
+// A terminal that closes ends the job, although a rank might treat SIGHUP as a request to reread its files.
 TEST(Launch, HandsTheTerminalsEndOnAsSigterm) {
   const std::string path = scratch_file("terminal");
   EXPECT_EQ(status_after(
@@ -377,7 +377,7 @@ TEST(Launch, EndsTheOthersOnceOneHasEndedOnASignal) {
             128 + SIGTERM);
 }
 
-// As under nohup, and in a shell's background.
+// Tests signals that are ignored at the start, as under nohup and in a shell's background.
 TEST(Launch, DoesNotHearWhatItWasStartedToIgnore) {
   const std::string path = scratch_file("deaf");
   const auto before = signal(SIGHUP, SIG_IGN);
@@ -439,7 +439,7 @@ TEST(RunInRanks, NamesARankThatWasKilledWhileItHandedItsTextBack) {
     run_in_ranks(2, 2, 30, [&](const RankEnvironment& where) -> std::string {
       if (where.rank == 0) {
         std::ofstream(path) << getpid() << std::endl;
-        return std::string(size_t{64} << 20, 'x');  // a pipe takes 64 KiB, and its reader is stopped below
+        return std::string(size_t{64} << 20, 'x');  // a pipe holds 64 KiB, and its reader is stopped below
       }
       const pid_t writer = process_in(path), reader = getppid();
       kill(reader, SIGSTOP);

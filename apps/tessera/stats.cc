@@ -1,4 +1,4 @@
-// tessera stats: what a job's data asks of each table. How many rows, how often the popular ones, how many ids a bag.
+// tessera stats: what a job's data asks of each table: number of rows, how often popular ones occur, ids per bag.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -46,11 +46,11 @@ bool parse_stats_arguments(const std::vector<std::string>& args, StatsArguments*
   return true;
 }
 
-// Of one table, all its features together.
+// Usage of one table by all its features together.
 struct TableUsage {
-  std::vector<uint32_t> visits;  // by row
-  std::vector<int64_t> lengths;  // bags, by number of ids
-  int64_t outside = 0;           // ids that are no rows
+  std::vector<uint32_t> visits;  // per row
+  std::vector<int64_t> lengths;  // number of bags, by number of ids
+  int64_t outside = 0;           // ids that are not rows
   int64_t bags() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 };
 
@@ -108,7 +108,7 @@ std::vector<TableUsage> count_all(const JobData& job, int64_t most) {
   return out;
 }
 
-// Rows in the order of their popularity, those of equal visits by number; unvisited ones are not among them.
+// Rows by descending popularity, equally popular ones by number; unvisited rows are left out.
 std::vector<int64_t> by_popularity(const TableUsage& usage) {
   std::vector<int64_t> rows;
   for (size_t row = 0; row < usage.visits.size(); ++row) {
@@ -120,7 +120,7 @@ std::vector<int64_t> by_popularity(const TableUsage& usage) {
   return rows;
 }
 
-// Length of the bag that so large a part of all bags does not exceed.
+// The length that the fraction `part` of all bags does not exceed.
 int64_t length_at(const TableUsage& usage, double part) {
   const double wanted = part * static_cast<double>(usage.bags());
   double seen = 0;

@@ -1,4 +1,4 @@
-// Instead of bench, conformance, calibrate and verify where TESSERA_TOOLS is off: says how they are built.
+// Replaces bench, conformance, calibrate and verify if TESSERA_TOOLS is off: says how to build them.
 #include <algorithm>
 #include <iostream>
 

@@ -1,4 +1,5 @@
-// tessera trace compare: where two recorded runs part, and what each did. The plugin `trace` writes the files.
+// tessera trace compare: finds where two recorded runs differ, and each one's totals. The plugin `trace` writes the
+// files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,10 +18,10 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-// One call of one rank, as plugins/extras/trace/record.h writes it.
+// One call of one rank, in the format of plugins/extras/trace/record.h.
 struct RecordedCall {
   uint64_t number = 0;
-  std::string group, operation, label, what;  // `what`: all that has to be the same
+  std::string group, operation, label, what;  // `what` has everything that must be equal
   int64_t bytes = 0;
   double seconds = 0;
   std::string sum, error;
@@ -50,7 +51,7 @@ RecordedCall call_of(const json& line) {
   return out;
 }
 
-// Of these labels alone; empty: of all.
+// Reads only calls with these labels; all calls if there are none.
 RecordedCalls read_calls(const std::string& path, const std::vector<std::string>& labels) {
   std::ifstream file(path);
   if (!file) fail(Code::kNotFound, "cannot read ", path);
@@ -58,7 +59,7 @@ RecordedCalls read_calls(const std::string& path, const std::vector<std::string>
   int64_t number = 0;
   for (std::string text; std::getline(file, text);) {
     ++number;
-    if (file.eof()) break;  // no end of line: a rank that was killed has cut it
+    if (file.eof()) break;  // a line without an end: the rank was killed while writing
     try {
       RecordedCall call = call_of(config::parse_json(text, {str_cat(path, ", line ", number), Code::kDataLoss}));
       const bool wanted = labels.empty() || std::find(labels.begin(), labels.end(), call.label) != labels.end();
@@ -82,7 +83,7 @@ RecordedRun read_run(const std::string& prefix, const std::vector<std::string>& 
 
 struct RunDifference {
   int rank = 0;
-  uint64_t number = 0;  // of the call in its run
+  uint64_t number = 0;  // number of the call in its run
   std::string text;
 };
 
@@ -96,7 +97,7 @@ std::string difference_of(const RecordedCall* a, const RecordedCall* b) {
   return "";
 }
 
-// Groups are used by threads of their own: each is a sequence, and only that has an order.
+// Each group is used by one thread at a time, so calls have an order only within their group.
 std::optional<RunDifference> first_difference(const RecordedCalls& a, const RecordedCalls& b, int rank) {
   std::map<std::string, std::pair<std::vector<const RecordedCall*>, std::vector<const RecordedCall*>>> groups;
   for (const RecordedCall& call : a) groups[call.group].first.push_back(&call);
@@ -129,12 +130,12 @@ std::optional<RunDifference> first_difference(const RecordedRun& a, const Record
   return first;
 }
 
-// Of all ranks.
+// Totals over all ranks.
 struct LabelTotal {
   int64_t calls = 0, bytes = 0;
   double seconds = 0;
 };
-using LabelTotals = std::map<std::string, std::array<LabelTotal, 2>>;  // by label and operation, of both runs
+using LabelTotals = std::map<std::string, std::array<LabelTotal, 2>>;  // of both runs, by label and operation
 
 void add_totals(const RecordedRun& run, size_t which, LabelTotals* out) {
   for (const RecordedCalls& calls : run.ranks) {
@@ -179,7 +180,7 @@ json comparison_json(const std::optional<RunDifference>& first, const LabelTotal
 
 }  // namespace
 
-// 0: the runs are the same; 1: they are not.
+// Returns 0 if the runs are the same, 1 if they differ.
 int trace_command(const std::vector<std::string>& args) {
   std::string action;
   std::vector<std::string> runs(2), labels;

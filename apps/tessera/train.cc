@@ -1,4 +1,4 @@
-// tessera train: one config file, trained on 1..N ranks.
+// tessera train: trains the job of a config file on 1..N ranks.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -40,19 +40,19 @@ struct TrainArguments {
   int64_t max_steps = 0;
   bool verbose = false;
   std::string metrics;  // [ADDRESS:]PORT
-  std::string html;     // file for a page; empty: none
+  std::string html;     // file for the HTML page; empty: none
   std::string publish, every;
   TrainJobOptions job;
 };
 
-// A text as TOML has it.
+// Quotes a text for TOML.
 std::string toml_text(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
   return out + '"';
 }
 
-// "60s", "100steps" as keys of the config.
+// Turns "60s" or "100steps" into keys of the config.
 void add_every(const std::string& every, std::vector<std::string>& overrides) {
   double number = 0;
   const auto [unit, error] = std::from_chars(every.data(), every.data() + every.size(), number);
@@ -148,7 +148,7 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   return true;
 }
 
-// "plan: 5 tables row_wise, 4 tables table_wise on 2 ranks"
+// For example "plan: 5 tables row_wise, 4 tables table_wise on 2 ranks".
 std::string plan_in_short(const ShardingPlan& plan) {
   std::map<std::string, int> tables;
   for (const auto& [path, module] : plan.modules) {
@@ -167,10 +167,10 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
-// Generated data is there to try things out: nobody shall take what it gives for a result of their own.
+// Generated data is for trying things out, so its results must not be mistaken for real ones.
 bool is_generated(const Config& config) { return config.data.reader == "synthetic"; }
 
-// Where training was left: after a signal, and where no step was left to do.
+// The step at which training ended: after a signal, or because no step was left.
 std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
   const int64_t steps = job.first_step() + job.steps_done();
   const std::string done = job.has_end() ? str_cat(steps, " of ", job.steps(), " steps") : str_cat(steps, " steps");
@@ -193,7 +193,7 @@ std::string where_it_ended(const TrainJob& job, const Config& config, const Trai
                  by_option ? "it" : "data.epochs", " to go on, or give --new-data to begin again with the data");
 }
 
-// What became of --resume.
+// Says what --resume found.
 std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) {
   std::string text;
   for (const std::string& passed : job.passed_over()) text += str_cat("passed over a checkpoint: ", passed, '\n');
@@ -201,7 +201,7 @@ std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) 
   return str_cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
-// The last words of a run whose best model the disk did not take.
+// The final message of a run whose best model could not be written to disk.
 std::string unsaved_best_text(const TrainJob& job, const std::string& directory) {
   return str_cat("the model of step ", job.unsaved_best()->step, " validated best and was not saved in ", directory,
                  ": ", job.unsaved_best()->error);
@@ -221,7 +221,8 @@ std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group)
   return out;
 }
 
-// What all other ranks together have waited for each rank; empty where the transport of one does not say.
+// Per rank, the time that all other ranks together have waited for it; empty if some rank's transport does not measure
+// it.
 std::vector<double> waited_by_all(const ProcessGroup& group) {
   std::vector<double> seconds = group.waited_s();
   const bool says = !seconds.empty();
@@ -235,7 +236,7 @@ std::vector<double> waited_by_all(const ProcessGroup& group) {
   return all_say ? seconds : std::vector<double>();
 }
 
-// Rank 0 draws and serves, and decides for all when losses and stages are told.
+// Rank 0 draws progress and serves metrics, and decides for all ranks when losses and stages are collected.
 void train(TrainJob& job, const ProcessGroup& group, const Config& config, const std::string& save_best,
            LiveMetrics* live) {
   const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
@@ -247,7 +248,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   const StopSignals signals;
   TrainWatch watch;
   watch.stop = StopSignals::requested;
-  watch.due = [&](int64_t step) {  // asked behind each
+  watch.due = [&](int64_t step) {  // called after each step
     status.tell_step(step);
     return progress.due(step);
   };
@@ -302,7 +303,7 @@ void write_reports(const json& report, const Config& config, const TrainArgument
   if (!a.html.empty()) write_html(a.html, train_page(report));
 }
 
-// What a signal ends is not tested.
+// A job stopped by a signal skips the final test.
 void report_stopped(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
                     const TrainArguments& a) {
   const bool reports = !config.report.json.empty() || !a.html.empty();
@@ -312,7 +313,7 @@ void report_stopped(TrainJob& job, const ProcessGroup& group, const Config& conf
   std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
 }
 
-// What came out is last.
+// Prints the result last.
 void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
                          const TrainArguments& a) {
   const MetricValues metrics = job.evaluate();
@@ -343,7 +344,8 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   write_reports(report, config, a);
 }
 
-// What ends one rank is the reason that the others give, too: they hear it before anything of the job goes.
+// An error that ends one rank is the cause of the others' errors, so they are told before anything of the job is
+// destroyed.
 template <class Body>
 int or_abort(const ProcessGroup& group, Body&& body) {
   try {
@@ -357,7 +359,7 @@ int or_abort(const ProcessGroup& group, Body&& body) {
   }
 }
 
-// The exit status.
+// Returns the exit status.
 int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
                const TrainJobOptions& options, const TrainArguments& a) {
   std::optional<LiveMetrics> live;
@@ -383,7 +385,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
       std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
     }
     train(job, *group, config, options.save_best, live ? &*live : nullptr);
-    if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
+    if (!job.stopped()) StopSignals::raise_again();  // the signal came after the last step
     if (!job.stopped())
       evaluate_and_report(job, *group, config, options, a);
     else

@@ -25,7 +25,7 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
               ": choose an optimizer, or the compute kernel \"dense\"");
   }
   optimizer.check_states(std::strcmp(config.compute_kernel, "fused") ==
-                         0);  // states per table: backward sees each step
+                         0);  // states per table require that backward sees each step
 }
 
 TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {

@@ -1,4 +1,4 @@
-// The checked contents of a tsr_kernel_config and a tsr_lookup, for both CPU kernels.
+// The checked content of a tsr_kernel_config and a tsr_lookup, for both CPU kernels.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace tessera_cpu {
 
 namespace sdk = tessera::sdk;
 
-// How numbers of rows, outputs and gradients are stored.
+// The storage type of rows, outputs and gradients.
 enum class Storage { kFloat32, kFloat16, kBFloat16 };
-// Failure(TSR_UNIMPLEMENTED) for other types; `what` names the tensor.
+// Throws Failure(TSR_UNIMPLEMENTED) for other types; `what` names the tensor.
 Storage storage_of(DLDataType dtype, const char* what);
 inline int64_t bytes_of(Storage storage) { return storage == Storage::kFloat32 ? 4 : 2; }
 
@@ -46,7 +46,7 @@ struct Config {
   float max_gradient = 0;  // 0: no clamp
 };
 
-// Failure(TSR_UNIMPLEMENTED or TSR_INVALID_ARGUMENT) with the reason why this config cannot be served.
+// Throws Failure(TSR_UNIMPLEMENTED or TSR_INVALID_ARGUMENT) with the reason why this config cannot be served.
 // `compute_kernels` ends with NULL; tables of more than `max_rows` rows are refused.
 Config checked(const tsr_kernel_config& config, const char* const* compute_kernels, int64_t max_rows);
 
@@ -70,24 +70,25 @@ class Indices {
   bool wide_;
 };
 
-// A batch whose tensors have the right types and whose features stay inside them. Ids are the caller's promise.
+// A batch whose tensors have the right types and whose features stay inside them. The caller guarantees that ids are
+// valid.
 struct Batch {
-  // `values` is the first output, or the first one's gradient.
+  // `values` is the first output, or the gradient of the first output.
   Batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values);
 
   const tsr_lookup_feature& feature(size_t f) const { return sdk::feature_of(*lookup, f); }
   uint32_t num_features() const { return lookup->num_features; }
-  // Positions of the ids of a feature: [begin, end).
+  // The range of positions of a feature's ids: [begin, end).
   int64_t begin(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset]; }
   int64_t end(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset + feature.bags]; }
 
-  // Row 0 of a feature's output, or its gradient.
+  // Row 0 of a feature's output, or of its gradient.
   char* values(const tsr_lookup_feature& feature) const {
     return static_cast<char*>(sdk::raw(sdk::output_of(*lookup, feature, *first_values))) +
            feature.output_offset * value_bytes;
   }
 
-  // The rows of the bags from the first offset on; NULL: bag i has row i.
+  // The rows of the bags from the first offset on; NULL means that bag i has row i.
   const int32_t* rows(const tsr_lookup_feature& feature) const {
     return listed == nullptr || feature.listed == 0 ? nullptr : listed + feature.first_offset;
   }
@@ -95,8 +96,8 @@ struct Batch {
   const tsr_lookup* lookup;
   Indices ids;
   Indices offsets;
-  const float* weights;   // NULL: all 1
-  const int32_t* listed;  // rows of features that list theirs; NULL: none does
+  const float* weights;   // NULL means all 1
+  const int32_t* listed;  // rows of features that list theirs; NULL if none does
   const DLTensor* first_values;
   int64_t value_bytes;
 };

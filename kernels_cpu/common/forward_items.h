@@ -1,4 +1,4 @@
-// How a forward call is shared by threads.
+// Divides a forward call among threads.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ struct ForwardItem {
   int64_t end;
 };
 
-// Cuts the features into items of similar cost, in bytes of rows: row_bytes(table). False, and no items: the batch
-// reads less than `worth_threads` bytes, and waking threads would cost more than it takes.
+// Divides the features into items of similar cost, in bytes of rows: row_bytes(table). Returns false, without items, if
+// the batch reads less than `worth_threads` bytes, because waking threads would cost more.
 template <class RowBytes>
 bool cut_forward(const Batch& batch, int64_t threads, int64_t worth_threads, const RowBytes& row_bytes,
                  std::vector<ForwardItem>& items) {

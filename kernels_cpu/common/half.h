@@ -1,4 +1,4 @@
-// float32 <-> IEEE half and bfloat16 under this namespace's name.
+// Conversions between float32 and IEEE half or bfloat16, under this namespace's name.
 #pragma once
 
 #include "tessera/sdk/half.h"

@@ -59,7 +59,7 @@ Header header_of(const TableStore& table) {
   return h;
 }
 
-// Calls body(first row, count) for runs of rows that fit `scratch` with `width` floats each.
+// Calls body(first row, count) for runs of rows for which `scratch` has `width` floats each.
 template <class Body>
 void by_runs(int64_t rows, int64_t width, std::vector<float>& scratch, Body body) {
   const int64_t run = std::max<int64_t>(1, (1 << 18) / width);
@@ -105,7 +105,7 @@ void TableStore::place(char* block) {
 
 void TableStore::start_states(sdk::Host host) {
   for (const State& state : states_) {
-    if (state.start == 0) continue;  // as the memory is
+    if (state.start == 0) continue;  // the memory is already 0
     if (state.kind == TSR_STATE_PER_TABLE) {
       *state.data = state.start;
       continue;
@@ -182,7 +182,7 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
   }
 }
 
-// Rows from `first` on as those from `to` on of rows that go out.
+// Copies rows from `first` on to those from `to` on of the exported rows.
 void TableStore::copy_rows(int64_t first, int64_t count, int64_t to, const tsr_rows& rows) const {
   int64_t* ids = sdk::data_as<int64_t>(*rows.ids) + to;
   std::iota(ids, ids + count, first);

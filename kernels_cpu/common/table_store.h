@@ -1,4 +1,4 @@
-// The rows of one table and their optimizer state, in the host's memory; what both CPU kernels do with them.
+// The rows of one table and their optimizer state in host memory, with the operations that both CPU kernels share.
 #pragma once
 
 #include <tessera/sdk/draft/row_marks.h>
@@ -10,12 +10,12 @@
 
 namespace tessera_cpu {
 
-// Rows lie one after the other. States of a kind (per element, per row) share one block, those of one row side by side,
-// so that an update touches one run of memory for each kind. States per table are one value that all rows show: it goes
-// out with each of them, and comes in with the last one.
+// Rows are contiguous. States of a kind (per element, per row) share one block, with those of one row side by side, so
+// that an update touches one run of memory per kind. A state per table is one value that all rows show: it is exported
+// with each row, and imported from the last one.
 class TableStore {
  public:
-  // Without memory yet: make_tables gives it.
+  // Has no memory yet; make_tables provides it.
   TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer);
 
   const std::string& name() const { return spec_.name; }
@@ -25,7 +25,7 @@ class TableStore {
   int64_t row_bytes() const { return row_bytes_; }
   int64_t row_and_state_bytes() const { return row_bytes_ + element_bytes_ + per_row_bytes_; }
   char* row(int64_t r) const { return weights_ + r * row_bytes_; }
-  void read_rows(int64_t first, int64_t count, float* out) const;  // one behind the other
+  void read_rows(int64_t first, int64_t count, float* out) const;  // consecutive rows
   void write_row(int64_t r, const float* values);
 
   uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
@@ -37,17 +37,18 @@ class TableStore {
   uint64_t state_bytes() const {
     return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_) + per_table_bytes_);
   }
-  // Before rows are updated: states per table, once in each step.
+  // Call before rows are updated, once per step: handles states per table.
   void begin_step(const sdk::OptimizerRef& optimizer, const tsr_update& update);
 
-  // kernel/1's functions of these names.
+  // kernel/1's functions with these names.
   tsr_kernel_stats stats(uint64_t other_bytes, uint64_t lookups) const;
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
   void load(const tsr_stream_io& io);
 
-  // Rows that were written since marks().start(), which the kernel adds; import_rows and load do by themselves.
+  // The marks of rows written since marks().start(). The kernel adds updated rows; import_rows and load add theirs
+  // themselves.
   sdk::RowMarks& marks() { return marks_; }
   const sdk::RowMarks& marks() const { return marks_; }
   void export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
@@ -55,14 +56,14 @@ class TableStore {
  private:
   friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
   int64_t block_bytes() const;
-  void place(char* block);  // of block_bytes(), aligned to 64, all 0
+  void place(char* block);  // `block` has block_bytes(), aligned to 64, all 0
   void start_states(sdk::Host host);
 
   struct State {
-    float* data;     // of row 0
+    float* data;     // address of row 0
     int64_t stride;  // floats from row to row; 0: one value for all rows
-    int64_t width;   // floats in a row: 1 or dim
-    float start;     // of each
+    int64_t width;   // floats per row: 1 or dim
+    float start;     // start value
     int32_t kind;
   };
   void read_states(uint32_t k, int64_t first, int64_t count, float* out) const;
@@ -77,20 +78,20 @@ class TableStore {
   TableSpec spec_;
   Storage storage_;
   int64_t row_bytes_;
-  int64_t element_bytes_ = 0;  // of a row's states per element
-  int64_t per_row_bytes_ = 0;  // and of those per row
+  int64_t element_bytes_ = 0;  // bytes of a row's states per element
+  int64_t per_row_bytes_ = 0;  // bytes of those per row
   int64_t per_table_bytes_ = 0;
-  int64_t step_ = 0;  // of the last begin_step
+  int64_t step_ = 0;  // step of the last begin_step
   char* weights_ = nullptr;
   std::vector<State> states_;
   sdk::RowMarks marks_;
 };
 
-// The config's tables, rows 0 and states as they start, in one block of memory: huge pages serve small tables and
-// states too. The tables use the block and do not own it.
+// The config's tables, with rows 0 and start states, in one block of memory, so that small tables and states also
+// benefit from huge pages. The tables use the block but do not own it.
 sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
 
-// The unique ascending rows and their gradients that apply() is given, checked against the table.
+// The unique ascending rows and their gradients passed to apply(), checked against the table.
 struct RowGradients {
   RowGradients(const TableStore& table, const DLTensor& rows, const DLTensor& values);
   const int64_t* rows;

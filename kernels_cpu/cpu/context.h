@@ -1,4 +1,4 @@
-// The state that the cpu kernel's forward keeps for backward, and memory that only grows.
+// The state that the cpu kernel's forward keeps for backward, in memory that only grows.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace tessera_cpu {
 
 namespace sdk = tessera::sdk;
 
-// Memory kept between calls: after the largest batch nothing is allocated any more.
+// Memory kept between calls: after the largest batch, nothing is allocated any more.
 class Scratch {
  public:
   explicit Scratch(sdk::Host host) : host_(host) {}
 
-  // At least `bytes` bytes, aligned to 64. What was in it before is gone.
+  // At least `bytes` bytes, aligned to 64. Previous content is lost.
   char* take(int64_t bytes) {
     if (static_cast<uint64_t>(bytes) > buffer_.bytes()) {
-      buffer_ = sdk::Buffer();  // both at once would be twice the memory
+      buffer_ = sdk::Buffer();  // freed first, because both together would need twice the memory
       buffer_ = sdk::Buffer(host_, static_cast<uint64_t>(bytes + bytes / 4 + 4096));
     }
     return buffer_.data<char>();
@@ -38,7 +38,7 @@ struct Context {
   static Context& of(tsr_context* raw) { return *reinterpret_cast<Context*>(raw); }
   tsr_context* raw() { return reinterpret_cast<tsr_context*>(this); }
 
-  // MAX pooling: per feature where its [bags, dim] places begin in `winners`, in int32; -1 for other poolings.
+  // MAX pooling: per feature, where its [bags, dim] int32 places begin in `winners`; -1 for other poolings.
   std::vector<int64_t> first_winner;
   int32_t* winners_of(uint32_t feature) const {
     return reinterpret_cast<int32_t*>(winners.data()) + first_winner[feature];

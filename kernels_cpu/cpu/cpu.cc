@@ -37,7 +37,7 @@ class CpuKernel : public sdk::Kernel {
     }
     tsr_estimate e =
         sdk::estimate_by_figures(tessera_cpu::typical_figures(), work, row, static_cast<double>(state_row));
-    e.forward_seconds /= host_.num_threads();  // the figures are those of one
+    e.forward_seconds /= host_.num_threads();  // the figures are for one thread
     e.backward_seconds /= host_.num_threads();
     return e;
   }

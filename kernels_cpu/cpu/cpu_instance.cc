@@ -8,14 +8,14 @@
 namespace tessera_cpu {
 namespace {
 
-// Below this much work a call stays on its own thread: waking others would cost more.
+// With less work than this, a call stays on its own thread, because waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 128 << 10;
 constexpr int64_t kIdsWorthThreads = 2048;
 constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 constexpr int64_t kIdsPerMarking = 8192;
 
-// Backward prefetches rows, their states and gradients.
+// The prefetch distance of backward for rows, their states and gradients.
 int64_t entries_ahead(const TableStore& table) {
   return std::clamp<int64_t>(8192 / table.row_and_state_bytes(), 8, 64);
 }
@@ -31,7 +31,7 @@ CpuInstance::CpuInstance(sdk::Host host, const RowOps& ops, Config config)
       plan_(host),
       worker_scratch_(host) {
   for (const TableStore& t : tables_) worker_floats_ = std::max(worker_floats_, RowBlock::scratch_floats(t));
-  worker_floats_ = (worker_floats_ + 15) / 16 * 16;  // whole cache lines
+  worker_floats_ = (worker_floats_ + 15) / 16 * 16;  // rounded up to whole cache lines
 }
 
 template <class Body>
@@ -176,7 +176,7 @@ void CpuInstance::mark(uint32_t follower) {
   for (TableStore& table : tables_) table.marks().start(follower, table.rows());
 }
 
-// All rows that a batch names have a gradient, and are written.
+// Marks all rows that a batch names: they have a gradient, and are written.
 void CpuInstance::mark_ids(const Batch& batch) {
   marking_.clear();
   for (uint32_t f = 0; f < batch.num_features(); ++f) {
@@ -218,7 +218,7 @@ void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   });
 }
 
-// Sorts every table's entries and cuts them into runs_ of whole rows; counts the rows of each in unique_.
+// Sorts every table's entries and divides them into runs_ of whole rows; counts the rows of each in unique_.
 void CpuInstance::cut_rows(const GradientInput& input, const tsr_backward& args) {
   const std::span<const Piece> pieces = plan_.pieces();
   sorted_.resize(pieces.size());
@@ -250,7 +250,7 @@ void CpuInstance::cut_rows(const GradientInput& input, const tsr_backward& args)
   }
 }
 
-// Memory for the rows counted, and the views of it.
+// Allocates memory for the counted rows, and fills in views of it.
 void CpuInstance::place_gradients(Context& context, std::span<tsr_row_gradient> out) {
   int64_t rows = 0;
   int64_t values = 0;

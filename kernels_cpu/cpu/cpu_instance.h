@@ -42,13 +42,13 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   }
 
  private:
-  // A run of whole rows of one table's sorted entries, and where its rows go.
+  // A run of whole rows of one table's sorted entries, and the place of its rows in the output.
   struct RowRun {
-    const Walk* walk;  // of all the table's entries
+    const Walk* walk;  // the walk over all of the table's entries
     uint32_t table;
     int64_t begin;
     int64_t end;
-    int64_t first_row;  // index of its first row among the table's
+    int64_t first_row;  // index of its first row within the table
   };
 
   // Positions of ids of one table that are marked together.
@@ -61,7 +61,7 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   void place_winners(const Batch& batch, Context* context) const;
   void look_up(const Batch& batch, const ForwardItem& item, Context* context) const;
   Walk walk_of(const Batch& batch, const tsr_backward& args, const TableEntries& entries) const;
-  // body(item, worker) for every item; workers below `workers`, each with scratch of its own.
+  // Calls body(item, worker) for every item; workers are below `workers`, each with its own scratch.
   template <class Body>
   void share(size_t items, uint32_t workers, Body body) const;
   bool marks() const { return !tables_.empty() && tables_.front().marks(); }
@@ -78,9 +78,9 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   Config config_;
   const bool to_l2_ = prefetch_to_l2();
   std::vector<TableStore> tables_;
-  sdk::Buffer memory_;  // of tables_
+  sdk::Buffer memory_;  // memory of tables_
   std::vector<uint64_t> lookups_;
-  std::vector<std::unique_ptr<Context>> contexts_;  // all, and those not in use
+  std::vector<std::unique_ptr<Context>> contexts_;  // all contexts, and those not in use
   std::vector<Context*> idle_;
   GradientPlan plan_;
   Scratch worker_scratch_;

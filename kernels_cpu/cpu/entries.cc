@@ -8,19 +8,20 @@
 namespace tessera_cpu {
 namespace {
 
-constexpr int64_t kMaxCompared = 64;          // entries that are sorted by comparing all with all
-constexpr int64_t kComparisonsPerPass = 512;  // cost about as much as a pass that counts digits
+constexpr int64_t kMaxCompared = 64;          // entries that are sorted by comparing all pairs
+constexpr int64_t kComparisonsPerPass = 512;  // comparisons that cost about as much as a pass that counts digits
 constexpr int kMaxDigit = 11;                 // 2048 counters of 4 bytes: a quarter of an L1 cache
 constexpr int kMaxPasses = 6;
-constexpr int64_t kPlacesPerEntry = 16;  // at least: a sixteenth of the rows that occur once share a place
+// places per entry, at least: a sixteenth of the rows that occur once share a place
+constexpr int64_t kPlacesPerEntry = 16;
 
-// An entry's place is the number of smaller rows, and of equal ones before it: no branch depends on what rows there
-// are.
+// An entry's position is the number of smaller rows plus that of equal ones before it, so that no branch depends on the
+// rows.
 template <class Entry>
 void sort_by_comparing(const Entry* entries, Entry* sorted, int64_t n, int low) {
-  int32_t keys[kMaxCompared];  // signed: what every processor's vectors compare
+  int32_t keys[kMaxCompared];  // signed, because every processor's vectors can compare signed numbers
   for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int32_t>((entries[i].row >> low) ^ 0x80000000u);
-  uint8_t equal[kMaxCompared] = {};  // before this one, by the number of smaller ones
+  uint8_t equal[kMaxCompared] = {};  // number of earlier equal entries, by the number of smaller ones
   for (int64_t i = 0; i < n; ++i) {
     const int32_t key = keys[i];
     int32_t smaller = 0;

@@ -1,34 +1,35 @@
-// The entries that backward sorts: one for each id of a table, so that all entries of a row come to lie side by side.
+// The entries that backward sorts, one per id of a table, so that all entries of a row become neighbours.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera_cpu {
 
-// An output row is that of a bag, or of a position of a sequence. Those of a table's features are numbered through.
+// An output row belongs to a bag, or to a position of a sequence. Those of a table's features are numbered
+// consecutively.
 struct PlainEntry {
   uint32_t row;
   uint32_t output_row;
 };
 
-// Used if ids have weights of their own, if MAX pooling asks for their position, or if their gradient is wanted.
+// Used if ids have weights, if MAX pooling needs their position, or if the gradient of their weights is wanted.
 struct FullEntry {
   uint32_t row;
   uint32_t output_row;
-  uint32_t position;  // in the batch's ids
+  uint32_t position;  // among the batch's ids
   float weight;
 };
 
 struct OutputRow {
-  const char* gradient;    // of the output row
-  const int32_t* winners;  // MAX: per column the place, within the bag, of the id that won; otherwise NULL
+  const char* gradient;    // address of the output row's gradient
+  const int32_t* winners;  // MAX: per column, the position within the bag of the id that won; otherwise NULL
   float scale;             // 1 / bag length for MEAN, otherwise 1
   uint32_t begin;          // position of the bag's first id
 };
 
-// Bags of one feature, as positions in the batch's ids. A sequence: bags of one id.
+// Bags of one feature, as positions among the batch's ids. A sequence is bags of one id.
 struct IdRun {
-  const void* ids;  // of the batch
+  const void* ids;  // ids of the batch
   bool wide_ids;
   const void* offsets;  // bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
   bool wide_offsets;
@@ -36,7 +37,7 @@ struct IdRun {
   int64_t end;
   int64_t bags;
   int64_t first_output_row;
-  bool scaled;  // output rows have scales that may differ from 1
+  bool scaled;  // output rows may have scales other than 1
 
   int64_t first(int64_t bag) const {
     if (offsets == nullptr) return begin + bag;
@@ -44,18 +45,19 @@ struct IdRun {
   }
 };
 
-// The sums of gradients of a table whose rows are few, where nothing has to be sorted. Rows agree in their bits below
-// `low`; their others say which they are. Sums lie side by side in the order in which their rows come.
+// The sums of gradients of a table with few rows, for which nothing has to be sorted. Rows agree in their bits below
+// `low`; the other bits tell them apart. Sums are in the order in which their rows first occur.
 struct RowSums {
-  uint32_t* number_of;  // by row >> low: its sum's number, from 1; 0: it has none yet
-  uint32_t* rows;       // row >> low of each sum, with room for one more
-  float* values;        // [sums, dim], 0 before a row comes
-  uint32_t count;       // of sums
+  uint32_t* number_of;  // by row >> low: the number of its sum, from 1; 0 if it has none yet
+  uint32_t* rows;       // row >> low of each sum, with space for one more
+  float* values;        // [sums, dim], 0 before a row occurs
+  uint32_t count;       // number of sums
   int low;
 };
 
-// Which rows occur once among entries that agree in their bits below `low`: two bits for each of a number of places,
-// "seen" and "again". Rows that share a place count as rows that occur again: wrong now and then, never the other way.
+// Tells which rows occur once among entries that agree in their bits below `low`. It has two bits, "seen" and "again",
+// per place. Rows that share a place count as rows that occur again: the map is sometimes wrong, but only in this
+// direction.
 class OnceMap {
  public:
   // The bytes for n entries of rows below 2^high.
@@ -85,8 +87,8 @@ class OnceMap {
   int64_t places_taken_ = 0;
 };
 
-// Sorts n entries by bits [low, high) of their rows, stably. `other` has room for n. The result is where the return
-// value points: `entries` or `other`. Equal bits above `high` are the caller's promise.
+// Sorts n entries stably by bits [low, high) of their rows. `other` has space for n entries. Returns a pointer to the
+// result, which is `entries` or `other`. The caller guarantees that bits above `high` are equal.
 template <class Entry>
 Entry* sort_by_row(Entry* entries, Entry* other, int64_t n, int low, int high);
 

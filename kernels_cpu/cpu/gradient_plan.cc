@@ -12,14 +12,15 @@
 namespace tessera_cpu {
 namespace {
 
-// A table is cut into buckets where threads would wait for the one that has it: so many entries, and a larger share of
-// all than one of so many for each thread; and where its entries would fill caches.
+// A table is divided into buckets if threads would wait for the one that has it: it has at least this many entries, and
+// a larger share of all than one thread's share. It is also divided if its entries would fill caches.
 constexpr int64_t kCutWithThreads = 4096;
 constexpr int64_t kTablesPerThread = 4;
 constexpr int64_t kCutForCache = 1 << 17;        // 1 MiB
 constexpr int64_t kWorthMap = 64;                // entries; fewer are sorted at once
-constexpr int64_t kWorthMapOfOutputRows = 1024;  // the same, where a gradient's address has to be looked up
-constexpr uint32_t kSortedInARow = 15;           // batches, after one whose rows mostly occurred again
+constexpr int64_t kWorthMapOfOutputRows = 1024;  // the same, if a gradient's address has to be looked up
+// batches sorted without a check, after one whose rows mostly occurred again
+constexpr uint32_t kSortedInARow = 15;
 constexpr int64_t kEntriesPerBucket = 16384;
 constexpr int kMaxBucketBits = 8;
 constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
@@ -27,7 +28,7 @@ constexpr int64_t kEntriesPerChunk = 16384;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// How many output rows a feature has: a bag has one, a position of a sequence too.
+// The number of output rows of a feature: one per bag, or one per position of a sequence.
 int64_t output_rows_of(const Batch& batch, const tsr_lookup_feature& f) {
   return f.pooling == TSR_POOLING_NONE ? batch.end(f) - batch.begin(f) : f.bags;
 }
@@ -66,7 +67,7 @@ void each_entry_of(const Batch& batch, const tsr_lookup_feature& f, int64_t begi
   }
 }
 
-// The output rows of bags [begin, end) of a feature, from `to` on.
+// Fills in the output rows of bags [begin, end) of a feature, from `to` on.
 void fill_output_rows(const GradientInput& input, uint32_t f, int64_t begin, int64_t end, OutputRow* to) {
   const Batch& batch = input.batch;
   const tsr_lookup_feature& feature = batch.feature(f);
@@ -92,7 +93,8 @@ void fill_output_rows(const GradientInput& input, uint32_t f, int64_t begin, int
   }
 }
 
-// body(feature, first output row) for the features of a table that is not cut, and these rows where there are any.
+// Calls body(feature, first output row) for the features of a table that is not divided, and for these rows if there
+// are any.
 template <class Body>
 void each_feature(const TableEntries& t, const GradientInput& input, Body body) {
   int64_t output_row = 0;
@@ -160,7 +162,7 @@ int64_t output_row_bytes(const TableEntries& t) {
 }
 int64_t table_bytes(const TableEntries& t) { return 2 * aligned(entry_bytes(t)) + aligned(output_row_bytes(t)); }
 
-// Gives a table its entries and output rows at `at`, which has room for table_bytes().
+// Gives a table its entries and output rows at `at`, which has space for table_bytes().
 void place(char* at, TableEntries* t) {
   t->entries = at;
   t->other = at + aligned(entry_bytes(*t));
@@ -190,7 +192,7 @@ void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
     const tsr_lookup_feature& feature = batch.feature(f);
     for (int64_t b = 0; b < feature.bags;) {
       const int64_t first = batch.offsets[feature.first_offset + b];
-      int64_t end = b + 1;  // the first bag from which on the chunk is large enough, found by halving
+      int64_t end = b + 1;  // the first bag at which the chunk is large enough, found by bisection
       for (int64_t high = feature.bags; end < high;) {
         const int64_t middle = end + (high - end) / 2;
         if (batch.offsets[feature.first_offset + middle] - first < kEntriesPerChunk) {
@@ -232,7 +234,7 @@ int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& opti
   const bool for_threads =
       options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
   if (!for_threads && (t.count < kCutForCache || t.summed)) return 0;
-  // The fewer buckets, the more rows of a bag each of them has.
+  // With fewer buckets, more rows of a bag are in each of them.
   const int for_cache = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
   const int for_balance = std::bit_width(2 * options.threads - 1);
   return std::min({std::max(for_cache, for_balance), kMaxBucketBits, t.row_bits});
@@ -280,7 +282,7 @@ void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& op
   worker_rooms_ = at;
 }
 
-// Turns the counts of chunks and buckets into the places where each chunk's entries begin, and buckets into pieces.
+// Turns the counts of chunks and buckets into the positions where each chunk's entries begin, and buckets into pieces.
 void GradientPlan::start_buckets() {
   for (size_t first = 0; first < chunks_.size();) {
     const uint32_t plan = chunks_[first].plan;
@@ -296,8 +298,8 @@ void GradientPlan::start_buckets() {
   }
 }
 
-// Counts each chunk's entries per bucket; then every chunk writes its own to their places: stable, whichever comes
-// first.
+// Counts each chunk's entries per bucket; then every chunk writes its own to their positions. The result is stable,
+// whichever chunk is first.
 void GradientPlan::partition(const GradientInput& input, uint32_t threads) {
   bucket_starts_.assign(chunks_.size() * kMaxBuckets, 0);
   const auto for_chunks = [&](auto body) {
@@ -372,8 +374,8 @@ void GradientPlan::update_summed(const TableEntries& t, const Piece& piece, cons
   pass.finish(*walk, bucket);
 }
 
-// Updates rows that occur once, where that are enough to be worth it: walk is left with the others. False: nothing was
-// done.
+// Updates rows that occur once, if there are enough to be worth it; `walk` keeps the others. Returns false if nothing
+// was done.
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
                                Walk* walk) const {
   const int64_t n = piece.end - piece.begin;

@@ -1,7 +1,7 @@
-// Backward, before any row is touched: which entries each table has, sorted so that those of a row lie side by side.
+// Backward, before any row is touched: the entries of each table, sorted so that those of a row are neighbours.
 //
-// Work is cut into pieces that differ in rows, never in what is summed: a row's gradients are added in order of
-// position by one thread. So results are the same bits for any number of threads.
+// Work is divided into pieces by row, never within a sum: one thread adds a row's gradients in order of position.
+// Therefore results are the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,32 @@ namespace tessera_cpu {
 // The entries of one table.
 struct TableEntries {
   uint32_t table;
-  std::span<const uint32_t> features;  // those that read it, in order
+  std::span<const uint32_t> features;  // features that read the table, in order
   int64_t count;
   bool full;            // FullEntry rather than PlainEntry
-  bool sorted;          // rows mostly occur again, going by earlier batches
-  bool summed;          // for SumPass
-  bool formula;         // no output_rows: one feature, scale 1
-  int64_t rows;         // of the table
+  bool sorted;          // rows mostly occur again, judging by earlier batches
+  bool summed;          // handled by SumPass
+  bool formula;         // needs no output_rows: one feature, scale 1
+  int64_t rows;         // rows of the table
   int row_bits;         // rows <= 2^row_bits
-  int bucket_bits;      // cut by so many low bits of the row; 0: not cut
-  int64_t first_chunk;  // of the cut tables' chunks
+  int bucket_bits;      // divided by this many low bits of the row; 0: not divided
+  int64_t first_chunk;  // first among the chunks of divided tables
   int64_t num_output_rows;
-  char* entries;  // NULL with `other` and `output_rows`: those of the worker that sorts the table
+  char* entries;  // NULL, like `other` and `output_rows`, if the table uses those of the worker that sorts it
   char* other;
   OutputRow* output_rows;
 };
 
-// A run of a table's entries that one thread sorts and walks: a whole table, or one bucket of it.
+// A run of a table's entries that one thread sorts and walks: a whole table, or one of its buckets.
 struct Piece {
   uint32_t plan;  // index into tables()
   int64_t begin;
   int64_t end;
 };
 
-// The sources of the entries.
+// The inputs from which entries are made.
 struct GradientInput {
-  const Batch& batch;  // values: the output's gradient
+  const Batch& batch;  // `values` is the output's gradient
   const Config& config;
   const Context& context;
   const RowOps& ops;
@@ -51,31 +51,31 @@ struct GradientInput {
 
 struct GradientOptions {
   uint32_t threads;
-  bool rows_in_order;   // the whole table ascending, as backward_rows hands it out: tables are not cut
-  bool want_positions;  // grad_weights
+  bool rows_in_order;   // the whole table ascending, for backward_rows; tables are then not divided
+  bool want_positions;  // for grad_weights
 };
 
 class GradientPlan {
  public:
   explicit GradientPlan(sdk::Host host) : host_(host), scratch_(host), zeros_(host) {}
 
-  // Lays out memory and pieces for a batch; large tables are partitioned by the low bits of their rows.
+  // Lays out memory and pieces for a batch; partitions large tables by the low bits of their rows.
   void build(const GradientInput& input, const GradientOptions& options);
 
   std::span<const Piece> pieces() const { return pieces_; }
   const TableEntries& table_of(const Piece& piece) const { return tables_[piece.plan]; }
   int64_t total() const { return total_; }
 
-  // Leaves `walk` with the entries of the piece, those of a row side by side and in order of position, rows ascending.
-  // If walk has a block, rows that occur once may have been updated, or wait in the block, and be missing. The
-  // entries stay until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for
+  // Sets `walk` to the entries of the piece: those of a row are neighbours in order of position, and rows ascend. If
+  // `walk` has a block, rows that occur once may be missing, because they have been updated or wait in the block. The
+  // entries stay valid until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for
   // different pieces and workers below `threads`.
   void prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const;
 
   uint64_t bytes() const { return scratch_.bytes() + zeros_.bytes(); }
 
  private:
-  // Bags [begin, end) of a feature of a cut table.
+  // Bags [begin, end) of a feature of a divided table.
   struct Chunk {
     uint32_t plan;
     uint32_t feature;
@@ -98,17 +98,17 @@ class GradientPlan {
 
   sdk::Host host_;
   Scratch scratch_;
-  Scratch zeros_;                     // of each worker, for SumPass
+  Scratch zeros_;                     // per worker, for SumPass
   std::vector<uint32_t> features_;    // grouped by table
-  std::vector<uint32_t> first_of_;    // per table, into features_
-  std::vector<TableEntries> tables_;  // those with ids
+  std::vector<uint32_t> first_of_;    // per table, index into features_
+  std::vector<TableEntries> tables_;  // tables with ids
   std::vector<Piece> pieces_;
   std::vector<Chunk> chunks_;
-  std::vector<int64_t> bucket_starts_;     // per chunk and bucket: counts, then where its next entry goes
-  mutable std::vector<uint32_t> to_sort_;  // per table: so many batches are sorted without another look
+  std::vector<int64_t> bucket_starts_;     // per chunk and bucket: counts, then the position of its next entry
+  mutable std::vector<uint32_t> to_sort_;  // per table: number of batches still sorted without a check
   int64_t total_ = 0;
   bool rows_in_order_ = false;
-  // Memory of each worker, in scratch_: a OnceMap, and the entries of a table that has none of its own.
+  // Memory of each worker in scratch_: a OnceMap, and entries for a table without its own.
   char* worker_rooms_ = nullptr;
   int64_t map_bytes_ = 0;
   int64_t room_bytes_ = 0;

@@ -1,7 +1,7 @@
-// Backward's first pass over a table: rows that occur once in the batch are updated in order of position.
+// Backward's first pass over a table: updates rows that occur once in the batch, in order of position.
 //
 // Nothing has to be sorted or summed for them, and all ids of a bag find its gradient in the L1 cache. Entries of rows
-// that occur again are left over, for sort_by_row and RowOps::walk.
+// that occur again are left for sort_by_row and RowOps::walk.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace tessera_cpu {
 
 class OncePass {
  public:
-  // `walk` says where the gradients of output rows are, and has the block; `once` has all entries of the piece.
+  // `walk` has the block and describes the gradients of output rows; `once` has all entries of the piece.
   OncePass(const Walk& walk, const OnceMap& once, const RowOps& ops);
 
-  // Writes the entries left over to `again`, which has room for all; returns where they end. Rows may wait in the block
+  // Writes the remaining entries to `again`, which has space for all; returns their end. Rows may wait in the block
   // afterwards.
   PlainEntry* run(const IdRun& ids, PlainEntry* again) const;
-  // The same for entries that exist already; `again` may be where they begin.
+  // The same for existing entries; `again` may be equal to `entries`.
   PlainEntry* run(const PlainEntry* entries, int64_t count, PlainEntry* again) const;
 
  private:
@@ -40,7 +40,7 @@ class OncePass {
   const Walk& walk_;
   const OnceMap& once_;
   const RowOps& ops_;
-  const bool as_it_lies_;  // gradients need no change but what their output rows say
+  const bool as_it_lies_;  // only the output rows' scales change the gradients
   const int64_t gradient_bytes_;
 };
 

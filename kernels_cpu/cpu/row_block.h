@@ -1,4 +1,4 @@
-// Rows that wait for their update, so that the optimizer is called once for several.
+// Collects rows for their update, so that the optimizer is called once for several.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tessera_cpu {
 class RowBlock {
  public:
   static constexpr int64_t kMostRows = 32;
-  // Floats of scratch that a block for rows of a table needs.
+  // Floats of scratch that a block needs for rows of a table.
   static int64_t scratch_floats(const TableStore& table) { return 2 * rows_for(table) * table.dim(); }
 
   RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, const tsr_update& update, const RowOps& ops,
@@ -20,9 +20,9 @@ class RowBlock {
   RowBlock(const RowBlock&) = delete;
   RowBlock& operator=(const RowBlock&) = delete;
 
-  // Room for the gradient of the row that is added next.
+  // Space for the gradient of the row that is added next.
   float* next_gradient() const { return gradients_ + count_ * dim_; }
-  // `gradient` stays where it is until flush(). True: it flushed.
+  // `gradient` must not move until flush(). Returns true if it flushed.
   [[gnu::always_inline]] bool add(int64_t row, const float* gradient) {
     rows_[count_] = address<0>(row);
     grads_[count_] = gradient;
@@ -31,9 +31,8 @@ class RowBlock {
     flush();
     return true;
   }
-  // Prefetches a row that will be added soon, and its state. Inlined by force: to GCC 12 a function that does nothing
-  // but prefetch has no effect, and it drops calls of it.
-  // kLines > 0: rows are so many cache lines; kRowState: one_row_state().
+  // Prefetches a row that will be added soon, and its state. Inlined by force, because GCC 12 considers a function that
+  // only prefetches to have no effect and drops its calls. kLines > 0: cache lines per row; kRowState: one_row_state().
   template <int kLines, bool kRowState = false>
   [[gnu::always_inline]] void prefetch(int64_t row) const {
     prefetch_lines(address<kLines>(row), kLines > 0 ? int64_t{64} * kLines : row_bytes_);
@@ -48,7 +47,7 @@ class RowBlock {
   // Updates the rows added since the last flush.
   void flush();
 
-  // For lists of rows that are kept elsewhere. Where a row is, and its states:
+  // For lists of rows that are kept elsewhere: the address of a row, and its states.
   template <int kLines>
   [[gnu::always_inline]] char* address(int64_t row) const {
     return table_ + row * (kLines > 0 ? int64_t{64} * kLines : row_bytes_);
@@ -59,21 +58,21 @@ class RowBlock {
   uint32_t num_states() const { return num_states_; }
   bool one_row_state() const { return num_states_ == 1 && state_of_[0].bytes == 4; }
   int64_t row_and_state_bytes() const { return row_and_state_bytes_; }
-  // Updates `count` float32 rows; state k of row i is states[k * capacity + i]. The states may be moved.
+  // Updates `count` float32 rows; state k of row i is states[k * capacity + i]. The states array may be rearranged.
   void update(int64_t count, int64_t capacity, float* const* weights, const float* const* grads, float** states) const;
 
  private:
   static constexpr int64_t kMostStates = sdk::OptimizerRef::kMaxStates;
   struct State {
-    float* first;    // of row 0
+    float* first;    // address of row 0
     int64_t stride;  // floats from row to row
-    int64_t bytes;   // of a row
+    int64_t bytes;   // per row
   };
 
   [[gnu::always_inline]] static void prefetch_lines(const char* memory, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(memory + at, 1, 3);
   }
-  // Few enough that what they wait for, and what is prefetched meanwhile, stays in the L1 cache.
+  // Few enough that pending rows and data prefetched meanwhile stay in the L1 cache.
   static int64_t rows_for(const TableStore& table) {
     return std::clamp<int64_t>(6144 / (table.row_and_state_bytes() + table.dim() * 4), 4, kMostRows);
   }
@@ -89,7 +88,7 @@ class RowBlock {
   const int64_t capacity_;
   const uint32_t num_states_;
   float* const gradients_;
-  float* const widened_;  // where rows are not float32
+  float* const widened_;  // if rows are not float32
   State state_of_[kMostStates];
   int64_t count_ = 0;
   char* rows_[kMostRows];

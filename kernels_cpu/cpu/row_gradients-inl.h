@@ -1,4 +1,4 @@
-// Backward: an entry's gradient, wherever it lies and whatever it is multiplied with. Per target.
+// Backward: an entry's gradient, for every kind of source and factor. Compiled per target.
 #if defined(TESSERA_ROW_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_GRADIENTS_INL_H_
 #undef TESSERA_ROW_GRADIENTS_INL_H_
@@ -36,7 +36,7 @@ class Gradients {
       return gradient_ + static_cast<int64_t>(e.output_row) * output_row_bytes_;
     return output_rows_[e.output_row].gradient;
   }
-  // The factor of an entry's gradient, its own weight aside.
+  // The factor of an entry's gradient, without its own weight.
   HWY_INLINE float scale(const Entry& e) const {
     if constexpr (kSource == Source::kFormula) return 1;
     return output_rows_[e.output_row].scale;
@@ -46,7 +46,7 @@ class Gradients {
   // NaN.
   HWY_INLINE FloatVector clamped(FloatVector g) const {
     const FloatTag d;
-    if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() has grad_scale
+    if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() includes grad_scale
     g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
     const FloatVector bounded = hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
     return hn::IfThenElse(hn::IsNaN(g), g, bounded);
@@ -55,13 +55,13 @@ class Gradients {
   HWY_INLINE float factor(const Entry& e) const { return scale(e) * plain_factor_; }
 
   const Walk& walk_;
-  // The state of the walk, in registers: memory that is written in between cannot change them.
+  // The state of the walk in registers, so that writes to memory in between cannot change it.
   const OutputRow* const output_rows_;
 
  private:
   const char* const gradient_;
   const int64_t output_row_bytes_;
-  const float plain_factor_;  // what scale() is multiplied with
+  const float plain_factor_;  // multiplies scale()
 };
 
 }  // namespace HWY_NAMESPACE

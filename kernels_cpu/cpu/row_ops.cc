@@ -1,4 +1,4 @@
-// Compiled once per target by Highway's foreach_target: AVX-512, AVX2, and what every processor of the family has.
+// Compiled once per target by Highway's foreach_target: AVX-512, AVX2, and the baseline of the processor family.
 #include "row_ops.h"
 
 #include <cstring>

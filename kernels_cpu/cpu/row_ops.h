@@ -1,4 +1,5 @@
-// The inner loops of the cpu kernel, compiled for several instruction sets (row_ops.cc). One table of functions each.
+// The inner loops of the cpu kernel, compiled for several instruction sets (row_ops.cc), with a function table for
+// each.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +17,21 @@ struct Pool {
   const char* table;
   int64_t row_bytes;
   int64_t dim;
-  const void* ids;  // of the batch
+  const void* ids;  // ids of the batch
   const void*
       offsets;  // of these bags: bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
-  bool wide_offsets;  // int64
+  bool wide_offsets;  // offsets are int64
   bool mean;
   int64_t begin;
   int64_t bags;
-  int64_t ids_end;       // prefetch looks ahead as far as here
-  int64_t ahead;         // how many ids ahead
-  bool to_l2;            // large rows are prefetched no further than into the L2 cache
+  int64_t ids_end;       // prefetching looks ahead up to this position
+  int64_t ahead;         // prefetch distance in ids
+  bool to_l2;            // prefetch large rows only into the L2 cache
   const float* weights;  // per position, or NULL
   Storage storage;       // of the output
   char* output;          // row 0
   int64_t output_bytes;  // from row to row
-  const int32_t* rows;   // of the bags; NULL: bag b has row b
+  const int32_t* rows;   // output rows of the bags; NULL: bag b has row b
 
   char* output_of(int64_t bag) const { return output + (rows == nullptr ? bag : rows[bag]) * output_bytes; }
 
@@ -41,20 +42,20 @@ struct Pool {
 };
 using PoolFunction = void (*)(const Pool& pool);
 
-// A good Pool::ahead for rows of so many bytes. Rows on their way cover memory's latency: as many cache lines as
-// processors keep requests for, and no more than a small share of the L1 cache.
+// A good Pool::ahead for rows of this size. The rows in flight hide memory latency: as many cache lines as processors
+// keep requests for, within a small share of the L1 cache.
 inline int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(16384 / row_bytes, 16, 128); }
 
-// A good Pool::to_l2: processors other than AMD's have more requests of the L2 cache under way than of the L1 cache.
-// For rows of 512 bytes either choice costs a quarter where the other is right.
+// A good Pool::to_l2: processors other than AMD's can have more requests in flight for the L2 cache than for the L1
+// cache. For rows of 512 bytes, the wrong choice costs a quarter.
 bool prefetch_to_l2();
 
-// Entries of one table, sorted so that those of a row lie side by side, and what becomes of each row's sum.
+// Entries of one table, sorted so that those of a row are neighbours, and the use of each row's sum.
 struct Walk {
-  const PlainEntry* plain;  // one of the two
+  const PlainEntry* plain;  // one of the two is set
   const FullEntry* full;
   int64_t count;
-  // Output row i is output_rows[i], or, where that is NULL, at gradient + i * output_row_bytes with scale 1.
+  // Output row i is output_rows[i], or if that is NULL, at gradient + i * output_row_bytes with scale 1.
   const OutputRow* output_rows;
   const char* gradient;
   int64_t output_row_bytes;
@@ -63,13 +64,13 @@ struct Walk {
   float max_gradient;  // 0: no clamp
 
   int64_t dim;
-  const char* table;  // rows, to prefetch, and for grad_weights
+  const char* table;  // rows, for prefetching and for grad_weights
   int64_t row_bytes;
   Storage row_storage;
   int64_t ahead;
   float* grad_weights;  // per position, or NULL; only with full entries
 
-  // One of the two: rows are updated, or rows and sums go out.
+  // One of the two is set: rows are updated, or rows and sums are written out.
   RowBlock* block;
   int64_t* out_rows;
   float* out_values;
@@ -81,14 +82,14 @@ struct RowOps {
   // MAX; `winners` is [bags, dim] and may be NULL.
   void (*pool_max)(const Pool& pool, Storage rows, bool wide_ids, int32_t* winners);
   void (*walk)(const Walk& walk);
-  // Adds to `sums` what walk() would sum for the ids of `run`, or, where it is NULL, for the walk's plain entries, in
-  // whatever order of rows they are. Gradients are float32.
+  // Adds to `sums` what walk() would sum for the ids of `run`, or if that is NULL, for the walk's plain entries, in any
+  // order of rows. Gradients are float32.
   void (*add_gradients)(const Walk& walk, const IdRun* run, RowSums* sums);
   void (*widen)(Storage from, const void* row, int64_t dim, float* out);
   void (*narrow)(Storage to, const float* row, int64_t dim, void* out);
 };
 
-// The best for this processor, or what TESSERA_ISA names (sdk/isa.h).
+// The best loops for this processor, or those that TESSERA_ISA names (sdk/isa.h).
 const RowOps& best_row_ops();
 
 }  // namespace tessera_cpu

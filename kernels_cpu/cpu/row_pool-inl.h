@@ -1,4 +1,4 @@
-// Forward: bags of rows into output rows. Per target.
+// Forward: sums bags of rows into output rows. Compiled per target.
 #if defined(TESSERA_ROW_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_POOL_INL_H_
 #undef TESSERA_ROW_POOL_INL_H_
@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Accumulators that stay in registers: AVX-512 has 32 of them, the others 16.
+// Accumulators that stay in registers: AVX-512 has 32 registers, the others 16.
 constexpr int kMaxVectors = HWY_TARGET == HWY_AVX3 ? 16 : 8;
 
 // One bag of `pool`.
@@ -23,7 +23,7 @@ struct Bag {
   char* output;
 };
 
-// Columns [col, col + kVectors vectors) of one bag; with kTail the first `tail` lanes of one vector.
+// Computes columns [col, col + kVectors vectors) of one bag; with kTail the first `tail` lanes of one vector.
 template <class Row, class Id, bool kWeighted, int kVectors, int kLines, bool kTail = false>
 HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t prefetch_end, int64_t col, int64_t tail = 0) {
   using Element = typename Row::Element;
@@ -59,12 +59,12 @@ HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t prefetch_
   store_columns<kVectors, kTail>(pool.storage, sum, bag.output, col, tail);
 }
 
-// All columns of one bag, whatever their number, in runs of as many vectors as fit the registers.
+// Computes all columns of one bag of any width, in runs of as many vectors as fit into registers.
 template <class Row, class Id, bool kWeighted>
 HWY_INLINE void pool_any_dim(const Pool& pool, const Bag& bag) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
   int64_t col = 0;
-  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all
+  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all columns
   const auto columns = [&]<int kVectors>() HWY_ATTR {
     for (; col + kVectors * kLanes <= pool.dim; col += kVectors * kLanes) {
       pool_columns<Row, Id, kWeighted, kVectors, 0>(pool, bag, prefetch_end, col);
@@ -77,7 +77,7 @@ HWY_INLINE void pool_any_dim(const Pool& pool, const Bag& bag) {
   if (col < pool.dim) pool_columns<Row, Id, kWeighted, 1, 0, true>(pool, bag, prefetch_end, col, pool.dim - col);
 }
 
-// kVectors 0: any dim, otherwise exactly so many vectors.
+// kVectors 0 means any dim; otherwise exactly this many vectors.
 template <class Row, class Id, bool kWeighted, int kVectors>
 void pool_bags(const Pool& pool) {
   constexpr int kRowBytes = kVectors * static_cast<int>(hn::MaxLanes(FloatTag()) * sizeof(typename Row::Element));
@@ -104,7 +104,7 @@ void pool_bags(const Pool& pool) {
 
 template <class Row, class Id, bool kWeighted>
 PoolFunction pool_for_dim(int64_t dim) {
-  // Without masks it is the portable variant: there for correctness, not worth code for every dim.
+  // Without masks this is the portable variant, which only needs to be correct; code for every dim is not worthwhile.
   constexpr bool kEveryDim = TESSERA_MASKS_AND_HALF != 0;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
   constexpr int kWidest = kMaxVectors == 16 ? 16 : 0;
@@ -129,7 +129,7 @@ PoolFunction choose_pool(Storage rows, bool wide_ids, bool weighted, int64_t dim
   return pool_for_ids<BFloat16>(wide_ids, weighted, dim);
 }
 
-// Columns [col, col + n) of one bag; `winners` is that of the bag, or NULL.
+// Computes columns [col, col + n) of one bag; `winners` is that of the bag, or NULL.
 template <class Row, class Id>
 HWY_INLINE void max_columns(const Pool& pool, const Bag& bag, int64_t col, int64_t n, int32_t* winners) {
   using Element = typename Row::Element;

@@ -1,4 +1,4 @@
-// The target of backward for rows whose gradients are known, to be updated many at a time.
+// Targets for rows whose gradients are known, to be updated many at a time in backward.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,18 @@
 
 namespace tessera_cpu {
 
-// The promises to an optimizer (abi/optimizer.h).
+// The optimizer's guarantees (abi/optimizer.h).
 constexpr int64_t kNearBytes = 16384;
 constexpr int64_t kNearRows = 128;
 
-// The target of a pass's rows: a RowBlock, which holds few and has room for gradients that do not lie ready. It is
-// given rows to prefetch ahead of adding them.
+// A target for a pass's rows: a RowBlock, which holds few rows and has space for gradients that must be computed. Rows
+// are prefetched through it before they are added.
 class BlockSink {
  public:
   BlockSink(RowBlock* block, int64_t ahead) : block_(*block), ahead_(ahead) {}
   int64_t ahead() const { return ahead_; }
   [[gnu::always_inline]] void prefetch(uint32_t row) const { block_.prefetch<0>(row); }
-  // True: gradients that were made are gone.
+  // Returns true if computed gradients are no longer valid.
   bool add(uint32_t row, const float* gradient) { return block_.add(row, gradient); }
 
  private:
@@ -28,8 +28,8 @@ class BlockSink {
   const int64_t ahead_;
 };
 
-// Or a long list of rows whose gradients lie ready: the optimizer prefetches while it works, which hides more than a
-// loop that does nothing else. kLines > 0: rows are so many cache lines; kRowState: one state, a float per row.
+// Another target: a long list of rows whose gradients exist already. The optimizer prefetches while it works, which
+// hides more latency than a separate loop. kLines > 0: cache lines per row; kRowState: one state, a float per row.
 template <int kLines, bool kRowState>
 class ListSink {
  public:
@@ -72,8 +72,8 @@ class ListSink {
   float* states_[kMost * (kRowState ? 1 : sdk::OptimizerRef::kMaxStates)];
 };
 
-// body(sink): the best for rows of this walk. `ready`: gradients are floats that stay where they are until the sink is
-// gone, and need no change.
+// Calls body(sink) with the best sink for rows of this walk. `ready`: gradients are floats that do not move while the
+// sink lives and need no change.
 template <class Body>
 auto with_sink(const Walk& walk, bool ready, Body body) {
   const auto list = [&]<int kLines, bool kRowState>() {
@@ -87,7 +87,7 @@ auto with_sink(const Walk& walk, bool ready, Body body) {
     if (walk.dim == 64) return list.template operator()<4, true>();
     return list.template operator()<0, true>();
   }
-  BlockSink sink(walk.block, 2 * walk.ahead);  // further than in walk(): fewer gradients are on their way
+  BlockSink sink(walk.block, 2 * walk.ahead);  // further than in walk(), because fewer gradients are in flight
   return body(sink);
 }
 

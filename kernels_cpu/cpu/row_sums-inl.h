@@ -1,5 +1,5 @@
-// Backward of tables with few rows: gradients are added to the sums of their rows as they come, and nothing is sorted.
-// Per target.
+// Backward for tables with few rows: adds gradients to the sums of their rows in order of arrival, and sorts nothing.
+// Compiled per target.
 #if defined(TESSERA_ROW_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_SUMS_INL_H_
 #undef TESSERA_ROW_SUMS_INL_H_
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Sums of float32 gradients. kLines > 0: rows of sums are so many cache lines.
+// Sums of float32 gradients. kLines > 0: cache lines per row of sums.
 template <Source kSource, int kLines>
 class Summer : Gradients<Float, kSource> {
   using Base = Gradients<Float, kSource>;
@@ -53,7 +53,7 @@ class Summer : Gradients<Float, kSource> {
     prefetch_row<0, 3>(address({0, output_row}), dim_ * static_cast<int64_t>(sizeof(float)));
   }
 
-  // Without a branch, which could not be foreseen.
+  // Has no branch, because it could not be predicted.
   HWY_INLINE float* sum_of(uint32_t row) {
     const uint32_t at = row >> sums_.low;
     uint32_t number = sums_.number_of[at];

@@ -1,4 +1,4 @@
-// Vectors of a row whatever its type: float32 in registers, float32, half or bfloat16 in memory. Per target.
+// Vectors of a row of any type: float32 in registers; float32, half or bfloat16 in memory. Compiled per target.
 #if defined(TESSERA_ROW_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_VECTORS_INL_H_
 #undef TESSERA_ROW_VECTORS_INL_H_
@@ -20,7 +20,7 @@ using FloatVector = hn::Vec<FloatTag>;
 using BitsTag = hn::Rebind<uint32_t, FloatTag>;
 using ShortTag = hn::Rebind<uint16_t, FloatTag>;
 
-// Masked loads and float16 in hardware; the other targets go through a small buffer.
+// Hardware has masked loads and float16; other targets use a small buffer.
 #undef TESSERA_MASKS_AND_HALF
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 #define TESSERA_MASKS_AND_HALF 1
@@ -56,7 +56,7 @@ struct BFloat16 {
   }
 };
 
-// The first n lanes (0 < n < all); the others are 0. Reads no further.
+// Loads the first n lanes (0 < n < all); the others are 0. Reads nothing beyond.
 template <class Row>
 HWY_INLINE FloatVector load_tail(const typename Row::Element* p, int64_t n) {
 #if TESSERA_MASKS_AND_HALF
@@ -90,7 +90,7 @@ HWY_INLINE void store_half(FloatVector v, uint16_t* p) {
 #endif
 }
 
-// Stores to elements [col, col + count) of a row of a 16-bit type. Out of line: it is the rarer case.
+// Stores elements [col, col + count) of a row of a 16-bit type. Not inlined, because it is the rarer case.
 inline HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   uint16_t* const out = static_cast<uint16_t*>(row) + col;
@@ -106,7 +106,7 @@ inline HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t c
   for (int64_t i = 0; at + i < count; ++i) out[at + i] = buffer[i];
 }
 
-// The first n lanes, to p and no further.
+// Stores the first n lanes, and nothing beyond.
 HWY_INLINE void store_tail(FloatVector v, float* p, int64_t n) {
 #if TESSERA_MASKS_AND_HALF
   hn::BlendedStore(v, hn::FirstN(FloatTag(), static_cast<size_t>(n)), FloatTag(), p);
@@ -117,7 +117,7 @@ HWY_INLINE void store_tail(FloatVector v, float* p, int64_t n) {
 #endif
 }
 
-// All lanes of the vectors, or the first `tail` lanes of the one there is, to elements [col, ...) of a row.
+// Stores all lanes of the vectors, or the first `tail` lanes of a single one, to elements [col, ...) of a row.
 template <int kVectors, bool kTail>
 HWY_INLINE void store_columns(Storage to, const FloatVector (&v)[kVectors], void* row, int64_t col, int64_t tail) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
@@ -145,7 +145,7 @@ HWY_INLINE void widen_row(const typename Row::Element* row, int64_t dim, float* 
   if (col < dim) store_tail(load_tail<Row>(row + col, dim - col), out + col, dim - col);
 }
 
-// kLines > 0: so many cache lines from `row` on; 0: those of `bytes` bytes.
+// kLines > 0: prefetches this many cache lines from `row` on; 0: those of `bytes` bytes.
 template <int kLines, int kLocality>
 HWY_INLINE void prefetch_row(const char* row, int64_t bytes) {
   if constexpr (kLines > 0) {

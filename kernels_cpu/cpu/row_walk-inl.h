@@ -1,4 +1,4 @@
-// Backward: the sum of each row's gradients, in order of position, into an update or out. Per target.
+// Backward: sums each row's gradients in order of position, for an update or for output. Compiled per target.
 #if defined(TESSERA_ROW_WALK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_WALK_INL_H_
 #undef TESSERA_ROW_WALK_INL_H_
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Reads the entries of a walk: G is the type of gradients. kLines > 0: they, and the rows, are so many cache lines.
+// Reads the entries of a walk. G is the type of gradients. kLines > 0: cache lines per gradient and per row.
 template <class G, Source kSource, int kLines>
 class Walker : Gradients<G, kSource> {
   using Base = Gradients<G, kSource>;
@@ -68,7 +68,7 @@ class Walker : Gradients<G, kSource> {
     if (block != nullptr) block->prefetch<kLines>(e.row);
   }
 
-  // MAX: only the columns that the entry won.
+  // MAX: keeps only the columns that the entry won.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
     if constexpr (kSource == Source::kFull) {
       const OutputRow& output_row = walk_.output_rows[e.output_row];
@@ -112,7 +112,7 @@ class Walker : Gradients<G, kSource> {
     if (col < dim) sum_columns<1, true>(begin, end, col, dim - col, out);
   }
 
-  // The sum, in the block's room for it, or where it lies already.
+  // The sum, in the block's space for it or where it already is.
   HWY_INLINE const float* gradient(int64_t begin, int64_t end, const RowBlock* block) const {
     if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull) {
       const Entry& e = entries_[begin];
@@ -159,7 +159,7 @@ class Walker : Gradients<G, kSource> {
     }
   }
 
-  // The state of the walk, in registers: memory that is written in between cannot change them.
+  // The state of the walk in registers, so that writes to memory in between cannot change it.
   const Entry* const entries_;
   const int64_t count_;
   const int64_t gradient_bytes_;

@@ -1,4 +1,4 @@
-// Quantized collections over the quant kernel, against the float collections with decoded weights.
+// Quantized collections over the quant kernel, compared with float collections that have the decoded weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ KeyedJaggedTensor batch_of(const std::vector<int64_t>& ids) {
 }
 KeyedJaggedTensor good_batch() { return batch_of({6, 3, 0, 4, 1, 4, 0, 3, 10, 2}); }
 
-// The float collection with the weights that the quantized one decodes to.
+// Gives the float collection the weights that the quantized one decodes to.
 EmbeddingBagCollection& decoded_into(EmbeddingBagCollection& whole, const QuantEmbeddings& quant) {
   for (const QuantizedTable& t : quant.tables()) {
     whole.set_weight(t.config.name, dequantize_rows(t.rows, *t.config.row_format, t.config.embedding_dim));
@@ -123,7 +123,8 @@ TEST(QuantEmbeddingBagCollection, HalfOutputAndWeights) {
   const auto with_weights = KeyedJaggedTensor::from_lengths_sync(b.keys(), b.values(), b.lengths(), twos);
   const KeyedTensor doubled = weighted.forward(with_weights);
   for (int64_t i = 0; i < want.values().numel(); ++i) {
-    ASSERT_NEAR(doubled.values().item(i), 2 * want.values().item(i), 1e-5);  // MEAN too: divided by the bag's length
+    // MEAN as well: divided by the bag's length
+    ASSERT_NEAR(doubled.values().item(i), 2 * want.values().item(i), 1e-5);
   }
 }
 

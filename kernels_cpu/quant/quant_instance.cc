@@ -6,9 +6,9 @@
 namespace tessera_cpu {
 namespace {
 
-// Below this much work a call stays on its own thread: waking others would cost more.
+// With less work than this, a call stays on its own thread, because waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 64 << 10;
-// How many ids of the next feature are prefetched while one is looked up: features of single requests are that short.
+// How many ids of the next feature are prefetched during the current one; features of single requests are that short.
 constexpr int64_t kFirstRows = 16;
 
 }  // namespace
@@ -48,7 +48,7 @@ void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
 }
 
-// Inlined by force: to GCC 12 a function that does nothing but prefetch has no effect, and it drops calls of it.
+// Inlined by force, because GCC 12 considers a function that only prefetches to have no effect and drops its calls.
 [[gnu::always_inline]] inline void QuantInstance::prefetch_first(const Batch& batch,
                                                                  const tsr_lookup_feature& feature) {
   if (feature.bags == 0) return;
@@ -72,7 +72,7 @@ void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, ts
     }
     if (feature.bags == 0) continue;
     lookups_[static_cast<size_t>(feature.table)] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
-    (void)tables_[static_cast<size_t>(feature.table)].rows();  // made here, not by several threads
+    (void)tables_[static_cast<size_t>(feature.table)].rows();  // made here, before several threads need them
   }
   const auto row_bytes = [&](size_t table) { return tables_[table].stride(); };
   if (cut_forward(batch, host_.num_threads(), kBytesWorthThreads, row_bytes, items_)) {

@@ -6,7 +6,7 @@
 
 namespace tessera_cpu {
 
-// Pool::row_bytes is from row to row; a row's own bytes may be fewer.
+// Pool::row_bytes is the distance from row to row; a row's own bytes may be fewer.
 struct StoredPool : Pool {
   int64_t data_bytes;
 };
@@ -17,7 +17,7 @@ struct QuantOps {
   StoredPoolFunction (*pool)(sdk::RowFormat format, bool wide_ids, int64_t dim);
 };
 
-// The best for this processor, or what TESSERA_ISA names (sdk/isa.h).
+// The best loops for this processor, or those that TESSERA_ISA names (sdk/isa.h).
 const QuantOps& best_quant_ops();
 
 }  // namespace tessera_cpu

@@ -1,8 +1,8 @@
-// Forward over stored rows: bags of rows into output rows. Per target.
+// Forward over stored rows: sums bags of rows into output rows. Compiled per target.
 //
-// A block is as many stored bytes (values, for formats of whole floats) as a vector has lanes; it decodes to kVectors
-// vectors. Bytes that hold several elements decode to one vector for each place in the byte: sums stay in that order
-// and are interleaved once, when they are stored.
+// A block has as many stored bytes (values, for formats of whole floats) as a vector has lanes; it decodes to kVectors
+// vectors. Bytes that hold several elements decode to one vector per place in the byte. Sums stay in that order and are
+// interleaved once, when they are stored.
 #if defined(TESSERA_QUANT_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_QUANT_POOL_INL_H_
 #undef TESSERA_QUANT_POOL_INL_H_
@@ -23,7 +23,7 @@ constexpr int64_t kFloatLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 template <class D>
 using BytesOf = hn::Rebind<uint8_t, D>;
 
-// The first n bytes of a block's worth (0 < n < all), 0 behind them. Reads no further.
+// Loads the first n bytes of a block (0 < n < all), followed by 0. Reads nothing beyond.
 template <class D>
 HWY_INLINE hn::Vec<BytesOf<D>> load_some_bytes(const uint8_t* p, int64_t n) {
   const BytesOf<D> d;
@@ -36,7 +36,7 @@ HWY_INLINE hn::Vec<BytesOf<D>> load_some_bytes(const uint8_t* p, int64_t n) {
 #endif
 }
 
-// Codes of kBits bits behind a scale and a bias, in vectors of the tag D_.
+// Codes of kBits bits that follow a scale and a bias, in vectors with the tag D_.
 template <int kBits, class D_>
 struct Codes {
   using D = D_;
@@ -74,14 +74,14 @@ struct Values {
 
   static HWY_INLINE void load(const uint8_t* p, FloatVector* out) { load_some(p, kBlockBytes, out); }
   static HWY_INLINE void load_some(const uint8_t* p, int64_t bytes, FloatVector* out) {
-    // Through a copy where rows may lie at any address: the compiler drops it where vectors load unaligned anyway.
+    // Copies first, because rows may be at any address. The compiler drops the copy if vectors load unaligned anyway.
     Element buffer[kFloatLanes] = {};
     std::memcpy(buffer, p, static_cast<size_t>(bytes));
     out[0] = Row::load(buffer);
   }
 };
 
-// Sign, 4 exponent bits with bias 7, 3 mantissa bits: moved to where float32 has them, and the bias by 2^120.
+// Sign, 4 exponent bits with bias 7, 3 mantissa bits: moved to float32's positions, with the bias corrected by 2^120.
 struct Eights {
   using D = FloatTag;
   static constexpr bool kScaled = false;
@@ -120,7 +120,7 @@ HWY_INLINE ScaleBias scale_bias_of(const uint8_t* row) {
 #endif
 }
 
-// The lines of a row that may begin anywhere in one.
+// Prefetches the lines of a row that may begin anywhere in a line.
 HWY_INLINE void prefetch_stored(const char* row, int64_t bytes) {
   for (int64_t at = 0; at + 8 < bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
   __builtin_prefetch(row + bytes - 1, 0, 3);
@@ -134,7 +134,7 @@ struct StoredBag {
   char* output;
 };
 
-// kBlocks decoded blocks, in the order of their elements, to columns [col, col + count) of the output.
+// Stores kBlocks decoded blocks, in the order of their elements, to columns [col, col + count) of the output.
 template <class Rows, int kBlocks>
 HWY_INLINE void store_sums(Storage storage, const hn::Vec<typename Rows::D>* sums, void* output, int64_t col,
                            int64_t count) {
@@ -163,8 +163,8 @@ HWY_INLINE void store_sums(Storage storage, const hn::Vec<typename Rows::D>* sum
   }
 }
 
-// Blocks [first, first + kBlocks) of one bag; with kSome the `bytes` bytes that are left behind the last whole block,
-// `count` elements.
+// Computes blocks [first, first + kBlocks) of one bag; with kSome, the `bytes` bytes after the last whole block, which
+// are `count` elements.
 template <class Rows, class Id, int kBlocks, bool kSome = false>
 HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_t prefetch_end, int64_t first,
                             int64_t bytes = 0, int64_t count = kBlocks * Rows::kVectors * Rows::kLanes) {
@@ -215,14 +215,14 @@ HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_
   store_sums<Rows, kBlocks>(pool.storage, sums, bag.output, first * Rows::kVectors * Rows::kLanes, count);
 }
 
-// All columns of one bag, whatever their number.
+// Computes all columns of one bag of any width.
 template <class Rows, class Id>
 HWY_INLINE void pool_any_blocks(const StoredPool& pool, const StoredBag& bag) {
   constexpr int64_t kPerBlock = Rows::kVectors * Rows::kLanes;
   const int64_t bytes = pool.data_bytes - Rows::kHeader;
   const int64_t whole = bytes / Rows::kBlockBytes;
   int64_t block = 0;
-  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all
+  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all columns
   constexpr int kMany = 8 / Rows::kVectors;
   for (; block + kMany <= whole; block += kMany, prefetch_end = 0) {
     pool_blocks<Rows, Id, kMany>(pool, bag, prefetch_end, block);
@@ -232,7 +232,7 @@ HWY_INLINE void pool_any_blocks(const StoredPool& pool, const StoredBag& bag) {
   if (rest > 0) pool_blocks<Rows, Id, 1, true>(pool, bag, prefetch_end, block, rest, pool.dim - whole * kPerBlock);
 }
 
-// kBlocks 0: any dim, otherwise exactly so many blocks.
+// kBlocks 0 means any dim; otherwise exactly this many blocks.
 template <class Rows, class Id, int kBlocks>
 void pool_stored(const StoredPool& pool) {
   const Id* const ids = static_cast<const Id*>(pool.ids);
@@ -257,7 +257,7 @@ void pool_stored(const StoredPool& pool) {
 
 template <class Rows, class Id>
 StoredPoolFunction stored_for_dim(int64_t dim) {
-  // Without masks it is the portable variant: there for correctness, not worth code for every dim.
+  // Without masks this is the portable variant, which only needs to be correct; code for every dim is not worthwhile.
   if constexpr (TESSERA_MASKS_AND_HALF != 0 && Rows::kScaled) {
     constexpr int64_t kPerBlock = Rows::kVectors * Rows::kLanes;
     constexpr int kMost = kFloatLanes == 16 ? 16 : 8;  // vectors that stay in registers
@@ -275,7 +275,7 @@ StoredPoolFunction stored_for_dim(int64_t dim) {
   }
   return pool_stored<Rows, Id, 0>;
 }
-// Rows of less than a block: in one of half the width where they fill it.
+// Rows of less than a block use one of half the width if they fill it.
 template <int kBits, class Id>
 StoredPoolFunction codes_for_dim(int64_t dim) {
   using Narrow = Codes<kBits, hn::Half<FloatTag>>;

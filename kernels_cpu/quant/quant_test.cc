@@ -1,4 +1,4 @@
-// The quant kernel, loaded as the core loads it, against plain loops over decoded rows.
+// Compares the quant kernel, loaded as the core loads it, with plain loops over decoded rows.
 #include <sys/mman.h>
 
 #include "tessera/sdk/row_format.h"
@@ -29,7 +29,7 @@ Options infer_options(const RowFormatInfo& format, std::vector<TableShape> table
   return o;
 }
 
-// Dims that fill blocks, leave rests, and are wider than what stays in registers.
+// Dims that fill blocks, leave remainders, and exceed what stays in registers.
 std::vector<TableShape> shapes_for(const RowFormatInfo& format) {
   std::vector<TableShape> out;
   for (int64_t dim : {4, 8, 12, 16, 20, 32, 36, 64, 76, 128, 200, 256, 260, 520}) {
@@ -41,7 +41,7 @@ std::vector<TableShape> shapes_for(const RowFormatInfo& format) {
   return out;
 }
 
-// Stored rows that end where memory ends, at an address of any alignment.
+// Stored rows that end at the end of memory, at an address of any alignment.
 class GuardedRows {
  public:
   GuardedRows(const RowFormatInfo& format, const TableShape& shape, int64_t padding, Random& random)
@@ -59,7 +59,7 @@ class GuardedRows {
       for (float& v : values) v = normal(random);
       tessera::sdk::encode_row(format.format, values.data(), shape.dim, rows_ + r * stride_);
     }
-    mprotect(memory_, static_cast<size_t>(pages * page), PROT_READ);  // nothing is written, nor read behind the end
+    mprotect(memory_, static_cast<size_t>(pages * page), PROT_READ);  // forbids writing, and reading beyond the end
   }
   ~GuardedRows() { munmap(memory_, mapped_); }
   GuardedRows(const GuardedRows&) = delete;
@@ -99,7 +99,7 @@ struct QuantModel : Model {
     }
   }
 
-  // Sums in double of what the rows decode to.
+  // Sums of the decoded rows, in double.
   std::vector<float> expected(Batch& batch) const {
     std::vector<float> out(static_cast<size_t>(batch.output_size), NAN);
     const auto index = [](Array& a, int64_t i) {
@@ -248,7 +248,7 @@ TEST(QuantKernel, ImportedRowsAreTheCodecsAndSurviveSaveAndLoad) {
     adopted.open();
     imported.open();
     loaded.open();
-    EXPECT_EQ(imported.rows_of(0), std::vector<float>(320));  // rows are 0 at first
+    EXPECT_EQ(imported.rows_of(0), std::vector<float>(320));  // rows are 0 initially
     adopted.adopt(format, 3, 8);
     std::vector<float> values;
     Random random(1);

@@ -11,21 +11,22 @@ namespace tessera_cpu {
 
 class StoredTable {
  public:
-  // No rows in memory yet; they are 0.
+  // Has no rows in memory yet; they read as 0.
   StoredTable(sdk::Host host, TableSpec spec, sdk::RowFormat format);
 
   int64_t num_rows() const { return spec_.rows; }
   int64_t dim() const { return spec_.dim; }
   int64_t stride() const { return stride_; }
   int64_t data_bytes() const { return data_bytes_; }
-  // The address of row 0. Makes the table's own rows where there are none: not while other threads use the table.
+  // The address of row 0. Allocates the table's own rows if there are none, so it must not be called while other
+  // threads use the table.
   const char* rows() {
     if (rows_ == nullptr && spec_.rows > 0) own_rows();
     return rows_;
   }
   uint64_t weight_bytes() const { return own_.bytes(); }
 
-  // kernel/1's functions of these names. Rows that are imported are quantized; those with NaN or infinity are refused.
+  // kernel/1's functions with these names. Imported rows are quantized; rows with NaN or infinity are refused.
   void import_rows(const tsr_rows& rows);
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void adopt_rows(const tsr_stored_rows& rows);

@@ -1,5 +1,5 @@
-// The reference kernel: kernel/1 in plain scalar loops, one thread, in the order in which the words of abi/kernel.h
-// describe it. The other kernels are compared with it.
+// The reference kernel: kernel/1 in plain scalar loops, one thread, in the order described in abi/kernel.h. The other
+// kernels are compared with it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -23,7 +23,7 @@ using tessera_cpu::store_value;
 using tessera_cpu::TableStore;
 
 // The state that forward keeps: for MAX pooling, the position whose row won each column of each bag (-1: the bag was
-// empty). backward_rows leaves its result here.
+// empty). backward_rows also stores its result here.
 struct Context {
   struct Table {
     std::vector<int64_t> rows;
@@ -36,17 +36,17 @@ struct Context {
 };
 Context* context_of(tsr_context* raw) { return reinterpret_cast<Context*>(raw); }
 
-// One id of one bag, and where its bag's row begins among the feature's output.
+// One id of one bag, and where its bag's row begins in the feature's output.
 struct Entry {
   int64_t position;
   int64_t row;
   int64_t bag;
   int64_t output;
-  float weight;   // of the id
-  float divisor;  // the bag's length for MEAN, else 1
+  float weight;   // weight of the id
+  float divisor;  // the bag's length for MEAN, otherwise 1
 };
 
-// The column of the feature's output.
+// The output row of a bag of the feature.
 int64_t row_of(const Batch& batch, const tsr_lookup_feature& f, int64_t bag) {
   const int32_t* rows = batch.rows(f);
   return rows == nullptr ? bag : rows[bag];
@@ -208,7 +208,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     return winners;
   }
 
-  // Column d of the gradient that reaches entry e's row: before the id's own weight, and after all else.
+  // Column d of the gradient that reaches entry e's row, after everything except the id's own weight.
   float reaching(const Context& context, const Batch& batch, const tsr_backward& args, uint32_t feature, const Entry& e,
                  int64_t d) const {
     const tsr_lookup_feature& f = batch.feature(feature);
@@ -269,7 +269,7 @@ class ReferenceInstance : public sdk::KernelInstance {
 
   Config config_;
   std::vector<TableStore> tables_;
-  sdk::Buffer memory_;  // of tables_
+  sdk::Buffer memory_;  // memory of tables_
   std::vector<uint64_t> lookups_;
 };
 

@@ -21,7 +21,7 @@ void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) sdk::fail(TSR_INTERNAL, "cuBLASLt: ", what, " failed with status ", int{status});
 }
 
-// The alignment of an address, as far as the library cares.
+// The alignment of an address, as far as it matters to the library.
 uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address);
   return static_cast<uint32_t>(std::min<uintptr_t>(bits & (~bits + 1), 16));
@@ -52,7 +52,7 @@ struct Blas::Library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 
-  // The file stays open for the life of the process, as plugins do.
+  // The file stays open as long as the process lives, like plugins.
   bool load(const std::string& name) {
     file = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     return file != nullptr && find("cublasLtCreate", create) && find("cublasLtDestroy", destroy) &&
@@ -71,8 +71,8 @@ struct Blas::Library {
   }
 };
 
-// The library thinks in columns: our c [m, n] is its transpose, [n, m] with columns of n, which is b^T a^T. So its
-// first operand is our b, and what is stored row by row is, to it, transposed already.
+// The library is column-major: our c [m, n] is its transpose [n, m], which is b^T a^T. Its first operand is therefore
+// our b, and row-major data is already transposed for it.
 struct Blas::Plan {
   Library* library = nullptr;
   Kind kind;

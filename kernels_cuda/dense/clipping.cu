@@ -8,7 +8,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kMostPartials = TSR_CLIP_DOUBLES - 1;  // of the norm: one for each block
+constexpr int64_t kMostPartials = TSR_CLIP_DOUBLES - 1;  // partial results of the norm: one per block
 static_assert(kMostPartials <= kBlockThreads, "one block adds them up");
 
 // The argument of a launch.
@@ -18,7 +18,7 @@ struct GradientBatch {
 };
 static_assert(sizeof(GradientBatch) <= 4096 - 64, "arguments of a launch");
 
-// How values become a norm: terms that are joined, and what is made of all of them.
+// Defines a norm: the terms, how they are joined, and the final value.
 struct EuclideanNorm {
   double p;
   GPU_DEVICE double term(float v) const { return static_cast<double>(v) * v; }
@@ -38,7 +38,7 @@ struct PowerNorm {
   GPU_DEVICE double finish(double total) const { return pow(total, 1 / p); }
 };
 
-// All threads' values joined, in thread 0.
+// Joins all threads' values, in thread 0.
 template <class Norm>
 GPU_DEVICE double join_block(const Norm& norm, double value, double* shared) {
   shared[threadIdx.x] = value;
@@ -46,10 +46,10 @@ GPU_DEVICE double join_block(const Norm& norm, double value, double* shared) {
     sync_block();
     if (threadIdx.x < half) shared[threadIdx.x] = norm.join(shared[threadIdx.x], shared[threadIdx.x + half]);
   }
-  return shared[threadIdx.x];  // not another thread's, which may be writing it
+  return shared[threadIdx.x];  // only thread 0 reads it, because another thread may be writing
 }
 
-// partials[block]: of the gradients of this batch and, unless it is the first, of those before.
+// partials[block] covers the gradients of this batch and, unless it is the first, of earlier batches.
 template <class Norm>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads)
     norm_partials_kernel(GradientBatch batch, Norm norm, bool first, double* partials) {
@@ -92,7 +92,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) clip_by_value_kernel(GradientBa
   }
 }
 
-// body(batch, first), once at least: `first` number of the first gradient in it.
+// Calls body(batch, first) at least once; `first` is the number of the batch's first gradient.
 template <class Body>
 void for_each_batch(const tsr_clipping& clipping, const Body& body) {
   uint32_t next = 0;

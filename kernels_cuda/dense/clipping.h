@@ -1,4 +1,4 @@
-// Gradients clipped by their norm or value: abi/draft/device_ops.h has the formulas.
+// Clips gradients by norm or value: abi/draft/device_ops.h has the formulas.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// The norm takes a launch for every kMostGradients gradients and one more, clipping one for as many. sdk::Failure
-// TSR_UNIMPLEMENTED: a mode that is not known here.
+// The norm takes a launch per kMostGradients gradients and one more; clipping takes one per kMostGradients. Throws
+// sdk::Failure TSR_UNIMPLEMENTED for an unknown mode.
 inline constexpr uint32_t kMostGradients = 128;
 void clip_gradients(const tsr_clipping& clipping, Stream stream);
 

@@ -35,7 +35,7 @@ void GpuCross::forward(const sdk::ModuleCall& args, tsr_module_context** context
   sdk::ContextPool<Context>::hand_out(std::move(lease), context);
 }
 
-// dy: the gradient of W x + b. dx is written.
+// dy is the gradient of W x + b. dx is written.
 void GpuCross::backward_layer(const Call& call, int64_t batch, int64_t k, const sdk::CrossLayers::Kept& kept,
                               const float* x, const float* dy, float* dx) {
   float* const* w = weights_.data() + shape_.first_parameter(k);
@@ -70,7 +70,7 @@ void GpuCross::backward(const sdk::ModuleCall& args, tsr_module_context* context
     multiply_add(n, dout, x0, nullptr, dy, call.stream);
     multiply_add(n, dout, kept.y, dx0, dx0, call.stream);
     backward_layer(call, batch, k, kept, k == 0 ? x0 : kept.x, dy, dx);
-    add(n, dx, dout, call.stream);  // the way around the layer
+    add(n, dx, dout, call.stream);  // the gradient that bypasses the layer
   }
   add(n, dout, dx0, call.stream);
 }

@@ -16,7 +16,7 @@ void GpuDotInteraction::forward(const sdk::ModuleCall& args, tsr_module_context*
   float* output = sdk::matrix(args.outputs[0], shape.batch, shape.width, "dot_interaction's output");
   const DeviceScope scope(device_of(args.inputs[0], "dot_interaction").device_id);
   interact(interaction_of(shape, args.inputs), output, static_cast<Stream>(args.stream));
-  // Backward needs the inputs alone; the context only has to be one.
+  // Backward needs only the inputs; the context only has to be non-null.
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
 }
 

@@ -15,7 +15,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads)
   }
 }
 
-// `b` NULL stands for ones.
+// `b` NULL means ones.
 void launch_multiply_add(int64_t n, const float* a, const float* b, const float* c, float* out, Stream stream) {
   if (n == 0) return;
   const int64_t blocks = std::min<int64_t>((n + kBlockThreads - 1) / kBlockThreads, 2048);
@@ -26,21 +26,21 @@ GPU_DEVICE const float* vector_of(const Interaction& args, int64_t sample, int64
   return i == 0 ? args.dense + sample * args.dim : args.pooled + (sample * args.features + i - 1) * args.dim;
 }
 
-// The first of row i's products among those of a sample.
+// The index of row i's first product among those of a sample.
 GPU_DEVICE int64_t first_product(int64_t i, int64_t n) { return i * (n - 1) - i * (i - 1) / 2; }
 
 // The row of product `p`, i < j.
 GPU_DEVICE int64_t row_of_product(int64_t p, int64_t n) {
   const auto edge = static_cast<float>(2 * n - 1);
   const float root = edge * edge - 8 * static_cast<float>(p);
-  auto i = static_cast<int64_t>((edge - sqrtf(root > 0 ? root : 0)) / 2);  // all but exact
+  auto i = static_cast<int64_t>((edge - sqrtf(root > 0 ? root : 0)) / 2);  // nearly exact
   i = i < 0 ? 0 : i > n - 2 ? n - 2 : i;
   while (i > 0 && first_product(i, n) > p) --i;
   while (i < n - 2 && first_product(i + 1, n) <= p) ++i;
   return i;
 }
 
-// A block has a sample, a group of lanes a product.
+// Each block has a sample, and each group of lanes a product.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction args, int32_t lanes, float* output) {
   const int64_t sample = blockIdx.x;
   const int64_t n = args.features + 1;
@@ -49,7 +49,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction arg
   for (int64_t d = threadIdx.x; d < args.dim; d += kBlockThreads) out[d] = vector_of(args, sample, 0)[d];
   const int64_t groups = kBlockThreads / lanes;
   const int64_t group_lane = threadIdx.x % static_cast<unsigned>(lanes);
-  for (int64_t base = 0; base < products; base += groups) {  // alike for all threads: they add up together
+  for (int64_t base = 0; base < products; base += groups) {  // the same for all threads, because they sum together
     const int64_t p = base + threadIdx.x / static_cast<unsigned>(lanes);
     float sum = 0;
     if (p < products) {
@@ -63,7 +63,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction arg
   }
 }
 
-// A block has a sample, a thread an element of its gradients: the sum over j of G[i, j] * vector j.
+// Each block has a sample, and each thread an element of its gradients: the sum over j of G[i, j] * vector j.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 4)
     interact_backward_kernel(Interaction args, const float* grad_output, float* grad_dense, float* grad_pooled) {
   const int64_t sample = blockIdx.x;

@@ -18,7 +18,7 @@ struct Interaction {
 };
 // output [batch, dim + n (n - 1) / 2] with n = features + 1: the dense vector, then dot(i, j) for i < j, row by row.
 void interact(const Interaction& args, float* output, Stream stream);
-// Either gradient may be NULL: not wanted.
+// Either gradient may be NULL if it is not wanted.
 void interact_backward(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled,
                        Stream stream);
 

@@ -1,4 +1,4 @@
-// The common part of layers on a device: the device, memory that grows, a linear layer.
+// Shared by layers on a device: the device, memory that grows, a linear layer.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ inline constexpr int32_t kLayerDevices[] = {kDLROCM, 0};
 inline constexpr int32_t kLayerDevices[] = {kDLExtDev, 0};
 #endif
 
-// The device of all tensors of a call; refuses those of another kind, by the name of the layer.
+// The device of all tensors of a call; refuses other kinds of devices, naming the layer.
 inline DLDevice device_of(const DLTensor& tensor, const char* layer) {
   if (tensor.device.device_type != kLayerDevices[0])
     sdk::fail(TSR_INVALID_ARGUMENT, layer, " on " GPU_VENDOR " devices was given a tensor of DLPack device type ",
@@ -29,7 +29,7 @@ inline DLDevice device_of(const DLTensor& tensor, const char* layer) {
   return tensor.device;
 }
 
-// Floats on the device that grow and never shrink; the device is known with the first call.
+// Floats on the device that grow and never shrink; the first call tells the device.
 class DeviceFloats {
  public:
   float* at_least(sdk::Host host, DLDevice device, int64_t count, Stream stream) {
@@ -49,7 +49,7 @@ struct Call {
   Stream stream;
 };
 
-// Products by the vendor's library, where there is one that can, or else by the kernels here.
+// Computes products by the vendor's library if it can, otherwise by the kernels here.
 class Products {
  public:
   void run(const Call& call, const Product& product) {
@@ -62,14 +62,14 @@ class Products {
     }
     multiply(product, scratch_.at_least(call.host, call.device, product_scratch(product), call.stream), call.stream);
   }
-  // The bias' gradient, and dz where there is a ReLU.
+  // Computes the gradient of the bias, and dz if there is a ReLU.
   void run(const Call& call, const MaskAndSum& mask) {
     mask_and_sum(mask, scratch_.at_least(call.host, call.device, mask_scratch(mask), call.stream), call.stream);
   }
 
  private:
   bool asked_ = false;
-  std::unique_ptr<Blas> blas_;  // of the device that the first call was for
+  std::unique_ptr<Blas> blas_;  // for the device of the first call
   DeviceFloats scratch_, workspace_;
 };
 
@@ -86,7 +86,7 @@ struct Linear {
     p.relu = relu;
     products.run(call, p);
   }
-  // dz: the gradient of y, before the ReLU. grad_x is written (NULL: not wanted), grad_w added to.
+  // dz is the gradient of y before the ReLU. grad_x is written (unless NULL); grad_w is added to.
   void backward(const Call& call, int64_t batch, const float* x, const float* w, const float* dz, float* grad_x,
                 float* grad_w, Products& products) const {
     if (batch == 0) return;

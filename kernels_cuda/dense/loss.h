@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-// One launch of one block, whose threads add up in a fixed order.
+// A launch of one block, whose threads sum in a fixed order.
 void binary_cross_entropy(const tsr_binary_cross_entropy& loss, Stream stream);
 
 }  // namespace tessera::gpu

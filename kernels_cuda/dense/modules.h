@@ -1,5 +1,5 @@
-// The layers of a DLRM on the device: "mlp", "dot_interaction", "cross". What they compute, their options and their
-// parameters are in tessera/sdk/layers.h; everything is enqueued, nothing waits, and memory only grows.
+// The layers of a DLRM on the device: "mlp", "dot_interaction", "cross". Their results, options and parameters are
+// described in tessera/sdk/layers.h. Everything is enqueued, nothing waits, and memory only grows.
 #pragma once
 
 #include <vector>
@@ -23,13 +23,13 @@ class GpuMlp : public sdk::Module {
 
  private:
   struct Context {
-    DeviceFloats hidden;  // outputs of all layers but the last, one after the other
+    DeviceFloats hidden;  // outputs of all layers except the last, one after the other
   };
   sdk::Host host_;
   sdk::MlpLayers shape_;
   std::vector<Linear> layers_;
   sdk::ContextPool<Context> contexts_;
-  DeviceFloats dz_, dx_;  // gradients on their way down
+  DeviceFloats dz_, dx_;  // gradients on their way back
   Products products_;
   std::vector<float*> weights_, gradients_;
 };

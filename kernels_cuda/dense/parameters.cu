@@ -8,7 +8,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kMostUpdateBlocks = 256;  // for one parameter: the rest in a loop
+constexpr int64_t kMostUpdateBlocks = 256;  // blocks per parameter; they loop over larger parameters
 
 // The argument of a launch.
 struct ParameterBatch {
@@ -55,7 +55,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) update_elements_kernel(Paramete
     update_element<kFormula>(batch, p, i);
 }
 
-// A warp has a row.
+// Each warp updates a row.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) update_rows_kernel(ParameterBatch batch) {
   const tsr_parameter_update& p = batch.parameters[blockIdx.y];
   const int64_t warps = kBlockThreads / warp_size();
@@ -68,7 +68,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) update_rows_kernel(ParameterBat
     }
     sum = group_sum(sum, warp_size());
     const float s = p.states[0][row] + divide(sum, static_cast<float>(p.columns));
-    sync_warp();  // all lanes have read the state
+    sync_warp();  // all lanes have now read the state
     if (lane() == 0) p.states[0][row] = s;
     const float factor = divide(p.factors[0], square_root(s) + batch.constants[0]);
     for (int64_t c = lane(); c < p.columns; c += warp_size())

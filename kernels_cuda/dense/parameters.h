@@ -1,4 +1,4 @@
-// The optimizers' step of a model's dense parameters: abi/draft/device_ops.h has the formulas.
+// The optimizers' step for a model's dense parameters: abi/draft/device_ops.h has the formulas.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-// One launch for every kMostParameters parameters. sdk::Failure TSR_UNIMPLEMENTED: a formula that is not known here.
+// One launch per kMostParameters parameters. Throws sdk::Failure TSR_UNIMPLEMENTED for an unknown formula.
 inline constexpr uint32_t kMostParameters = 64;
 void update_parameters(const tsr_parameter_updates& updates, Stream stream);
 

@@ -7,18 +7,19 @@
 namespace tessera::gpu {
 namespace {
 
-// A block has a tile of c, a thread kSide * kSide of its elements; k goes by in steps of kStep through shared memory.
+// Each block has a tile of c, and each thread kSide * kSide of its elements; k advances in steps of kStep through
+// shared memory.
 constexpr int kTile = 64;
 constexpr int kSide = 4;
 constexpr int kStep = 16;
 constexpr int kAcross = kTile / kSide;
-constexpr int kPitch = kTile + 4;  // rows begin in other banks, and at a multiple of 16 bytes
+constexpr int kPitch = kTile + 4;  // rows begin in different banks, and at a multiple of 16 bytes
 static_assert(kAcross * kAcross == kBlockThreads);
 
-constexpr int64_t kPiece = 256;         // of k: the least that is worth a block of its own
-constexpr int64_t kWantedBlocks = 264;  // that keep a GPU busy
+constexpr int64_t kPiece = 256;         // of k: the least that is worth a block
+constexpr int64_t kWantedBlocks = 264;  // blocks that keep a GPU busy
 
-// Steps of one operand: element (i, k) of the tile, i along the tile. Neighbouring threads read neighbouring memory.
+// One operand of a step: element (i, k) of the tile, i along the tile. Neighbouring threads read neighbouring memory.
 template <bool kInnerFirst>
 GPU_DEVICE void load_tile(const float* from, int64_t first, int64_t count, int64_t k_first, int64_t k_end,
                           int64_t k_count, float* tile) {
@@ -82,7 +83,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 2) product_kernel(Product p,
   }
 }
 
-// The end of product_kernel, after the pieces were added up in their order.
+// Completes product_kernel: adds the pieces in order.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) add_pieces_kernel(Product p, int64_t count, const float* pieces) {
   const int64_t n = p.m * p.n;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < n; i += int64_t{gridDim.x} * kBlockThreads) {
@@ -96,7 +97,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) add_pieces_kernel(Product p, in
 
 int64_t tiles_of(int64_t n) { return (n + kTile - 1) / kTile; }
 
-// Into how many pieces k is cut.
+// The number of pieces into which k is divided.
 int64_t pieces_of(const Product& p) {
   const int64_t tiles = std::max<int64_t>(1, tiles_of(p.m) * tiles_of(p.n));
   return std::clamp<int64_t>(std::min(p.k / kPiece, kWantedBlocks / tiles), 1, 1024);

@@ -1,5 +1,5 @@
-// Matrix products and sums over rows: what linear layers are made of. Sums are added up in an order that the sizes
-// alone decide: the same bits on every run.
+// Matrix products and sums over rows, from which linear layers are built. The order of sums depends only on the sizes,
+// so results have the same bits in every run.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -16,15 +16,15 @@ struct Product {
   bool b_transposed = false;    // b is stored as [n, k]
   bool add = false;             // c += a b; without bias and relu
   const float* bias = nullptr;  // [n], added to every row
-  bool relu = false;            // negative ones become 0; what is no number stays
+  bool relu = false;            // negative values become 0; NaN stays
 };
 
-// Floats of scratch: a long sum into a small matrix is cut into pieces.
+// Floats of scratch: a long sum into a small matrix is divided into pieces.
 int64_t product_scratch(const Product& product);
 void multiply(const Product& product, float* scratch, Stream stream);
 
-// For matrices [rows, columns]: dz = y <= 0 ? 0 : dy, and the sums of dz over the rows are added to `sums`. y NULL: dz
-// is not written, dy alone is summed.
+// For matrices [rows, columns]: dz = y <= 0 ? 0 : dy; the sums of dz over the rows are added to `sums`. If y is NULL,
+// dz is not written and dy is summed.
 struct MaskAndSum {
   int64_t rows, columns;
   const float* y;

@@ -23,7 +23,7 @@ GpuDevice::Memory& GpuDevice::memory_of(int32_t index) {
   return memory_[static_cast<size_t>(index)];
 }
 
-// With a device that there is, as the thread's current one.
+// Makes an existing device the thread's current one for the call.
 template <class Call>
 auto GpuDevice::on(int32_t index, const Call& call) {
   memory_of(index);
@@ -40,7 +40,7 @@ void GpuDevice::info(int32_t index, tsr_device_info& out) {
   std::snprintf(out.name, sizeof(out.name), GPU_VENDOR " device %d", index);
   out.memory_bandwidth = device_figures(index).bytes_per_second;
 #if defined(TESSERA_GPU_EMULATOR)
-  out.link_bandwidth = 100e9;  // the emulator has none: a round number
+  out.link_bandwidth = 100e9;  // the emulator has none, so a round number is used
 #endif
 }
 
@@ -63,7 +63,7 @@ void GpuDevice::free(int32_t index, void* block, uint64_t bytes, tsr_stream stre
     const DeviceScope scope(index);
     free_async(block, stream_of(stream));
     memory.held -= bytes;
-  } catch (const sdk::Failure&) {  // the device has failed: whoever waits for it is told
+  } catch (const sdk::Failure&) {  // the device has failed; the next wait for it reports that
   }
 }
 

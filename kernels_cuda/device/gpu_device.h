@@ -1,4 +1,4 @@
-// The vendor's devices as a part: what the core needs beside kernels.
+// The vendor's devices as a component: what the core needs besides kernels.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,7 @@ class GpuDevice : public sdk::Device, public sdk::DeviceOps {
   template <class Call>
   auto on(int32_t index, const Call& call);
 
-  std::vector<Memory> memory_;  // by device
+  std::vector<Memory> memory_;  // per device
 };
 
 }  // namespace tessera::gpu

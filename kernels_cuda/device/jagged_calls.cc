@@ -1,4 +1,4 @@
-// The jagged operations of the device plugin: what a call says, checked as far as the host can see, and launched.
+// The jagged operations of the device plugin: calls are checked as far as the host can see, and launched.
 #include <string>
 
 #include "device/gpu_device.h"
@@ -44,7 +44,7 @@ const T* per_feature(const DLTensor& tensor, int32_t features, const char* what)
   return sdk::elements<T>(tensor, what).data();
 }
 
-// An index as wide as the input's.
+// The output ids, which must be as wide as the input's.
 void* ids_of(const tsr_jagged& input, const DLTensor& output) {
   if (sdk::element_bytes(output) != sdk::element_bytes(*input.ids))
     sdk::fail(TSR_INVALID_ARGUMENT, "the output's ids must be as wide as the input's");
@@ -57,7 +57,7 @@ float* weights_of(const tsr_jagged& input, const tsr_jagged_output& output) {
   return sdk::elements_or_empty<float>(output.weights, "the output's weights").data();
 }
 
-// For the scans of one call; freed in the order of the stream.
+// Memory for the scans of one call; freed in the order of the stream.
 class Scratch {
  public:
   Scratch(GpuDevice& device, int32_t index, int64_t lengths, tsr_stream stream)

@@ -6,7 +6,7 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 2048;  // along x: the rest in a loop
+constexpr int64_t kMostBlocks = 2048;  // along x; blocks loop over the rest
 
 struct Lists {
   const tsr_row_target* targets;
@@ -30,7 +30,7 @@ GPU_DEVICE float scale_of(const Lists& lists, const tsr_row_target& target, int6
   return target.scale < 0 ? 1.0f : lists.scales[target.scale + row];
 }
 
-// The place of this element among the run's packed rows; -1: it has none.
+// The index of this element among the run's packed rows; -1 if there is none.
 GPU_DEVICE int64_t packed_at(const Lists& lists, const tsr_row_run& run, int64_t row, int64_t column) {
   const int64_t c = column - run.col;
   if (c < 0 || c >= run.cols) return -1;
@@ -63,7 +63,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kThreads)
 }
 
 dim3 grid_of(const tsr_row_moves& moves) {
-  constexpr uint32_t kMostTargets = 65535;  // of a grid, along y
+  constexpr uint32_t kMostTargets = 65535;  // bound of a grid along y
   const int64_t blocks = (moves.most_elements + kThreads - 1) / kThreads;
   return dim3(static_cast<unsigned>(std::min(blocks, kMostBlocks)), std::min(moves.num_targets, kMostTargets));
 }

@@ -1,4 +1,4 @@
-// Rows between packed and spread form, on the device: abi/draft/device_ops.h says what that means.
+// Moves rows between packed and spread form on the device; abi/draft/device_ops.h defines these.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// One launch each. Every element of the targets has one thread that adds its arrivals up in their order: the sums do
-// not depend on timing.
+// Each takes one launch. One thread per element of the targets adds its arrivals in order, so the sums do not depend on
+// timing.
 void combine_rows(const tsr_row_moves& moves, Stream stream);
 void split_rows(const tsr_row_moves& moves, Stream stream);
 

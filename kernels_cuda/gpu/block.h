@@ -1,12 +1,12 @@
-// gpu/block.h - device code: sums over the threads of a block, and what one block tells the next while both run.
+// gpu/block.h - device code: sums over the threads of a block, and communication between concurrent blocks.
 #pragma once
 
 #include "gpu/columns.h"
 
 namespace tessera::gpu {
 
-// The sum of the values of the threads in front in a block of kBlockThreads; *total that of all. All threads call it.
-// `scratch`: kBlockThreads of shared memory, free again when all threads have passed their next barrier.
+// The sum of the values of all earlier threads in a block of kBlockThreads; *total is the sum of all. All threads call
+// it. `scratch` is kBlockThreads of shared memory, free again once all threads have passed their next barrier.
 template <class T>
 GPU_DEVICE T block_exclusive_sum(T value, T* scratch, T* total) {
   T sum = value;
@@ -26,25 +26,25 @@ GPU_DEVICE T block_exclusive_sum(T value, T* scratch, T* total) {
   return before + sum - value;
 }
 
-// ---- sums over the blocks in front, in one launch ----
-// Each block takes a ticket, so that those in front have begun before it, publishes its own sum, adds up those in front
-// and publishes what it found. Sum and state are one word: nothing else is read on its strength.
+// ---- sums over the earlier blocks, in one launch ----
+// Each block takes a ticket, so that the earlier blocks have begun before it. It publishes its own sum, adds the sums of
+// earlier blocks, and publishes the result. Sum and state are one word, so no other memory has to be ordered with it.
 
 constexpr uint32_t kOwnSum = 1;
 constexpr uint32_t kSumUpToHere = 2;
 
-// 30 bits of sum.
+// A word with 30 bits of sum.
 struct Word32 {
   using Bits = uint32_t;
   static constexpr int kShift = 30;
 };
-// 62 bits.
+// A word with 62 bits of sum.
 struct Word64 {
   using Bits = uint64_t;
   static constexpr int kShift = 62;
 };
 
-// `words` is 0 before the launch; the word of block b at words[b * stride]. Called by one thread for each sum.
+// `words` is 0 before the launch; the word of block b is words[b * stride]. Called by one thread per sum.
 template <class Word>
 GPU_DEVICE typename Word::Bits sum_of_blocks_in_front(typename Word::Bits* words, int64_t stride, int64_t block,
                                                       typename Word::Bits own) {
@@ -60,7 +60,7 @@ GPU_DEVICE typename Word::Bits sum_of_blocks_in_front(typename Word::Bits* words
   Bits before = 0;
   for (int64_t b = block - 1;;) {
     const Bits word = atomic_load(words + b * stride);
-    if (word == 0) continue;  // has not published yet
+    if (word == 0) continue;  // not published yet
     before += word & kSum;
     if ((word & kDone) != 0) break;
     --b;

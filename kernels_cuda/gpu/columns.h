@@ -1,5 +1,5 @@
 // gpu/columns.h - device code: how the threads of a warp share the columns of rows. A group of lanes, a power of two
-// that divides the warp, has a row, or a chunk of its columns; each lane has kLaneColumns of a chunk.
+// that divides the warp, has a row or a chunk of its columns. Each lane has kLaneColumns of a chunk.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -10,7 +10,7 @@ namespace tessera::gpu {
 constexpr int32_t kLaneColumns = 4;
 constexpr int32_t kBlockThreads = 256;
 
-// The lanes that a row of `dim` columns is worth.
+// The number of lanes for a row of `dim` columns.
 GPU_HOST_DEVICE int32_t group_lanes(int32_t dim) {
   int32_t lanes = 1;
   while (lanes < warp_size() && lanes * kLaneColumns < dim) lanes *= 2;
@@ -39,7 +39,7 @@ GPU_DEVICE void load_indices(const Indices& indices, int64_t first, int32_t coun
   }
 }
 
-// The last i in [0, n) whose first(i) is not above `value`; first(0) is not, and first ascends.
+// The last i in [0, n) with first(i) <= value. first(0) <= value, and first ascends.
 template <class First>
 GPU_DEVICE int32_t last_at_or_below(int32_t n, int64_t value, First first) {
   int32_t low = 0;
@@ -55,7 +55,7 @@ GPU_DEVICE int32_t last_at_or_below(int32_t n, int64_t value, First first) {
   return low;
 }
 
-// The sum over a group's lanes, in all of them. All lanes of the warp call it.
+// The sum over a group's lanes, returned in all of them. All lanes of the warp call it.
 GPU_DEVICE float group_sum(float value, int32_t lanes) {
   for (int32_t d = lanes / 2; d > 0; d /= 2) value += shfl_xor(value, d, lanes);
   return value;
@@ -68,8 +68,9 @@ GPU_DEVICE void to_floats(const Pack<T, kLaneColumns>& pack, float (&out)[kLaneC
   for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = to_float(copy.v[i]);
 }
 
-// One lane's columns of one chunk. kVectors: four side by side, all or none of them within the row, in rows that can be
-// read in vectors. Else a stride of the group's lanes apart, so that a group reads neighbours.
+// One lane's columns of one chunk. kVectors: four neighbouring columns, all or none of them within the row, in rows
+// that can be read in vectors. Otherwise the columns are a stride of the group's lanes apart, so that a group reads
+// neighbours.
 template <bool kVectors>
 struct LaneColumns {
   int32_t first;
@@ -84,7 +85,7 @@ struct LaneColumns {
   GPU_DEVICE bool has(int32_t i) const { return column(i) < dim; }
   GPU_DEVICE bool any() const { return first < dim; }
 
-  // This lane's columns of a row; 0 beyond its end. With kVectors only where any().
+  // Reads this lane's columns of a row; 0 beyond its end. With kVectors, call it only if any().
   template <class T>
   GPU_DEVICE void load(const T* row, float (&out)[kLaneColumns]) const {
     if constexpr (kVectors) {
@@ -94,7 +95,8 @@ struct LaneColumns {
       for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = has(i) ? to_float(row[column(i)]) : 0.0f;
     }
   }
-  // Starts to bring them into the block's memory, for to_floats() after copies_wait(). With kVectors only where any().
+  // Starts to copy them into the block's memory, for to_floats() after copies_wait(). With kVectors, call it only if
+  // any().
   template <class T>
   GPU_DEVICE void copy(const T* row, Pack<T, kLaneColumns>& to) const {
     if constexpr (kVectors) {
@@ -104,7 +106,7 @@ struct LaneColumns {
       for (int32_t i = 0; i < kLaneColumns; ++i) to.v[i] = has(i) ? row[column(i)] : T{};
     }
   }
-  // `vectors`: this row can be written in vectors too.
+  // `vectors`: this row can also be written in vectors.
   template <class T>
   GPU_DEVICE void store(T* row, bool vectors, const float (&values)[kLaneColumns]) const {
     if (kVectors && vectors) {
@@ -121,7 +123,7 @@ struct LaneColumns {
   }
 };
 
-// body(T{}) with the type of a storage.
+// Calls body(T{}) with the type of a storage.
 template <class Body>
 void with_storage(Storage storage, Body body) {
   switch (storage) {

@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// A row's gradient, chunk by chunk. The first kHeld chunks are in registers, others are made by source.sum(columns,
-// out) whenever they are read. kHeld 1 is for rows of one chunk alone, without the code for others.
+// A row's gradient, chunk by chunk. The first kHeld chunks are in registers; others are computed by source.sum(columns,
+// out) whenever they are read. kHeld 1 is only for rows of one chunk, and has no code for others.
 template <bool kVectors, class Source, int32_t kHeld>
 struct RowGradient {
   [[maybe_unused]] static constexpr int32_t kChunks = kHeld;
@@ -21,7 +21,7 @@ struct RowGradient {
   GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, int32_t row_chunks)
       : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(row_chunks) {}
 
-  // body(chunk, columns) for each of this lane's chunks that are held.
+  // Calls body(chunk, columns) for each of this lane's chunks that are held.
   template <class Body>
   GPU_DEVICE void each_held(Body body) const {
     GPU_UNROLL
@@ -30,7 +30,7 @@ struct RowGradient {
       if (c < chunks && columns.any()) body(c, columns);
     }
   }
-  // body(chunk, columns, gradient) for each of this lane's chunks.
+  // Calls body(chunk, columns, gradient) for each of this lane's chunks.
   template <class Body>
   GPU_DEVICE void each(Body body) const {
     each_held([&](int32_t c, const auto& columns) { body(c, columns, held[c]); });
@@ -72,17 +72,17 @@ struct RowwiseStep {
   float factor;
 };
 
-// The factor of a weight if weight decay is no part of the gradient.
+// The factor of a weight if weight decay is not part of the gradient.
 GPU_DEVICE float decoupled(const UpdateStep& s) {
   return s.weight_decay_mode == WeightDecay::kDecouple ? 1 - s.learning_rate * s.weight_decay : 1;
 }
 
-// The part of a row's own state that update_row gets: exact_rowwise_adagrad's.
+// The row's own state that update_row needs: that of exact_rowwise_adagrad.
 GPU_DEVICE float row_state(const UpdateStep& s, const TableView& table, int64_t row) {
   return s.formula == Formula::kRowwiseAdagrad ? table.per_row[row * table.row_states] : 0;
 }
 
-// exact_rowwise_adagrad's part that looks at the whole row; its state is updated. All lanes of the warp call it.
+// The part of exact_rowwise_adagrad that needs the whole row; updates its state. All lanes of the warp call it.
 template <class Gradient, class Weights>
 GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& table, int64_t row, float state,
                                        const Gradient& gradient, const Weights& weights) {
@@ -104,7 +104,7 @@ GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& tab
   return {l2 ? 1 - factor * s.weight_decay : decoupled(s), factor};
 }
 
-// One lane's columns of a row. `states`: of the row, one value per element.
+// Updates one lane's columns of a row. `states` are the row's, with one value per element.
 template <class Columns>
 GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, const Columns& columns, float* states,
                                int32_t dim, const float (&g)[kLaneColumns], float (&w)[kLaneColumns]) {
@@ -149,8 +149,8 @@ GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, 
   }
 }
 
-// The row's update. `state`: row_state(), read by all lanes. All lanes of the warp call it; groups without a row have 0
-// chunks.
+// Updates the row. `state` is row_state(), read by all lanes. All lanes of the warp call it; groups without a row have
+// 0 chunks.
 template <class Gradient, class Weights>
 GPU_DEVICE void update_row(const UpdateStep& s, const TableView& table, int64_t row, float state,
                            const Gradient& gradient, const Weights& weights) {

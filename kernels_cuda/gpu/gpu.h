@@ -53,10 +53,10 @@
 
 namespace tessera::gpu {
 
-// Room for the lanes of a warp anywhere: for arrays.
+// An upper bound on the lanes of a warp, for arrays.
 inline constexpr int kMaxWarpSize = 64;
 
-// float16 and bfloat16 as they lie in memory; arithmetic is in float.
+// float16 and bfloat16 as stored; arithmetic is in float.
 struct Half {
   uint16_t bits;
 };
@@ -81,7 +81,7 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_LAUNCH_BOUNDS(threads)
 #define GPU_LAUNCH_BOUNDS_OF(threads, blocks)
 #define GPU_UNROLL
-// An array shared by the threads of a block; its contents are undefined at first. It has no constructors.
+// An array shared by the threads of a block; its content is undefined at first. It has no constructors.
 #define GPU_SHARED(T, name, count)                                          \
   static const char name##_key = 0; /* its address names the declaration */ \
   auto& name = *static_cast<T(*)[count]>(::emulator::shared_memory(&name##_key, sizeof(T[count]), alignof(T)))
@@ -95,7 +95,8 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE __device__ __forceinline__
 #define GPU_HOST_DEVICE __host__ __device__ __forceinline__
 #define GPU_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
-// The number of blocks at once on a multiprocessor, if that is worth registers: nvcc's own choice may spill.
+// The number of concurrent blocks on a multiprocessor, if that is worth limiting registers; nvcc's own choice may
+// spill.
 #if defined(TESSERA_GPU_CUDA)
 #define GPU_LAUNCH_BOUNDS_OF(threads, blocks) __launch_bounds__(threads, blocks)
 #else
@@ -132,8 +133,8 @@ GPU_DEVICE int lane() { return thread_in_block() % warp_size(); }
 GPU_DEVICE int warp() { return thread_in_block() / warp_size(); }
 
 // Shuffles are between the `width` (a power of 2) lanes of an aligned group, all of which call it; groups of one warp
-// are independent of each other. T has 4 or 8 bytes. A lane outside the group, or above the block's last, is not read:
-// the caller's own value comes back.
+// are independent. T has 4 or 8 bytes. A lane outside the group, or above the block's last, is not read: the caller's
+// own value is returned.
 #if defined(TESSERA_GPU_CUDA)
 GPU_DEVICE unsigned group_mask(int width) {
   return width == 32 ? 0xffffffffu : ((1u << width) - 1u) << (lane() & ~(width - 1));
@@ -154,9 +155,9 @@ template <class T>
 GPU_DEVICE T shfl_up(T value, int lanes, int width = warp_size()) {
   return __shfl_up_sync(group_mask(width), value, lanes, width);
 }
-// Bit i: lane i's predicate. All lanes of the warp call it.
+// Bit i is lane i's predicate. All lanes of the warp call it.
 GPU_DEVICE uint64_t ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
-// Memory of the warp's lanes is as all of them see it. All lanes of the warp call it.
+// Makes memory writes of the warp's lanes visible to all of them. All lanes of the warp call it.
 GPU_DEVICE void sync_warp() { __syncwarp(); }
 GPU_DEVICE void sync_block() { __syncthreads(); }
 #elif defined(TESSERA_GPU_HIP)
@@ -193,14 +194,15 @@ using ::emulator::sync_block;
 using ::emulator::sync_warp;
 #endif
 
-// Adds to memory of the device or of the block and returns what was there; nothing else is ordered by it. T: int32,
-// uint32, int64, uint64, float, double.
+// Adds to memory of the device or of the block and returns the previous value; orders nothing else. T: int32, uint32,
+// int64, uint64, float, double.
 template <class T>
 GPU_DEVICE T atomic_add(T* address, T value) {
 #if defined(TESSERA_GPU_EMULATOR)
   return ::emulator::atomic_add(address, value);
 #else
-  if constexpr (sizeof(T) == 8 && static_cast<T>(0.5) == T{0}) {  // 64-bit integers: the vendors know one type only
+  // 64-bit integers, for which the vendors have only one type
+  if constexpr (sizeof(T) == 8 && static_cast<T>(0.5) == T{0}) {
     using Wide = unsigned long long;
     return static_cast<T>(atomicAdd(reinterpret_cast<Wide*>(address), static_cast<Wide>(value)));
   } else {
@@ -209,7 +211,7 @@ GPU_DEVICE T atomic_add(T* address, T value) {
 #endif
 }
 
-// Stores `desired` where `expected` is, and returns what was there. T: int32, uint32, int64, uint64.
+// Stores `desired` if the value is `expected`, and returns the previous value. T: int32, uint32, int64, uint64.
 template <class T>
 GPU_DEVICE T atomic_cas(T* address, T expected, T desired) {
 #if defined(TESSERA_GPU_EMULATOR)
@@ -225,7 +227,7 @@ GPU_DEVICE T atomic_cas(T* address, T expected, T desired) {
 #endif
 }
 
-// The larger, respectively smaller, one stays. T: int32, uint32.
+// Keep the larger or the smaller value, respectively. T: int32, uint32.
 template <class T>
 GPU_DEVICE T atomic_max(T* address, T value) {
 #if defined(TESSERA_GPU_EMULATOR)
@@ -243,8 +245,7 @@ GPU_DEVICE T atomic_min(T* address, T value) {
 #endif
 }
 
-// Reads and writes of a word that other threads write or read meanwhile; nothing else is ordered by them. T: uint32,
-// uint64.
+// Reads and writes of a word that other threads access concurrently; order nothing else. T: uint32, uint64.
 template <class T>
 GPU_DEVICE T atomic_load(const T* address) {
 #if defined(TESSERA_GPU_CUDA)
@@ -282,7 +283,7 @@ GPU_DEVICE float square_root(float a) {
 #endif
 }
 
-// How many bits are set.
+// The number of set bits.
 GPU_DEVICE int popcount(uint64_t bits) {
 #if defined(TESSERA_GPU_EMULATOR)
   return __builtin_popcountll(bits);
@@ -300,9 +301,9 @@ GPU_DEVICE void fence_device() {
 #endif
 }
 
-// Copies kBytes, 8 or 16, of the device's memory into memory of the block, both aligned to as many, behind the thread's
-// back where the device can. What was copied before a copies_end() is there, for this thread, once copies_wait<N>() has
-// come back and there were no more than N calls of copies_end() since.
+// Copies kBytes, 8 or 16, from device memory to memory of the block, both aligned to kBytes, asynchronously if the
+// device can. A copy made before a copies_end() is complete, for this thread, once copies_wait<N>() has returned with
+// at most N later calls of copies_end().
 template <int kBytes>
 GPU_DEVICE void copy_to_block(void* to, const void* from) {
 #if defined(TESSERA_GPU_CUDA)

@@ -10,7 +10,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int32_t kBagLanes = 8;  // that share a bag's ids
+constexpr int32_t kBagLanes = 8;  // lanes that share a bag's ids
 constexpr int32_t kKeyBlocks = 1024;
 constexpr int32_t kSegmentItems = static_cast<int32_t>(kSortTile) / kBlockThreads;
 
@@ -19,7 +19,7 @@ struct PrepareArgs {
   GradientWork work;
 };
 
-// Zeros, and where the entries of each feature begin.
+// Writes zeros, and the index where the entries of each feature begin.
 GPU_GLOBAL void prepare_kernel(PrepareArgs a) {
   uint32_t* zeroed = static_cast<uint32_t*>(a.work.zeroed);
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlockThreads;
@@ -54,7 +54,7 @@ struct KeyArgs {
   int32_t passes;
 };
 
-// The entries of one bag, by kBagLanes lanes.
+// Makes the entries of one bag, by kBagLanes lanes.
 template <class Key>
 GPU_DEVICE void write_bag(const KeyArgs& a, int64_t bag, int32_t lane, uint32_t* histogram) {
   const FeatureView* features = a.batch.features;
@@ -188,7 +188,7 @@ GPU_GLOBAL void table_runs_kernel(TableRunsArgs a) {
   a.starts[t] = low;
 }
 
-// Hands out pieces of memory one after the other; counts only, where there is no memory yet.
+// Hands out consecutive pieces of memory; only counts if there is no memory yet.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<char*>(base)) {}

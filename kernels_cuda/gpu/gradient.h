@@ -2,14 +2,14 @@
 //
 //   entries   one for each id of each bag, in order of feature, bag, position; its key is the row's
 //   sort      stable, by key
-//   units     entries of one row side by side in sorted order, cut where their index is a multiple of unit(), unless
-//             there is less than half a unit of them on both sides: what one group of lanes adds up. Units make runs:
-//             all entries of a row
-//   reduce    a run of one unit is done at once. Of longer ones the sums of the units are kept ("partials") and added
-//             up by a second launch, in order, by one block for each such run
+//   units     neighbouring entries of one row in sorted order, split at indices that are a multiple of unit(), unless
+//             less than half a unit is on both sides: what one group of lanes sums. Units form runs: all entries of
+//             a row
+//   reduce    a run of one unit is done at once. For longer runs, the sums of the units are kept ("partials"), and a
+//             second launch adds them in order, with one block per run
 //
-// So every sum has an order that the batch alone decides. Nothing is read back by the host: sizes stay on the device
-// and grids are for their bounds.
+// Every sum therefore has an order that only the batch decides. The host reads nothing back: sizes stay on the device
+// and grids are made for their bounds.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -17,7 +17,7 @@
 
 namespace tessera::gpu {
 
-// The bounds of a batch, known to the host.
+// Bounds on a batch that the host knows.
 struct GradientSizes {
   int64_t entries;
   int64_t bags;
@@ -28,15 +28,15 @@ struct GradientSizes {
 
   bool wide_keys() const { return keys > int64_t{UINT32_MAX}; }
   int32_t key_bits() const;
-  // Entries of a unit at most.
+  // The largest number of entries of a unit.
   int64_t unit() const { return int64_t{1} << unit_shift(); }
   int32_t unit_shift() const { return entries <= (int64_t{1} << 18) ? 4 : 6; }
   int64_t blocks() const { return (entries + unit() - 1) / unit(); }
 };
 
 struct alignas(16) Entry {
-  int64_t output;  // where its bag's gradient begins
-  float scale;     // what it is multiplied by: the id's weight, divided by the bag's length for MEAN
+  int64_t output;  // index where its bag's gradient begins
+  float scale;     // factor: the id's weight, divided by the bag's length for MEAN
   int32_t reserved;
 };
 
@@ -46,20 +46,20 @@ struct GradientWork {
   uint32_t* units_count;
   uint32_t* runs_count;
   uint32_t* long_count;
-  void* zeroed;  // the part that begins as zeros, units_count to segment_words
+  void* zeroed;  // the part that is initially zero, units_count to segment_words
   int64_t zeroed_words;
   uint32_t* tickets;
   uint32_t* histogram;
   uint32_t* sort_states;
   uint64_t* segment_words;
-  int64_t* first_entry;  // by feature
+  int64_t* first_entry;  // per feature
   Entry* entries;
   void* keys[2];
   uint32_t* indices[2];
   uint32_t* unit_start;  // the first entry of each unit in sorted order, and the end of the last
   uint32_t* unit_run;
-  uint32_t* long_starts;  // the first entries of runs of several units, in no order
-  int64_t* run_keys;      // with wants_runs
+  uint32_t* long_starts;  // the first entries of runs of several units, unordered
+  int64_t* run_keys;      // only with wants_runs
   float* partials;        // [2 * blocks, max_dim rounded up to 4]
   int32_t sorted;         // which of keys[] and indices[] has the result
   bool wide_keys;
@@ -71,10 +71,10 @@ struct GradientWork {
 uint64_t gradient_bytes(const GradientSizes& sizes);
 GradientWork gradient_work(const GradientSizes& sizes, void* base);
 
-// Entries, sort and units: 3 launches and one for each 8 bits of the keys.
+// Makes entries, sorts them and finds units: 3 launches, and one for each 8 bits of the keys.
 void launch_gradient_plan(const BatchView& batch, const GradientSizes& sizes, GradientWork& work, Stream stream);
 
-// starts[t] = runs of the tables in front of t, starts[num_tables] = all. With wants_runs.
+// starts[t] = runs of earlier tables, starts[num_tables] = all runs. Requires wants_runs.
 void launch_table_runs(const BatchView& batch, const GradientWork& work, uint32_t* starts, Stream stream);
 
 }  // namespace tessera::gpu

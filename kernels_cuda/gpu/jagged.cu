@@ -7,10 +7,10 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int32_t kItems = 8;  // lengths of a thread
+constexpr int32_t kItems = 8;  // lengths per thread
 constexpr int64_t kTile = kItems * kBlockThreads;
 constexpr int64_t kMostBlocks = 4096;
-constexpr int32_t kBagLanes = 8;  // that copy a bag
+constexpr int32_t kBagLanes = 8;  // lanes that copy a bag
 
 GPU_HOST_DEVICE int64_t bags_of(const JaggedView& view) { return view.features * view.batch; }
 
@@ -29,7 +29,7 @@ GPU_DEVICE void put_index(void* indices, bool wide, int64_t i, int64_t value) {
 }
 GPU_DEVICE void put_index(const IndicesOut& to, int64_t i, int64_t value) { put_index(to.data, to.wide, i, value); }
 GPU_DEVICE int64_t index_at(const IndicesOut& from, int64_t i) { return index_at(Indices{from.data, from.wide}, i); }
-// The feature of a bag: divisions of 64 bits are slow on a GPU.
+// Finds the feature of a bag. 64-bit divisions are slow on a GPU.
 GPU_DEVICE int32_t feature_of(const JaggedView& view, int64_t bag) {
   return last_at_or_below(view.features, bag, [&](int32_t f) { return f * view.batch; });
 }
@@ -41,7 +41,7 @@ struct BoundsArgs {
   BoundsReport* report;
 };
 
-// kBagLanes lanes for each bag.
+// Uses kBagLanes lanes per bag.
 GPU_GLOBAL void bounds_kernel(BoundsArgs a) {
   const int64_t n = a.input.num_ids;
   for (int64_t i = first_thread(); i < bags_of(a.input) * kBagLanes; i += all_threads()) {
@@ -113,8 +113,8 @@ GPU_DEVICE int32_t owner_of(const BucketizeArgs& a, int64_t id, int64_t block) {
   return last_at_or_below(a.ranks, id, [&](int32_t r) { return r * block; });
 }
 
-// One thread for each bag: its ids in order, so that each rank's keep theirs. First they are counted; when the offsets
-// are known and the counts 0 again, they are placed and counted once more.
+// One thread per bag handles its ids in order, so that they keep their order on each rank. The first launch counts.
+// Once the offsets are known and the counts are 0 again, a second one places the ids and counts again.
 template <bool kPlace>
 GPU_GLOBAL void bucketize_kernel(BucketizeArgs a) {
   const int64_t bags = bags_of(a.input);
@@ -156,7 +156,7 @@ GPU_GLOBAL void permute_lengths_kernel(PermuteArgs a) {
   }
 }
 
-// kBagLanes lanes for each bag.
+// Uses kBagLanes lanes per bag.
 GPU_GLOBAL void permute_ids_kernel(PermuteArgs a) {
   for (int64_t i = first_thread(); i < a.outputs * a.input.batch * kBagLanes; i += all_threads()) {
     const int64_t bag = i / kBagLanes;

@@ -1,10 +1,9 @@
-// gpu/jagged.h - what is done to jagged features on the device before their lookup: bounds, offsets from lengths, ids
-// to the ranks that own them, features in another order.
+// gpu/jagged.h - operations on jagged features on the device before their lookup: bounds, offsets from lengths, ids to
+// the ranks that own them, features in another order.
 //
-// All arrays are device memory and keyed-jagged: `features` runs of `batch` bags, feature by feature, whose ids lie one
-// behind the other; bag i has the ids [offsets[i], offsets[i + 1]). Everything is enqueued on the stream. Functions
-// that take `scratch` need scan_scratch_bytes(of how many lengths) of it, aligned to 8 bytes; two calls that may
-// overlap need two.
+// All arrays are device memory and keyed-jagged: `features` runs of `batch` bags, feature by feature, with consecutive
+// ids; bag i has the ids [offsets[i], offsets[i + 1]). Everything is enqueued on the stream. Functions that take
+// `scratch` need scan_scratch_bytes(number of lengths) of it, aligned to 8 bytes; two calls that may overlap need two.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -32,33 +31,33 @@ struct JaggedView {
 // The result of a bounds check, see abi/draft/device_ops.h.
 using BoundsReport = tsr_bounds_report;
 
-// `rows` by feature. With `repaired` (as wide as the ids, may be the ids), it gets the ids with bad ones as 0; without
-// it nothing is written but the report. Counts by atomics: the same for any order of blocks.
+// `rows` is per feature. `repaired`, which is as wide as the ids and may be the ids, gets the ids with bad ones as 0.
+// Without it, only the report is written. Counts use atomics, so they do not depend on the order of blocks.
 void launch_check_bounds(const JaggedView& input, const int64_t* rows, void* repaired, BoundsReport* report,
                          Stream stream);
 
 size_t scan_scratch_bytes(int64_t lengths);
-// offsets[i] = sum of the lengths in front of i, for i in [0, count].
+// offsets[i] = sum of the lengths before i, for i in [0, count].
 void launch_offsets(const Indices& lengths, int64_t count, const IndicesOut& offsets, void* scratch, Stream stream);
 
 // Ids by the rank that owns their rows: rank r has the rows [r * block, (r + 1) * block) of a feature. Output bags are
-// in order of rank, feature, bag; in each, ids keep their order and count from the first row of their rank.
+// in order of rank, feature, bag. Within each, ids keep their order and count from the first row of their rank.
 struct Bucketized {
   IndicesOut lengths;  // [ranks * bags]
   IndicesOut offsets;  // [ranks * bags + 1]
   void* ids;           // [num_ids], as wide as the input's
   float* weights;      // [num_ids], or NULL
-  int64_t* positions;  // [num_ids]: where each id of the input went, or NULL
+  int64_t* positions;  // [num_ids]: the new position of each input id, or NULL
 };
-// `blocks`: rows per rank, by feature; every id is in [0, ranks * block). 3 launches and three fills.
+// `blocks` has the rows per rank, by feature; every id is in [0, ranks * block). Takes 3 launches and three fills.
 void launch_bucketize(const JaggedView& input, int32_t ranks, const int64_t* blocks, const Bucketized& output,
                       void* scratch, Stream stream);
 
-// Feature i of the output is feature permute[i] of the input; features may be left out or stand several times.
+// Feature i of the output is feature permute[i] of the input; features may be left out or repeated.
 struct Permuted {
   IndicesOut lengths;  // [outputs * batch]
   IndicesOut offsets;  // [outputs * batch + 1]
-  void* ids;           // room for all, as wide as the input's
+  void* ids;           // space for all, as wide as the input's
   float* weights;      // the same, or NULL
 };
 void launch_permute(const JaggedView& input, int32_t outputs, const int32_t* permute, const Permuted& output,

@@ -12,7 +12,7 @@ struct RowsArgs {
   RowArrays arrays;
 };
 
-// body(stored value or state, value in the arrays) for every column of row i that this warp's lane has.
+// Calls body(stored value or state, value in the arrays) for every column of row i that belongs to this lane.
 template <class Row, class Move, class MoveState>
 GPU_DEVICE void each_value(const RowsArgs& a, int64_t i, Move move, MoveState move_state) {
   const TableView& table = *a.table;
@@ -32,7 +32,7 @@ GPU_DEVICE void each_value(const RowsArgs& a, int64_t i, Move move, MoveState mo
   }
 }
 
-// One warp for each row.
+// Each warp moves a row.
 template <class Row, bool kWrite>
 GPU_GLOBAL void rows_kernel(RowsArgs a) {
   const int64_t warps = kBlockThreads / warp_size();

@@ -1,4 +1,4 @@
-// gpu/rows.h - rows with their states between a table and float arrays, on the device.
+// gpu/rows.h - moves rows with their states between a table and float arrays, on the device.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -8,7 +8,7 @@ namespace tessera::gpu {
 
 constexpr int32_t kMostStates = 8;
 
-// Row i of the arrays is row ids[i] of the table, or first + i where ids is NULL. Device memory throughout.
+// Row i of the arrays is row ids[i] of the table, or first + i if ids is NULL. All is device memory.
 struct RowArrays {
   const int64_t* ids;
   int64_t first;
@@ -16,7 +16,7 @@ struct RowArrays {
   float* weights;  // [count, dim]
   int32_t num_states;
   int32_t per_row[kMostStates];  // bool: state k has a value per row
-  int32_t index[kMostStates];    // of state k among those of its kind
+  int32_t index[kMostStates];    // index of state k among those of its kind
   float* states[kMostStates];    // [count] or [count, dim]
 };
 

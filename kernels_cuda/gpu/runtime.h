@@ -1,8 +1,8 @@
 // gpu/runtime.h - the host's side of a device: memory, streams, events. Included by gpu/gpu.h, which chose the vendor.
 //
-// Everything works on the calling thread's current device (DeviceScope) and, where it takes a stream, only enqueues.
-// Whatever fails throws sdk::Failure with one sentence: what was asked, what the vendor said. Handles are the vendor's
-// own (cudaStream_t, hipStream_t, ...), so a tsr_stream casts to Stream.
+// Everything works on the calling thread's current device (DeviceScope); functions that take a stream only enqueue.
+// Failures throw sdk::Failure with one sentence: the request, and the vendor's message. Handles are the vendor's own
+// (cudaStream_t, hipStream_t, ...), so a tsr_stream casts to Stream.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +20,28 @@ using Event = GPU_API(Event_t);
 
 inline constexpr Error kSuccess = GPU_CONSTANT(Success);
 
-// "out of memory (cudaErrorMemoryAllocation)"
+// For example "out of memory (cudaErrorMemoryAllocation)".
 inline std::string error_text(Error error) {
   return std::string(GPU_API(GetErrorString)(error)) + " (" + GPU_API(GetErrorName)(error) + ")";
 }
 
-// Throws unless `error` is success. `parts` are printed one after the other: what was asked.
+// Throws unless `error` is success. `parts` together describe the request.
 template <class... Parts>
 void check(Error error, const Parts&... parts) {
   if (error == kSuccess) return;
-  (void)GPU_API(GetLastError)();  // an error that does not stick must not be blamed on the next launch
+  (void)GPU_API(GetLastError)();  // clears the error, so that the next launch is not blamed for it
   const bool memory = error == GPU_CONSTANT(ErrorMemoryAllocation);
   const bool none = error == GPU_CONSTANT(ErrorNoDevice) || error == GPU_CONSTANT(ErrorInsufficientDriver);
   sdk::fail(memory ? TSR_RESOURCE_EXHAUSTED : none ? TSR_UNAVAILABLE : TSR_INTERNAL, parts..., ": ", error_text(error));
 }
 
-// Throws when the launch just made on this thread was refused, or work before it has failed.
+// Throws if the launch just made on this thread was refused, or if earlier work has failed.
 inline void launch_error(const char* kernel) {
   const Error error = GPU_API(GetLastError)();
   if (error != kSuccess) check(error, "cannot launch ", kernel);
 }
 
-// Devices of this vendor; 0 where there are none or no driver, with the vendor's reason in *why. Throws nothing.
+// The number of devices of this vendor; 0 without devices or driver, with the vendor's reason in *why. Does not throw.
 inline int device_count(std::string* why = nullptr) {
   int n = 0;
   const Error error = GPU_API(GetDeviceCount)(&n);
@@ -51,7 +51,7 @@ inline int device_count(std::string* why = nullptr) {
   return 0;
 }
 
-// For the probe of a part: throws TSR_UNAVAILABLE "no CUDA device: ..." where there is none.
+// For the probe of a component: throws TSR_UNAVAILABLE "no CUDA device: ..." if there is none.
 inline void require_device() {
   std::string why;
   if (device_count(&why) == 0) sdk::fail(TSR_UNAVAILABLE, "no " GPU_VENDOR " device: ", why);
@@ -63,7 +63,7 @@ inline int current_device() {
   return device;
 }
 
-// The calling thread's device is `device` while this lives, then what it was before.
+// Makes `device` the calling thread's device, and restores the previous one in its destructor.
 class DeviceScope {
  public:
   explicit DeviceScope(int device) : before_(current_device()), changed_(device != before_) {
@@ -80,19 +80,19 @@ class DeviceScope {
   bool changed_;
 };
 
-// Device memory, aligned to 256 bytes, usable by what is enqueued on `stream` after this call.
+// Device memory, aligned to 256 bytes, usable by work that is enqueued on `stream` after this call.
 inline void* malloc_async(size_t bytes, Stream stream) {
   void* memory = nullptr;
   check(GPU_API(MallocAsync)(&memory, bytes == 0 ? 1 : bytes, stream), "cannot allocate ", bytes,
         " bytes of device memory");
   return memory;
 }
-// The memory lives until what was enqueued on `stream` before this call is done. NULL is allowed.
+// The memory lives until earlier work on `stream` is done. NULL is allowed.
 inline void free_async(void* memory, Stream stream) noexcept {
   if (memory != nullptr) (void)GPU_API(FreeAsync)(memory, stream);
 }
 
-// Host memory that copies run from and to without waiting for the host. Not on a step's path: it may synchronise.
+// Host memory that copies use without waiting for the host. Must not be used within a step, because it may synchronise.
 inline void* host_alloc(size_t bytes) {
   void* memory = nullptr;
   const size_t some = bytes == 0 ? 1 : bytes;
@@ -112,8 +112,8 @@ inline void host_free(void* memory) noexcept {
 #endif
 }
 
-// Between host and device in either direction, or inside the device. Host memory that is not host_alloc's makes the
-// call wait: for the copy when it is the target, for the reading when it is the source.
+// Copies between host and device in either direction, or within the device. Host memory that is not from host_alloc
+// makes the call wait: for the copy if it is the target, for the reading if it is the source.
 inline void memcpy_async(void* to, const void* from, size_t bytes, Stream stream) {
   if (bytes == 0) return;
   check(GPU_API(MemcpyAsync)(to, from, bytes, GPU_CONSTANT(MemcpyDefault), stream), "cannot copy ", bytes, " bytes");
@@ -134,14 +134,14 @@ inline MemoryInfo memory_info() {
   return info;
 }
 
-// The memory figures of a device: both are peaks.
+// Figures of a device's memory; both are peaks.
 struct DeviceFigures {
   double bytes_per_second;
-  double cache_bytes;  // of the last cache before it
+  double cache_bytes;  // of the last-level cache
 };
 inline DeviceFigures device_figures([[maybe_unused]] int device) {
 #if defined(TESSERA_GPU_EMULATOR)
-  return {100e9, 4 << 20};  // the emulator has none: round numbers
+  return {100e9, 4 << 20};  // the emulator has none, so round numbers are used
 #else
 #if defined(TESSERA_GPU_HIP)
   constexpr auto kClock = hipDeviceAttributeMemoryClockRate, kWidth = hipDeviceAttributeMemoryBusWidth,
@@ -155,24 +155,24 @@ inline DeviceFigures device_figures([[maybe_unused]] int device) {
     check(GPU_API(DeviceGetAttribute)(&value, what, device), "cannot ask device ", device, " for its memory");
     return static_cast<double>(value);
   };
-  // kHz, two transfers in each; bits. Virtual devices do not always tell.
+  // kHz, with two transfers in each; bits. Virtual devices do not always report them.
   const double told = 2 * ask(kClock) * 1e3 * ask(kWidth) / 8;
   return {told > 0 ? told : 1e12, ask(kCache)};
 #endif
 }
 
-// A stream that does not wait for the default stream, nor that for it.
+// A stream that does not wait for the default stream, and vice versa.
 inline Stream stream_create() {
   Stream stream = nullptr;
   check(GPU_API(StreamCreateWithFlags)(&stream, GPU_CONSTANT(StreamNonBlocking)), "cannot create a stream");
   return stream;
 }
 inline void stream_destroy(Stream stream) noexcept { (void)GPU_API(StreamDestroy)(stream); }
-// Waits for all that was enqueued. Errors of that work come out here.
+// Waits for all enqueued work, and throws its errors.
 inline void stream_synchronize(Stream stream) {
   check(GPU_API(StreamSynchronize)(stream), "the work of a stream failed");
 }
-// Work that is enqueued on `stream` from now on starts after the event's last record.
+// Work enqueued on `stream` from now on starts after the event's last record.
 inline void stream_wait(Stream stream, Event event) {
   check(GPU_API(StreamWaitEvent)(stream, event, 0), "cannot let a stream wait for an event");
 }
@@ -189,23 +189,23 @@ inline void event_record(Event event, Stream stream) {
   check(GPU_API(EventRecord)(event, stream), "cannot record an event");
 }
 inline void event_synchronize(Event event) { check(GPU_API(EventSynchronize)(event), "the work of a stream failed"); }
-// Is the work before the event's last record done?
+// True if the work before the event's last record is done.
 inline bool event_done(Event event) {
   const Error error = GPU_API(EventQuery)(event);
   if (error == GPU_CONSTANT(ErrorNotReady)) return false;
   check(error, "the work of a stream failed");
   return true;
 }
-// Milliseconds between two records of events with timing, both done.
+// Milliseconds between two records of events with timing; both must be done.
 inline float event_elapsed_ms(Event from, Event to) {
   float ms = 0;
   check(GPU_API(EventElapsedTime)(&ms, from, to), "cannot take the time between two events");
   return ms;
 }
 
-// Capture: what is enqueued on the stream between begin and end is recorded instead of run, with the addresses and
-// sizes of now, and runs at each graph_launch. In between: no allocations, no waiting, no copies from or to host memory
-// that is not host_alloc's, no events of other streams. capture_end throws when there was any.
+// Capture: work enqueued on the stream between begin and end is recorded instead of run, with its current addresses and
+// sizes, and runs at each graph_launch. During a capture there may be no allocations, no waiting, no copies from or to
+// host memory that is not from host_alloc, and no events of other streams; otherwise capture_end throws.
 using Graph = GPU_API(GraphExec_t);
 inline void capture_begin(Stream stream) {
   check(GPU_API(StreamBeginCapture)(stream, GPU_CONSTANT(StreamCaptureModeThreadLocal)), "cannot capture a stream");

@@ -12,7 +12,7 @@ template <class Key>
 struct PassArgs {
   const uint32_t* count;
   const Key* keys;
-  const uint32_t* indices;  // NULL: 0, 1, 2, ...
+  const uint32_t* indices;  // NULL means 0, 1, 2, ...
   Key* sorted_keys;
   uint32_t* sorted_indices;
   const uint32_t* histogram;
@@ -54,15 +54,16 @@ GPU_DEVICE void number_items(const Key (&key)[kItems], int32_t shift, uint32_t* 
   }
 }
 
-// One digit of one tile: the order within the tile is made in shared memory, so that equal digits are written together.
+// Sorts one tile by one digit. The order within the tile is made in shared memory, so that equal digits are written
+// together.
 template <class Key>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) sort_pass_kernel(PassArgs<Key> a) {
   GPU_SHARED(uint32_t, tile_shared, 1);
   GPU_SHARED(uint32_t, counts, (kBlockThreads / 32) * kDigits);  // by warp and digit
   GPU_SHARED(uint32_t, scan, kBlockThreads / 32);
   GPU_SHARED(uint32_t, scan_all, kBlockThreads / 32);
-  GPU_SHARED(uint32_t, first, kDigits);   // of a digit, in the tile
-  GPU_SHARED(uint32_t, target, kDigits);  // where a digit's items go, less their place in the tile
+  GPU_SHARED(uint32_t, first, kDigits);   // first position of a digit in the tile
+  GPU_SHARED(uint32_t, target, kDigits);  // target of a digit's items, minus their position in the tile
   GPU_SHARED(Key, tile_keys, kSortTile);
   GPU_SHARED(uint32_t, tile_indices, kSortTile);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -81,14 +82,14 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) sort_pass_kernel(PassArgs<Key> 
   GPU_UNROLL
   for (int32_t i = 0; i < kItems; ++i) {
     const int64_t at = from + i * warp_size();
-    key[i] = at < count ? a.keys[at] : ~Key{0};  // beyond the end: last in the last tile
+    key[i] = at < count ? a.keys[at] : ~Key{0};  // beyond the end: sorts last in the last tile
     index[i] = a.indices == nullptr ? static_cast<uint32_t>(at) : at < count ? a.indices[at] : 0;
   }
   uint32_t number[kItems];
   number_items(key, a.shift, counts + warp() * kDigits, number);
   sync_block();
 
-  uint32_t mine = 0;  // items of this thread's digit in the tile
+  uint32_t mine = 0;  // number of items of this thread's digit in the tile
   for (int32_t w = 0; w < warps; ++w) {
     const uint32_t c = counts[w * kDigits + thread];
     counts[w * kDigits + thread] = mine;

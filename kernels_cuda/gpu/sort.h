@@ -1,4 +1,4 @@
-// gpu/sort.h - a stable radix sort on the device, one launch for each 8 bits of the keys.
+// gpu/sort.h - a stable radix sort on the device, with one launch for each 8 bits of the keys.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -8,7 +8,7 @@ namespace tessera::gpu {
 constexpr int32_t kDigitBits = 8;
 constexpr int32_t kDigits = 1 << kDigitBits;
 constexpr int32_t kMostPasses = 8;
-constexpr int64_t kSortTile = 2048;  // pairs of a block
+constexpr int64_t kSortTile = 2048;  // pairs per block
 constexpr int64_t kMostSorted = (int64_t{1} << 30) - 1;
 
 inline int32_t sort_passes(int32_t key_bits) {
@@ -16,9 +16,8 @@ inline int32_t sort_passes(int32_t key_bits) {
 }
 inline int64_t sort_tiles(int64_t capacity) { return (capacity + kSortTile - 1) / kSortTile; }
 
-// Pairs of a key and the index that it had at first. The number of pairs is in device memory; `capacity` is its bound.
-// Before the sort, by whoever makes the keys: histogram[pass * kDigits + digit] counts digits, states and tickets are
-// 0.
+// Pairs of a key and its original index. The number of pairs is in device memory; `capacity` is its bound. The code
+// that makes the keys must prepare the sort: histogram[pass * kDigits + digit] counts digits; states and tickets are 0.
 template <class Key>
 struct SortArgs {
   int64_t capacity;
@@ -31,7 +30,7 @@ struct SortArgs {
   int32_t passes;
 };
 
-// Returns which of the two arrays has the result: by key, equal keys by their index. The other one is free.
+// Returns which of the two arrays has the result, sorted by key, then by index. The other one is free.
 template <class Key>
 int32_t launch_sort(const SortArgs<Key>& args, Stream stream);
 

@@ -1,4 +1,4 @@
-// gpu/units.h - device code: how a group of lanes adds up the gradients of one unit (gpu/gradient.h).
+// gpu/units.h - device code: a group of lanes sums the gradients of one unit (gpu/gradient.h).
 #pragma once
 
 #include "gpu/columns.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::gpu {
 
-constexpr int32_t kAhead = 4;  // entries, or chunks of rows, that are under way at once in a lane
+constexpr int32_t kAhead = 4;  // entries, or chunks of rows, in flight at once in a lane
 
 GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
   const void* keys = work.keys[work.sorted];
@@ -17,7 +17,7 @@ GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
 GPU_DEVICE int32_t table_of(const TableView* tables, int32_t num_tables, int64_t key) {
   return last_at_or_below(num_tables, key, [&](int32_t t) { return tables[t].first_key; });
 }
-// The place of the sum of the unit that begins at entry `start`, if its run has others.
+// The place for the sum of the unit that begins at entry `start`, if its run has others.
 GPU_DEVICE float* partial_of(const GradientWork& work, int64_t start) {
   const int64_t block = start >> work.unit_shift;
   const int64_t slot = 2 * block + (start == block << work.unit_shift ? 0 : 1);
@@ -29,23 +29,23 @@ GPU_DEVICE float clamped(float value, float maximum) {
   return value < -maximum ? -maximum : value > maximum ? maximum : value;
 }
 
-// A unit as a group of lanes sees it: found by one lane each, and told through shared memory.
+// A unit as a group of lanes sees it; found by one lane and passed through shared memory.
 struct alignas(16) Unit {
-  int64_t output;  // where the gradient of its first entry begins
-  void* weights;   // the row's
-  int32_t chunks;  // 0: there is no such unit
+  int64_t output;  // index where the gradient of its first entry begins
+  void* weights;   // of the row
+  int32_t chunks;  // 0 if there is no such unit
   int32_t dim;
-  int32_t whole;   // it is a run of its own
-  int32_t count;   // of entries
-  float scale;     // what the first of them is multiplied by
-  uint32_t start;  // and where it is in sorted order
+  int32_t whole;   // true if it is a run of its own
+  int32_t count;   // number of entries
+  float scale;     // factor of the first of them
+  uint32_t start;  // its position in sorted order
   uint32_t run;
   int32_t table;
   int64_t row;
-  float state;  // the row's, where the unit is whole
+  float state;  // of the row, if the unit is a whole run
 };
 
-// The sum of a unit's entries, in order.
+// Sums a unit's entries, in order.
 template <class Grad>
 struct UnitSum {
   const GradientWork& work;
@@ -77,7 +77,7 @@ struct UnitSum {
       add(g, e.scale, sum);
     }
   }
-  // The first entry's part, which has been copied to copied[chunk * kBlockThreads].
+  // Adds the first entry, which has been copied to copied[chunk * kBlockThreads].
   template <class Row>
   GPU_DEVICE void begin(Row& row, const Pack<Grad, kLaneColumns>* copied) const {
     row.each_held([&](int32_t c, const auto&) {
@@ -88,7 +88,7 @@ struct UnitSum {
       add(g, unit.scale, row.held[c]);
     });
   }
-  // The other entries, which the group's lanes look up: as many at once as there are lanes.
+  // Adds the other entries, which the group's lanes look up: as many at once as there are lanes.
   template <class Row>
   GPU_DEVICE void finish(Row& row) const {
     for (int32_t first = 1; first < unit.count; first += row.lanes) {
@@ -98,7 +98,7 @@ struct UnitSum {
       for (int32_t i = 0; i < count; i += kAhead / Row::kChunks) add_entries(mine, i, count, row);
     }
   }
-  // Those that lanes from, from + 1, ... have looked up: kAhead chunks of them, or as far as there are `count`.
+  // Adds the entries that lanes from, from + 1, ... have looked up: kAhead chunks of them, or up to `count`.
   template <class Row>
   GPU_DEVICE void add_entries(const Entry& mine, int32_t from, int32_t count, Row& row) const {
     constexpr int32_t kEntries = kAhead / Row::kChunks;

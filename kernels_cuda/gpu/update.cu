@@ -10,8 +10,8 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kMostBlocks = 1 << 16;  // a launch's; they walk over what is more
-constexpr int64_t kFew = 1 << 17;         // entries: where there are no more, a warp has few units, so that many work
+constexpr int64_t kMostBlocks = 1 << 16;  // bound of a launch; blocks loop over the rest
+constexpr int64_t kFew = 1 << 17;         // entries: up to here a warp has few units, so that many warps work
 
 // A row of floats.
 struct FloatRow {
@@ -22,8 +22,8 @@ struct FloatRow {
   }
 };
 
-// The use of a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
-// gets the row's state(), and its weights, which a sink of kReads wants copied before.
+// Defines the use of a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
+// gets the row's state(), and the row's weights, which are copied first if the sink has kReads.
 template <class RowType>
 struct Update {
   static constexpr bool kReads = true;
@@ -57,13 +57,13 @@ struct ReduceArgs {
   const TableView* tables;
   int32_t num_tables;
   int32_t lanes;
-  int32_t warp_units;  // that a warp takes at once
+  int32_t warp_units;  // units that a warp takes at once
   GradientWork work;
   OutputGradient gradient;
   Sink sink;
 };
 
-// Unit u of all, of which there are `units`; notes it where a run of several units begins.
+// Reads unit u of `units` units; notes if a run of several units begins there.
 template <class Sink>
 GPU_DEVICE Unit unit_at(const ReduceArgs<Sink>& a, int64_t u, int64_t units) {
   Unit unit{};
@@ -90,9 +90,9 @@ GPU_DEVICE Unit unit_at(const ReduceArgs<Sink>& a, int64_t u, int64_t units) {
   return unit;
 }
 
-// A warp looks up many units, one by each lane; then its groups add them up, one after the other, while the first
-// gradients and the rows of the next ones are on their way. On an H200 three blocks at once were faster than two or
-// four with one chunk; with more chunks, three spill.
+// A warp looks up many units, one per lane; then its groups sum them one after the other, while the first gradients and
+// the rows of the next ones are in flight. On an H200, three concurrent blocks were faster than two or four with one
+// chunk; with more chunks, three spill.
 template <class Grad, class Sink, bool kVectors, int32_t kHeld>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 : 2))
     reduce_kernel(ReduceArgs<Sink> a) {
@@ -100,7 +100,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 
   using Sum = UnitSum<Grad>;
   using Gradients = Pack<Grad, kLaneColumns>;
   using Weights = Pack<Row, kLaneColumns>;
-  constexpr int32_t kUnits = kAhead / kHeld;  // of a group that are on their way: a ring
+  constexpr int32_t kUnits = kAhead / kHeld;  // units of a group in flight: a ring
   GPU_SHARED(Unit, shared_units, kBlockThreads);
   GPU_SHARED(Gradients, shared_gradients, kAhead * kBlockThreads);
   GPU_SHARED(Weights, shared_weights, kAhead * kBlockThreads);
@@ -112,7 +112,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 
   const int64_t all = *work.units_count;
   const int64_t warps = kBlockThreads / warp_size();
   Unit* const units = shared_units + warp() * warp_size();
-  const Unit* const of_group = units + group;  // its unit i at i * groups
+  const Unit* const of_group = units + group;  // the group's unit i is at i * groups
   Gradients* const gradients = shared_gradients + threadIdx.x;
   Weights* const rows = shared_weights + threadIdx.x;
 
@@ -146,7 +146,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 
         float* partial = partial_of(work, unit.start);
         gradient.each(
             [&](int32_t, const auto& columns, const float(&g)[kLaneColumns]) { columns.store(partial, true, g); });
-        gradient.chunks = 0;  // its run is finished by another launch
+        gradient.chunks = 0;  // another launch finishes its run
       }
       const RowWeights<Row, Sink::kReads ? kHeld : 0> weights{static_cast<Row*>(unit.weights), rows + place};
       a.sink.take(a.tables[unit.table], unit, gradient, weights);
@@ -171,7 +171,7 @@ GPU_DEVICE int64_t run_end(const GradientWork& work, int64_t start, int64_t key)
   return low;
 }
 
-// Adds up the partials of the run of entries [start, end) into the first of them. All threads of the block call it.
+// Adds the partials of the run of entries [start, end) into the first of them. All threads of the block call it.
 template <bool kVectors>
 GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t end, int32_t dim, int32_t lanes,
                              Pack<float, kLaneColumns>* sums) {
@@ -204,7 +204,7 @@ GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t en
   }
 }
 
-// A run of several units: as a unit of all its entries, up to `end`.
+// A run of several units, seen as a unit of all its entries up to `end`.
 struct LongRun {
   Unit unit;
   int64_t end;
@@ -226,7 +226,7 @@ GPU_DEVICE LongRun find_long_run(const ReduceArgs<Sink>& a, int64_t i) {
   return found;
 }
 
-// One block for each run of several units.
+// One block per run of several units.
 template <class Sink, bool kVectors>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) finish_kernel(ReduceArgs<Sink> a) {
   using Sum = Pack<float, kLaneColumns>;
@@ -283,7 +283,7 @@ struct WeightArgs {
   int32_t lanes;
 };
 
-// One group of lanes for each bag; all groups of a warp walk as far as its longest bag.
+// One group of lanes per bag; all groups of a warp loop as long as its longest bag.
 template <class Row, class Grad>
 GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
   const FeatureView* features = a.batch.features;
@@ -335,7 +335,7 @@ GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
   }
 }
 
-// body(bool constant)
+// Calls body(bool constant).
 template <class Body>
 void with_bool(bool value, Body body) {
   if (value) {

@@ -1,16 +1,16 @@
-// gpu/update.h - what becomes of the gradients that gpu/gradient.h has grouped: rows are updated, or gradients are
-// handed out, or both by hand (apply).
+// gpu/update.h - the use of the gradients that gpu/gradient.h has grouped: rows are updated, or gradients are handed
+// out, or rows are updated with given gradients (apply).
 #pragma once
 
 #include "gpu/gradient.h"
 
 namespace tessera::gpu {
 
-// The optimizers with a form here; their formulas are those of plugins/optimizers.
+// The optimizers that have a form here; their formulas are those of plugins/optimizers.
 enum class Formula : int32_t { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
 enum class WeightDecay : int32_t { kNone, kL2, kDecouple };
 
-// All that a formula reads besides the row.
+// Inputs of a formula besides the row.
 struct UpdateStep {
   Formula formula;
   WeightDecay weight_decay_mode;
@@ -27,12 +27,12 @@ struct UpdateStep {
 struct OutputGradient {
   const void* data;
   Storage storage;
-  float scale;    // multiplies it before anything else
-  float maximum;  // it is clamped to [-this, this] then; 0: not
-  bool vectors;   // it can be read in vectors of four wherever a bag's begins
+  float scale;    // factor that is applied first
+  float maximum;  // the gradient is then clamped to [-this, this]; 0: not clamped
+  bool vectors;   // can be read in vectors of four wherever a bag's gradient begins
 };
 
-// The target of one table's gradients: run r of all is row r - first_run here.
+// The target of one table's gradients: run r overall is row r - first_run here.
 struct RunTarget {
   int64_t* rows;  // local row ids
   float* values;  // [runs, dim]
@@ -47,16 +47,16 @@ struct UpdateLaunch {
   bool vectors;  // all tables are aligned
 };
 
-// Every row of the plan is updated. 2 launches.
+// Updates every row of the plan. 2 launches.
 void launch_update(const UpdateLaunch& what, const GradientSizes& sizes, const GradientWork& work,
                    const OutputGradient& gradient, const UpdateStep& step, Stream stream);
-// Every run's gradient is written to targets[table] (device memory). 2 launches.
+// Writes every run's gradient to targets[table] (device memory). 2 launches.
 void launch_hand_out(const UpdateLaunch& what, const GradientSizes& sizes, const GradientWork& work,
                      const OutputGradient& gradient, const RunTarget* targets, Stream stream);
-// Row rows[i] of `table` is updated by values[i * dim], for i < count.
+// Updates row rows[i] of `table` with values[i * dim], for i < count.
 void launch_apply(const UpdateLaunch& what, int32_t table, int64_t count, const int64_t* rows, const float* values,
                   const UpdateStep& step, Stream stream);
-// grad_weights[p] for every position that a bag has: the dot product of its row and its bag's gradient.
+// grad_weights[p], for every position that a bag has, is the dot product of its row and its bag's gradient.
 void launch_weight_gradients(const UpdateLaunch& what, const BatchView& batch, const OutputGradient& gradient,
                              float* grad_weights, Stream stream);
 

@@ -1,12 +1,12 @@
-// gpu/views.h - what device code is told of tables, features and a batch: plain structs that travel as kernel arguments
-// or lie in device memory. The host fills them; pointers are to memory of the device.
+// gpu/views.h - descriptions of tables, features and a batch for device code: plain structs that are kernel arguments
+// or are in device memory. The host fills them; pointers are to device memory.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::gpu {
 
-// How numbers of rows, outputs and gradients are stored.
+// The storage type of rows, outputs and gradients.
 enum class Storage : int32_t { kFloat32, kFloat16, kBFloat16 };
 inline int64_t bytes_of(Storage storage) { return storage == Storage::kFloat32 ? 4 : 2; }
 
@@ -18,7 +18,7 @@ struct Indices {
 
 // One table. Its rows have the keys [first_key, first_key + rows) among those of all tables of the instance.
 struct TableView {
-  void* weights;    // of row 0
+  void* weights;    // address of row 0
   float* elements;  // states with a value per element: state k of row r at elements + r * element_stride + k * dim
   float* per_row;   // states with a value per row: state k of row r at per_row + r * row_states + k
   int64_t rows;
@@ -37,8 +37,8 @@ struct FeatureView {
   int64_t first_offset;
   int64_t output_offset;
   int64_t output_stride;
-  int64_t first_bag;    // bags of the features in front
-  int64_t first_block;  // blocks of the lookup in front
+  int64_t first_bag;    // bags of earlier features
+  int64_t first_block;  // blocks of the lookup for earlier features
   int32_t table;
   int32_t pooling;
   int32_t aligned;  // its output rows can be written, and their gradients read, in vectors of four
@@ -53,7 +53,7 @@ struct BatchView {
   int64_t bags;  // of all features
   Indices ids;
   Indices offsets;
-  const float* weights;  // NULL: all 1
+  const float* weights;  // NULL means all 1
 };
 
 }  // namespace tessera::gpu

@@ -112,7 +112,7 @@ WeightDecay weight_decay_mode(sdk::Options& options) {
 
 }  // namespace
 
-// FBGEMM's defaults, as the optimizers' own plugin has them; keys that no formula here reads have been checked there.
+// FBGEMM's defaults, as in the optimizers' own plugin, which has already checked keys that no formula here reads.
 Hyper::Hyper(Formula formula, const char* text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   sdk::Options options(text == nullptr ? "{}" : text);

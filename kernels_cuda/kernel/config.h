@@ -1,4 +1,4 @@
-// The contents of a tsr_kernel_config and a tsr_lookup for the GPU kernel, checked as far as the host can see.
+// The content of a tsr_kernel_config and a tsr_lookup for the GPU kernel, checked as far as the host can see.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::gpu {
 
-// The devices of this build, ended by 0. The emulator's memory is the host's, so that it also serves the CPU.
+// The devices of this build, terminated by 0. The emulator's memory is the host's, so that it also serves the CPU.
 #if defined(TESSERA_GPU_CUDA)
 inline constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
 #elif defined(TESSERA_GPU_HIP)
@@ -21,10 +21,10 @@ inline constexpr int32_t kDeviceTypes[] = {kDLROCM, 0};
 inline constexpr int32_t kDeviceTypes[] = {kDLCPU, kDLExtDev, 0};
 #endif
 
-// Failure(TSR_UNIMPLEMENTED) for other types; `what` names the tensor.
+// Throws Failure(TSR_UNIMPLEMENTED) for other types; `what` names the tensor.
 Storage storage_of(DLDataType dtype, const char* what);
 
-// A fused optimizer's hyperparameters, from the options that it was created with.
+// A fused optimizer's hyperparameters, from the options with which it was created.
 class Hyper {
  public:
   Hyper(Formula formula, const char* options);
@@ -54,12 +54,12 @@ struct Config {
   bool vectors() const;  // rows of all tables can be read in vectors of four
 };
 
-// Failure(TSR_UNIMPLEMENTED or TSR_INVALID_ARGUMENT) with the reason why this config cannot be served.
+// Throws Failure(TSR_UNIMPLEMENTED or TSR_INVALID_ARGUMENT) with the reason why this config cannot be served.
 // `compute_kernels` ends with NULL.
 Config checked(const tsr_kernel_config& config, const char* const* compute_kernels);
 
-// The tensors of a batch are of this device and of the right types, and its features stay inside them, as far as their
-// shapes say: offsets and ids are the caller's promise, and are not read.
+// Checks that the tensors of a batch are on this device and have the right types, and that features stay inside their
+// shapes. The caller guarantees valid offsets and ids, which are not read.
 void check_batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values);
 
 Indices indices_of(const DLTensor& tensor, const char* what);

@@ -1,4 +1,4 @@
-// The time of the kernel's calls, for the planner.
+// Estimates the time of the kernel's calls, for the planner.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// Computed from the bytes that the kernels move, if a machine's own figures are not given. Launches are the call's,
-// whatever the number of its shards, and not counted.
+// Computed from the bytes that the kernels move, if a machine's own figures are not given. Launches belong to the call,
+// however many shards it has, and are not counted.
 tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work);
 tsr_estimate estimate_by_bytes(const DeviceFigures& device, const tsr_workload& work, double row_bytes,
                                double state_bytes);

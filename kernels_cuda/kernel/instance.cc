@@ -118,7 +118,8 @@ UpdateLaunch GpuInstance::update_launch() const {
           config_.weights, config_.vectors()};
 }
 
-// Weights' gradients, and everything up to the update. sizes.entries 0: there is nothing to update.
+// Computes the gradients of the weights, and everything before the update. sizes.entries is 0 if there is nothing to
+// update.
 GpuInstance::Plan GpuInstance::plan_of(Context& context, const tsr_backward& args, bool wants_runs, Stream stream) {
   const tsr_lookup& lookup = *args.lookup;
   check_batch(lookup, config_, *args.grad_output);
@@ -167,7 +168,7 @@ void GpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   done(stream);
 }
 
-// Memory for the runs counted, and the views of it.
+// Allocates memory for the counted runs, and fills in views of it.
 std::vector<RunTarget> GpuInstance::place_gradients(Context& context, const std::vector<uint32_t>& starts,
                                                     std::span<tsr_row_gradient> out, Stream stream) const {
   const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };

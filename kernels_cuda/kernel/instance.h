@@ -1,8 +1,8 @@
 // The GPU kernel's instance: kernel/1 over TableStores and the launches of gpu/.
 //
-// Calls enqueue on the stream that they are given and return; those that move rows to or from the host wait for it, as
-// does backward_rows, which has to know how many rows there are. On the CPU (emulator) every call waits. A stream lives
-// until the instance is closed; a call on another one than before waits, on the device, for what the last enqueued.
+// Calls enqueue on their stream and return. Calls that move rows to or from the host wait for it, and so does
+// backward_rows, which must know the number of rows. On the CPU (emulator) every call waits. A stream must live until
+// the instance is closed. A call on another stream than before waits, on the device, for the previously enqueued work.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class GpuInstance : public sdk::KernelInstance {
   tsr_kernel_stats stats(uint32_t table) override;
 
  private:
-  // One batch's gradient on its way.
+  // The gradient of one batch during backward.
   struct Plan {
     BatchView batch;
     OutputGradient gradient;
@@ -60,7 +60,7 @@ class GpuInstance : public sdk::KernelInstance {
   DeviceScratch views_;
   DeviceScratch lookups_;  // uint64 per table
   DeviceScratch scratch_;  // of a backward
-  DeviceScratch starts_;   // of backward_rows: where each table's runs begin
+  DeviceScratch starts_;   // for backward_rows: where each table's runs begin
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<Context*> idle_;
   Stream last_ = nullptr;

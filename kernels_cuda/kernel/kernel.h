@@ -1,4 +1,4 @@
-// The GPU kernel as a part.
+// The GPU kernel as a component.
 #pragma once
 
 #include <memory>

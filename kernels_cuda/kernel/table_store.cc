@@ -6,9 +6,9 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kPieceBytes = 8 << 20;  // of a copy between host and device
+constexpr int64_t kPieceBytes = 8 << 20;  // size of a copy between host and device
 
-// The head of a saved table. Rows follow as stored, then the states per element, then those per row, as they lie.
+// The head of a saved table. Rows follow as stored, then the states per element, then those per row, as in memory.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -64,7 +64,7 @@ TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage 
   }
 }
 
-// A piece of rows as they start is copied again and again: memory that is set to bytes knows 0 only.
+// Copies a block of start values repeatedly, because filling memory with a byte only works for 0.
 void TableStore::start_states(const DeviceScratch& memory, bool per_row, Stream stream) const {
   std::vector<float> row(static_cast<size_t>(per_row ? per_row_ : per_element_ * spec_.dim));
   for (const State& s : states_) {
@@ -117,7 +117,7 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
 
 int64_t TableStore::array_floats(int64_t count) const { return count * (spec_.dim * (1 + per_element_) + per_row_); }
 
-// Weights, then the states in their order.
+// The weights, then the states in their order.
 RowArrays TableStore::arrays_in(float* memory, int64_t count) const {
   RowArrays arrays{};
   arrays.count = count;

@@ -1,4 +1,4 @@
-// The rows of one table and their optimizer state on the device, and their ways in and out through host memory.
+// The rows of one table and their optimizer state on the device, with import and export through host memory.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace tessera::gpu {
 
-// Rows lie one after the other. States of a kind (per element, per row) share one block, those of one row side by side.
+// Rows are contiguous. States of a kind (per element, per row) share one block, with those of one row side by side.
 // Every function that moves rows waits for the stream.
 class TableStore {
  public:
-  // Rows 0 and states as they start, in the order of `stream`. Failure(TSR_RESOURCE_EXHAUSTED) names the table and what
-  // it needs.
+  // Writes rows 0 and start states, in the order of `stream`. Throws Failure(TSR_RESOURCE_EXHAUSTED) that names the
+  // table and the bytes it needs.
   TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer,
              Stream stream);
 
   const TableSpec& spec() const { return spec_; }
-  // `first_key`: rows of the tables in front.
+  // `first_key` is the number of rows of earlier tables.
   TableView view(int64_t first_key) const;
 
   uint64_t weight_bytes() const { return static_cast<uint64_t>(spec_.rows * spec_.dim * bytes_of(storage_)); }
@@ -28,12 +28,12 @@ class TableStore {
   uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
   int64_t state_width(uint32_t k) const { return states_[k].per_row ? 1 : spec_.dim; }
 
-  // kernel/1's functions of these names. `device_view`: this table's view in device memory.
+  // kernel/1's functions with these names. `device_view` is this table's view in device memory.
   void export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* device_view, Stream stream) const;
   void import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
   void save(const tsr_stream_io& io, Stream stream) const;
   void load(const tsr_stream_io& io, Stream stream) const;
-  // The update of kernel/1's apply by an optimizer that has no form on the device: rows go to the host and back.
+  // The update of kernel/1's apply for an optimizer without a device form: rows go to the host and back.
   void update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,
                       const int64_t* device_rows, const float* device_values, const TableView* device_view,
                       Stream stream) const;
@@ -41,8 +41,8 @@ class TableStore {
  private:
   struct State {
     bool per_row;
-    int32_t index;  // among the states of its kind
-    float start;    // of its values
+    int32_t index;  // index among the states of its kind
+    float start;    // start value
   };
   void start_states(const DeviceScratch& memory, bool per_row, Stream stream) const;
   void check_rows(const tsr_rows& rows, int64_t count) const;

@@ -7,14 +7,14 @@
 namespace tessera_dense {
 namespace {
 
-// Elements that take longer than to wake a thread for them.
+// With this many elements, the work takes longer than waking a thread for it.
 constexpr int64_t kElementsWorthAThread = 16 << 10;
 
 struct ActivationName {
   const char* name;
   Activation f;
 };
-// elu: Clevert et al., 2016, its alpha 1; selu: Klambauer et al., 2017; mish, x * tanh(softplus(x)): Misra, 2019.
+// elu: Clevert et al., 2016, with alpha 1; selu: Klambauer et al., 2017; mish, x * tanh(softplus(x)): Misra, 2019.
 constexpr ActivationName kActivations[] = {
     {"none", Activation::kNone},         {"relu", Activation::kRelu}, {"leaky_relu", Activation::kLeakyRelu},
     {"sigmoid", Activation::kSigmoid},   {"tanh", Activation::kTanh}, {"gelu", Activation::kGelu},
@@ -64,7 +64,7 @@ class AffinePiece : public Piece {
   float factor_, offset_;
 };
 
-// max(0, x) + a min(0, x), with one `a` that is learnt: PyTorch's PReLU.
+// max(0, x) + a min(0, x), with one trained `a`: PyTorch's PReLU.
 class PreluPiece : public Piece {
  public:
   explicit PreluPiece(int64_t width) : Piece(width, width), loops_(*choose_loops().of_rows) {
@@ -92,7 +92,7 @@ class SwishLayerNormPiece : public Piece {
       parameters_.push_back(p);
     }
   }
-  // The normalised rows, and what the norm keeps.
+  // Keeps the normalised rows and what the norm keeps.
   int64_t kept(int64_t batch) const override { return batch * in() + norm_->kept(batch); }
   void forward(const Run& run, const float* x, float* y, float* kept) override {
     const int64_t n = run.batch * in();
@@ -135,8 +135,8 @@ class SoftmaxPiece : public Piece {
   const RowLoops& loops_;
 };
 
-// Element i of a step is dropped where its random number says so: a function of the call's seed and step, of the
-// dropout's number in its layer and of i, so that backward needs nothing kept.
+// Element i of a step is dropped depending on its random number. That is a function of the call's seed and step, of the
+// dropout's number in its layer, and of i, so backward needs no kept state.
 class DropoutPiece : public Piece {
  public:
   DropoutPiece(int64_t width, double rate, uint64_t number)
@@ -148,7 +148,7 @@ class DropoutPiece : public Piece {
   }
 
  private:
-  // splitmix64's
+  // the mixing function of splitmix64
   static uint64_t mixed(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;

@@ -27,7 +27,7 @@ void BatchStatistics::take(const Run& run, const float* x, float* kept) {
   }
 }
 
-// Two passes, so that a large mean costs the variance no digits: sums and count first, then squares around the mean.
+// Two passes, so that a large mean costs the variance no precision: first sums and count, then squares around the mean.
 void BatchStatistics::take_of_batch(const Run& run, const float* x, float* kept) {
   const int64_t width = width_;
   std::fill(sums_.begin(), sums_.end(), 0.0);

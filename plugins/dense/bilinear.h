@@ -25,7 +25,7 @@ class Bilinear : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats turned;  // x_h W_h of all heads, beside each other: [batch, b]
+    Floats turned;  // x_h W_h of all heads, concatenated: [batch, b]
   };
   const float* input(const tessera::sdk::ModuleCall& call, size_t i) const;
   const float* weights(int64_t head, const std::vector<float*>& of) const { return of[4] + head * part_[0] * part_[1]; }
@@ -33,7 +33,7 @@ class Bilinear : public tessera::sdk::Module {
   tessera::sdk::Host host_;
   const RowLoops& loops_;
   std::vector<int64_t> widths_;
-  int64_t heads_, part_[2];  // widths of a head's parts
+  int64_t heads_, part_[2];  // widths of a head's parts of x and of y
   std::vector<tessera::sdk::Parameter> parameters_;
   ContextPool<Context> contexts_;
   Floats dturned_;

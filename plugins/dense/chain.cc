@@ -16,7 +16,7 @@ void Chain::add(std::unique_ptr<Piece> piece, const std::string& prefix) {
   pieces_.push_back(std::move(piece));
 }
 
-// The state of each piece, and then its output, except for the last one's.
+// Keeps the state of each piece followed by its output, except for the last output.
 int64_t Chain::kept(int64_t batch) const {
   int64_t floats = 0;
   for (const auto& piece : pieces_) floats += piece->kept(batch) + batch * piece->out();
@@ -46,7 +46,7 @@ void Chain::backward(const Run& run, const float* x, const float* dy, float* dx,
   const float* end = memory + kept(run.batch);
   for (size_t i = pieces_.size(); i-- > 0;) {
     end -= pieces_[i]->kept(run.batch) + run.batch * pieces_[i]->out();
-    const float* from = i == 0 ? x : end - run.batch * pieces_[i]->in();  // the output of the piece before
+    const float* from = i == 0 ? x : end - run.batch * pieces_[i]->in();  // output of the previous piece
     float* to = i == 0 ? dx : gradients_[i % 2].at_least(host_, run.batch * pieces_[i]->in());
     pieces_[i]->backward(of_piece(run, i), from, dy, to, end);
     dy = to;

@@ -9,7 +9,7 @@ using tessera::sdk::fail;
 using tessera::sdk::MlpLayers;
 using tessera::sdk::Setup;
 
-constexpr double kDiceEps = 1e-8;  // the paper's
+constexpr double kDiceEps = 1e-8;  // value of the paper
 
 double rate_of(tessera::sdk::Options& options) {
   const double rate = options.number("rate", 0.5);
@@ -24,7 +24,7 @@ double positive(tessera::sdk::Options& options, const char* layer, const char* k
   return value;
 }
 
-// The share of a batch's means in the running means.
+// Weight of a batch's mean in the running mean.
 double momentum_of(tessera::sdk::Options& options) {
   const double momentum = options.number("momentum", 0.1);
   if (!(momentum > 0 && momentum <= 1))
@@ -55,8 +55,8 @@ void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, cons
     const int64_t width = shape.out(k);
     const std::string& activation = shape.activation(k);
     const std::string norm = k + 1 < shape.count() || activation != "none" ? shape.norm() : "none";
-    // A bias in front of batch norm is taken away with the mean. What would be left of its gradient is rounding, which
-    // an optimizer that scales gradients makes steps of.
+    // Batch norm subtracts a bias in front of it together with the mean. The bias's gradient would be rounding noise,
+    // which an optimizer that scales gradients turns into steps.
     chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch"), name);
     if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
     if (norm == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
@@ -84,7 +84,7 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
   const Context& kept = *contexts_.of(context);
   const float* x = joined_.rows_again(call, kept.joined);
   const float* dy = matrix_or_null(call.grad_outputs[0], call.batch, chain_.out(), name_);
-  if (dy == nullptr) {  // zeros; batch norm adds up over the ranks whatever comes
+  if (dy == nullptr) {  // zeros, because batch norm sums over the ranks in any case
     float* zeros = zeros_.at_least(host_, call.batch * chain_.out());
     std::fill_n(zeros, call.batch * chain_.out(), 0.0f);
     dy = zeros;

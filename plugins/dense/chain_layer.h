@@ -1,4 +1,5 @@
-// Layers that are a chain of pieces over their inputs, joined: one after the other linear, norm, activation, dropout.
+// Layers that are a chain of pieces over their joined inputs: linear, norm, activation and dropout, one after the
+// other.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace tessera_dense {
 
-// The data of buffers and parameters is the core's; this only collects the pointers of a call.
+// Collects the pointers of a call. The core owns the data of buffers and parameters.
 class ChainCall {
  public:
   Run run(const tessera::sdk::ModuleCall& call, const Chain& chain, int64_t batch, bool backward_follows) {
@@ -39,7 +40,7 @@ class ChainLayer : public tessera::sdk::Module {
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  protected:
-  // `width`: of all inputs together, which the option "inputs" lists.
+  // `width` is that of all inputs together, which the option "inputs" lists.
   ChainLayer(const tessera::sdk::Setup& setup, const char* name, int64_t width);
 
   Chain chain_;
@@ -47,7 +48,7 @@ class ChainLayer : public tessera::sdk::Module {
  private:
   struct Context {
     Floats kept;
-    Floats joined;  // several inputs, beside each other
+    Floats joined;  // several inputs, concatenated
   };
   tessera::sdk::Host host_;
   const char* name_;
@@ -57,9 +58,9 @@ class ChainLayer : public tessera::sdk::Module {
   Floats zeros_;
 };
 
-// The sum of the option "inputs", which must be there.
+// The sum of the option "inputs", which is required.
 int64_t needed_width(tessera::sdk::Options& options, const char* layer);
-// Makes a layer whose calls have no sums over ranks. Failure for batch norm and dice.
+// For a layer whose calls have no sums over ranks: throws Failure for batch norm and dice.
 void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
 // Adds the pieces of an mlp; the names of its parameters begin with `prefix`.
 void add_mlp(Chain& chain, tessera::sdk::Host host, const tessera::sdk::MlpLayers& shape, const std::string& prefix);
@@ -103,7 +104,7 @@ class AnyMlp : public ChainLayer {
  public:
   AnyMlp(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape);
 };
-// One whose norm is "batch" where nothing else is said: it needs sums over ranks, which others shall not pay for.
+// An mlp whose default norm is "batch". It needs sums over ranks, a cost that other layers should not have.
 class BatchNormMlp : public ChainLayer {
  public:
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;

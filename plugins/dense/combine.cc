@@ -16,7 +16,7 @@ constexpr const char* kInput = "an input or its gradient";
 const float* input(const ModuleCall& call, size_t i) {
   return matrix(call.inputs[i], call.batch, call.inputs[i].shape[1], kInput);
 }
-// NULL: not wanted.
+// NULL if the gradient is not wanted.
 float* gradient(const ModuleCall& call, size_t i) {
   return matrix_or_null(call.grad_inputs[i], call.batch, call.inputs[i].shape[1], kInput);
 }
@@ -42,7 +42,7 @@ void Concat::compute_back(const ModuleCall& call) {
 }
 
 Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer), loops_(choose_loops()) {
-  tessera::sdk::joined_width(setup.options);  // known; the inputs themselves say more
+  tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
 }
 
 std::vector<Value> Elementwise::outputs(std::span<const Value> inputs) const {
@@ -91,7 +91,7 @@ void Hadamard::compute(const ModuleCall& call) {
   }
 }
 
-// The product of the others, which a division would not give where an input is 0.
+// Multiplies the other inputs; dividing the product would fail if an input is 0.
 void Hadamard::compute_back(const ModuleCall& call) {
   const int64_t n = size(call);
   const float* grad =

@@ -1,4 +1,4 @@
-// Layers without parameters that put inputs together: concat, sum, product, matmul, fm.
+// Layers without parameters that combine inputs: concat, sum, product, matmul, fm.
 #pragma once
 
 #include <vector>
@@ -30,7 +30,7 @@ class Stateless : public tessera::sdk::Module {
   std::vector<tessera::sdk::Parameter> none_;
 };
 
-// "concat": inputs beside each other.
+// "concat": concatenates the inputs.
 class Concat : public Stateless {
  public:
   explicit Concat(const tessera::sdk::Setup& setup)
@@ -45,14 +45,14 @@ class Concat : public Stateless {
   Joined joined_;
 };
 
-// "sum" and "product", element by element, of inputs of one width.
+// "sum" and "product", element by element, of inputs with one width.
 class Elementwise : public Stateless {
  public:
   Elementwise(const tessera::sdk::Setup& setup, const char* layer);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
 
  protected:
-  // Elements of each, which have one shape.
+  // Elements per input; all inputs have the same shape.
   int64_t size(const tessera::sdk::ModuleCall& call) const;
   const char* layer_;
   const Loops& loops_;
@@ -92,9 +92,9 @@ class Matmul : public Stateless {
   int64_t dim_;
 };
 
-// "fm": of vectors of `dim` values, one after the other over all inputs, ((sum of vectors)^2 - sum of squares) / 2,
-// summed over its elements: all pairs' dot products. One value. Option "dim", 1: every value is a vector, as TorchRec's
-// FactorizationMachine has it.
+// "fm": ((sum of vectors)^2 - sum of squares) / 2, summed over elements, which is the sum of all pairs' dot products.
+// Vectors have `dim` values and follow each other over all inputs. The output is one value. Option "dim" (1): with 1,
+// every value is a vector, as in TorchRec's FactorizationMachine.
 class Fm : public Stateless {
  public:
   explicit Fm(const tessera::sdk::Setup& setup);

@@ -86,7 +86,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   if (wanted) joined_.give(args);
 }
 
-// Samples [begin, end) from the last layer to the first.
+// Runs samples [begin, end) back from the last layer to the first.
 void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
   float *dout = dout_.data() + at, *dx0 = way.dx0 + at;
@@ -105,7 +105,7 @@ void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int
       inner_width = low_rank_;
       w = weights_[down(k)];
     }
-    // Added to what goes around the layer.
+    // Added to the gradient that bypasses the layer.
     multiply({'N', 'N', rows, width_, inner_width, 1, inner_gradient, inner_width, w, width_, 1, dout, width_});
   }
   loops_.add(n, dout, dx0);
@@ -116,7 +116,7 @@ MatrixCross::Inner MatrixCross::inner(int64_t batch, int64_t k) const {
   return {dy, dy + batch * width_};
 }
 
-// `parameters_`: the gradients of the parameters.
+// `parameters_` receives the gradients of the parameters.
 void MatrixCross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
   gradients_.clear();
   for (int64_t k = 0; k < layers_; ++k) {
@@ -186,7 +186,7 @@ void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   const float* kept = contexts_.of(context)->kept.data();
   parameter_data(args.parameters, parameters_, weights_);
   parameter_data(args.grad_parameters, parameters_, gradients_);
-  float* dx = grad_.at_least(host_, n);  // of the layer's output, then of its input
+  float* dx = grad_.at_least(host_, n);  // of the layer's output, later of its input
   std::copy_n(grad, n, dx);
   float* dx0 = joined_.gradient(args);
   if (dx0) std::fill_n(dx0, n, 0.0f);
@@ -195,7 +195,7 @@ void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
     const float *x = k == 0 ? x0 : kept + (k - 1) * n, *dots = kept + (layers_ - 1) * n + k * args.batch;
     for (int64_t s = 0; s < args.batch; ++s) {
       const int64_t at = s * width;
-      const float along = loops_.dot(width, dx + at, x0 + at);  // the gradient of the dot product
+      const float along = loops_.dot(width, dx + at, x0 + at);  // gradient of the dot product
       loops_.add_scaled(width, along, x + at, gradients_[at_weight]);
       loops_.add_scaled(width, 1, dx + at, gradients_[at_weight + 1]);
       if (dx0) loops_.add_scaled(width, dots[s], dx + at, dx0 + at);

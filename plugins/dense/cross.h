@@ -26,14 +26,14 @@ class MatrixCross : public tessera::sdk::Module {
  private:
   struct Context {
     Floats kept;
-    Floats joined;  // several inputs, beside each other
+    Floats joined;  // several inputs, concatenated
   };
   using Kept = tessera::sdk::CrossLayers::Kept;
   // The gradients of one layer's W x + b and V x.
   struct Inner {
     float *dy, *dv;
   };
-  // The memory of samples on their way back.
+  // Memory for samples on their way back.
   struct Way {
     const float *x0, *grad;
     float* dx0;  // written
@@ -51,11 +51,11 @@ class MatrixCross : public tessera::sdk::Module {
   tessera::sdk::CrossLayers shape_;
   int64_t width_, layers_, low_rank_;
   Joined joined_;
-  Weights matrices_;  // of each layer V_k (low rank only), and U_k or W_k
+  Weights matrices_;  // per layer V_k (low rank only), then U_k or W_k
   ContextPool<Context> contexts_;
   Floats inner_, dout_, dx0_;
   std::vector<float*> parameters_;
-  std::vector<const float*> weights_, biases_;  // of each matrix, of each layer
+  std::vector<const float*> weights_, biases_;  // per matrix, per layer
   std::vector<Weights::Gradient> gradients_;
 };
 
@@ -75,8 +75,8 @@ class VectorCross : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;    // inputs of all layers but the first, then of each layer x . k of each sample
-    Floats joined;  // several inputs, beside each other
+    Floats kept;    // inputs of all layers except the first, then x . k of each sample, layer by layer
+    Floats joined;  // several inputs, concatenated
   };
   tessera::sdk::Host host_;
   const RowLoops& loops_;

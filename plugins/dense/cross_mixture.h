@@ -1,4 +1,4 @@
-// "cross" of kind "mixture": experts of low rank in every layer (DCN V2, section 3.4).
+// "cross" of kind "mixture": several low-rank experts in every layer (DCN V2, section 3.4).
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace tessera_dense {
 
-// Expert e in layer k: h = f(V x), a = f(C h), u = U a; x_{k+1} = x_0 * (sum over e of gate_e u_e + b) + x_k, the
-// gates being the softmax of G x_k, with one G for all layers; a single expert has none. Parameters "k.u.weight"
-// [experts, N, rank], "k.v.weight" [experts, rank, N], "k.c.weight" [experts, rank, rank], "k.bias" [N] and, of several
-// experts, "gates.weight" [experts, N].
+// Expert e in layer k: h = f(V x), a = f(C h), u = U a; x_{k+1} = x_0 * (sum over e of gate_e u_e + b) + x_k. The gates
+// are the softmax of G x_k, with one G for all layers; a single expert has no gate. Parameters "k.u.weight" [experts,
+// N, rank], "k.v.weight" [experts, rank, N], "k.c.weight" [experts, rank, rank], "k.bias" [N] and, for several experts,
+// "gates.weight" [experts, N].
 class MixtureCross : public tessera::sdk::Module {
  public:
   explicit MixtureCross(const tessera::sdk::Setup& setup);
@@ -27,18 +27,18 @@ class MixtureCross : public tessera::sdk::Module {
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:
-  // The state that a layer keeps of forward: its output, V x, C h, f of both, gates and the sum with the bias.
+  // The state that a layer keeps from forward: its output, V x, C h, f of both, gates, and the sum with the bias.
   struct Kept {
     float *next, *v, *c, *h, *a, *gates, *sum;
   };
   struct Context {
     Floats kept;
-    Floats joined;  // several inputs, beside each other
+    Floats joined;  // several inputs, concatenated
   };
-  // A layer on its way back.
+  // The state of backward for one layer.
   struct Back {
     const float *x0, *x;
-    float *dout, *dx0;  // of its output, and then of its input; of x0
+    float *dout, *dx0;  // of its output, later of its input; of x0
     Kept kept;
   };
   struct LayerWeights {

@@ -1,4 +1,4 @@
-// The dense layers as a plugin.
+// The plugin with the dense layers.
 #include "bilinear.h"
 #include "chain_layer.h"
 #include "combine.h"

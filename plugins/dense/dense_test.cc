@@ -1,4 +1,4 @@
-// The dense layers through their tables of functions: against naive loops, and by finite differences.
+// Tests the dense layers through their function tables: against naive loops, and by finite differences.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -95,7 +95,8 @@ TEST(Mlp, GradientsByFiniteDifferences) {
   check_all_gradients(ending_in_relu);
 }
 
-// Bit for bit: blocks and tiles are cut by shapes alone. Shapes large enough for several of each.
+// Results are equal bit for bit, because blocks and tiles depend only on shapes. The shapes are large enough for
+// several of each.
 TEST(Layers, ThreadsChangeNothing) {
   struct Case {
     const char *id, *options;
@@ -197,7 +198,7 @@ int threads_of_this_process() {
   return count;
 }
 
-// Threads of oneDNN's own would spin beside the host's.
+// Threads of oneDNN would spin next to the host's threads.
 TEST(Layers, HaveNoThreadsButTheHostsAndLeaveOpenMPAlone) {
   const int before = omp_get_max_threads(), alone = threads_of_this_process();
   TestHost host(4);
@@ -235,8 +236,8 @@ int64_t count_nan(const Matrix& m) {
   return std::count_if(m.data.begin(), m.data.end(), [](float v) { return std::isnan(v); });
 }
 
-// A value that is no number stays so on its way through a layer, in both directions and on every instruction set, and
-// does not reach other samples: it is seen where a step looks for it, instead of being hidden behind a ReLU.
+// A NaN stays NaN on its way through a layer, in both directions and on every instruction set, and does not reach other
+// samples. A ReLU must not hide it, so that the check of a step can find it.
 class NotANumber : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("TESSERA_ISA", GetParam(), 1); }
@@ -258,10 +259,10 @@ TEST_P(NotANumber, PassesTheReluOfAnMlp) {
     std::fill(mlp.grad_output.data.begin(), mlp.grad_output.data.end(), 1.0f);
     ASSERT_EQ(mlp.backward(context), TSR_OK) << mlp.error();
   }
-  EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column that the input meets
+  EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column that the input is multiplied with
   EXPECT_EQ(count_nan(mlp.grad_parameters[2]), 3 * 21);
-  // PyTorch does the same: a ReLU whose output is no number hands the gradient on: here weights alone, which are
-  // numbers.
+  // PyTorch does the same: a ReLU whose output is NaN passes the gradient on. Here the gradient depends only on
+  // weights, which are numbers.
   EXPECT_EQ(count_nan(mlp.grad_inputs[0]), 0);
   EXPECT_NE(mlp.grad_inputs[0].data[8], 0);
 }
@@ -275,7 +276,7 @@ TEST_P(NotANumber, PassesTheMaskOfAnMlpBackwards) {
   mlp.parameters[1].data = {0, 0};
   mlp.parameters[2].data = {1, 1};
   mlp.parameters[3].data = {0};
-  mlp.grad_output.data = {kNaN, 1, kNaN};  // the last one's outputs are 0: no gradient, whatever came
+  mlp.grad_output.data = {kNaN, 1, kNaN};  // the last layer's outputs are 0, so there is no gradient
   mlp.step();
   EXPECT_TRUE(std::isnan(mlp.grad_inputs[0].data[0]));
   EXPECT_EQ(mlp.grad_inputs[0].data[1], 3);
@@ -352,11 +353,11 @@ TEST(DotInteraction, EqualsNaiveLoopsOnEveryInstructionSet) {
     for (const uint32_t threads : {1u, 3u}) {
       TestHost host(threads);
       Layer layer(host, "dot_interaction", "{}");
-      if (layer.code == TSR_UNAVAILABLE) continue;  // not this processor
+      if (layer.code == TSR_UNAVAILABLE) continue;  // not available on this processor
       ASSERT_EQ(layer.code, TSR_OK) << layer.error();
       for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{
                {16, 9}, {16, 26}, {7, 3}, {1, 1}, {64, 40}, {5, 0}, {33, 15}, {8, 16}}) {
-        layer.with_inputs({{37, dim}, {37, features * dim}});  // some together, some one by one
+        layer.with_inputs({{37, dim}, {37, features * dim}});  // some samples in groups, some one by one
         ASSERT_EQ(layer.output.shape[1], dim + (features + 1) * features / 2);
         ASSERT_EQ(layer.forward(), TSR_OK) << layer.error();
         const std::vector<double> want = naive_interaction(layer, dim, features);

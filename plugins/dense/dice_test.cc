@@ -1,4 +1,4 @@
-// Dice against its formula in double, and refusals of activations.
+// Compares Dice with its formula in double; tests refusals of activations.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ TEST(Dice, EvaluatesWithRunningStatistics) {
   EXPECT_EQ(dice.buffers[2].counts[0], 0) << "no batch was looked at";
 }
 
-// The objective's differences in double of the formula, mean and variance moving with x.
+// Finite differences of the formula in double; mean and variance depend on x.
 TEST(Dice, HasTheGradientsOfTheFormula) {
   TestHost host;
   Layer dice(host, "dice", R"({"inputs": [3]})");

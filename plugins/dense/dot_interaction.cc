@@ -26,7 +26,7 @@ void DotInteraction::forward(const tessera::sdk::ModuleCall& args, tsr_module_co
   const Shape shape = shape_of(args);
   float* output = matrix(args.outputs[0], shape.batch, shape.width, "dot_interaction's output");
   for_blocks(args, shape, [&](const Interaction& block) { loops_.interact(block, output); });
-  // Backward needs the inputs alone; the context only has to be one.
+  // Backward needs only the inputs; the context only has to be non-null.
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
 }
 

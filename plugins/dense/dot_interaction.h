@@ -14,7 +14,7 @@ class DotInteraction : public tessera::sdk::Module {
  public:
   explicit DotInteraction(const tessera::sdk::Setup& setup)
       : host_(setup.host), loops_(choose_loops()), pooled_(setup.host, "dot_interaction", 0, 1) {
-    tessera::sdk::joined_width(setup.options);  // known; the inputs themselves say more
+    tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
   }
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -31,13 +31,13 @@ class DotInteraction : public tessera::sdk::Module {
  private:
   using Shape = tessera::sdk::InteractionShape;
   Shape shape_of(const tessera::sdk::ModuleCall& call) const;
-  // One call of `body` per block of samples.
+  // Calls `body` once per block of samples.
   template <class Body>
   void for_blocks(const tessera::sdk::ModuleCall& call, const Shape& shape, Body&& body);
 
   tessera::sdk::Host host_;
   const Loops& loops_;
-  Joined pooled_;  // all inputs but the first
+  Joined pooled_;  // all inputs except the first
   std::vector<tessera::sdk::Parameter> parameters_;
   Floats scratch_;
 };

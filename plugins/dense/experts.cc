@@ -13,7 +13,7 @@ void copy_columns(int64_t batch, int64_t width, const float* from, int64_t from_
   for (int64_t s = 0; s < batch; ++s) std::copy_n(from + s * from_stride, width, to + s * to_stride);
 }
 
-// The widths of inputs, which must be those that the option "inputs" listed.
+// Checks that the widths of inputs are those that the option "inputs" lists.
 void check_inputs(std::span<const Value> inputs, const std::vector<int64_t>& listed, const char* layer) {
   const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer);
   if (widths.size() != listed.size())
@@ -254,7 +254,7 @@ std::vector<Value> Gate::outputs(std::span<const Value> inputs) const {
   return {Value{widths_[0]}};
 }
 
-// Kept: what the chain keeps, and then its output.
+// Keeps what the chain keeps, followed by its output.
 void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t n = call.batch * widths_[0];
   const float* x = input(call, 0, widths_[0]);
@@ -278,7 +278,7 @@ void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
   float* dsignals = signals_.gradient(call);
   backward_branch(0, call, signals_.rows_again(call, memory.joined), dgate, dsignals, memory.kept.data());
   float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
-  const bool itself = widths_.size() == 1;  // then dx has what came through the gate
+  const bool itself = widths_.size() == 1;  // dx then already has the gradient that came through the gate
   if (dx) loops_.of_rows->multiply(n, dy, gate, scale_, itself ? dgate : dx);
   if (dx && itself) loops_.add(n, dgate, dx);
   if (dsignals) signals_.give(call);

@@ -1,4 +1,4 @@
-// Layers that hold several chains or weigh with one: experts, mixture, gate, projection.
+// Layers that hold several chains, or weigh with one: experts, mixture, gate, projection.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tessera_dense {
 
-// Chains side by side, each over rows of its own; what "experts", "gate" and "projection" have in common. Parameters
-// are those of the chains, in their order.
+// Chains side by side, each over its own rows; the base of "experts", "gate" and "projection". Parameters are those of
+// the chains, in their order.
 class Branches : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -20,12 +20,12 @@ class Branches : public tessera::sdk::Module {
  protected:
   struct Context {
     Floats kept;
-    Floats joined;  // several inputs, beside each other
+    Floats joined;  // several inputs, concatenated
   };
   explicit Branches(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
   void add(Chain chain);
   int64_t kept(int64_t batch) const;  // of all chains
-  // Chain `i`, whose memory stands behind those of the chains before it.
+  // Runs chain `i`, whose memory follows that of the chains before it.
   void forward_branch(size_t i, const tessera::sdk::ModuleCall& call, bool backward_follows, const float* x, float* y,
                       float* memory);
   void backward_branch(size_t i, const tessera::sdk::ModuleCall& call, const float* x, const float* dy, float* dx,
@@ -43,13 +43,13 @@ class Branches : public tessera::sdk::Module {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "experts": several mlps over the same inputs, outputs beside each other: [batch, experts * last width].
+// "experts": several mlps over the same inputs, with concatenated outputs: [batch, experts * last width].
 class Experts : public EitherLayer {
  public:
   explicit Experts(const tessera::sdk::Setup& setup);
 };
 
-// For linear layers with ReLU only: each writes its columns of the output, and adds to the inputs' gradient.
+// Only for linear layers with ReLU: each expert writes its columns of the output and adds to the inputs' gradient.
 class PlainExperts : public tessera::sdk::Module {
  public:
   PlainExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
@@ -61,8 +61,8 @@ class PlainExperts : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;    // what each stack keeps
-    Floats joined;  // several inputs, beside each other
+    Floats kept;    // per stack
+    Floats joined;  // several inputs, concatenated
   };
   int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
   // The layers of expert `e`.
@@ -89,7 +89,7 @@ class AnyExperts : public Branches {
   Floats rows_, dx_;
 };
 
-// "projection": each input by a matrix of its own to `width` values, beside each other: [batch, inputs * width].
+// "projection": maps each input by its own matrix to `width` values, concatenated: [batch, inputs * width].
 class Projection : public Branches {
  public:
   explicit Projection(const tessera::sdk::Setup& setup);
@@ -103,7 +103,7 @@ class Projection : public Branches {
   Floats rows_;
 };
 
-// "gate": x [batch, w], the first input, times scale * mlp(the others), element by element. With one input it gates
+// "gate": x [batch, w], the first input, times scale * mlp(the other inputs), element by element. A single input gates
 // itself.
 class Gate : public Branches {
  public:
@@ -115,12 +115,12 @@ class Gate : public Branches {
  private:
   std::vector<int64_t> widths_;
   float scale_;
-  Joined signals_;  // all inputs but the first, or the only one
+  Joined signals_;  // all inputs except the first, or the only one
   Floats dgate_;
 };
 
-// "mixture": of gates [batch, n] and experts [batch, n * w], the sum over the experts, each weighed by its gate, which
-// is the softmax of the first input ("softmax": true) or that itself.
+// "mixture": from gates [batch, n] and experts [batch, n * w], computes the sum of the experts, each multiplied by its
+// gate. The gates are the first input or its softmax ("softmax": true).
 class Mixture : public Stateless {
  public:
   explicit Mixture(const tessera::sdk::Setup& setup);

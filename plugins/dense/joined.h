@@ -1,4 +1,4 @@
-// A layer of one vector takes any number of inputs: it sees them beside each other, in their order.
+// A layer of one vector accepts any number of inputs and treats them as concatenated, in their order.
 #pragma once
 
 #include <numeric>
@@ -9,8 +9,9 @@
 
 namespace tessera_dense {
 
-// True if no gradient comes back to a layer of one output: zeros, which the core says by a gradient without data. Then
-// those of the inputs are zeros, which are written here, and nothing is added to those of the parameters.
+// Returns true if no gradient comes back to a layer with one output: the core passes a gradient without data, which
+// means zeros. The inputs' gradients are then zeros, which are written here, and nothing is added to those of the
+// parameters.
 inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
   if (call.grad_outputs[0].data != nullptr) return false;
   for (const DLTensor& t : call.grad_inputs) {
@@ -21,7 +22,7 @@ inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
 
 class Joined {
  public:
-  // `width`: of all of them together; 0: whatever is given. Inputs before `first` are not among them.
+  // `width` is that of all of them together; 0 accepts any. Inputs before `first` do not count.
   Joined(tessera::sdk::Host host, std::string layer, int64_t width, size_t first = 0)
       : host_(host),
         layer_(std::move(layer)),
@@ -30,7 +31,7 @@ class Joined {
         first_(first) {}
 
   int64_t width() const { return width_; }
-  // The width of such inputs together. Those of width 0, which the caller does not know yet, fit everything.
+  // The width of these inputs together. Inputs of width 0, which the caller does not know yet, fit everything.
   int64_t width_of(std::span<const tessera::sdk::Value> inputs) const {
     const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer_.c_str());
     if (widths.empty()) tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer_, " takes at least one input, not 0");
@@ -55,7 +56,7 @@ class Joined {
     return width;
   }
 
-  // [batch, width]: the one input, or a copy of all, which is in `memory` then.
+  // [batch, width]: the only input, or a copy of all in `memory`.
   const float* rows(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const int64_t width = width_of(call);
     if (one(call)) return matrix(call.inputs[first_], call.batch, width, what_.c_str());
@@ -70,11 +71,11 @@ class Joined {
     return to;
   }
   const float* rows(const tessera::sdk::ModuleCall& call) { return rows(call, rows_); }
-  // The rows that rows() gave the forward that had this memory, for its backward.
+  // For backward: the rows that rows() gave to the forward with this memory.
   const float* rows_again(const tessera::sdk::ModuleCall& call, const Floats& memory) const {
     return one(call) ? matrix(call.inputs[first_], call.batch, width_of(call), what_.c_str()) : memory.data();
   }
-  // The target of the gradient of rows(); NULL if no input's is wanted. Then give().
+  // The buffer for the gradient of rows(); NULL if no input's gradient is wanted. Call give() afterwards.
   float* gradient(const tessera::sdk::ModuleCall& call) {
     const auto wanted = [](const DLTensor& t) { return t.data != nullptr; };
     const auto gradients = call.grad_inputs.subspan(first_);

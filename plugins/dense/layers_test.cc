@@ -1,5 +1,5 @@
-// Layers of several inputs, norms over ranks, dropout and sequences. What `tessera verify` asks of every layer
-// (gradients by differences, contexts, accumulation) is in tests/verify.
+// Layers with several inputs, norms over ranks, dropout and sequences. The checks that `tessera verify` makes of every
+// layer (finite differences, contexts, accumulation) are in tests/verify.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -99,7 +99,7 @@ TEST(Layers, InputsAreTakenBesideEachOther) {
       }
       at += m.shape[1];
     }
-    apart.grad_inputs[0].data.clear();  // not wanted: the others' stay as they were
+    apart.grad_inputs[0].data.clear();  // not wanted; the others' gradients stay the same
     const std::vector<float> last = apart.grad_inputs.back().data;
     apart.step();
     EXPECT_EQ(apart.grad_inputs.back().data, last);
@@ -131,7 +131,7 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
   }
 }
 
-// Experts of linear layers with ReLU alone are computed in another way than others.
+// Experts that have only linear layers with ReLU are computed differently from others.
 TEST(Experts, AreMlpsBesideEachOther) {
   for (const char* last : {"none", "relu"}) {
     SCOPED_TRACE(last);
@@ -205,11 +205,11 @@ TEST(Layers, ValuesByHand) {
   bilinear.with_inputs({{1, 2}, {1, 4}});
   bilinear.inputs[0].data = {2, 3};
   bilinear.inputs[1].data = {1, 2, 3, 4};
-  bilinear.parameters[0].data = {1, 10};  // of x
+  bilinear.parameters[0].data = {1, 10};  // x.weight
   bilinear.parameters[1].data = {100};
-  bilinear.parameters[2].data = {0, 0, 0, 1};  // of y
+  bilinear.parameters[2].data = {0, 0, 0, 1};  // y.weight
   bilinear.parameters[3].data = {1000};
-  bilinear.parameters[4].data = {5, 6, 7, 8};  // of head 0 [1, 2], of head 1
+  bilinear.parameters[4].data = {5, 6, 7, 8};  // xy.weight of head 0, [1, 2], and of head 1
   ASSERT_EQ(bilinear.forward(), TSR_OK);
   EXPECT_THAT(bilinear.output.data, ElementsAre(32 + 100 + 4 + 1000 + 2 * (5 * 1 + 6 * 2) + 3 * (7 * 3 + 8 * 4)));
   Layer matmul(host, "matmul", R"({"dim": 2})");
@@ -319,7 +319,7 @@ TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
       const auto &x = a.grad_inputs[0].data, &y = b.grad_inputs[0].data;
       EXPECT_NEAR(i < x.size() ? x[i] : y[i - x.size()], whole.grad_inputs[0].data[i], 1e-5) << id;
     }
-    for (size_t p = 0; p < whole.grad_parameters.size(); ++p) {  // the core adds them up
+    for (size_t p = 0; p < whole.grad_parameters.size(); ++p) {  // the core sums these
       for (size_t i = 0; i < whole.grad_parameters[p].data.size(); ++i) {
         EXPECT_NEAR(a.grad_parameters[p].data[i] + b.grad_parameters[p].data[i], whole.grad_parameters[p].data[i], 1e-4)
             << id << " " << whole.names[p];
@@ -348,8 +348,9 @@ TEST(BatchNorm, RunningStatisticsAreForEvaluation) {
   norm.inputs[0].data = {1, 2, 6};
   ASSERT_EQ(norm.forward(), TSR_OK) << norm.error();
   EXPECT_NEAR(norm.output.data[0], -2 / std::sqrt(14.0 / 3), 1e-6);
-  EXPECT_NEAR(norm.buffers[0].data[0], 1.5, 1e-6);            // half of 0 and of the mean 3
-  EXPECT_NEAR(norm.buffers[1].data[0], 0.5 + 7.0 / 2, 1e-6);  // of 1 and of the unbiased variance 7
+  EXPECT_NEAR(norm.buffers[0].data[0], 1.5, 1e-6);  // half of the old mean 0 and of the batch's mean 3
+  // half of the old variance 1 and of the unbiased variance 7
+  EXPECT_NEAR(norm.buffers[1].data[0], 0.5 + 7.0 / 2, 1e-6);
   norm.trains = false;
   ASSERT_EQ(norm.forward(), TSR_OK) << norm.error();
   EXPECT_NEAR(norm.output.data[2], 4.5 / 2, 1e-6);
@@ -377,7 +378,7 @@ TEST(Dropout, DropsWhileTrainingAndAnewInEveryStep) {
   std::fill(dropout.grad_output.data.begin(), dropout.grad_output.data.end(), 3.0f);
   dropout.step();
   const std::vector<float> first = dropout.output.data;
-  EXPECT_EQ(dropout.grad_inputs[0].data, first);  // the same are dropped on the way back
+  EXPECT_EQ(dropout.grad_inputs[0].data, first);  // backward drops the same elements
   EXPECT_NEAR(std::count(first.begin(), first.end(), 0.0f), 5000, 300);
   EXPECT_EQ(std::count(first.begin(), first.end(), 4.0f) + std::count(first.begin(), first.end(), 0.0f), 20000);
   dropout.step_number = 1;
@@ -388,7 +389,7 @@ TEST(Dropout, DropsWhileTrainingAndAnewInEveryStep) {
     same += (first[i] == 0) == (second[i] == 0);
     as_the_one_before += (first[i] == 0) == (first[i + 1] == 0);
   }
-  EXPECT_NEAR(same, 12500, 300);  // three quarters squared and a quarter squared
+  EXPECT_NEAR(same, 12500, 300);  // three quarters squared plus a quarter squared
   EXPECT_NEAR(as_the_one_before, 12500, 300);
   dropout.trains = false;
   dropout.step();
@@ -527,13 +528,13 @@ TEST(Losses, AnItemOfTheSameIdIsNoNegative) {
   Matrix ids({3, 1});
   ids.counts = {5, 9, 5};
   loss.inputs.push_back(ids);
-  loss.grad_inputs.emplace_back();  // integers have none
+  loss.grad_inputs.emplace_back();  // integers have no gradient
   loss.step();
   for (size_t i = 0; i < 2; ++i) check_gradient(loss, loss.inputs[i], loss.grad_inputs[i], "with ids");
   loss.step();
   const float first = loss.output.data[0];
   for (size_t i = 0; i < 2; ++i)
-    loss.inputs[1].data[4 + i] = 10 * loss.inputs[0].data[i];  // which sample 0 does not see
+    loss.inputs[1].data[4 + i] = 10 * loss.inputs[0].data[i];  // not among sample 0's negatives
   loss.step();
   EXPECT_EQ(loss.output.data[0], first);
   loss.inputs[2].counts = {5, 9, 6};

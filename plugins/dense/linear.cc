@@ -41,7 +41,7 @@ class LinearPiece : public Piece {
   }
 
  private:
-  // A sample's values do not depend on what is beside it.
+  // A sample's values do not depend on the other samples.
   void infer(int64_t batch, const float* x, const float* w, const float* b, float* y) const {
     in_blocks(host_, batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
       loops_.affine({begin, end - begin, in(), out(), x, w, b, y, false});
@@ -52,7 +52,7 @@ class LinearPiece : public Piece {
   const Loops& loops_;
   bool bias_;
   Weights weights_;
-  std::vector<float> zeros_;  // where there is no bias
+  std::vector<float> zeros_;  // used if there is no bias
 };
 
 }  // namespace

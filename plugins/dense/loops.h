@@ -1,4 +1,4 @@
-// The loops between the matrix products, compiled once per instruction set (loops.inc says how).
+// The loops between the matrix products, compiled once per instruction set (see loops.inc).
 #pragma once
 
 #include <stdint.h>
@@ -17,14 +17,16 @@ struct Interaction {
   float* scratch;       // interaction_scratch(features, dim) floats, aligned to 64 bytes; one per concurrent call
 };
 
-inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }  // n, to whole vectors
+// n rounded up to whole vectors
+inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }
 inline int64_t interaction_pairs(int64_t features) { return features * (features + 1) / 2; }
-// True if forward works on samples together: vectors and products of 16 have to stay in the nearest cache.
+// True if forward works on several samples together, which requires that vectors and products of 16 samples stay in the
+// L1 cache.
 inline bool interacts_in_groups(int64_t features, int64_t dim) {
   return (features + 1) * dim + interaction_pairs(features) <= 512;
 }
-// Floats of scratch: forward the transposed vectors and all products of pairs, of a sample or of 16; backward the
-// matrix of their gradients.
+// Floats of scratch. Forward needs the transposed vectors and all products of pairs, of one sample or of 16; backward
+// needs the matrix of their gradients.
 inline int64_t interaction_scratch(int64_t features, int64_t dim) {
   const int64_t padded = interaction_padded(features), each = padded * (dim + padded + 8);
   const int64_t together = 16 * ((features + 1) * dim + interaction_pairs(features));
@@ -45,24 +47,24 @@ struct Affine {
 struct Loops {
   // output [batch, dim + n (n - 1) / 2]: the dense vector, then dot(i, j) for i < j, row by row.
   void (*interact)(const Interaction& args, float* output);
-  // Either gradient may be NULL: not wanted.
+  // Either gradient may be NULL if it is not wanted.
   void (*interact_backward)(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled);
-  // For matrices of `rows` x `columns`: y += bias; with relu negative ones become 0, and what is no number stays.
+  // For matrices of `rows` x `columns`: y += bias; with relu, negative values become 0 and NaN stays.
   void (*add_bias)(int64_t rows, int64_t columns, const float* bias, bool relu, float* y);
   // dz = y <= 0 ? 0 : dy. dz may be dy.
   void (*mask)(int64_t n, const float* y, const float* dy, float* dz);
   // Sums of columns [first, last) over the rows of a matrix of `rows` x `columns`, added to `sums`.
   void (*sum_rows)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* sums);
-  // to [columns, rows] = from [rows, columns], of which rows [first, last).
+  // to [columns, rows] = transpose of from [rows, columns], only for its rows [first, last).
   void (*transpose)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* to);
   // For a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
   void (*cross)(int64_t rows, int64_t columns, const float* bias, const float* x0, const float* x, float* y,
                 float* next);
-  // And back: dy = dnext * x0; dx0 = dnext * y, or added to it.
+  // The gradient: dy = dnext * x0; dx0 = dnext * y, or added to it.
   void (*cross_back)(int64_t n, const float* dnext, const float* x0, const float* y, float* dy, float* dx0, bool add);
   // out += a
   void (*add)(int64_t n, const float* a, float* out);
-  // A sample's values do not depend on the others of its batch, nor on their number.
+  // A sample's values do not depend on the other samples of its batch, nor on their number.
   void (*affine)(const Affine& args);
   const RowLoops* of_rows;
 };
@@ -79,7 +81,7 @@ extern const Loops kLoops;
 }
 #endif
 
-// The best for this processor, or the one that TESSERA_ISA names.
+// The best loops for this processor, or those that TESSERA_ISA names.
 const Loops& choose_loops();
 
 }  // namespace tessera_dense

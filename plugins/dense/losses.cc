@@ -18,7 +18,7 @@ int64_t integer_at(const DLTensor& tensor, int64_t i) {
                                  : tessera::sdk::data_as<int64_t>(tensor)[i];
 }
 
-// Inputs `first` and behind, each one value wide: at most one of floats, where `floats`, and one of integers.
+// Checks inputs from `first` on, each one value wide: at most one of floats, if `floats`, and one of integers.
 void check_columns(std::span<const Value> inputs, size_t first, bool floats, const char* layer, const char* what) {
   size_t of_floats = 0, of_integers = 0;
   for (size_t i = first; i < inputs.size(); ++i) {
@@ -28,7 +28,7 @@ void check_columns(std::span<const Value> inputs, size_t first, bool floats, con
   if (of_floats > (floats ? 1 : 0) || of_integers > 1) fail(TSR_INVALID_ARGUMENT, layer, " takes ", what);
 }
 
-// Gradients of what is no value of a model: zeros.
+// Writes zeros as gradients of inputs that are not values of a model.
 void no_gradient(const ModuleCall& call, size_t first) {
   for (size_t i = first; i < call.grad_inputs.size(); ++i) {
     const DLTensor& t = call.grad_inputs[i];
@@ -124,7 +124,7 @@ SampledSoftmax::Inputs SampledSoftmax::inputs_of(const ModuleCall& call) const {
   return in;
 }
 
-// The number of samples at once that have some millions of logits.
+// The number of samples to process at once, chosen for some millions of logits.
 int64_t SampledSoftmax::block(int64_t batch) const {
   constexpr int64_t kLogits = 1 << 20;
   return std::max<int64_t>(1, std::min<int64_t>(256, kLogits / std::max<int64_t>(batch, 1)));
@@ -182,7 +182,7 @@ void SampledSoftmax::backward(const ModuleCall& call, tsr_module_context* contex
   const OneThread alone;
   const int64_t size = block(in.batch);
   float* scratch = scratch_.at_least(host_, size * in.batch);
-  // One block after the other: what comes from all of them is added up in their order.
+  // Blocks run one after the other; their contributions are added in this order.
   for (int64_t begin = 0; begin < in.batch; begin += size) {
     const int64_t rows = std::min(size, in.batch - begin);
     float* d = logits(in, begin, begin + rows, scratch);

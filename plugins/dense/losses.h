@@ -1,4 +1,4 @@
-// Losses: one value for each sample, whose mean is the loss.
+// Losses: one value per sample; their mean is the loss.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tessera_dense {
 
-// "mse": of a prediction and a label of one width, the mean of the squares of their differences.
+// "mse": the mean of the squared differences of a prediction and a label with the same width.
 class SquaredError : public Stateless {
  public:
   explicit SquaredError(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
@@ -22,9 +22,9 @@ class SquaredError : public Stateless {
 };
 
 // "sampled_softmax": every other sample's item is a negative. Inputs: queries and items of one width; optionally, in
-// any order, the logarithm of how often the item is drawn, float [batch, 1], and its id, integer [batch, 1]. Of sample
-// s, -log softmax over j of (q_s . i_j / temperature - log_q_j), at j = s; another sample of the same id is no negative
-// (Yi et al., Sampling-Bias-Corrected Neural Modeling, 2019). Option "temperature" (1).
+// any order, the logarithm of how often the item is drawn, float [batch, 1], and its id, integer [batch, 1]. The value
+// of sample s is -log softmax over j of (q_s . i_j / temperature - log_q_j), at j = s. Another sample with the same id
+// is not a negative (Yi et al., Sampling-Bias-Corrected Neural Modeling, 2019). Option "temperature" (1).
 class SampledSoftmax : public tessera::sdk::Module {
  public:
   explicit SampledSoftmax(const tessera::sdk::Setup& setup);
@@ -37,14 +37,14 @@ class SampledSoftmax : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats log_sums;  // of each sample, log of the softmax's denominator
+    Floats log_sums;  // per sample, log of the softmax's denominator
   };
   struct Inputs {
     int64_t batch, width;
     const float *queries, *items;
-    const float* log_q;     // or NULL
-    const DLTensor* ids;    // or NULL
-    const float* log_sums;  // backward
+    const float* log_q;     // NULL if not given
+    const DLTensor* ids;    // NULL if not given
+    const float* log_sums;  // backward only
   };
   Inputs inputs_of(const tessera::sdk::ModuleCall& call) const;
   // For samples [begin, end): the logits of all items, [end - begin, batch], in scratch of the slot.
@@ -58,9 +58,10 @@ class SampledSoftmax : public tessera::sdk::Module {
   Floats scratch_;
 };
 
-// "pairwise_loss": of every pair of samples of which one has the larger label, log(1 + exp(-(x_larger - x_smaller)))
-// (RankNet; Burges et al., 2005), shared out to the larger's samples so that their mean is that over all pairs. Inputs:
-// values [batch, 1], labels [batch, 1], optionally groups, integer [batch, 1]: pairs are of one group. 0 without pairs.
+// "pairwise_loss": log(1 + exp(-(x_larger - x_smaller))) for every pair of samples with different labels (RankNet;
+// Burges et al., 2005). The value is assigned to the sample with the larger label, scaled so that the mean over samples
+// is the mean over pairs. Inputs: values [batch, 1], labels [batch, 1], optionally groups, integer [batch, 1]; pairs
+// are within one group. 0 without pairs.
 class PairwiseLoss : public tessera::sdk::Module {
  public:
   explicit PairwiseLoss(const tessera::sdk::Setup& setup);
@@ -72,7 +73,8 @@ class PairwiseLoss : public tessera::sdk::Module {
   void release(tsr_module_context*) noexcept override {}
 
  private:
-  // body(larger, smaller) for every pair, in an order of the labels and groups alone; how many there are.
+  // Calls body(larger, smaller) for every pair, in an order that depends only on labels and groups; returns the number
+  // of pairs.
   template <class Body>
   int64_t each_pair(const tessera::sdk::ModuleCall& call, const Body& body);
   std::vector<tessera::sdk::Parameter> none_;

@@ -10,7 +10,7 @@
 
 namespace tessera_dense {
 
-// Linear layers with ReLU alone.
+// Linear layers with ReLU and nothing else.
 class PlainMlp : public tessera::sdk::Module {
  public:
   PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape);
@@ -26,8 +26,8 @@ class PlainMlp : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats hidden;  // what the stack keeps
-    Floats joined;  // several inputs, beside each other
+    Floats hidden;  // kept by the stack
+    Floats joined;  // several inputs, concatenated
   };
   PlainStack::Pass pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept);
 
@@ -38,7 +38,7 @@ class PlainMlp : public tessera::sdk::Module {
   std::vector<float*> parameters_, gradients_;
 };
 
-// A layer that is computed in one of several ways, as its options say.
+// A layer that is computed in one of several ways, depending on its options.
 class EitherLayer : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return layer_->parameters(); }

@@ -1,4 +1,4 @@
-// Layer norm, batch norm, and Dice, which has the statistics of batch norm.
+// Layer norm, batch norm, and Dice, which uses the statistics of batch norm.
 #include "batch_statistics.h"
 
 namespace tessera_dense {
@@ -6,7 +6,8 @@ namespace {
 
 using tessera::sdk::constant;
 
-// y = (x - mean) / sqrt(variance + eps) * weight + bias, mean and (biased) variance of the row: PyTorch's LayerNorm.
+// y = (x - mean) / sqrt(variance + eps) * weight + bias, with the mean and (biased) variance of the row: PyTorch's
+// LayerNorm.
 class LayerNormPiece : public Piece {
  public:
   LayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
@@ -14,7 +15,7 @@ class LayerNormPiece : public Piece {
     parameters_.push_back({"weight", {width}, constant(1)});
     parameters_.push_back({"bias", {width}});
   }
-  // The standardised rows, and 1 / sqrt(variance + eps) of each.
+  // Keeps the standardised rows, and 1 / sqrt(variance + eps) of each.
   int64_t kept(int64_t batch) const override { return batch * (in() + 1); }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {
@@ -36,7 +37,7 @@ class LayerNormPiece : public Piece {
   Floats inner_;
 };
 
-// The same with mean and variance of a column: PyTorch's SyncBatchNorm.
+// The same with mean and variance per column: PyTorch's SyncBatchNorm.
 class BatchNormPiece : public Piece {
  public:
   BatchNormPiece(int64_t width, double eps, double momentum) : Piece(width, width), statistics_(width, eps, momentum) {
@@ -69,7 +70,8 @@ class BatchNormPiece : public Piece {
 };
 
 // Dice (Zhou et al., Deep Interest Network, 2018): y = p x + (1 - p) alpha x, p = sigmoid((x - mean) / sqrt(variance +
-// eps)), mean and variance of a column as in batch norm, alpha of each column learnt, from 0 as in the authors' code.
+// eps)). Mean and variance are per column as in batch norm; alpha is trained per column and starts at 0, as in the
+// authors' code.
 class DicePiece : public Piece {
  public:
   DicePiece(tessera::sdk::Host host, int64_t width, double eps, double momentum)
@@ -81,7 +83,7 @@ class DicePiece : public Piece {
     parameters_.push_back({"alpha", {width}});
     buffers_ = statistics_.buffers();
   }
-  // The statistics, and p.
+  // Keeps the statistics, and p.
   int64_t kept(int64_t batch) const override { return statistics_.kept() + batch * in(); }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {

@@ -1,4 +1,4 @@
-// A piece of a layer: rows in, rows out, forward and backward. A Chain runs several one behind the other.
+// A piece of a layer: rows in, rows out, forward and backward. A Chain runs several in sequence.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ class Piece {
   int64_t out() const { return out_; }
   const std::vector<tessera::sdk::Parameter>& parameters() const { return parameters_; }
   const std::vector<tessera::sdk::Parameter>& buffers() const { return buffers_; }
-  // Floats that forward leaves for backward, beside x and y.
+  // Floats that forward leaves for backward, in addition to x and y.
   virtual int64_t kept(int64_t /*batch*/) const { return 0; }
   // x [batch, in], y [batch, out]
   virtual void forward(const Run& run, const float* x, float* y, float* kept) = 0;
@@ -43,7 +43,7 @@ class Piece {
 };
 
 std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias);
-// docs/layers.md has their names, of which this takes all but kDice; Failure for others, which names `layer`.
+// docs/layers.md has their names, of which this accepts all except kDice; throws Failure, naming `layer`, for others.
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);
 std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
@@ -51,16 +51,16 @@ std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, d
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
 inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
-// `number`: of the dropout within its layer; no two drop the same.
+// `number` is that of the dropout within its layer; no two drop the same elements.
 std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
 
-// Pieces one behind the other, each as wide as the one before it puts out.
+// Pieces in sequence; each is as wide as the output of the one before it.
 class Chain {
  public:
   explicit Chain(tessera::sdk::Host host) : host_(host) {}
-  // Its parameters are called prefix + their name.
+  // Its parameters are named prefix + their name.
   void add(std::unique_ptr<Piece> piece, const std::string& prefix);
 
   int64_t in() const { return pieces_.front()->in(); }
@@ -81,7 +81,7 @@ class Chain {
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::vector<size_t> first_parameter_, first_buffer_;
   std::vector<tessera::sdk::Parameter> parameters_, buffers_;
-  Floats gradients_[2];  // between pieces, on the way back
+  Floats gradients_[2];  // gradients between pieces
 };
 
 }  // namespace tessera_dense

@@ -1,4 +1,4 @@
-// Linear layers with ReLU alone, whole blocks of samples through all of them: what "mlp" is made of, and "experts".
+// Linear layers with ReLU: whole blocks of samples go through all layers. "mlp" and "experts" are built from it.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,14 @@ namespace tessera_dense {
 
 class PlainStack {
  public:
-  // `shape` is plain().
+  // `shape` must be plain().
   PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape);
 
   const tessera::sdk::MlpLayers& shape() const { return shape_; }
   int64_t kept(int64_t batch) const { return batch * shape_.hidden_width(); }
 
-  // Rows of shape().output() values, the next one `stride` floats behind: they may be columns of a wider matrix.
+  // Rows of shape().output() values, each `stride` floats after the previous one: they may be columns of a wider
+  // matrix.
   struct Rows {
     float* data;
     int64_t stride;
@@ -27,27 +28,27 @@ class PlainStack {
   };
   struct Pass {
     int64_t batch;
-    float* const* parameters;  // weight and bias of each layer
+    float* const* parameters;  // weight and bias per layer
     const float* x;            // [batch, shape().input()]
     Rows y;
-    float* hidden;  // kept(batch) floats, which forward writes
+    float* hidden;  // kept(batch) floats, written by forward
   };
   void forward(const Pass& pass);
-  // A forward that no backward follows: batches of any size without anything made for that size, no memory once a
-  // batch as large was there, and the same values for a sample whatever is beside it.
+  // A forward without a backward. It accepts batches of any size without preparation, allocates nothing once it has
+  // seen the largest batch, and gives a sample the same values in every batch.
   void infer(const Pass& pass);
 
   struct Gradients {
     ConstRows y;               // of the pass
-    float* const* parameters;  // as those of the pass: added to
-    float* x;                  // written; NULL: not wanted
-    bool add;                  // to `x`, which has something
+    float* const* parameters;  // like those of the pass; gradients are added
+    float* x;                  // written; NULL if not wanted
+    bool add;                  // add to `x` instead
   };
-  // `pass` as forward had it.
+  // `pass` must be that of the forward.
   void backward(const Pass& pass, const Gradients& gradients);
 
  private:
-  // The output of layer `k`: `last` is that of the last one.
+  // The output of layer `k`; `last` is the output of the last layer.
   float* values(size_t k, const Pass& pass, float* last) const;
   void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 
@@ -55,9 +56,9 @@ class PlainStack {
   const Loops& loops_;
   tessera::sdk::MlpLayers shape_;
   Weights matrices_;
-  int64_t products_ = 0;  // of a sample's forward
-  Floats last_;           // infer: of the last layer, where its rows are apart
-  Floats dz_;             // gradients of all layers' outputs before the ReLU, as `hidden` and the last one's behind
+  int64_t products_ = 0;  // multiplications of a sample's forward
+  Floats last_;           // infer: output of the last layer, if its rows are not contiguous
+  Floats dz_;             // gradients of all layers' outputs before the ReLU: as in `hidden`, then the last layer's
   std::vector<const float*> weights_;
   std::vector<Weights::Gradient> gradients_;
 };

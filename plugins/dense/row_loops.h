@@ -20,12 +20,12 @@ enum class Activation : int32_t {
 };
 
 struct RowLoops {
-  // y = f(x); `slope`: of leaky_relu below 0. y may be x.
+  // y = f(x); `slope` is that of leaky_relu below 0. y may be x.
   void (*activate)(Activation f, int64_t n, float slope, const float* x, float* y);
   // dx = dy * f'(x). dx may be dy.
   void (*activate_back)(Activation f, int64_t n, float slope, const float* x, const float* dy, float* dx);
-  // For each row of `width`: y = (x - mean) * inverse, its mean 0 and its variance 1 but for eps; `inverse` of each
-  // row.
+  // For each row of `width`: y = (x - mean) * inverse, so that its mean is 0 and its variance 1 except for eps. Also
+  // stores `inverse` of each row.
   void (*standardise)(int64_t rows, int64_t width, float eps, const float* x, float* y, float* inverse);
   // dx = inverse * (g - mean(g) - y * mean(g * y)), row by row.
   void (*standardise_back)(int64_t rows, int64_t width, const float* y, const float* inverse, const float* g,
@@ -34,9 +34,9 @@ struct RowLoops {
   void (*softmax)(int64_t rows, int64_t width, const float* x, float* y);
   // dx = y * (dy - dot(dy, y)), row by row.
   void (*softmax_back)(int64_t rows, int64_t width, const float* y, const float* dy, float* dx);
-  // y = x * weight + bias, of each row.
+  // y = x * weight + bias, for each row.
   void (*scale_shift)(int64_t rows, int64_t width, const float* x, const float* weight, const float* bias, float* y);
-  // Its gradients: the sums of dy * x and of dy over the rows are added.
+  // Its gradients: adds the sums over the rows of dy * x and of dy.
   void (*add_scale_shift)(int64_t rows, int64_t width, const float* x, const float* dy, float* dweight, float* dbias);
   // The sum of a * b.
   float (*dot)(int64_t n, const float* a, const float* b);
@@ -44,20 +44,20 @@ struct RowLoops {
   void (*add_scaled)(int64_t n, float scale, const float* a, float* out);
   // y = scale * a
   void (*scale)(int64_t n, float scale, const float* a, float* y);
-  // y = 0 where the random number of the element, which keys and its place make, is below `least`, else scale * x. y
+  // y = 0 if the random number of the element, made from keys and its index, is below `least`; otherwise scale * x. y
   // may be x.
   void (*drop)(int64_t n, const uint32_t* keys, uint32_t least, float scale, const float* x, float* y);
-  // y = a * b * c, where `c` is one number.
+  // y = a * b * c; `c` is one number.
   void (*multiply)(int64_t n, const float* a, const float* b, float c, float* y);
   // dx = dy * (x < 0 ? slope : 1), unless dx is NULL; returns the gradient of the slope, the sum of dy * x over x < 0.
   double (*leaky_back)(int64_t n, float slope, const float* x, const float* dy, float* dx);
   // out [4 * width] = q, k, q - k, q * k.
   void (*compare)(int64_t width, const float* q, const float* k, float* out);
-  // And back from dout [4 * width]: dq and dk are added to, unless they are NULL.
+  // The gradient from dout [4 * width]: added to dq and dk, unless they are NULL.
   void (*compare_back)(int64_t width, const float* q, const float* k, const float* dout, float* dq, float* dk);
-  // The sum of all dot products of two of `count` vectors of `dim` values. `scratch`: 2 * dim floats.
+  // The sum of the dot products of all pairs among `count` vectors of `dim` values. `scratch`: 2 * dim floats.
   float (*pairs)(int64_t count, int64_t dim, const float* x, float* scratch);
-  // dx [count, dim] = g * (the sum of all vectors but this one). `scratch`: dim floats.
+  // dx [count, dim] = g * (the sum of all other vectors). `scratch`: dim floats.
   void (*pairs_back)(int64_t count, int64_t dim, float g, const float* x, float* dx, float* scratch);
 };
 

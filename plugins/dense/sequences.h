@@ -1,4 +1,4 @@
-// Layers over sequences: inputs of other than one row for each sample.
+// Layers over sequences: inputs whose number of rows per sample varies.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct Sequence {
   int64_t count, width;  // rows of all samples, values of a row
 };
 
-// One sequence in, one row for each sample out, as wide.
+// One sequence in, one row per sample out, of the same width.
 class SequenceLayer : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -26,9 +26,10 @@ class SequenceLayer : public tessera::sdk::Module {
  protected:
   SequenceLayer(const tessera::sdk::Setup& setup, const char* layer)
       : layer_(layer), width_(tessera::sdk::joined_width(setup.options)), loops_(*choose_loops().of_rows) {}
-  // Sample s: `count` rows to one, and back. `parameter` and its gradient: of the only one, NULL without.
+  // Pools sample s, `count` rows, into one, and back. `parameter` and its gradient are those of the only parameter;
+  // NULL without one.
   virtual void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const = 0;
-  // `drows` is zeroes, or NULL: not wanted.
+  // `drows` is zeroed, or NULL if not wanted.
   virtual void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
                          float* drows, float* dparameter) const = 0;
 
@@ -41,8 +42,8 @@ class SequenceLayer : public tessera::sdk::Module {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "sum_pooling", "mean_pooling", "max_pooling". Without rows a sample has zeros; a column's gradient of max goes to the
-// first row that has it.
+// "sum_pooling", "mean_pooling", "max_pooling". A sample without rows gives zeros. For max, a column's gradient goes to
+// the first row that has the maximum.
 class SumPooling : public SequenceLayer {
  public:
   explicit SumPooling(const tessera::sdk::Setup& setup, bool mean = false)
@@ -68,8 +69,9 @@ class MaxPooling : public SequenceLayer {
                  float* drows, float* dparameter) const override;
 };
 
-// "position_weights": the sum of the rows, row j times the weight j that is learnt: TorchRec's PositionWeightedModule
-// before a sum. A sequence longer than the option "max_length" is refused. Parameter "position_weight" [max_length].
+// "position_weights": the sum of the rows, row j multiplied by trained weight j: TorchRec's PositionWeightedModule
+// followed by a sum. A sequence longer than the option "max_length" is refused. Parameter "position_weight"
+// [max_length].
 class PositionWeights : public SequenceLayer {
  public:
   explicit PositionWeights(const tessera::sdk::Setup& setup);
@@ -82,9 +84,9 @@ class PositionWeights : public SequenceLayer {
   int64_t max_length_ = 0;
 };
 
-// "target_attention": of a target q [batch, d] and a sequence of rows k, the sum of score(q, k) * k, the scores an mlp
-// of [q, k, q - k, q * k] with one output, as they are or (option "softmax") as their softmax over the sequence (Zhou
-// et al., Deep Interest Network, 2018).
+// "target_attention": from a target q [batch, d] and a sequence of rows k, computes the sum of score(q, k) * k. The
+// scores are an mlp of [q, k, q - k, q * k] with one output, used directly or (option "softmax") after a softmax over
+// the sequence (Zhou et al., Deep Interest Network, 2018).
 class TargetAttention : public tessera::sdk::Module {
  public:
   explicit TargetAttention(const tessera::sdk::Setup& setup);
@@ -98,8 +100,8 @@ class TargetAttention : public tessera::sdk::Module {
  private:
   struct Context {
     Floats features;  // [rows, 4 d]
-    Floats scores;    // [rows], as they weigh
-    Floats kept;      // of the chain
+    Floats scores;    // [rows], the weights of the sum
+    Floats kept;      // kept by the chain
   };
   void add_rows_gradients(const tessera::sdk::ModuleCall& call, const Context& kept, const float* dfeatures) const;
 

@@ -1,4 +1,4 @@
-// The common part of the three layers: memory, and work for the host's threads.
+// Shared by the dense layers: memory, and work for the host's threads.
 #pragma once
 
 #include <algorithm>
@@ -28,11 +28,11 @@ using tessera::sdk::matrix;
 using tessera::sdk::matrix_or_null;
 using tessera::sdk::parameter_data;
 
-// Multiplications and additions that take longer than to wake a thread for them.
+// With this many multiply-adds, the work takes longer than waking a thread for it.
 constexpr int64_t kProductsWorthAThread = 1 << 20;
 
-// body(i) for i in [0, n), by the host's threads where the work is `worth` them. Which thread takes which is open, so
-// that nobody waits for one that another program keeps from its core.
+// Calls body(i) for i in [0, n), on the host's threads if the work is `worth` them. Threads take the next i when they
+// are free, so that a thread whose core is busy delays nobody.
 template <class Body>
 void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
   if (worth && n > 1) {
@@ -42,8 +42,8 @@ void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
   }
 }
 
-// body(begin, end, slot) for each block of `size` of [0, n). Slots count from 0 to slots_of() - 1: no two that run at
-// the same time are equal.
+// Calls body(begin, end, slot) for each block of `size` in [0, n). Slots count from 0 to slots_of() - 1; no two
+// concurrent calls have the same slot.
 inline int64_t slots_of(tessera::sdk::Host host, int64_t n, int64_t size) {
   return std::min<int64_t>(host.num_threads(), (n + size - 1) / size);
 }

@@ -1,4 +1,4 @@
-// Layers of the plugin through their tables of functions, for tests: everything that the core would own.
+// Runs layers of the plugin through their function tables, for tests, with everything that the core would own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* 
 
 namespace {
 
-// A host with threads of its own, which counts what it lends.
+// A host with its own threads, which counts how often it lends them.
 struct TestHost {
   explicit TestHost(uint32_t n = 1) : threads(n) {
     raw = {sizeof(tsr_host), 0, this, log, alloc, release, parallel_for, num_threads, extension};
@@ -25,7 +25,7 @@ struct TestHost {
   uint32_t threads;
   int allocations = 0;
   int live = 0;
-  int lent = 0;  // calls of parallel_for that had threads
+  int lent = 0;  // calls of parallel_for that used threads
 
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
   static void log(const tsr_host*, int32_t, const char*) {}
@@ -56,7 +56,7 @@ struct TestHost {
 struct Matrix {
   std::vector<int64_t> shape;
   std::vector<float> data;
-  std::vector<int64_t> counts;  // instead of data, where there are any: int64
+  std::vector<int64_t> counts;  // int64 values; used instead of data if not empty
   Matrix() = default;
   explicit Matrix(std::vector<int64_t> s) : shape(std::move(s)) {
     int64_t n = 1;
@@ -188,7 +188,7 @@ class Layer {
   std::vector<int32_t> inits;
   std::vector<double> spreads;
   std::vector<Matrix> parameters, grad_parameters, buffers, inputs, grad_inputs;
-  std::vector<int64_t> bounds;  // of the samples of the last input, where that is jagged; set before with_inputs
+  std::vector<int64_t> bounds;  // offsets of the samples of the last input, if it is jagged; set before with_inputs
   Matrix output, grad_output;
   bool trains = true;
   int64_t step_number = 0;
@@ -225,7 +225,7 @@ class Layer {
   tsr_error error_ TSR_ERROR_INIT;
 };
 
-// sum(output * grad_output) in double: its derivative by anything is what backward gives.
+// sum(output * grad_output) in double. Its derivatives must equal the results of backward.
 double objective(Layer& layer) {
   EXPECT_EQ(layer.forward(), TSR_OK) << layer.error();
   double sum = 0;
@@ -233,8 +233,8 @@ double objective(Layer& layer) {
   return sum;
 }
 
-// Differences to both sides on every `stride`-th element: the gradient lies between them, a ReLU that switches inside
-// the step included; elsewhere they are all but equal.
+// One-sided differences at every `stride`-th element. The gradient must lie between them, even if a ReLU switches
+// inside the step; elsewhere they are nearly equal.
 void check_gradient(Layer& layer, Matrix& at, const Matrix& gradient, const char* what) {
   constexpr float kStep = 4e-3f;
   int seen = 0, straight = 0;

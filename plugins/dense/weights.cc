@@ -13,7 +13,7 @@ namespace {
   tessera::sdk::fail(TSR_RESOURCE_EXHAUSTED, "no memory for a matrix product: free some, or raise ulimit -v");
 }
 
-// oneDNN writes the code of its products in the first one, and crashes where there is no memory for that.
+// oneDNN generates the code of its products at the first one, and crashes if there is no memory for it.
 bool write_code() {
   constexpr size_t kMost = size_t{16} << 20;
   void* const there = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

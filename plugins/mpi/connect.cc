@@ -1,4 +1,4 @@
-// From the launcher's job to a group, and from a group to its sub-groups.
+// Connects the ranks of the launcher's job to a group, and makes its sub-groups.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace tessera::mpi {
 namespace {
 
-// Of the machine: a launcher may have bound each rank to one of its own.
+// Counts the machine's processors, because a launcher may have bound each rank to one of them.
 long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
-// All ranks of the job, in which groups are agreed upon. [any-thread]
+// The group of all ranks of the job, in which new groups are agreed upon. [any-thread]
 std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions& how) {
   static std::mutex mutex;
-  static Group* lobby = nullptr;  // never destroyed, as MPI itself
+  static Group* lobby = nullptr;  // never destroyed, like MPI itself
   const std::lock_guard lock(mutex);
   if (lobby == nullptr) {
     EngineOptions options;
@@ -32,7 +32,8 @@ std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions
 
 }  // namespace
 
-// PMIx is how Open MPI's ranks learn of each other, whoever starts them. MPI_Init without it makes a job of one rank.
+// Open MPI's ranks find each other through PMIx, whichever launcher starts them. Without it, MPI_Init makes a job of
+// one rank.
 void Mpi::probe(sdk::Host) {
   if (std::getenv("PMIX_RANK") != nullptr) return;
   sdk::fail(TSR_FAILED_PRECONDITION,
@@ -77,7 +78,7 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::
   return split(color, key, call, engine_.options());
 }
 
-// Every rank offers a group id of its own; each new group takes that of its rank 0.
+// Every rank proposes a group id; each new group uses that of its rank 0.
 std::unique_ptr<Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call,
                                     const EngineOptions& how) {
   struct Member {

@@ -12,11 +12,11 @@
 namespace tessera::mpi {
 namespace {
 
-// Of a reduction: small enough to stay in the cache.
+// Bytes reduced at a time: small enough to stay in the cache.
 constexpr size_t kChunk = size_t{256} << 10;
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
-// Operations that were given back and whose messages some rank has not taken: a rank is so far ahead at most.
+// Bound on recycled operations whose messages some rank has not received, and therefore on how far a rank can be ahead.
 constexpr size_t kMostResting = 64;
 constexpr int kShortSleep_us = 20, kLongSleep_us = 500;
 
@@ -89,9 +89,9 @@ Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
 
 void Engine::recycle(Op& op) noexcept { (op.requests.empty() ? free_ops_ : resting_).push_back(&op); }
 
-// Takes operations back whose messages have all gone.
+// Reuses operations whose messages have all been sent.
 void Engine::reclaim() {
-  if (failure_.is_set() || !process_.usable()) return;  // then nothing starts any more
+  if (failure_.is_set() || !process_.usable()) return;  // no operation starts any more
   process_.progress();
   std::erase_if(resting_, [&](Op* op) {
     if (!Process::sent(*op)) return false;
@@ -126,7 +126,8 @@ void Engine::begin(Op& op) {
     op.header.sequence = next_sequence_++;
     check_left(op);
     if (op.reduction.exists()) op.contributions_left = world_size() - 1;
-    for (int32_t k = 1; k < world_size(); ++k) {  // beginning behind this rank: not all ranks send to rank 0 first
+    // starts with the rank after this one, so that not all ranks send to rank 0 first
+    for (int32_t k = 1; k < world_size(); ++k) {
       const int32_t rank = (options_.rank + k) % world_size();
       PeerTransfer& transfer = op.transfers[rank];
       op.sends_left += transfer.sends;
@@ -153,7 +154,7 @@ void Engine::wait(Op& op) {
   int sleep_us = kShortSleep_us;
   while (!wait_once(op, deadline)) {
     if (Clock::now() - begin < spin) {
-      sched_yield();  // where ranks share a core, the one waited for may need this one
+      sched_yield();  // if ranks share a core, the rank that is waited for may need this one
     } else {
       usleep(static_cast<useconds_t>(sleep_us));
       sleep_us = std::min(sleep_us * 2, kLongSleep_us);
@@ -161,7 +162,7 @@ void Engine::wait(Op& op) {
   }
 }
 
-// True when the operation is done.
+// Returns true when the operation is done.
 bool Engine::wait_once(Op& op, Clock::time_point deadline) {
   const std::lock_guard lock(process_.mutex());
   if (op.done()) return true;
@@ -220,12 +221,13 @@ void Engine::receive_message(Op& op, Op::Part part, Channel channel, void* to, s
   op.parts.push_back(part);
 }
 
-// Tells a rank that its data or its reduced piece can come: the receive is posted.
+// Tells a rank that its data or its reduced block may be sent: the receive is posted.
 void Engine::signal(Op& op, Channel channel, int32_t rank) {
   send_message(op, {Op::Role::kOwn, rank, false}, channel, nullptr, 0);
 }
 
-// The header, with the data in it, followed by a copy of it, or by itself once the other is ready.
+// Sends the header: with the data in it, or followed by a copy of the data, or by the data itself once the other is
+// ready.
 void Engine::send_first(Op& op, int32_t rank) {
   PeerTransfer& transfer = op.transfers[rank];
   Message& message = op.out[rank];
@@ -235,7 +237,7 @@ void Engine::send_first(Op& op, int32_t rank) {
   if (within > 0) std::memcpy(message.data, transfer.send, within);
   send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(sdk::OpHeader) + within);
   if (transfer.send_bytes > kCopied) {
-    ++transfer.sending;  // until the other is ready
+    ++transfer.sending;  // sent when the other rank is ready
     receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
   } else if (within < transfer.send_bytes) {
     op.copies[rank].assign(transfer.send, transfer.send + transfer.send_bytes);
@@ -243,7 +245,7 @@ void Engine::send_first(Op& op, int32_t rank) {
     send(op, {Op::Role::kOwn, rank, false}, Channel::kData, op.copies[rank].data(), transfer.send_bytes, &own);
   }
   if (!op.reduction.hands_out || op.reduction.bytes == 0) return;
-  transfer.handing_out = 1;  // until the reduction is done, and the other is ready
+  transfer.handing_out = 1;  // sent when the reduction is done and the other rank is ready
   transfer.wants = op.reduction.bytes <= kCopied;
   if (!transfer.wants) receive_message(op, {Op::Role::kResultReady, rank, false}, Channel::kResultReady, nullptr, 0);
 }
@@ -269,7 +271,7 @@ void Engine::progress() noexcept {
   }
 }
 
-// Takes note of what MPI has done.
+// Handles the requests that MPI has completed.
 void Engine::move(Op& op) {
   const int n = static_cast<int>(op.requests.size());
   if (ended_.size() < op.requests.size()) {
@@ -291,7 +293,7 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
   int bytes = 0;
   if (part.receives()) check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   if (part.receives() && part.role != Op::Role::kHeader && static_cast<size_t>(bytes) != part.bytes) {
-    damaged(op, part.rank);  // as of ranks with different max_message
+    damaged(op, part.rank);  // for example, ranks have different max_message
   }
   switch (part.role) {
     case Op::Role::kSend:
@@ -352,7 +354,7 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
   receive_result_if_due(op, rank);
 }
 
-// The reduced piece may go where what was sent lies: not before that is over.
+// The reduced block may overwrite the sent data, but not before that is sent.
 void Engine::receive_result_if_due(Op& op, int32_t rank) {
   PeerTransfer& transfer = op.transfers[rank];
   if (!op.reduction.exists() || !transfer.heard || transfer.asked || transfer.sending > 0) return;

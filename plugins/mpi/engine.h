@@ -1,20 +1,20 @@
-// The data path of one group: operations in flight, moved by whoever waits for any of them.
+// The data path of one group: operations in flight, which advance whenever any of them is waited for.
 //
 // Operations are exchanges between pairs of ranks by MPI_Isend and MPI_Irecv, in one step or, for a large all_reduce,
-// in two. MPI's own collectives are not used: one that a rank does not join can neither be ended nor say who is
-// missing, and one that ranks call with different sizes damages memory. Here each rank tells each other what it is
-// doing in the first message, with small data in it; larger data follows in messages of its own, received where it
-// belongs. Reductions happen in rank order: the same bits on all ranks, in every run.
+// in two. MPI's own collectives are not used: one that a rank does not join can neither be ended nor say which rank is
+// missing, and one that ranks call with different sizes damages memory. Here the first message between two ranks
+// describes the operation and includes small data. Larger data follows in separate messages, which are received in
+// place. Reductions happen in rank order: the same bits on all ranks, in every run.
 //
-// MPI cannot take a send back. So memory of the caller is lent to MPI only for a peer that has said it is receiving;
-// for one that never comes nothing is on its way, and the caller may free its buffers once wait() has failed. Data that
-// is not large is sent from a copy, without asking.
+// MPI cannot take a send back. Therefore the caller's memory is given to MPI only if the peer has said that it is
+// receiving. For a peer that never comes nothing is in flight, and the caller may free its buffers once wait() has
+// failed. Smaller data is sent from a copy, without asking.
 //
-// Why this is not a Link under sdk/pair_engine.h: a link is a stream that is read to where the data belongs, and MPI
-// has messages, whose receives must be posted with their place and size beforehand. A stream over them would be
-// messages of fixed size through buffers at both ends: two more copies of all large data, which MPI otherwise fetches
-// out of the other process or has its network card write in place. Nor has MPI a descriptor to sleep on, or a call that
-// says that a peer is gone. The words of failure are shared: sdk/pair_failures.h.
+// This is not a Link of sdk/pair_engine.h, because a link is a stream that is read into the data's place. MPI has
+// messages, whose receives must be posted with their place and size beforehand. A stream over them would be messages
+// of fixed size through buffers at both ends: two more copies of all large data, which MPI otherwise fetches out of the
+// other process or has its network card write in place. MPI also has no descriptor to sleep on, and no call that says
+// that a peer is gone. Only the texts of failures are shared: sdk/pair_failures.h.
 #pragma once
 
 #include <mpi.h>
@@ -34,48 +34,48 @@
 namespace tessera::mpi {
 
 struct PeerTransfer : sdk::PeerTransfer {
-  // How far it is. Set and used by the engine.
-  int sending = 0;      // messages of `send` as it lies that are on their way, or one that is to come
-  int handing_out = 0;  // the same of the reduced piece
-  int arriving = 0;     // messages awaited of what the other sends first
-  int results = 0;      // messages awaited of its reduced piece
-  bool heard = false;   // its header has come
-  bool wants = false;   // it is ready to receive the reduced piece
-  bool asked = false;   // its reduced piece is being received
+  // State of the transfer, set and used by the engine.
+  int sending = 0;      // messages of `send`, without a copy, that are in flight; 1 if one is still to come
+  int handing_out = 0;  // the same for the reduced block
+  int arriving = 0;     // messages still to arrive of what the other sends first
+  int results = 0;      // messages still to arrive of its reduced block
+  bool heard = false;   // its header has arrived
+  bool wants = false;   // it is ready to receive the reduced block
+  bool asked = false;   // its reduced block is being received
 };
 
 struct Reduction : sdk::ReducedPiece {
-  sdk::ReduceFn function = nullptr;  // null: the operation does not reduce
+  sdk::ReduceFn function = nullptr;  // null if the operation does not reduce
 
   bool exists() const { return function != nullptr; }
 };
 
 class Engine;
 
-// One operation. Owned by its engine, used again after wait().
+// One operation. It belongs to its engine and is reused after wait().
 struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
-  std::vector<PeerTransfer> transfers;  // by rank
+  std::vector<PeerTransfer> transfers;  // per rank
   Reduction reduction;
 
   enum class Role : uint8_t { kSend, kHandOut, kOwn, kHeader, kData, kDataReady, kResult, kResultReady };
   struct Part {
     Role role;
     int32_t rank;
-    bool lent;         // memory of the caller, otherwise the operation's own
-    size_t bytes = 0;  // to receive; of a header, at most
+    bool lent;         // memory of the caller; otherwise the operation's own
+    size_t bytes = 0;  // bytes to receive; for a header, at most
     bool receives() const { return role >= Role::kHeader; }
   };
   std::vector<MPI_Request> requests;
-  std::vector<Part> parts;                // of the requests
-  std::vector<Message> out, in;           // by rank
-  std::vector<std::vector<char>> copies;  // of data, by rank that it goes to
-  std::vector<char> result;               // a copy of the reduced piece
-  std::vector<char> contributions;        // those too large for a message, by rank
-  int contributions_left = 0;             // ranks
-  int sends_left = 0;                     // transfers
+  std::vector<Part> parts;                // one per request
+  std::vector<Message> out, in;           // per rank
+  std::vector<std::vector<char>> copies;  // copies of data, per receiving rank
+  std::vector<char> result;               // a copy of the reduced block
+  std::vector<char> contributions;        // contributions too large for a header's message, per rank
+  int contributions_left = 0;             // ranks left
+  int sends_left = 0;                     // transfers left
   int receives_left = 0;
-  // For the caller. Messages out of the operation's own memory may still be on their way.
+  // True if the caller's data is done. Messages out of the operation's own memory may still be in flight.
   bool done() const { return sends_left == 0 && receives_left == 0; }
 
   void wait() override;
@@ -85,19 +85,20 @@ struct Op final : sdk::PairwiseOp {
 struct EngineOptions {
   uint64_t id = 0;
   int32_t rank = 0;
-  std::vector<int> ranks;                // of the members, in MPI's communicator
-  double timeout_s = 30;                 // of operations that do not bring their own
-  double spin_us = 0;                    // how long to try before sleeping
-  size_t max_message = size_t{1} << 30;  // bytes; larger data goes in several messages, as MPI counts with an int
+  std::vector<int> ranks;  // the members' ranks in MPI's communicator
+  double timeout_s = 30;   // for operations that do not set their own
+  double spin_us = 0;      // how long to poll before sleeping
+  // bytes; larger data is split into several messages, because MPI counts with an int
+  size_t max_message = size_t{1} << 30;
 };
 
-class Engine {  // as sdk::PairwiseGroup takes it
+class Engine {  // used by sdk::PairwiseGroup
  public:
   static constexpr const char* kName = "mpi";
   static constexpr size_t kExchangedWhole = kInline;
 
   explicit Engine(EngineOptions options);
-  ~Engine();  // says goodbye
+  ~Engine();  // tells the other ranks that this one leaves
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -106,7 +107,7 @@ class Engine {  // as sdk::PairwiseGroup takes it
   int32_t world_size() const { return static_cast<int32_t>(options_.ranks.size()); }
   const EngineOptions& options() const { return options_; }
 
-  // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
+  // A cleared operation with its name and deadline, to be filled in and started, or given up with recycle().
   Op& prepare(sdk::OpKind kind, const sdk::CollectiveCall& call);
   static void reduces(Op& op, DLDataType dtype, int32_t reduce);
   static void keep(Op&, char* to, const char* from, size_t bytes) {
@@ -116,19 +117,19 @@ class Engine {  // as sdk::PairwiseGroup takes it
   void wait(Op& op);
   void recycle(Op& op) noexcept;
 
-  // Poisons the group, tells all others, and throws `code` with that. The others report `code` too.
+  // Poisons the group, tells all others, and throws `code` with that text. The others also report `code`.
   [[noreturn]] void refuse(tsr_code code, const sdk::Blame& blame);
-  // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
+  // [any-thread] Poisons the group. This rank reports TSR_CANCELLED, the others TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
   void throw_if_failed() const { failure_.throw_if_set(); }
 
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
-  // [under the process's mutex] Moves all operations in flight. What goes wrong poisons the group.
+  // [under the process's mutex] Advances all operations in flight. An error poisons the group.
   void progress() noexcept;
 
  private:
-  // All of these under the process's mutex.
+  // All of these are called under the process's mutex.
   void begin(Op& op);
   void send_first(Op& op, int32_t rank);
   void send(Op& op, Op::Part part, Channel channel, const char* data, size_t bytes, int* count);
@@ -170,14 +171,15 @@ class Engine {  // as sdk::PairwiseGroup takes it
   std::vector<Op*> in_flight_;
   std::vector<std::shared_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;
-  std::vector<Op*> resting_;          // given back, with messages on their way
-  std::vector<int> ended_;            // of MPI_Testsome
+  std::vector<Op*> resting_;          // recycled operations with messages in flight
+  std::vector<int> ended_;            // result of MPI_Testsome
   std::vector<MPI_Status> statuses_;  // likewise
   std::atomic<uint64_t> bytes_sent_{0};
 
   std::shared_ptr<Notice> notice_;
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
-  std::vector<uint64_t> left_at_;  // by rank: how many operations it had started when it left; the largest number: here
+  // per rank: how many operations it had started when it left; the largest number if it has not left
+  std::vector<uint64_t> left_at_;
   sdk::FirstFailure failure_;
 };
 

@@ -1,4 +1,4 @@
-// What the engine does when a rank leaves, is late, or gives up: say who, and let everybody know.
+// The engine's reaction if a rank leaves, is late, or gives up: it names the rank and tells all others.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ using sdk::Blame;
 
 namespace {
 
-// How long a failed operation waits for messages that its caller's memory is lent to. The other side, which was ready
-// for them, does the same: it takes a moment, unless that rank is dead or stuck.
+// How long a failed operation waits for messages that use its caller's memory. The other side, which was ready for
+// them, does the same. This takes a moment, unless that rank is dead or stuck.
 constexpr double kDrain_s = 1;
 
 }  // namespace
@@ -66,7 +66,7 @@ void Engine::stop_listening() noexcept {
   if (MPI_Test(&notice_request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended == 0) process_.keep(notice_);
 }
 
-// A notice of failure ends the group here as well.
+// A notice of failure also ends the group here.
 void Engine::read_notices() {
   while (true) {
     int arrived = 0;
@@ -84,7 +84,7 @@ void Engine::read_notices() {
   }
 }
 
-// A rank that left without having started the operation will never do its part.
+// A rank that left before it started the operation will never do its part.
 void Engine::check_left(const Op& op) {
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (left_at_[rank] > op.header.sequence || !(op.transfers[rank].receives || op.transfers[rank].sends)) continue;
@@ -94,7 +94,7 @@ void Engine::check_left(const Op& op) {
 
 void Engine::damaged(const Op& op, int32_t rank) { fail(TSR_DATA_LOSS, sdk::says::damaged(name(rank), op.header)); }
 
-// Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
+// Ranks from which nothing of the operation has come are late; if there are none, those with whom it is unfinished.
 void Engine::late(const Op& op) {
   std::vector<int32_t> silent, unfinished;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
@@ -118,9 +118,9 @@ void Engine::congested(const Op& op, double timeout_s) {
                                sdk::first_of(ranks)});
 }
 
-// Ends an operation of a failed group. What lies in the engine's memory stays as it is, for ever if need be. Messages
-// for which memory of the caller is lent are waited for, then taken back; should that not be possible, MPI is not
-// called any more in this process, lest it touch memory that is used for something else.
+// Ends an operation of a failed group. Messages in the engine's memory stay as they are, forever if necessary. Messages
+// that use the caller's memory are waited for, then taken back. If that fails, MPI is no longer called in this process,
+// so that it does not touch memory that is used for something else.
 void Engine::abandon(Op& op) noexcept {
   std::erase(in_flight_, &op);
   const Clock::time_point deadline = sdk::seconds_from_now(kDrain_s);

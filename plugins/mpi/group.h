@@ -1,4 +1,4 @@
-// MPI as a collective/1 component: connects ranks to groups, whose operations an Engine does.
+// MPI as a collective/1 component: connects ranks to groups; an Engine does their operations.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Group final : public sdk::PairwiseGroup<Engine> {
   std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override;
 
-  // The same with how the new group waits and sends, its timeout too, from `how`.
+  // The same, but the new group takes its way of waiting and sending, and its timeout, from `how`.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call, const EngineOptions& how);
 };
 
@@ -23,10 +23,10 @@ class Mpi final : public sdk::Collective {
  public:
   static constexpr uint32_t kFlags = TSR_COLLECTIVE_LAUNCHES;
 
-  // Options: spin_us, how long a waiting rank tries before it sleeps; negative: 1000, or 50 where the host has more
-  // ranks than processors. max_message, bytes: what is larger goes in several messages.
+  // Options: spin_us, how long a waiting rank polls before it sleeps; negative: 1000, or 50 if the host has more ranks
+  // than processors. max_message, in bytes: larger data is split into several messages.
   explicit Mpi(const sdk::Setup& setup);
-  // Refuses processes that no launcher of MPI jobs has started.
+  // Refuses processes that were not started by a launcher of MPI jobs.
   static void probe(sdk::Host host);
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 

@@ -1,7 +1,7 @@
-// What ranks send each other: one message per operation and peer, with small data in it; notices of
-// failure are the SDK's.
+// The messages between ranks: one per operation and peer, with small data in it. Notices of failure are those of the
+// SDK.
 //
-// Integers travel as they lie in memory: MPI jobs over machines of different byte order are not supported.
+// Integers travel in native byte order: MPI jobs over machines with different byte orders are not supported.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace tessera::mpi {
 
-// Data of up to so many bytes travels behind the header, in one message that shared-memory transports send at once.
+// Data of up to this many bytes follows the header in the same message, which shared-memory transports send at once.
 inline constexpr size_t kInline = 3904;
-// Up to so many bytes it follows in a message of its own, from a copy; beyond, from where it lies.
+// Data of up to this many bytes is sent in its own message, from a copy; larger data is sent from its place.
 inline constexpr size_t kCopied = size_t{16} << 10;
 struct Message {
   sdk::OpHeader header;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kChannels = static_cast<uint64_t>(Channel::kCount);
 constexpr uint64_t kTagsOfGroup = kTagSlots * kChannels;
-// How long a rank that outlived a failure waits at its end for the others to end too.
+// How long a rank that survived a failure waits at its end for the others to end as well.
 constexpr double kFarewell_s = 5;
 
 }  // namespace
@@ -30,7 +30,8 @@ void check(int code, const char* what) {
 }
 
 Process& Process::instance() {
-  static Process* const process = new Process;  // never destroyed: MPI's threads and exit handlers outlive everything
+  // never destroyed, because MPI's threads and exit handlers outlive everything
+  static Process* const process = new Process;
   return *process;
 }
 
@@ -63,15 +64,15 @@ void Process::start_up() noexcept {
   started_.notify_all();
 }
 
-// Open MPI opens components of its own, which look for its symbols among the global ones, while the core opens plugins
-// with RTLD_LOCAL.
+// Open MPI opens components of its own, which look for its symbols among the global ones. The core opens plugins with
+// RTLD_LOCAL, so the symbols must be made global.
 void Process::promote_libmpi() const {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) == 0 || info.dli_fname == nullptr) return;
   dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-// Empty, or why MPI cannot be used.
+// Returns "", or the reason why MPI cannot be used.
 std::string Process::initialise_once() {
   promote_libmpi();
   int initialised = 0, level = MPI_THREAD_SINGLE;
@@ -112,10 +113,11 @@ void Process::find_hosts() {
 
 void Process::at_exit(int status, void* self) { static_cast<Process*>(self)->finalise(status); }
 
-// MPI_Finalize waits for all ranks, and a rank that failed may have left none to wait for. So a process that ends with
-// an error skips it: the launcher sees the status and ends the job. One that outlived a failure waits for a moment.
+// MPI_Finalize waits for all ranks, some of which may have failed and will not come. A process that ends with an error
+// therefore skips it: the launcher sees the status and ends the job. A process that survived a failure waits for a
+// moment.
 void Process::finalise(int status) {
-  if (getpid() != initialised_by_) return;  // a child that this process has forked
+  if (getpid() != initialised_by_) return;  // true in a child that this process has forked
   const std::lock_guard lock(mutex_);
   int finalised = 0;
   MPI_Finalized(&finalised);
@@ -133,7 +135,7 @@ void Process::finalise(int status) {
 // --- groups ----------------------------------------------------------------------------------------------------------
 
 uint64_t Process::new_group_id() {
-  // Group 0 is that of all ranks. No two ranks choose the same number, and a rank chooses none twice.
+  // Group 0 has all ranks. No two ranks choose the same number, and no rank chooses one twice.
   const uint64_t id = 1 + groups_ * static_cast<uint64_t>(size_) + static_cast<uint64_t>(rank_);
   if ((id + 1) * kTagsOfGroup > tag_limit_) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "mpi: no more groups: rank ", rank_, " has made ", groups_,
@@ -178,7 +180,7 @@ void Process::post(const Notice& notice, int to, int tag) noexcept {
   try {
     posted_.push_back(std::make_unique<Posted>());
   } catch (const std::bad_alloc&) {
-    return;  // the other side has its deadline
+    return;  // the other side has its own deadline
   }
   Posted& posted = *posted_.back();
   posted.notice = notice;

@@ -1,10 +1,10 @@
 // MPI in this process: initialised once, one communicator for everything, one lock around every call.
 //
-// MPI is per process by its nature, so this is the one object of the plugin that is not made by its user. MPI runs with
-// MPI_THREAD_SERIALIZED: whoever calls it, or touches the state of an Engine, holds mutex(). No call made under the
-// lock blocks.
+// MPI is per process by its nature, so this is the only object of the plugin that its user does not create. MPI runs
+// with MPI_THREAD_SERIALIZED: a thread that calls it, or touches the state of an Engine, holds mutex(). No call made
+// under the lock blocks.
 //
-// Groups do not have communicators of their own, because making one blocks without a deadline. They are kept apart by
+// Groups do not have their own communicators, because making one blocks without a deadline. They are kept apart by
 // tags: a group has an id that is unique among all groups that two processes share, and each id has its own tags.
 #pragma once
 
@@ -27,10 +27,11 @@ class Engine;
 struct Op;
 using Clock = std::chrono::steady_clock;
 
-// What the messages of one operation are told apart by.
+// Tells the messages of one operation apart.
 enum class Channel { kHeader, kData, kDataReady, kResult, kResultReady, kNotice, kCount };
-// Operations of one group that may be in flight at one rank, and how many tags they rotate through: more, so that a
-// rank that is ahead does not use a tag again while another still waits for its predecessor.
+// Bound on the operations of a group in flight at one rank, and the number of tag sets that operations rotate through.
+// There are more tag sets, so that a rank that is ahead does not reuse a tag while another still waits for its
+// predecessor.
 inline constexpr uint64_t kInFlight = 16;
 inline constexpr uint64_t kTagSlots = 32;
 
@@ -38,43 +39,43 @@ class Process {
  public:
   static Process& instance();
 
-  // Initialises MPI unless that was done. MPI_Init waits for all ranks of the job without a limit of its own, so it
-  // runs in a thread of its own: Failure(TSR_DEADLINE_EXCEEDED) when it is not back in time.
+  // Initialises MPI unless that was already done. MPI_Init waits for all ranks of the job without a limit, so it runs
+  // in its own thread. Throws Failure(TSR_DEADLINE_EXCEEDED) if it does not return in time.
   void initialise(double timeout_s);
 
   std::mutex& mutex() { return mutex_; }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // The first rank on the machine of this one.
+  // The first rank on the same machine as `rank`.
   int host_of(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
 
-  // [under mutex()] The id of a new group whose rank 0 is this process, and the tag of one of its messages.
-  // Failure(TSR_RESOURCE_EXHAUSTED) when MPI has no tags left.
+  // [under mutex()] The id of a new group whose rank 0 is this process, and the tag of one of its messages. Throws
+  // Failure(TSR_RESOURCE_EXHAUSTED) if MPI has no tags left.
   uint64_t new_group_id();
   int tag(uint64_t group, uint64_t sequence, Channel channel) const;
 
-  // [under mutex()] Engines that move their operations in progress(), whichever of them is waited for: a rank that
-  // waits for one group still does its part in the others.
+  // [under mutex()] Registers engines whose operations progress() advances, whichever of them is waited for. A rank
+  // that waits for one group still does its part in the others.
   void add(Engine* engine) { engines_.push_back(engine); }
   void remove(Engine* engine);
   void progress();
 
-  // [under mutex()] Sends a notice to a rank of the communicator; does not fail and does not wait.
+  // [under mutex()] Sends a notice to a rank of the communicator; neither fails nor waits.
   void post(const Notice& notice, int to, int tag) noexcept;
 
-  // [under mutex()] A group has failed: the process's end is then careful.
+  // [under mutex()] Notes that a group has failed; the process then ends carefully.
   void note_failure() { failed_ = true; }
-  // [under mutex()] Memory of a caller may still be written by MPI, which must therefore not be called again.
+  // [under mutex()] Call this if MPI may still write to a caller's memory; MPI must then not be called again.
   void give_up(const std::string& why);
   bool usable() const { return unusable_.empty(); }
-  // [under mutex()] Throws what give_up() was told.
+  // [under mutex()] Throws if give_up() was called, with its text.
   void check_usable() const;
-  // [under mutex()] Keeps what MPI may still read or write for the life of the process, or an operation until its
-  // messages have gone.
+  // [under mutex()] Keeps memory that MPI may still read or write as long as the process lives, or an operation until
+  // its messages have been sent.
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
   void retire(std::shared_ptr<Op> op) { retired_.push_back(std::move(op)); }
-  // [under mutex()] Whether all messages of a finished operation have gone. Forgets those that have.
+  // [under mutex()] True if all messages of a finished operation have been sent. Forgets those that have.
   static bool sent(Op& op);
 
  private:
@@ -89,9 +90,9 @@ class Process {
   std::mutex mutex_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
-  std::vector<int> hosts_;  // by rank
+  std::vector<int> hosts_;  // per rank
   uint64_t tag_limit_ = 0;
-  uint64_t groups_ = 0;  // made here
+  uint64_t groups_ = 0;  // made by this process
   std::vector<Engine*> engines_;
   struct Posted {
     Notice notice;
@@ -104,7 +105,7 @@ class Process {
   bool failed_ = false;
   pid_t initialised_by_ = 0;
 
-  std::mutex starting_;  // of what follows
+  std::mutex starting_;  // guards what follows
   std::condition_variable started_;
   enum class State { kNot, kStarting, kReady, kBroken } state_ = State::kNot;
   std::string broken_;

@@ -18,7 +18,7 @@ ncclConfig_t non_blocking() {
   return config;
 }
 
-// Rank 0's id, handed out over the side channel.
+// Rank 0's id, distributed over the side channel.
 ncclUniqueId shared_id(const Side& side, double timeout_s) {
   ncclUniqueId id{};
   static_assert(sizeof(id) % sizeof(int64_t) == 0);
@@ -40,7 +40,7 @@ std::shared_future<void> abort_in_background(ncclComm_t comm) {
       ncclCommAbort(comm);
       promise.set_value();
     }).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread is available
     ncclCommAbort(comm);
     promise = {};
     promise.set_value();
@@ -74,14 +74,14 @@ std::unique_ptr<Communicator> Communicator::connect(const Side& side, double tim
 }
 
 Communicator::~Communicator() {
-  // Nothing is under way: unlike ncclCommDestroy, an abort waits for nobody.
+  // Nothing is in flight. Unlike ncclCommDestroy, an abort waits for nobody.
   if (comm_) came_within(patience_s_, abort_in_background(comm_));
 }
 
 std::unique_ptr<Communicator> Communicator::split(int32_t color, int32_t rank, double timeout_s) {
   const Clock::time_point deadline = after(timeout_s);
   ncclConfig_t config = non_blocking();
-  auto child = std::make_unique<ncclComm_t>(nullptr);  // NCCL may write it until the split has ended
+  auto child = std::make_unique<ncclComm_t>(nullptr);  // NCCL may write to it until the split has ended
   ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
@@ -92,7 +92,7 @@ std::unique_ptr<Communicator> Communicator::split(int32_t color, int32_t rank, d
     settle(result, deadline, "cannot split");
   } catch (const sdk::Failure& failure) {
     if (!stop(failure)) {
-      (void)child.release();  // left to NCCL, as this communicator is
+      (void)child.release();  // left to NCCL, like this communicator
     } else if (*child) {
       came_within(patience_s_, abort_in_background(*child));
     }

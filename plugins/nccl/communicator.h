@@ -1,6 +1,6 @@
-// A non-blocking NCCL communicator: every call returns at once, and what is under way is asked for until a deadline.
-// ncclCommAbort alone may take its time, and on a sick device for ever: it runs in a thread of its own, and after
-// `patience_s` the communicator is left to it.
+// A non-blocking NCCL communicator: every call returns at once, and its completion is polled until a deadline. Only
+// ncclCommAbort may take long, on a faulty device forever. It therefore runs in its own thread, and after `patience_s`
+// the communicator is left to it.
 #pragma once
 
 #include <nccl.h>
@@ -30,17 +30,17 @@ class Communicator {
   ~Communicator();
   Communicator(const Communicator&) = delete;
 
-  // Null for color -1. Where it fails this communicator is stopped, too: NCCL is still at work in it.
+  // Null for color -1. If this fails, this communicator is stopped as well, because NCCL is still working in it.
   std::unique_ptr<Communicator> split(int32_t color, int32_t rank, double timeout_s);
 
-  // Runs `body`, NCCL calls between group start and end, and waits until NCCL has taken them. Throws what stop() was
-  // told, kDeadlineExceeded, or NCCL's error.
+  // Runs `body`, NCCL calls between group start and end, and waits until NCCL has accepted them. Throws the failure
+  // given to stop(), kDeadlineExceeded, or NCCL's error.
   void enqueue(const std::function<void(ncclComm_t)>& body, Clock::time_point deadline);
-  // Why the communicator broke by itself; empty: it did not.
+  // The reason why the communicator broke by itself; empty if it did not.
   std::string broken();
-  // Makes what is under way end, on the device too; from any thread. Later calls throw `why`. Kernels look at NCCL's
-  // flag now and then only, and may touch their buffers until then: their stream says when they have ended. False:
-  // NCCL did not come back in time, so nobody knows what it still does.
+  // Ends everything in flight, also on the device; may be called from any thread. Later calls throw `why`. Kernels
+  // check NCCL's flag only now and then, and may touch their buffers until then; their stream tells when they have
+  // ended. Returns false if NCCL did not return in time, so that its state is unknown.
   bool stop(const sdk::Failure& why);
   double patience_s() const { return patience_s_; }
 
@@ -49,13 +49,13 @@ class Communicator {
   void settle(ncclResult_t result, Clock::time_point deadline, const char* what);
 
   const double patience_s_;
-  std::mutex mutex_;  // of every NCCL call but ncclCommAbort
+  std::mutex mutex_;  // guards every NCCL call except ncclCommAbort
   ncclComm_t comm_;   // null once stopped
   std::unique_ptr<sdk::Failure> stopped_;
-  std::shared_future<void> aborted_;  // once stopped
+  std::shared_future<void> aborted_;  // valid once stopped
 };
 
-// Throws with NCCL's sentence unless `result` is success or under way.
+// Throws with NCCL's text unless `result` is success or in progress.
 void check(ncclResult_t result, ncclComm_t comm, const char* what);
 
 }  // namespace tessera::nccl

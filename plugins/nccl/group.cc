@@ -8,7 +8,7 @@
 namespace tessera::nccl {
 namespace {
 
-// How long NCCL may take longer than the operation: the watch, which knows names, speaks first.
+// How much longer than the operation NCCL may take, so that the watch, which knows names, reports first.
 constexpr double kPatience_s = 2;
 constexpr std::chrono::microseconds kGroupPause{200};
 
@@ -39,7 +39,7 @@ size_t bytes_of(const DLTensor& tensor, int64_t count) {
 
 }  // namespace
 
-// On the device: done when the watch says so; with a stream of the caller's, the stream is its order.
+// An operation on the device. It is done when the watch says so; on a caller's stream, the stream keeps the order.
 class NcclGroup::DeviceWork : public sdk::Work {
  public:
   DeviceWork(NcclGroup& group, uint64_t number, bool blocks) : group_(group), number_(number), blocks_(blocks) {}
@@ -84,11 +84,11 @@ NcclGroup::NcclGroup(std::unique_ptr<Side> side, std::unique_ptr<Communicator> c
 }
 
 NcclGroup::~NcclGroup() {
-  watch_.reset();  // waits for what is under way
+  watch_.reset();  // waits for operations in flight
   gpu::stream_destroy(own_);
 }
 
-// One that fails ends the group on all ranks: they would wait for each other.
+// A failed split ends the group on all ranks, because they would wait for each other.
 std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color, int32_t key, const sdk::CollectiveCall& call) {
   watch_->check();
   const gpu::DeviceScope scope(options_.device);
@@ -97,7 +97,7 @@ std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color, int32_t key, const s
     auto communicator = communicator_->split(color, key, call.timeout_s > 0 ? call.timeout_s : options_.timeout_s);
     std::unique_ptr<NcclGroup> child;
     if (side) child = std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
-    side_->wait(side_->barrier(call));  // a child that is ended at once must not end the split of a slower rank
+    side_->wait(side_->barrier(call));  // a child that is closed at once must not end the split of a slower rank
     return child;
   } catch (const sdk::Failure& failure) {
     side_->abort(failure.what());
@@ -115,9 +115,9 @@ Description NcclGroup::described(const char* op, const DLTensor& tensor, const s
   return d;
 }
 
-// After a failure, when the communicator was stopped: nothing that has no stream of the caller's touches its buffers
-// any more. What went wrong on the device as well says less than the failure; a device that does not answer is not
-// waited for.
+// Called after a failure, once the communicator is stopped: waits until no operation on the group's own stream touches
+// its buffers. A further error of the device is ignored, because the failure says more. A device that does not answer
+// is not waited for.
 void NcclGroup::let_own_stream_end() noexcept {
   try {
     const gpu::Event end = watch_->take_event();
@@ -129,7 +129,7 @@ void NcclGroup::let_own_stream_end() noexcept {
   }
 }
 
-// One rank's wrong arguments end the operation on all. body(checks) throws, or does not.
+// Runs body(checks), which throws if this rank's arguments are wrong. That ends the operation on all ranks.
 template <class Body>
 void NcclGroup::checked(const Description& what, const DLTensor& tensor, const Body& body) {
   try {
@@ -151,7 +151,7 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
   const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
   const gpu::Stream stream = call.stream ? static_cast<gpu::Stream>(call.stream) : own_;
   const gpu::Event event = watch_->take_event();
-  // Before NCCL, which may wait for the others: who is missing is found out meanwhile.
+  // Must precede the NCCL call, which may wait for the others; the watch finds out meanwhile which rank is missing.
   const uint64_t number = watch_->started(std::move(what), timeout_s);
   try {
     communicator_->enqueue([&](ncclComm_t comm) { body(comm, stream); }, after(timeout_s + kPatience_s));
@@ -159,7 +159,7 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
   } catch (const sdk::Failure& failure) {
     gpu::event_destroy(event);
     watch_->fail(sdk::Failure(failure.code(), options_.name + ": " + failure.what()));
-    if (!call.stream) let_own_stream_end();  // NCCL may have taken a part of the operation
+    if (!call.stream) let_own_stream_end();  // NCCL may have started a part of the operation
     watch_->check();
     throw;
   }
@@ -181,7 +181,7 @@ void NcclGroup::side_failed(const sdk::Failure& failure) {
   watch_->ask_why();  // others may have closed their groups because an operation on the device failed
   watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what()), failure.rank()));
   watch_->check();
-  std::abort();  // unreachable: there was a failure
+  std::abort();  // unreachable, because there was a failure
 }
 
 sdk::Work* NcclGroup::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv,
@@ -300,7 +300,7 @@ sdk::Work* NcclGroup::barrier(const sdk::CollectiveCall& call) {
 }
 
 void NcclGroup::abort(const char* reason) noexcept {
-  side_->abort(reason);  // the others first: ending what is under way here may take its time
+  side_->abort(reason);  // tells the others first, because ending operations here may take time
   watch_->abort(reason);
 }
 

@@ -1,4 +1,5 @@
-// A group of NCCL ranks: tensors on the device by NCCL, tensors in host memory and small talk by the side channel.
+// A group of NCCL ranks: NCCL moves tensors on the device; the side channel moves tensors in host memory and small
+// messages.
 #pragma once
 
 #include <atomic>
@@ -11,8 +12,8 @@
 namespace tessera::nccl {
 
 struct GroupOptions {
-  std::string name = "nccl";  // before every sentence
-  double timeout_s = 30;      // of operations that do not say
+  std::string name = "nccl";  // prefix of every message
+  double timeout_s = 30;      // for operations that do not set their own
   int device = 0;
 };
 
@@ -55,7 +56,7 @@ class NcclGroup : public sdk::Group {
   std::unique_ptr<Communicator> communicator_;
   GroupOptions options_;
   std::unique_ptr<Watch> watch_;
-  gpu::Stream own_;  // for calls that bring none
+  gpu::Stream own_;  // for calls without a stream
   std::atomic<uint64_t> sent_{0};
 };
 

@@ -1,5 +1,5 @@
-// The side channel: a group of the transport that this one wraps. It carries what is in host memory, and knows who is
-// late or gone.
+// The side channel: a group of the transport that this one wraps. It carries data in host memory, and knows which ranks
+// are late or gone.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace tessera::nccl {
 
-// A sentence of the wrapped transport as one of the transport `name`: "tcp: rank 1 ..." is "nccl: rank 1 ...".
+// Rewrites a message of the wrapped transport as one of transport `name`: "tcp: rank 1 ..." becomes "nccl: rank 1 ...".
 inline std::string in_the_name_of(const std::string& name, std::string text) {
   if (const size_t colon = text.find(": "); colon != std::string::npos && text.find(' ') > colon)
     text.erase(0, colon + 2);
@@ -28,7 +28,7 @@ class Side : public sdk::InnerGroup {
     return child ? std::make_unique<Side>(std::move(child)) : nullptr;
   }
 
-  // Everybody's `mine`, by rank; blocks.
+  // The value `mine` of every rank, by rank; blocks.
   std::vector<int64_t> all_gather(const std::vector<int64_t>& mine, const char* label, double timeout_s) const {
     std::vector<int64_t> all(mine.size() * static_cast<size_t>(world_size()));
     const std::vector<int64_t> counts(static_cast<size_t>(world_size()), static_cast<int64_t>(mine.size()));

@@ -6,12 +6,13 @@ namespace tessera::nccl {
 namespace {
 
 constexpr std::chrono::microseconds kWatchPause{200};
-// Between operation, timeout and label in the labels of the side channel. A label may have it, what is before may not.
+// Separates operation, timeout and label in the labels of the side channel. Only the label, which comes last, may
+// contain it.
 constexpr char kSeparator = '|';
-// How long the others may take to say that they are there, once an operation is late.
+// How long the others may take to report that they are present, once an operation is late.
 constexpr double kBlame_s = 0.5;
 
-// Not an operation: only asks whether the side channel already knows of a failure.
+// A label that is not an operation: it only asks whether the side channel already knows of a failure.
 constexpr const char* kProbe = "probe";
 
 double seconds_until(Clock::time_point deadline) {
@@ -24,7 +25,7 @@ int64_t hash(const std::string& text) {  // FNV-1a
   return static_cast<int64_t>(h);
 }
 
-// All ranks see it, each by itself: nobody has to be told.
+// Every rank detects this by itself, so nobody has to be told.
 class Disagreement : public sdk::Failure {
   using Failure::Failure;
 };
@@ -104,7 +105,8 @@ void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32
   }
   if (tell) side_->abort(tell);
   auto failure = std::make_unique<sdk::Failure>(code, text, rank);
-  if (!communicator_.stop(*failure)) {  // before anybody here hears of it: who does may free the buffers
+  // must precede the report here, because a caller that hears of the failure may free the buffers
+  if (!communicator_.stop(*failure)) {
     std::ostringstream more;
     more << text << "; ncclCommAbort did not return within " << communicator_.patience_s()
          << " s, so the device may still write to the buffers: end this process";
@@ -119,7 +121,7 @@ void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32
 
 void Watch::abort(const char* reason) {
   fail(TSR_CANCELLED, name_ + ": aborted by this rank: " + reason, reason);
-  side_->abort(reason);  // after a failure that was not told
+  side_->abort(reason);  // tells others of an earlier failure that was not sent to them
 }
 
 void Watch::run() {
@@ -154,7 +156,7 @@ void Watch::run() {
   }
 }
 
-// Until the operation is done on the device.
+// Waits until the operation is done on the device.
 gpu::Event Watch::follow(const Operation& operation) {
   try {
     agree(operation);
@@ -185,7 +187,7 @@ gpu::Event Watch::follow(const Operation& operation) {
   return event;
 }
 
-// All ranks have started this operation, with arguments that fit.
+// Checks that all ranks have started this operation with matching arguments.
 void Watch::agree(const Operation& operation) const {
   const Description& d = operation.what;
   const auto world = static_cast<size_t>(side_->world_size()), me = static_cast<size_t>(side_->rank());
@@ -214,8 +216,8 @@ void Watch::agree(const Operation& operation) const {
   }
 }
 
-// The side channel's words about its exchange of descriptions as words about the operation that they describe, which
-// may be an earlier one: the label says which.
+// Rewrites the side channel's message about its exchange of descriptions as one about the operation that they describe.
+// The operation may be an earlier one; the label tells which.
 std::string Watch::retold(std::string text) const {
   const size_t begin = text.find("all_gather_v \""), label = begin + std::string_view("all_gather_v \"").size();
   const size_t op = text.find(kSeparator, label), end = begin == text.npos ? text.npos : text.find('"', op);
@@ -228,10 +230,10 @@ std::string Watch::retold(std::string text) const {
   return in_the_name_of(name_, std::move(text));
 }
 
-// Fails, and names who does not answer.
+// Fails, and names the ranks that do not answer.
 void Watch::blame(tsr_code code, const std::string& otherwise) const {
   try {
-    side_->all_gather({0}, "who is there", kBlame_s);  // no label of ours: not retold as an operation
+    side_->all_gather({0}, "who is there", kBlame_s);  // not a label of an operation, so it is not rewritten
   } catch (const sdk::Failure& failure) {
     throw sdk::Failure(code, retold(failure.what()), failure.rank());
   }

@@ -1,5 +1,5 @@
-// The optimizers of FBGEMM as optimizer/1 components: options, step constants and the choice of instruction set. The
-// formulas are in row_updates.inc.
+// The optimizers of FBGEMM as optimizer/1 components: options, constants of a step, and the choice of instruction set.
+// The formulas are in row_updates.inc.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -41,11 +41,11 @@ double number_in(sdk::Options& options, const char* key, double otherwise, doubl
   return value;
 }
 
-// What an optimizer's formula does with weight_decay.
+// How an optimizer's formula uses weight_decay.
 enum class Decay {
-  kNever,   // it has no place for it
-  kByMode,  // what weight_decay_mode says
-  kAlways,  // it is a term of the formula, whatever the mode
+  kNever,   // not at all
+  kByMode,  // as weight_decay_mode says
+  kAlways,  // as a term of the formula, whatever the mode
 };
 
 // Refuses a decay that would have no effect.
@@ -68,8 +68,9 @@ WeightDecay weight_decay_mode(sdk::Options& options, Decay decay, double weight_
   return mode == "none" ? WeightDecay::kNone : mode == "l2" ? WeightDecay::kL2 : WeightDecay::kDecouple;
 }
 
-// The hyperparameters, with FBGEMM's defaults. Every optimizer takes every key, so that one set of fused parameters
-// serves whichever is chosen; each reads those of its formula. Weight decay is no such key: who asks for it wants it.
+// The hyperparameters, with FBGEMM's defaults. Every optimizer accepts every key, so that one set of fused parameters
+// works for all of them; each reads the keys of its formula. Weight decay is an exception, because a user who sets it
+// expects an effect.
 class Hyper {
  public:
   Hyper(sdk::Options& options, Decay decay)
@@ -111,7 +112,7 @@ constexpr sdk::Optimizer::State kM1{"momentum1", TSR_STATE_PER_ELEMENT};
 constexpr sdk::Optimizer::State kM2PerRow{"momentum2", TSR_STATE_PER_ROW};
 constexpr sdk::Optimizer::State kM2{"momentum2", TSR_STATE_PER_ELEMENT};
 
-// The optimizer whose formula is `kFormula`, with these states.
+// The optimizer with the formula `kFormula` and these states.
 template <UpdateRows RowUpdates::*kFormula, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... kStates>
 class Fused : public sdk::Optimizer {
  public:
@@ -142,7 +143,7 @@ using Lamb = Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2>;
 using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow>;
 using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
 
-// torch.optim.SGD, with its options: momentum has a state, and without momentum there is none.
+// torch.optim.SGD with its options. It has a state only if momentum is used.
 class Sgd : public sdk::Optimizer {
  public:
   explicit Sgd(sdk::Options& options)
@@ -167,7 +168,7 @@ class Sgd : public sdk::Optimizer {
                    const float* const* grads, float* const* row_states) const noexcept {
     Terms step = terms_;
     step.learning_rate = static_cast<float>(update.learning_rate);
-    if (update.step == 1) step.undamped = 1;  // momentum begins with the first gradient as it is
+    if (update.step == 1) step.undamped = 1;  // momentum begins with the first gradient, undamped
     const UpdateRows formula = step.momentum > 0       ? formulas_.momentum_sgd
                                : step.weight_decay > 0 ? formulas_.decayed_sgd
                                                        : formulas_.exact_sgd;
@@ -184,7 +185,7 @@ class Sgd : public sdk::Optimizer {
   const RowUpdates& formulas_;
 };
 
-// Rows stay as they are; their gradients are handed out.
+// Leaves rows unchanged; their gradients are handed out.
 class None : public sdk::Optimizer {
  public:
   explicit None(sdk::Options& options) : hyper_(options, Decay::kNever) {}

@@ -1,4 +1,4 @@
-// The formulas of the optimizers, compiled once per instruction set (row_updates.inc says how).
+// The formulas of the optimizers, compiled once per instruction set (see row_updates.inc).
 #pragma once
 
 #include <stdint.h>
@@ -7,7 +7,7 @@ namespace tessera_optimizers {
 
 enum class WeightDecay { kNone, kL2, kDecouple };
 
-// All that a formula reads besides the row: hyperparameters in float32, and what depends on the step alone.
+// Inputs of a formula besides the row: hyperparameters in float32, and values that depend only on the step.
 struct Terms {
   float learning_rate;
   float eps;
@@ -20,7 +20,7 @@ struct Terms {
   float eta;
   float momentum;
   bool nesterov;
-  float undamped;  // of a gradient, what the momentum takes: 1 - dampening
+  float undamped;  // factor of the gradient in the momentum: 1 - dampening
 };
 
 // Row i has weights[i], grads[i] and states[k * count + i]; they do not overlap.
@@ -43,8 +43,8 @@ struct RowUpdates {
   UpdateRows lamb;
   UpdateRows partial_rowwise_lamb;
   UpdateRows lars_sgd;
-  UpdateRows decayed_sgd;   // without momentum, and so without a state
-  UpdateRows momentum_sgd;  // with weight decay, 0 or more
+  UpdateRows decayed_sgd;   // without momentum and therefore without a state
+  UpdateRows momentum_sgd;  // with weight decay of 0 or more
 };
 
 namespace portable {

@@ -1,4 +1,4 @@
-// A reader of arriving rows through its tables of functions, for tests.
+// Calls a reader of arriving rows through its function table, for tests.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ inline tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, 
   return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
 }
 
-// The sentence of what fails.
+// The message of the failure that `call` throws.
 inline std::string failure(const std::function<void()>& call) {
   try {
     call();
@@ -26,7 +26,7 @@ inline std::string failure(const std::function<void()>& call) {
 
 class ArrivingComponent {
  public:
-  // What fails throws its sentence.
+  // Failed calls throw their message.
   ArrivingComponent(const tsr_component& component, const std::string& options, const tsr_instance* inner = nullptr,
                     const char* draft = TSR_READER_ARRIVING)
       : component_(component), api_(static_cast<const tsr_reader*>(component.api)) {
@@ -57,7 +57,7 @@ class ArrivingComponent {
     int64_t first = 0;
     bool last = false;
     std::string where;
-    std::vector<std::string> rows;  // fields with | between, "-" where there is none; lists with blanks
+    std::vector<std::string> rows;  // fields separated by |, "-" if missing; items of lists by blanks
     std::vector<double> times;
   };
   Rows next(int64_t most, double wait_s = 0) {
@@ -75,7 +75,7 @@ class ArrivingComponent {
     }
     return out;
   }
-  // Leaves a row of the last next() out.
+  // Leaves out a row of the last next().
   void skip(int64_t row, const std::string& why) {
     const auto* skips = static_cast<const tsr_reader_skips*>(component_.extension(self_, TSR_READER_SKIPS));
     tsr_error err TSR_ERROR_INIT;
@@ -87,7 +87,7 @@ class ArrivingComponent {
     check(arriving_->position(self_, &text, &err), err);
     return text;
   }
-  // Warnings so far, of all parts.
+  // Warnings so far, of all components.
   static std::vector<std::string>& warnings() {
     static std::vector<std::string> all;
     return all;

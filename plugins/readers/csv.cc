@@ -25,7 +25,7 @@ using tessera::sdk::ReaderWant;
 constexpr std::string_view kEndings[] = {".csv",    ".tsv",     ".txt",     ".csv.gz", ".tsv.gz",
                                          ".txt.gz", ".csv.zst", ".tsv.zst", ".txt.zst"};
 
-// iconv(3)'s name; null: UTF-8, which is read as it is.
+// iconv(3)'s name; null for UTF-8, which needs no conversion.
 const char* encoding_of(const std::string& name) {
   constexpr std::array<std::array<const char*, 2>, 10> kNames = {{{"utf-8", nullptr},
                                                                   {"utf8", nullptr},
@@ -106,7 +106,7 @@ class Csv : public tessera::sdk::ArrivingReader {
   }
 
  private:
-  // Where a block's text is in its file.
+  // The place of a block's text in its file.
   struct Place {
     int64_t offset = 0, bytes = 0;
   };
@@ -149,7 +149,7 @@ class Csv : public tessera::sdk::ArrivingReader {
     }
   }
 
-  // The text of a block into text_.
+  // Loads the text of a block into text_.
   void load(int64_t block) {
     const ReaderBlock& b = blocks_[static_cast<size_t>(block)];
     const Place& place = places_[static_cast<size_t>(block)];
@@ -192,13 +192,13 @@ class Csv : public tessera::sdk::ArrivingReader {
   CsvFormat format_;
   bool missing_words_;
   std::vector<std::string> files_;
-  std::vector<CsvRows> rows_;          // by file
+  std::vector<CsvRows> rows_;          // per file
   std::vector<ReaderColumn> columns_;  // of the first file
   std::vector<ReaderBlock> blocks_;
-  std::vector<Place> places_;  // by block
+  std::vector<Place> places_;  // per block
   std::vector<CsvColumn> selected_;
   std::unique_ptr<TextFile> open_file_;
-  std::unique_ptr<CsvPipe> pipe_;  // instead of files
+  std::unique_ptr<CsvPipe> pipe_;  // used in place of files
   std::vector<char> text_;
   std::vector<tsr_reader_values> values_;
 };

@@ -31,7 +31,7 @@ float float_of(std::string_view text) {
   return out;
 }
 
-// Whole numbers may be written 12.0 or 1e+05, as programs do that know floats alone, and true and false are 1 and 0.
+// Whole numbers may be written 12.0 or 1e+05, as by programs that only have floats; true and false are 1 and 0.
 int64_t integer_of(std::string_view text) {
   constexpr double kExact = 0x1p53;
   std::string_view number = trimmed(text);
@@ -52,11 +52,12 @@ int64_t integer_of(std::string_view text) {
   wrong(text, ("is no whole number" + advice).c_str());
 }
 
-constexpr int kDigits = 15;  // all numbers of so many digits are exact in a double, as are these powers
+constexpr int kDigits = 15;  // numbers of this many digits are exact in a double, and so are these powers
 constexpr std::array<double, kDigits + 1> kPowers = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                      1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
 
-// A number as most are written: [-]digits[.digits], at most 15 digits. False, and nothing moved, for any other field.
+// Parses the usual form of numbers: [-]digits[.digits], at most 15 digits. Returns false and moves nothing for other
+// fields.
 struct Plain {
   bool negative = false;
   uint64_t digits = 0;
@@ -159,13 +160,13 @@ void CsvColumn::add_list(std::string_view field) {
     const std::string_view item = trimmed(field.substr(0, at));
     const bool last = at == std::string_view::npos;
     field = last ? std::string_view() : field.substr(at + 1);
-    if (item.empty() && blanks) continue;  // several blanks
+    if (item.empty() && blanks) continue;  // several blanks count as one
     if (item.empty() || (!last && field.empty() && !blanks)) throw WrongField("there is a value missing in the list");
     add_item(item, {}, false);
   }
 }
 
-// `weight` is what stands behind a quoted item.
+// `weight` is the text after a quoted item.
 void CsvColumn::add_item(std::string_view item, std::string_view weight, bool quoted) {
   if (!quoted && want_.type != TSR_READER_TEXT && missing_words_ && tessera::sdk::is_missing_word(item))
     throw WrongField("there is a value missing in the list");
@@ -201,7 +202,7 @@ void CsvColumn::add_value(std::string_view text) {
   }
 }
 
-// A number of at most 15 digits, which is finite as a float32 too.
+// Takes a number of at most 15 digits, which is also finite as a float32.
 void CsvColumn::add_real(double value) {
   if (want_.type == TSR_READER_FLOAT32)
     floats_.push_back(static_cast<float>(value));

@@ -1,4 +1,4 @@
-// The values of one column of a block, out of fields.
+// Collects the values of one column of a block from fields.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace tessera_readers {
 
-// A field that is not what is wanted; the sentence begins with the field: "\"x\" is no number".
+// Thrown for a field that does not fit; the sentence begins with the field: "\"x\" is no number".
 class WrongField : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class CsvColumn {
  public:
-  // `missing_words`: "NA", "null", "?" and the like are missing where a number is wanted.
+  // `missing_words`: words such as "NA", "null" and "?" are missing values if a number is wanted.
   explicit CsvColumn(const tessera::sdk::ReaderWant& want, bool missing_words = false)
       : want_(want), missing_words_(missing_words && want.type != TSR_READER_TEXT) {}
 
   const tessera::sdk::ReaderWant& want() const { return want_; }
   void start_block(int64_t rows);
-  // The field that begins at `at`, of a record without quotes; returns its end.
+  // Takes the field that begins at `at`, in a record without quotes; returns its end.
   const char* take(const char* at, const char* end, char delimiter);
-  // A whole field. Throws WrongField.
+  // Takes a whole field. Throws WrongField.
   void add(std::string_view field);
   tsr_reader_values values() const;
-  // Another one that wants the same fields; null: there is none.
+  // Another column that wants the same fields; null if there is none.
   CsvColumn* also = nullptr;
 
  private:
@@ -38,7 +38,7 @@ class CsvColumn {
   void add_real(double value);
   void add_list(std::string_view field);
   void add_item(std::string_view item, std::string_view weight, bool quoted);
-  size_t count() const;  // of values
+  size_t count() const;  // number of values
   void end_row(bool present);
 
   tessera::sdk::ReaderWant want_;

@@ -15,21 +15,22 @@ using tessera::sdk::trimmed;
 
 constexpr std::string_view kOpen = "[{(", kClose = "]})", kQuotes = "'\"", kBlanks = " \t\r\n";
 
-// Behind the quote that ends the text which begins at `at` with one; the end of `text` if none does.
+// The position after the closing quote of the text that begins at `at` with a quote; the end of `text` if there is
+// none.
 size_t behind_quoted(std::string_view text, size_t at) {
   const char quote = text[at];
   for (++at; at < text.size() && text[at] != quote; ++at) at += text[at] == '\\' ? 1 : 0;
   return std::min(at + 1, text.size());
 }
 
-// A quote that begins an item: an apostrophe inside a word is none.
+// True for a quote that begins an item; an apostrophe inside a word does not.
 bool begins_item(std::string_view text, size_t at) {
   if (kQuotes.find(text[at]) == std::string_view::npos) return false;
   while (at > 0 && kBlanks.find(text[at - 1]) != std::string_view::npos) --at;
   return at > 0 && std::string_view("[{(,;|").find(text[at - 1]) != std::string_view::npos;
 }
 
-// `c` stands outside of quotes.
+// True if `c` occurs outside quotes.
 bool is_between_items(std::string_view text, char c) {
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == c) return true;
@@ -38,7 +39,7 @@ bool is_between_items(std::string_view text, char c) {
   return false;
 }
 
-// The place of the bracket that closes the first character; npos: there is none.
+// The position of the bracket that closes the first character; npos if there is none.
 size_t closing(std::string_view text) {
   int depth = 0;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -69,7 +70,7 @@ void append_utf8(std::string& out, uint32_t code) {
   add(0x80 | (code & 0x3f));
 }
 
-// All that is between blanks is a number, and there are several.
+// True if there are several words separated by blanks, all of them numbers.
 bool are_numbers(std::string_view text) {
   int count = 0;
   for (text = trimmed(text); !text.empty(); ++count) {
@@ -129,13 +130,13 @@ bool BracketedList::next(std::string_view& item, std::string_view& weight) {
   if (item.empty()) throw WrongField("there is a value missing in the list " + shown_text(field_));
   const bool next_quoted = !rest_.empty() && kQuotes.find(rest_[0]) != std::string_view::npos;
   if (!rest_.empty() && rest_[0] == separator_)
-    rest_.remove_prefix(1);  // the last item of a tuple has one, too
+    rest_.remove_prefix(1);  // the last item of a tuple may also have one
   else if (!rest_.empty() && separator_ != ' ' && !next_quoted)
     throw WrongField(shown_text(field_) + " has text behind a quote in its list");
   return true;
 }
 
-// What comes before the next separator, or all.
+// The text before the next separator, or all of it.
 std::string_view BracketedList::to_separator() {
   const size_t at = separator_ == ' ' ? rest_.find_first_of(kBlanks) : rest_.find(separator_);
   const std::string_view out = rest_.substr(0, at);
@@ -168,7 +169,7 @@ void BracketedList::take_quoted() {
   }
 }
 
-// Four hexadecimal digits, or two times four for what lies beyond 16 bits.
+// Takes four hexadecimal digits, or twice four for characters beyond 16 bits.
 void BracketedList::take_unicode(std::string_view& text) {
   const auto four = [](std::string_view digits, uint32_t& out) {
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + 4, out, 16);

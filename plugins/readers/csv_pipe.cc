@@ -19,7 +19,7 @@ std::string_view header_of(RecordReader& records) {
 CsvPipe::CsvPipe(const std::string& path, CsvFormat format)
     : records_(path, format), rows_(records_.path(), format, header_of(records_)) {}
 
-// False: no row has come.
+// Returns false if no row has come.
 bool CsvPipe::take(double wait_s) {
   std::string_view record;
   do {

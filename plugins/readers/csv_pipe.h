@@ -1,4 +1,4 @@
-// Rows of a CSV file that can be read once, as they come: standard input, a pipe.
+// Rows of a CSV file that can be read only once, as they arrive: standard input, or a pipe.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace tessera_readers {
 
 class CsvPipe {
  public:
-  // Waits for the header. `path`: "-" is standard input.
+  // Waits for the header. `path` "-" is standard input.
   CsvPipe(const std::string& path, CsvFormat format);
 
   CsvRows& rows() { return rows_; }
   const char* where() const { return records_.path().c_str(); }
   int64_t taken() const { return row_; }
   bool ended() const { return ended_; }
-  // Starts a block in `columns`, which rows() directs to, and adds the rows that are there, at most `most`; waits at
-  // most about `wait_s` for the first. Rows before a wrong one are given by themselves: the next call fails.
+  // Starts a block in `columns`, which rows() feeds, and adds the available rows, at most `most`. Waits at most about
+  // `wait_s` for the first one. Rows before an invalid one are returned first; the next call then fails.
   int64_t next(int64_t most, double wait_s, std::vector<CsvColumn>& columns);
 
  private:
@@ -31,7 +31,7 @@ class CsvPipe {
   CsvRows rows_;
   int64_t row_ = 0;
   bool ended_ = false;
-  std::exception_ptr wrong_;  // behind the rows that were given
+  std::exception_ptr wrong_;  // thrown after the rows that were returned
 };
 
 }  // namespace tessera_readers

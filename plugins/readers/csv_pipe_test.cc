@@ -1,4 +1,4 @@
-// The reader csv over a pipe: rows as they come.
+// Tests the reader csv over a pipe: rows are read as they arrive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

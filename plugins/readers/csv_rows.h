@@ -1,4 +1,4 @@
-// Rows of a CSV file, out of its records: what its header names, and where a field is wrong.
+// Parses the records of a CSV file into rows: knows the header's names, and reports the place of an invalid field.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@ namespace tessera_readers {
 
 class CsvRows {
  public:
-  // `header`: the first record; `file`: its name in sentences.
+  // `header` is the first record; `file` is the name used in messages.
   CsvRows(std::string file, CsvFormat format, std::string_view header);
 
   const std::vector<std::string>& header() const { return header_; }
   bool is_blank(std::string_view record) const { return record.empty() && header_.size() > 1; }
-  // Failure(TSR_NOT_FOUND): there is none of that name.
+  // Throws Failure(TSR_NOT_FOUND) if there is no column of that name.
   void require(const std::string& column) const;
-  // Where parse() puts fields: require() was asked for each.
+  // Sets the columns that parse() fills; require() was called for each.
   void direct(std::vector<CsvColumn>& columns);
-  // Row `row`, from 1. `quoted`: there may be a quote in the record.
+  // Parses row `row`, counted from 1. `quoted`: the record may contain a quote.
   void parse(int64_t row, std::string_view record, bool quoted);
 
  private:
   void parse_plain(int64_t row, std::string_view record);
   void parse_quoted(int64_t row, std::string_view record);
-  const char* other_delimiter() const;  // a hint for sentences
+  const char* other_delimiter() const;  // a hint for messages
   [[noreturn]] void wrong(int64_t row, size_t column, const char* what) const;
   [[noreturn]] void wrong_length(int64_t row, std::string_view record);
 
   std::string file_;
   CsvFormat format_;
   std::vector<std::string> header_;
-  std::unordered_map<std::string, size_t> places_;  // in the header, by name
-  std::vector<CsvColumn*> targets_;                 // by field; null: nobody wants it
+  std::unordered_map<std::string, size_t> places_;  // field index by name in the header
+  std::vector<CsvColumn*> targets_;                 // per field; null if nobody wants it
   std::string scratch_;
 };
 

@@ -1,4 +1,4 @@
-// The readers csv and tsv through their table of functions.
+// Tests the readers csv and tsv through their function tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char se
   return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
 }
 
-// A part as the core uses it. What fails throws its sentence.
+// Uses a component like the core does. Failed calls throw their message.
 class Part {
  public:
   explicit Part(const std::string& id, const char* options = "{}") {
@@ -194,7 +194,7 @@ TEST(Csv, Doubles) {
   EXPECT_EQ(numbers<double>(values[2].values, 6), numbers<double>(values[0].values, 6)) << "one column, wanted twice";
 }
 
-// The items of one field, with blanks between, or the sentence.
+// The items of one field, separated by blanks, or the error message.
 std::string items_of(const std::string& field, char separator, int32_t type = TSR_READER_TEXT, uint32_t flags = 0) {
   const TestDirectory dir;
   Part csv("csv", R"({"delimiter": "~", "quotes": false})");
@@ -323,7 +323,7 @@ TEST(Csv, Lists) {
   EXPECT_THAT(texts(values[2], 3), ElementsAre("red", "blue", "green"));
 }
 
-// Rows of two columns: the number, and a text with line feeds in quotes now and then.
+// Rows of two columns: a number, and a text that sometimes has line feeds in quotes.
 std::string many_rows(int64_t first, int64_t rows) {
   std::string out = "id,text\n";
   for (int64_t i = first; i < first + rows; ++i)
@@ -331,7 +331,7 @@ std::string many_rows(int64_t first, int64_t rows) {
   return out;
 }
 
-// All ids of all blocks, which are read from the last to the first where `backward`.
+// All ids of all blocks, read from the last to the first block if `backward`.
 std::vector<int64_t> ids_of(Part& part, bool backward = false) {
   const auto blocks = part.blocks();
   std::vector<std::vector<int64_t>> found(blocks.size());
@@ -369,7 +369,7 @@ TEST(Csv, BlocksAreAllRowsInAnyOrder) {
   std::iota(all.begin(), all.end(), 0);
   all.push_back(9999);
   for (int64_t i = kRows / 2; i < 2 * kRows; ++i) all.push_back(i);
-  // Files in ascending order of their names: a.csv.gz, a2.csv.gz, b.csv.
+  // Files come in ascending order of their names: a.csv.gz, a2.csv.gz, b.csv.
   EXPECT_EQ(ids_of(csv), all);
   csv.open(dir.path() + "/*2.csv*", 5000).select({want("id", TSR_READER_INT64)});
   EXPECT_EQ(ids_of(csv, true), std::vector<int64_t>(all.begin() + kRows / 2 + 1, all.begin() + kRows + 1));
@@ -381,7 +381,7 @@ TEST(Csv, Zstd) {
   const std::string text = many_rows(0, 5000);
   std::string packed(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // as the program zstd does
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // like the program zstd
   packed.resize(ZSTD_compress2(context, packed.data(), packed.size(), text.data(), text.size()));
   ZSTD_freeCCtx(context);
   Part csv("csv");
@@ -398,7 +398,7 @@ TEST(Csv, Zstd) {
 }
 #endif
 
-// How many whole rows the sentence says that there are before the damage.
+// The number of whole rows before the damage, according to the message.
 int64_t rows_before(const std::string& sentence) {
   constexpr std::string_view kBehind = " behind row ";
   const size_t at = sentence.find(kBehind);
@@ -495,7 +495,7 @@ TEST(Csv, WrongFilesAndOptions) {
   EXPECT_THAT(sentence([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
 }
 
-// A column may stand elsewhere in the next file.
+// A column may be at another place in the next file.
 TEST(Csv, ColumnsAreFoundByName) {
   const TestDirectory dir;
   dir.write("a.csv", "film,user\n1,2\n");

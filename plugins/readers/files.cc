@@ -23,7 +23,7 @@ bool is_table(std::string_view name, std::span<const std::string_view> endings) 
 
 bool is_key(std::string_view name) { return name.find('=') != name.npos && !name.starts_with('='); }
 
-// Calls body(entry) for all of a folder that is not hidden.
+// Calls body(entry) for all entries of a folder that are not hidden.
 template <class Body>
 void for_entries(const fs::path& folder, const Body& body) {
   std::error_code error;
@@ -35,9 +35,9 @@ void for_entries(const fs::path& folder, const Body& body) {
   if (error) fail(TSR_UNAVAILABLE, "cannot list the directory ", folder.native(), ": ", error.message());
 }
 
-// Collects a folder's tables, and those of its key folders, into `out`.
+// Collects the tables of a folder, and those of its key folders, into `out`.
 struct Collected {
-  static constexpr int kDeepest = 16;  // folders that are links may lead in circles
+  static constexpr int kDeepest = 16;  // bound on depth, because folders that are links may form circles
 
   std::span<const std::string_view> endings;
   KeyFolders keys;
@@ -82,7 +82,7 @@ std::vector<std::string> matches(const std::string& pattern) {
   return out;
 }
 
-// A file is read several times, by every rank.
+// Every rank reads a file several times, so it must be a regular file.
 void check_file(const std::string& file) {
   std::error_code ignored;
   const fs::file_status status = fs::status(file, ignored);
@@ -94,7 +94,7 @@ void check_file(const std::string& file) {
     fail(TSR_INVALID_ARGUMENT, file, " is a device, and not a file of rows");
 }
 
-// As Hive writes names of folders: %20 for a blank.
+// Decodes folder names as Hive writes them: %20 is a blank.
 std::string without_percents(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -1,4 +1,4 @@
-// Which files a path means.
+// Finds the files that a path means.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace tessera_readers {
 
-// Folders below a directory that are called KEY=VALUE, as Hive and Spark write parts of a table.
+// Subfolders named KEY=VALUE, as Hive and Spark write partitions of a table.
 enum class KeyFolders { kRefused, kRead };
 
-// A file; of a directory those whose names end in one of `endings` and begin with neither . nor _; or what a pattern of
-// glob(3) matches. Ascending. Failure(TSR_NOT_FOUND): there is none; (TSR_INVALID_ARGUMENT): it is a pipe or
-// a device, or a folder below the directory has such files as well, which would be left out.
+// The files of a path, ascending. It is a file, or a directory (its files whose names end in one of `endings` and begin
+// with neither . nor _), or a pattern of glob(3). Throws Failure(TSR_NOT_FOUND) if there is none. Throws
+// Failure(TSR_INVALID_ARGUMENT) for a pipe or a device, or if a subfolder also has such files, which would be left out.
 std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings,
                                   KeyFolders keys = KeyFolders::kRefused);
 

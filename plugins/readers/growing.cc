@@ -18,17 +18,17 @@ using tessera::sdk::fail;
 using tessera::sdk::ReaderWant;
 
 constexpr auto kLook = std::chrono::milliseconds(20);
-// A directory's time of change may be as coarse: what came soon behind a look need not have moved it.
+// Resolution of a directory's modification time: a file that came soon after a look may not have changed it.
 constexpr auto kCoarse = std::chrono::seconds(1);
 
-// When a file came to its name, or was changed; 0: there is none.
+// When a file got its name or was changed; 0 if it does not exist.
 double came(const std::string& path) {
   struct stat about {};
   if (::stat(path.c_str(), &about) != 0) return 0;
   return static_cast<double>(about.st_ctim.tv_sec) + 1e-9 * static_cast<double>(about.st_ctim.tv_nsec);
 }
 
-// Of a block's values those from a row on.
+// A block's values from a row on.
 tsr_reader_values from_row(tsr_reader_values v, int32_t type, int64_t row) {
   if (v.lists != nullptr) {
     v.lists += row;
@@ -81,7 +81,7 @@ void GrowingDirectory::begin(const std::string& path, const std::string& taken, 
   changed_ = {};
   looked_ = {};
   look();
-  // The last one may have been changed as it was being read.
+  // The last file may have changed while it was being read.
   std::erase_if(
       late_, [&](const std::string& name) { return since == 0 || name == taken || came(path_ + "/" + name) <= since; });
 }
@@ -147,7 +147,7 @@ void Growing::follow(std::string_view path, std::string_view position) {
     name = j["file"];
     rows = j["rows"];
     whole = j["whole"];
-    if (j.contains("looked") && j["looked"].is_number()) looked = j["looked"];  // earlier ones have none
+    if (j.contains("looked") && j["looked"].is_number()) looked = j["looked"];  // earlier positions lack it
   }
   columns_.clear();
   selected_ = false;
@@ -192,7 +192,7 @@ void Growing::select(std::span<const ReaderWant> wants) {
   if (!blocks_.empty()) inner_.select(wants_);
 }
 
-// To a row that is there; false: there is none yet.
+// Advances to the next available row; returns false if there is none yet.
 bool Growing::advance() {
   while (row_ >= rows_) {
     const std::string name = directory_.next();

@@ -1,4 +1,4 @@
-// The reader growing: files that come to a directory, each taken once, whole, in the order of their names.
+// The reader growing: files that arrive in a directory, each read once, whole, in the order of their names.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,20 @@
 
 namespace tessera_readers {
 
-// What is in a directory, looked at again only where it may have changed.
+// The content of a directory, which is read again only if it may have changed.
 class GrowingDirectory {
  public:
-  // `pattern`: of fnmatch(3); `end`: name of the file that says that no other will come; empty: none.
+  // `pattern` is one of fnmatch(3). `end` is the name of a file that announces that no other will come; empty: none.
   GrowingDirectory(std::string pattern, std::string end) : pattern_(std::move(pattern)), end_(std::move(end)) {}
 
-  // Names up to `taken` have been taken when it was looked at `since` (seconds of the Unix epoch; 0: not known): of
-  // those that are there now what has come or changed since is late.
+  // Names up to `taken` had been taken when the directory was looked at, at `since` (seconds of the Unix epoch; 0:
+  // unknown). Of these names, files that have come or changed since then are late.
   void begin(const std::string& path, const std::string& taken, double since);
-  // The next file's name, which counts as taken then; empty: there is none yet.
+  // The next file's name, which then counts as taken; empty if there is none yet.
   std::string next();
-  double looked() const;  // when, in seconds of the Unix epoch
-  bool ended() const;     // the end file is there; asked before next(), which then knows all files
-  // Names that came behind ones already taken, since the last call: they are passed over.
+  double looked() const;  // time of the last look, in seconds of the Unix epoch
+  bool ended() const;     // the end file exists; checked before next(), which then knows all files
+  // Names that arrived after later ones were taken, since the last call; they are skipped.
   std::vector<std::string> late() { return std::exchange(late_, {}); }
 
  private:
@@ -59,24 +59,24 @@ class Growing : public tessera::sdk::ArrivingReader {
   tessera::sdk::Host host_;
   InnerReader inner_;
   std::string time_;  // column of event times; empty: none
-  double idle_s_;     // without rows, after which no more will come; 0: never
+  double idle_s_;     // time without rows after which no more will come; 0: unlimited
   GrowingDirectory directory_;
   std::string path_;
   std::vector<tessera::sdk::ReaderColumn> columns_;
-  std::vector<tessera::sdk::ReaderWant> wants_;  // with that of time_ behind them where it is none of them
-  size_t given_ = 0;                             // of wants_, that were selected
+  std::vector<tessera::sdk::ReaderWant> wants_;  // followed by time_ if it is not among them
+  size_t given_ = 0;                             // the first of wants_, those that were selected
   bool selected_ = false;
   std::chrono::steady_clock::time_point last_row_;
 
-  // The file that is read.
+  // The file being read.
   std::string name_, where_;
-  std::vector<int64_t> blocks_;            // rows of each
-  int64_t rows_ = 0, row_ = 0;             // of the file; taken of it
-  size_t block_ = 0;                       // that row_ is in
-  int64_t in_block_ = 0;                   // rows of it that are taken
-  bool read_ = false;                      // values_ are of that block
+  std::vector<int64_t> blocks_;            // rows per block
+  int64_t rows_ = 0, row_ = 0;             // rows of the file; rows taken of it
+  size_t block_ = 0;                       // block that row_ is in
+  int64_t in_block_ = 0;                   // rows taken of that block
+  bool read_ = false;                      // values_ are those of that block
   std::vector<tsr_reader_values> values_;  // of the block
-  std::vector<tsr_reader_values> handed_;  // what follows of it
+  std::vector<tsr_reader_values> handed_;  // the rest of them
   std::vector<double> times_;
 };
 

@@ -1,4 +1,4 @@
-// The reader growing: tessera.reader.arriving/draft-1 over another reader and a directory that files come to.
+// The reader growing: tessera.reader.arriving/draft-1 over another reader and a directory in which files arrive.
 #include "growing.h"
 
 namespace tessera_readers {

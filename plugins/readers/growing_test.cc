@@ -1,4 +1,4 @@
-// The reader growing, over the reader csv.
+// Tests the reader growing over the reader csv.
 #include "growing.h"
 
 #include <gmock/gmock.h>
@@ -98,13 +98,13 @@ TEST_F(GrowingTest, GoesOnFromAPositionToTheRow) {
   }
   std::filesystem::remove(path_ + "/a.csv");
   EXPECT_THAT(failure([&] { part("{}", positions[2]); }), HasSubstr("a.csv is gone, whose rows from 3 on"));
-  EXPECT_THAT(part("{}", positions[3])->next(1).rows, ElementsAre("4|d"));  // it was whole
+  EXPECT_THAT(part("{}", positions[3])->next(1).rows, ElementsAre("4|d"));  // the file was complete
   write("a.csv", "id,tags\n1,a\n");
   EXPECT_THAT(failure([&] { part("{}", positions[2]); }), HasSubstr("has 1 rows, of which 2 had been read"));
   EXPECT_THAT(failure([&] { part("{}", "{}"); }), HasSubstr("no position of the reader growing"));
 }
 
-// docs/data.md: correcting the file is the way past a row that is none.
+// docs/data.md: a file with an invalid row must be corrected, then reading goes on.
 TEST_F(GrowingTest, GoesOnInAFileThatWasCorrected) {
   write("a.csv", "id,tags\n1,a\n");
   write("b.csv", "id,tags\n2,b\nx,c\n3,d\n");
@@ -142,7 +142,7 @@ TEST_F(GrowingTest, LateNamesArePassedOverAndTold) {
                                   "passed over"));
 }
 
-// Which names came while nobody looked, the times of files tell, against that of the position.
+// File times, compared with that of the position, tell which names came while nobody looked.
 TEST_F(GrowingTest, LateNamesAreToldWhenItGoesOn) {
   write("a.csv", "id,tags\n1,a\n");
   write("c.csv", "id,tags\n2,b\n");
@@ -154,7 +154,7 @@ TEST_F(GrowingTest, LateNamesAreToldWhenItGoesOn) {
     EXPECT_THAT(reader->next(10).rows, IsEmpty());
     position = reader->position();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // clocks of files are coarse
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // file times have a coarse resolution
   write("b.csv", "id,tags\n3,c\n");
   write("d.csv", "id,tags\n4,d\n");
   EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("4|d"));
@@ -170,7 +170,7 @@ TEST_F(GrowingTest, EventTimes) {
   EXPECT_THAT(rest.rows, ElementsAre("2|b", "3|c"));
   EXPECT_EQ(rest.times.at(0), 90);
   EXPECT_TRUE(std::isnan(rest.times.at(1)));
-  const auto by_id = part(R"({"time": "id"})");  // a column of the model, too
+  const auto by_id = part(R"({"time": "id"})");  // also a column of the model
   EXPECT_THAT(by_id->next(10).times, ElementsAre(1.0, 2.0, 3.0));
 }
 

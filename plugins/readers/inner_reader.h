@@ -1,4 +1,4 @@
-// A reader that another part works around, as C++: tessera.reader/draft-1 from the caller's side.
+// Wraps a reader component for a component around it: tessera.reader/draft-1 from the caller's side.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ class InnerReader {
     });
     return out;
   }
-  // Rows of each block.
+  // The number of rows of each block.
   std::vector<int64_t> blocks() const {
     std::vector<int64_t> out;
     list([&](int64_t i, tsr_error* err) {
@@ -66,7 +66,7 @@ class InnerReader {
   }
 
  private:
-  // ask(i) for i from 0 on, until it says that there are no more.
+  // Calls ask(i) for i = 0, 1, ... until it says that there are no more.
   template <class Ask>
   static void list(const Ask& ask) {
     for (int64_t i = 0;; ++i) {

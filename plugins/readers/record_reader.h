@@ -12,7 +12,7 @@
 
 namespace tessera_readers {
 
-// A record without its line end, whose `line` is LF or the end of the file.
+// The record that ends at `line`, which is LF or the end of the file, without its line end.
 std::string_view record_of(const char* begin, const char* line);
 
 class RecordReader {
@@ -22,10 +22,10 @@ class RecordReader {
   const std::string& path() const { return file_.path(); }
   bool compressed() const { return file_.compressed(); }
   int64_t offset() const { return base_ + static_cast<int64_t>(begin_); }  // of the next record, in the text
-  // False at the end. Valid until the next call. `rows_before`, for errors: how many rows came before.
+  // Returns false at the end. Valid until the next call. `rows_before` is the number of earlier rows, for errors.
   bool next(std::string_view& record, int64_t rows_before);
   bool quoted() const { return ends_.quoted(); }
-  // Whether next() need not wait, for a record or the end, after at most about so long.
+  // True if next() would not wait for a record or the end; waits at most about this long.
   bool wait(double seconds, int64_t rows_before);
 
  private:
@@ -35,9 +35,9 @@ class RecordReader {
   RecordEnds ends_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
-  int64_t base_ = 0;  // in the text, of the buffer
+  int64_t base_ = 0;  // start of the buffer in the text
   bool at_end_ = false;
-  std::string damage_;  // behind the buffer
+  std::string damage_;  // damage after the buffer
 };
 
 }  // namespace tessera_readers

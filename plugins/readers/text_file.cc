@@ -26,7 +26,7 @@ using tessera::sdk::fail;
 class TextFile::Decoder {
  public:
   virtual ~Decoder() = default;
-  // Adds to `done` what it has put there, which it has done when it throws, too.
+  // Adds to `done` the number of bytes it has written, also if it throws.
   virtual void read(Input& in, char* to, size_t n, size_t& done) = 0;
 };
 
@@ -34,7 +34,7 @@ namespace {
 
 constexpr size_t kInput = size_t{1} << 17;
 
-// As many bytes as there are up to the end, at most n.
+// Reads up to the end, at most n bytes.
 size_t read_all(Input& in, char* to, size_t n) {
   size_t done = 0;
   for (size_t got = 1; got > 0 && done < n; done += got) got = in.read(to + done, n - done);
@@ -76,7 +76,7 @@ class Gzip : public TextFile::Decoder {
     at_end_ = true;
     return false;
   }
-  // gzip files may stand one behind the other.
+  // gzip files may be concatenated.
   void next_member(Input& in) {
     inside_ = false;
     if (stream_.avail_in == 0 && !fill(in)) return;
@@ -85,7 +85,7 @@ class Gzip : public TextFile::Decoder {
 
   z_stream stream_{};
   std::vector<char> input_;
-  bool inside_ = true;  // of a member
+  bool inside_ = true;  // inside a member
   bool at_end_ = false;
 };
 
@@ -106,7 +106,7 @@ class Zstd : public TextFile::Decoder {
         in_ = {input_.data(), in.read(input_.data(), input_.size()), 0};
         if (in_.size == 0) {
           const size_t before = out.pos;
-          if (wanted_ != 0) wanted_ = ZSTD_decompressStream(stream_, &out, &in_);  // what it still holds
+          if (wanted_ != 0) wanted_ = ZSTD_decompressStream(stream_, &out, &in_);  // flushes its remaining output
           if (wanted_ != 0 && out.pos == before) throw Damaged("is cut off");
           if (out.pos == before) return;
           continue;
@@ -121,17 +121,17 @@ class Zstd : public TextFile::Decoder {
   ZSTD_DStream* stream_;
   std::vector<char> input_;
   ZSTD_inBuffer in_{nullptr, 0, 0};
-  size_t wanted_ = 0;  // 0: at the end of a frame
+  size_t wanted_ = 0;  // 0 at the end of a frame
 };
 #endif
 
-// Text in another encoding as UTF-8.
+// Converts text in another encoding to UTF-8.
 class Recoder : public TextFile::Decoder {
  public:
-  // `inner` decompresses; null: nothing does.
+  // `inner` decompresses; null if the file is not compressed.
   Recoder(const char* encoding, std::unique_ptr<TextFile::Decoder> inner)
       : encoding_(encoding), inner_(std::move(inner)), iconv_(::iconv_open("UTF-8", encoding)) {
-    // iconv_open() says that an encoding is unknown by the pointer -1.
+    // iconv_open() returns the pointer -1 for an unknown encoding.
     if (reinterpret_cast<std::intptr_t>(iconv_) == -1)
       fail(TSR_UNIMPLEMENTED, "the C library of this machine does not read the encoding ", encoding);
   }
@@ -148,7 +148,7 @@ class Recoder : public TextFile::Decoder {
   }
 
  private:
-  // Fills text_; false at the end.
+  // Fills text_; returns false at the end.
   bool recode(Input& in) {
     if (wrong_) throw Damaged(std::string("has bytes that are no text in the encoding ") + encoding_);
     const size_t rest = bytes_.size();
@@ -157,7 +157,7 @@ class Recoder : public TextFile::Decoder {
     inner_ ? inner_->read(in, bytes_.data() + rest, kInput, got) : void(got = in.read(bytes_.data() + rest, kInput));
     bytes_.resize(rest + got);
     if (got == 0 && rest > 0) throw Damaged(std::string("ends inside a character in the encoding ") + encoding_);
-    constexpr size_t kMost = 4;  // bytes of UTF-8 for one byte
+    constexpr size_t kMost = 4;  // bytes of UTF-8 per byte
     text_.resize(kMost * bytes_.size());
     char *from = bytes_.data(), *to = text_.data();
     size_t left = bytes_.size(), room = text_.size();
@@ -172,8 +172,8 @@ class Recoder : public TextFile::Decoder {
   std::unique_ptr<TextFile::Decoder> inner_;
   iconv_t iconv_;
   std::string bytes_, text_;
-  size_t taken_ = 0;    // of text_
-  bool wrong_ = false;  // behind text_
+  size_t taken_ = 0;    // bytes of text_ taken
+  bool wrong_ = false;  // invalid bytes follow text_
 };
 
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
@@ -187,7 +187,7 @@ int open_file(const std::string& path) {
   return file;
 }
 
-// The first four, or all. Where the file cannot be gone back in they are read by `input`, and come again.
+// The first four bytes, or all. If the file cannot seek, `input` reads them and returns them again later.
 std::string first_bytes(int file, const std::string& path, Input& input) {
   std::string out(kZstdMagic.size(), '\0');
   const off_t begin = std::max<off_t>(::lseek(file, 0, SEEK_CUR), 0);
@@ -298,7 +298,7 @@ void TextFile::seek(int64_t offset) {
   std::vector<char> between(std::min<size_t>(kInput, static_cast<size_t>(offset - offset_)));
   while (offset_ < offset) {
     const size_t part = std::min<size_t>(between.size(), static_cast<size_t>(offset - offset_));
-    if (read(between.data(), part) < part) return;  // the next read is short, too
+    if (read(between.data(), part) < part) return;  // the next read is then short as well
   }
 }
 

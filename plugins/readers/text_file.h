@@ -1,5 +1,5 @@
-// The text of a file: decompressed if the file is gzip or zstd by its first bytes, and as UTF-8 if its encoding is
-// known.
+// Reads the text of a file: decompressed if its first bytes are those of gzip or zstd, and converted to UTF-8 if its
+// encoding is known.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace tessera_readers {
 
-// Why a file cannot be read to its end: "is cut off", "is damaged (incorrect data check)".
+// The reason why a file cannot be read to its end: "is cut off", "is damaged (incorrect data check)".
 class Damaged : public std::runtime_error {
  public:
   explicit Damaged(const std::string& what, size_t read = 0) : std::runtime_error(what), read_(read) {}
-  size_t read() const { return read_; }  // bytes that read() has put there all the same
+  size_t read() const { return read_; }  // bytes that read() has nevertheless written
 
  private:
   size_t read_;
 };
 
-// A descriptor's bytes in their order. Those that were looked at beforehand come again.
+// Reads a descriptor's bytes in order. Bytes returned by look() are read again.
 class Input {
  public:
   explicit Input(int file) : file_(file) {}
-  // The first bytes, at most n, which are read once more; not of what can be gone back in.
+  // The first bytes, at most n, which will be read again; not for files that can seek.
   std::string look(size_t n);
-  // What there is, at most n; 0: the end. Throws Damaged.
+  // Reads available bytes, at most n; returns 0 at the end. Throws Damaged.
   size_t read(char* to, size_t n);
-  // Whether there is something, or the end, after at most about so long.
+  // True if there are bytes, or the end, within about this time.
   bool wait(double seconds) const;
 
  private:
@@ -38,27 +38,28 @@ class Input {
 
 class TextFile {
  public:
-  // "-" is standard input. Failure(TSR_NOT_FOUND), and (TSR_UNIMPLEMENTED) for zstd where that was left out of the
-  // build. `encoding`: iconv(3)'s name of what the text is in; null: bytes are read as they are.
+  // "-" is standard input. Throws Failure(TSR_NOT_FOUND), and Failure(TSR_UNIMPLEMENTED) for zstd in a build without
+  // it. `encoding` is iconv(3)'s name of the text's encoding; null: bytes are read unchanged.
   explicit TextFile(const std::string& path, const char* encoding = nullptr);
   ~TextFile();
   TextFile(const TextFile&) = delete;
   TextFile& operator=(const TextFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // It can only be read in its order: it is compressed, or its encoding is changed.
+  // True if the file can only be read in order, because it is compressed or its encoding is converted.
   bool compressed() const { return decoder_ != nullptr; }
-  int64_t offset() const { return offset_; }  // in the text, of what is read next
-  // Fewer than `n` at the end alone. Throws Damaged.
+  int64_t offset() const { return offset_; }  // position in the text of the next read
+  // Returns fewer than `n` bytes only at the end. Throws Damaged.
   size_t read(char* to, size_t n);
-  // What there is of plain text, 0 at the end alone; of compressed text as read(). Throws Damaged.
+  // Reads available bytes of plain text, 0 only at the end; works like read() for compressed text. Throws Damaged.
   size_t read_some(char* to, size_t n);
-  // Whether read_some() has something, or the end, after at most about so long. (Compressed: read_some() waits.)
+  // True if read_some() has bytes, or the end, within about this time. (For compressed files, read_some() waits.)
   bool wait(double seconds) const { return decoder_ != nullptr || input_.wait(seconds); }
-  // Goes to a place in the text. In a compressed file it reads what is between, from the start where that is behind.
+  // Goes to a position in the text. In a compressed file it reads what is between, from the start if the position is
+  // before the current one.
   void seek(int64_t offset);
 
-  // Text out of compressed bytes.
+  // Decodes bytes to text.
   class Decoder;
 
  private:

@@ -1,4 +1,4 @@
-// The address on which a rank listens, as it travels and as it is kept.
+// The address on which a rank listens, as it is sent and stored.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ static_assert(sizeof(Address) == 20);
 // The addresses of a group, by rank.
 struct Members {
   std::vector<Address> addresses;
-  std::vector<int32_t> names;  // their ranks in the whole job: messages speak of these
+  std::vector<int32_t> names;  // their ranks in the whole job, which messages use
 };
 
 }  // namespace tessera::tcp

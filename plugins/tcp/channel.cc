@@ -11,16 +11,15 @@
 namespace tessera::tcp {
 namespace {
 
-// The bytes of one call: large enough to be cheap, small enough that sending and receiving take turns. What is copied
-// into memory lies in this processor's cache until the other copies it out; those copies keep each other busy with
-// less.
+// Bytes per call: large enough to be cheap, small enough that sending and receiving take turns. Data copied into shared
+// memory lies in this processor's cache until the other side copies it out, so smaller pieces keep both sides busy.
 constexpr size_t kSocketSlice = size_t{1} << 20;
 constexpr size_t kMemorySlice = size_t{32} << 10;
 constexpr size_t kFetchSlice = size_t{8} << 20;
-// The least bytes of a piece that is lent: smaller ones are faster copied twice than asked for.
+// The smallest piece that is lent: smaller ones are copied twice faster than lent.
 constexpr size_t kLeastLoan = size_t{512} << 10;
 
-// Cuts the pieces so that they have `most` bytes together.
+// Shortens the pieces to `most` bytes together.
 size_t cut(iovec* pieces, size_t count, size_t most) {
   size_t kept = 0;
   for (; kept < count && most > 0; ++kept) {
@@ -54,7 +53,7 @@ ssize_t Channel::send(iovec* pieces, size_t count, const iovec* for_it_alone) {
   return sendmsg(data(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Either no loan, or what comes before it and the loan.
+// Sends either without a loan, or the bytes before it and then the loan.
 ssize_t Channel::send_to_memory(iovec* pieces, size_t count, const iovec* for_it_alone) {
   if (ended_) {
     errno = EPIPE;
@@ -106,8 +105,8 @@ void Channel::renounce() const noexcept {
   if (memory_) memory_.state().renounced[lower_ ? 0 : 1].store(1);
 }
 
-// Tells the other side, where it sleeps until this happens. The counter was stored before this looks, and a sleeper
-// says so before it looks at the counter: one of them sees the other.
+// Tells the other side if it sleeps until this happens. The counter was stored before this check, and a sleeper
+// announces itself before it checks the counter, so at least one of them sees the other.
 ssize_t Channel::moved(size_t bytes, uint32_t what) {
   if (bytes == 0 || bytes == kRingDamaged) {
     errno = bytes == 0 ? EAGAIN : EBADMSG;
@@ -115,7 +114,7 @@ ssize_t Channel::moved(size_t bytes, uint32_t what) {
   }
   if ((its_->wants.load() & what) != 0) {
     its_->wants.store(0);
-    // A full socket has rung already; one whose other end is gone needs no bell.
+    // A full socket has already rung, and a socket whose other end is gone needs no bell.
     const char ring = 0;
     [[maybe_unused]] const ssize_t rung = ::send(data(), &ring, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }

@@ -1,10 +1,11 @@
-// How data gets to one other rank and back: a stream of bytes, through a socket or through memory that both share.
+// Moves data to and from one other rank: a stream of bytes, through a socket or through memory shared by both.
 //
-// With shared memory the socket carries no data. It tells when the other is gone, and rings: who sleeps says so in the
-// memory, and the other then writes one byte to the socket.
+// With shared memory the socket carries no data. It shows when the other rank is gone, and serves as a bell: a rank
+// that
+// sleeps says so in the memory, and the other then writes one byte to the socket.
 //
-// Large pieces are lent where the other process may read this one's memory: they have been sent, but must stay as they
-// are until settled().
+// Large pieces are lent if the other process may read this one's memory. They count as sent, but must not change until
+// settled().
 #pragma once
 
 #include <sys/types.h>
@@ -17,27 +18,27 @@
 
 namespace tessera::tcp {
 
-class Channel : public sdk::PairLink {  // as sdk::PairEngine takes it
+class Channel : public sdk::PairLink {  // used by sdk::PairEngine
  public:
   static constexpr const char* kName = "tcp";
-  // Past the cache: most of it would be gone before it is read, and it does not drive out what the others send.
+  // Copies past the cache. Most of the data would have left it before it is read, and would evict the other ranks'
+  // data.
   static void copy_much(char* to, const char* from, size_t bytes) { copy_past_cache(to, from, bytes); }
 
   Channel() = default;
-  // `lower`: this rank is below the other.
+  // `lower`: this rank is lower than the other.
   Channel(Link link, SharedMemory memory, bool lower);
 
   bool shares_memory() const { return static_cast<bool>(memory_); }
 
-  // A piece `for_it_alone` is the only one that may be lent: to read the same memory makes processes wait for each
-  // other.
+  // Only the piece `for_it_alone` may be lent, because processes that read the same memory wait for each other.
   ssize_t send(iovec* pieces, size_t count, const iovec* for_it_alone);
   ssize_t receive(iovec* pieces, size_t count);
 
   bool settled() { return !memory_ || writer_.settled(); }
   void renounce() const noexcept;
 
-  // Where memory is shared, announces it: whoever makes true what this rank wants then rings. False: nothing was
+  // If memory is shared, announces the wish, so that the rank that fulfils it rings. Returns false if nothing was
   // announced.
   bool sleeps(uint32_t wants, pollfd* where);
   void wake(bool rung);
@@ -60,9 +61,9 @@ class Channel : public sdk::PairLink {  // as sdk::PairEngine takes it
   RingReader reader_;
   SharedState::Sleep* mine_ = nullptr;
   SharedState::Sleep* its_ = nullptr;
-  size_t fetched_ = 0;  // bytes of the loan that is being fetched
+  size_t fetched_ = 0;  // bytes already fetched of the current loan
   bool lower_ = false;
-  bool ended_ = false;  // the other side has closed; what it sent before may still lie in the ring
+  bool ended_ = false;  // the other side has closed; earlier data may still be in the ring
 };
 
 }  // namespace tessera::tcp

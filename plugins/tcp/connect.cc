@@ -1,4 +1,4 @@
-// From a rendezvous to a group, and from a group to its sub-groups.
+// Connects a group after a rendezvous, and makes its sub-groups.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, co
   return engine;
 }
 
-constexpr int64_t kDescriptors = 3;  // to each other rank: two connections, and memory to share while connecting
+constexpr int64_t kDescriptors = 3;  // per other rank: two connections, and shared memory while connecting
 constexpr int64_t kSpareDescriptors = 64;
 
 }  // namespace
@@ -157,8 +157,8 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
                                  options.deadline);
 }
 
-// Every rank listens anew and tells the others its port; those of one color form a mesh. Each group so has connections
-// of its own, and a group in trouble does not disturb another.
+// Every rank listens on a new port and tells the others; ranks of one color form a mesh. Each group therefore has its
+// own connections, and a failing group does not disturb another.
 std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call) {
   struct Choice {
     int32_t color;

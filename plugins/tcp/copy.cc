@@ -13,7 +13,7 @@ namespace tessera::tcp {
 #ifdef __SSE2__
 
 void copy_past_cache(char* to, const char* from, size_t bytes) {
-  constexpr size_t kLine = 64;  // streamed whole, or memory has to be read after all
+  constexpr size_t kLine = 64;  // lines are streamed whole; a partial line would have to be read first
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   const size_t end = head + (bytes - head) / kLine * kLine;
@@ -27,7 +27,7 @@ void copy_past_cache(char* to, const char* from, size_t bytes) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  _mm_sfence();  // other threads see the target as after any other copy
+  _mm_sfence();  // orders these stores like those of any other copy
   std::memcpy(to + end, from + end, bytes - end);
 }
 

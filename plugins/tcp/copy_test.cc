@@ -8,7 +8,7 @@
 namespace tessera::tcp {
 namespace {
 
-// Whole lines are streamed; what is before and behind them is not.
+// Whole lines are streamed; bytes before and after them are copied normally.
 TEST(CopyPastCache, IsACopyWhereverItBeginsAndEnds) {
   constexpr size_t kRoom = 1024;
   std::vector<char> from(kRoom);

@@ -8,12 +8,12 @@ namespace {
 using asio::use_awaitable;
 using boost::system::error_code;
 
-constexpr std::chrono::milliseconds kPatience{5000};  // with one connection that has not proved itself
-constexpr Mac kRefusal{};                             // instead of a proof: nobody's is all zeros
-constexpr size_t kMaxInside = 256;                    // connections examined at once
+constexpr std::chrono::milliseconds kPatience{5000};  // limit for a connection that has not proved itself
+constexpr Mac kRefusal{};                             // sent in place of a proof, which is never all zeros
+constexpr size_t kMaxInside = 256;                    // bound on connections examined at once
 constexpr int kMaxLogged = 100;
 
-// Thrown inside examine(): the caller is a stranger.
+// Thrown inside examine() if the caller is a stranger.
 struct Stranger {
   const char* why;
 };
@@ -86,7 +86,7 @@ Task<> Door::accept_all() {
     error_code error;
     co_await acceptor_.async_accept(*socket, from, asio::redirect_error(use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) co_return;
-    if (error) {  // no file descriptors, or the caller is gone: others may still come
+    if (error) {  // out of descriptors, or the caller is gone; others may still come
       asio::steady_timer pause(acceptor_.get_executor(), std::chrono::milliseconds(20));
       co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
     } else if (options_.token.empty() && !from.address().is_loopback()) {
@@ -98,8 +98,8 @@ Task<> Door::accept_all() {
   }
 }
 
-// The guest that has been inside longest is the least likely to be a rank: ranks prove themselves at once. A rank that
-// is hit all the same sees a reset and comes again.
+// Drops the oldest guest. It is the least likely to be a rank, because ranks prove themselves at once. A rank that is
+// dropped nevertheless sees a reset and tries again.
 void Door::make_room() {
   error_code ignored;
   TcpSocket& oldest = *inside_.front();
@@ -159,7 +159,7 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called) 
   const Mac mine = proof(token, Role::kCaller, hello, called, challenge);
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
-  // One that dies here, or whose door has no room, ends the connection without a word: that may change.
+  // If the other side dies here, or drops this guest, it ends the connection without a message; a retry may succeed.
   co_await asio::async_read(socket, asio::buffer(its), use_awaitable);
   if (its == kRefusal) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,

@@ -1,9 +1,9 @@
-// Connections between strangers: one side listens behind a Door, the other knocks; both prove that they know the token.
+// Authenticates connections: one side listens behind a Door, the other knocks; both prove that they know the token.
 //
 // The caller sends a Hello; the door answers with a nonce; the caller proves that it knows the token; only then does
-// the door. A door lets nobody wait for long, reads nothing of variable length, and shows the oldest stranger out when
-// it is crowded, so that garbage, port scans and slow senders cost a log line and nothing else. What follows on an
-// admitted connection is neither encrypted nor signed (docs/tcp.md).
+// the door. A door limits how long a guest may take, reads nothing of variable length, and drops the oldest stranger
+// when it is crowded. Garbage, port scans and slow senders therefore cost only a log line. Data on an admitted
+// connection is neither encrypted nor signed (docs/tcp.md).
 #pragma once
 
 #include <boost/asio.hpp>
@@ -28,7 +28,8 @@ Address to_address(const Endpoint& endpoint);
 Endpoint to_endpoint(const Address& address);
 std::string to_text(const Endpoint& endpoint);  // "127.0.0.1:29500"
 
-// Closes the socket when `limit` has passed, which ends whatever waits for it; not any more once this is gone.
+// Closes the socket when `limit` has passed, which ends anything that waits for it, unless this object is destroyed
+// first.
 class Cutoff {
  public:
   Cutoff(const std::shared_ptr<TcpSocket>& socket, std::chrono::milliseconds limit);
@@ -43,15 +44,15 @@ class Cutoff {
 
 struct DoorOptions {
   sdk::Host host;
-  std::string token;  // empty: only loopback addresses are let in
-  std::string name;   // of what is behind the door, for the log: "rendezvous"
+  std::string token;  // empty: only loopback addresses are admitted
+  std::string name;   // of the service behind the door, for the log: "rendezvous"
 };
 
 class Door {
  public:
   using Visit = std::function<void(std::shared_ptr<TcpSocket>, const Hello&)>;
 
-  // Listens at `where`; port 0: any. Throws boost::system::system_error.
+  // Listens at `where`; port 0 means any. Throws boost::system::system_error.
   Door(asio::io_context& io, DoorOptions options, const Endpoint& where);
   Endpoint endpoint() const { return acceptor_.local_endpoint(); }
   // Calls `visit`, from the io_context, for everyone who knows the token. The door must outlive the io_context's run.
@@ -67,14 +68,14 @@ class Door {
   DoorOptions options_;
   asio::ip::tcp::acceptor acceptor_;
   Visit visit_;
-  std::list<std::shared_ptr<TcpSocket>> inside_;  // being examined, the oldest first
-  int refused_ = 0;                               // so far
+  std::list<std::shared_ptr<TcpSocket>> inside_;  // being examined, oldest first
+  int refused_ = 0;                               // number so far
 };
 
-// The caller's side: connects, on the way that `proxied` says. boost::system::system_error.
+// The caller's side: connects directly or through a proxy, as `proxied` says. Throws boost::system::system_error.
 Task<> call(TcpSocket& socket, Route route, Proxied proxied);
-// And proves itself to who listens at `called`. Failure(TSR_PERMISSION_DENIED) when the other side does not accept the
-// token or does not know it; boost::system::system_error when it does not talk.
+// Then proves itself to the listener at `called`. Throws Failure(TSR_PERMISSION_DENIED) if the other side does not
+// accept the token or does not know it, and boost::system::system_error if it does not talk.
 Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called);
 
 }  // namespace tessera::tcp

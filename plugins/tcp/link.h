@@ -1,4 +1,4 @@
-// The two connections between this rank and another: data, and what must overtake data.
+// The two connections between this rank and another: one for data, and one for messages that must overtake data.
 #pragma once
 
 #include "tessera/sdk/fd.h"

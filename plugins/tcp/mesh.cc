@@ -17,9 +17,9 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using SocketPtr = std::shared_ptr<TcpSocket>;
 
-// Between two ranks of one machine: so much that the sender need not wait for the receiver's turn, so little that what
-// is on its way stays in the cache. Left to itself the kernel lets megabytes queue up, which takes twice the time
-// (docs/tcp.md). The kernel doubles it for its own bookkeeping.
+// Send buffer between two ranks of one machine: large enough that the sender need not wait for the receiver's turn,
+// small enough that data on its way stays in the cache. By default the kernel queues megabytes, which takes twice the
+// time (docs/tcp.md). The kernel doubles the value for its own bookkeeping.
 constexpr int kLoopbackSendBuffer = 256 << 10;
 
 bool stays_on_this_machine(const TcpSocket& socket) {
@@ -30,8 +30,8 @@ bool stays_on_this_machine(const TcpSocket& socket) {
   return !gone && hosts_of({to_address(here), to_address(there)})[1] == 0;
 }
 
-// From here on the descriptor belongs to the engine. Data goes out at once; a peer whose machine vanished is noticed
-// when what was sent stays unacknowledged for the group's timeout.
+// From here on the engine owns the descriptor. Data is sent at once. A vanished machine is noticed when sent data stays
+// unacknowledged for the group's timeout.
 Fd take(TcpSocket& socket, double timeout_s) {
   error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -54,7 +54,7 @@ struct MeshBuilder::Impl {
 
   int32_t name(int32_t rank) const { return options->members.names[static_cast<size_t>(rank)]; }
 
-  // A rank above this one has knocked.
+  // Handles a higher rank that has knocked.
   void visit(const SocketPtr& socket, const Hello& hello) {
     error_code gone;
     const Endpoint from = socket->remote_endpoint(gone);
@@ -72,7 +72,7 @@ struct MeshBuilder::Impl {
     if (--missing == 0) io.stop();
   }
 
-  // Calls a rank below this one. It listens already; what fails here is tried again until the deadline.
+  // Calls a lower rank, which already listens; retries after failures until the deadline.
   Task<> call(int32_t rank, Purpose purpose) {
     Hello hello;
     hello.group = options->group;
@@ -139,7 +139,7 @@ struct MeshBuilder::Impl {
   Door door;
   const MeshOptions* options = nullptr;
   std::vector<Link> links;
-  int missing = 0;  // connections
+  int missing = 0;  // number of connections
   std::exception_ptr error;
 };
 

@@ -1,4 +1,4 @@
-// The mesh of a group: a data and a control connection between every two ranks.
+// The mesh of a group: a data and a control connection between each pair of ranks.
 #pragma once
 
 #include <chrono>
@@ -17,21 +17,21 @@ struct MeshOptions {
   GroupId group{};
   int32_t rank = 0;
   Members members;
-  double timeout_s = 30;  // for messages, and of unacknowledged data
+  double timeout_s = 30;  // for messages, and limit for unacknowledged data
   std::chrono::steady_clock::time_point deadline;
   Proxied proxied;
 };
 
-// Listens from construction on, so that its address can be told before anybody connects.
+// Listens from construction on, so that its address can be announced before anybody connects.
 class MeshBuilder {
  public:
-  // At `own`'s address and any port. Failure(TSR_UNAVAILABLE) where that is impossible.
+  // Listens at `own`'s address and any port. Throws Failure(TSR_UNAVAILABLE) if that is impossible.
   MeshBuilder(sdk::Host host, std::string token, const Address& own);
   ~MeshBuilder();
   Address address() const;
 
-  // Calls the ranks below, answers those above. By rank; this rank's own entry is empty. Once.
-  // Failure(TSR_DEADLINE_EXCEEDED) names the ranks that did not connect.
+  // Calls lower ranks and answers higher ones. The result is by rank; this rank's own entry is empty. Call it once.
+  // Throws Failure(TSR_DEADLINE_EXCEEDED) that names the ranks that did not connect.
   std::vector<Link> connect(const MeshOptions& options);
 
  private:

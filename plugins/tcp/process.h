@@ -1,4 +1,4 @@
-// Another process of this host whose memory the kernel lets this one read (process_vm_readv: the rights of a debugger).
+// Another process of this host whose memory the kernel lets this one read (process_vm_readv, with a debugger's rights).
 #pragma once
 
 #include <sys/types.h>
@@ -11,17 +11,17 @@
 
 namespace tessera::tcp {
 
-// The identity of a process: its number is used again when it has gone. So each shows a badge, a random number at an
-// address that it has told, and the badge is read together with the memory.
+// The identity of a process, because process ids are reused. Each process shows a badge, a random number at an address
+// that it has told, and the badge is read together with the memory.
 struct Process {
   int32_t number = 0;
   uint64_t badge_address = 0;
   Nonce badge{};
 
-  // True if it can be read, and is the one that it was.
+  // True if the process can be read and is still the same.
   bool shows_badge() const;
-  // Fills the pieces, at most three, with what lies at `address`: how many bytes, or -1 and errno. ESRCH: it is not
-  // the process that it was.
+  // Fills the pieces, at most three, with the memory at `address`; returns the number of bytes, or -1 and errno. ESRCH:
+  // it is no longer the same process.
   ssize_t read(const iovec* pieces, size_t count, uint64_t address) const;
 };
 

@@ -11,11 +11,11 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using Time = std::chrono::steady_clock::time_point;
 
-// The most bytes that are on the way in each direction, like a network's queues.
+// Bound on the bytes in flight in each direction, like a network's queues.
 constexpr size_t kOnTheWay = size_t{4} << 20;
 constexpr size_t kAtOnce = size_t{64} << 10;
 
-// A task sleeps here until something has changed. It looks first: all tasks share a thread.
+// Lets a task sleep until something has changed. A task checks first, which is safe because all tasks share a thread.
 class Bell {
  public:
   explicit Bell(const asio::any_io_executor& executor) : timer_(executor) {}
@@ -37,14 +37,14 @@ struct Packet {
 
 }  // namespace
 
-// A connection through here: ends[0] called, ends[1] was called.
+// A connection through the proxy: ends[0] called, ends[1] was called.
 struct Proxy::Line {
-  // The bytes of one side to the other.
+  // The bytes from one side to the other.
   struct Direction {
     explicit Direction(const asio::any_io_executor& executor) : news(executor), room(executor) {}
     std::deque<Packet> queue;
-    size_t bytes = 0;   // in it
-    bool over = false;  // it says nothing more
+    size_t bytes = 0;   // number of bytes in it
+    bool over = false;  // this side sends nothing more
     Bell news, room;
   };
 
@@ -52,7 +52,7 @@ struct Proxy::Line {
       : ends{caller, std::make_shared<TcpSocket>(caller->get_executor())},
         said{Direction(caller->get_executor()), Direction(caller->get_executor())} {}
 
-  // Both sides see a reset.
+  // Resets the connection on both sides.
   void reset() {
     error_code ignored;
     for (const auto& end : ends) {
@@ -72,7 +72,7 @@ struct Proxy::Line {
   std::shared_ptr<TcpSocket> ends[2];
   Way way;
   bool held = false;
-  Direction said[2];  // by the side that it comes from
+  Direction said[2];  // indexed by the sending side
 };
 
 Proxy::Proxy(asio::io_context& io, const Endpoint& where) : acceptor_(io, where, /*reuse_addr=*/true) {
@@ -132,7 +132,7 @@ Task<> Proxy::join(std::shared_ptr<TcpSocket> caller) {
   }
 }
 
-// Takes what one side says.
+// Reads from one side.
 Task<> Proxy::read(std::shared_ptr<Line> line, int from) {
   Line::Direction& said = line->said[from];
   error_code failed;
@@ -152,7 +152,7 @@ Task<> Proxy::read(std::shared_ptr<Line> line, int from) {
   said.news.ring();
 }
 
-// Says it to the other, when its time has come.
+// Writes to the other side when the delay has passed.
 Task<> Proxy::write(std::shared_ptr<Line> line, int from) {
   TcpSocket& to = *line->ends[1 - from];
   Line::Direction& said = line->said[from];

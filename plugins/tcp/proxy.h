@@ -1,8 +1,8 @@
-// The faults of a network, on one machine: a proxy between ranks that delays what they say, narrows the way,
-// cuts connections and leaves them half open. Ranks call each other through it where their transport has the option
-// proxy=ADDRESS:PORT, and say at the beginning of each connection where it is to go.
+// Simulates network faults on one machine: a proxy between ranks that delays data, limits bandwidth, cuts connections
+// and leaves them half open. Ranks call each other through it if their transport has the option proxy=ADDRESS:PORT, and
+// name the destination at the beginning of each connection.
 //
-// It carries bytes and knows nothing of what they mean. Both directions of a connection are treated alike.
+// It carries bytes without interpreting them. Both directions of a connection are treated alike.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace tessera::tcp {
 
-// Connections between two ranks of the job, whoever calls.
+// Selects the connections between two ranks of the job, whichever of them called.
 struct Between {
   int32_t one = -1, other = -1;  // -1: any rank
 
@@ -25,23 +25,23 @@ struct Between {
 };
 
 struct Way {
-  std::chrono::microseconds delay{0};  // of each byte, each way
-  double bytes_per_s = 0;              // of each connection, each way; 0: as fast as it gets
+  std::chrono::microseconds delay{0};  // per byte, in each direction
+  double bytes_per_s = 0;              // per connection and direction; 0: unlimited
 };
 
-// Used by the io_context's thread alone: others post().
+// Only the io_context's thread may use this; others post().
 class Proxy {
  public:
-  // Listens at `where`; port 0: any. Throws boost::system::system_error.
+  // Listens at `where`; port 0 means any. Throws boost::system::system_error.
   Proxy(asio::io_context& io, const Endpoint& where);
   ~Proxy();
   Endpoint endpoint() const { return acceptor_.local_endpoint(); }
 
-  // The faults between these ranks from now on, on connections that there are and on new ones.
+  // Sets the faults between these ranks, for existing and new connections.
   void set(Between ranks, Way way);
-  // Connections end with a reset on both sides; new ones too, until set() is called.
+  // Ends connections with a reset on both sides, also new ones until set() is called.
   void cut(Between ranks);
-  // Nothing passes any more, and nobody is told: connections are half open.
+  // Lets nothing pass any more without telling anybody: connections are half open.
   void hold(Between ranks);
 
  private:
@@ -61,7 +61,7 @@ class Proxy {
   static Task<> write(std::shared_ptr<Line> line, int from);
 
   asio::ip::tcp::acceptor acceptor_;
-  std::vector<Rule> rules_;  // the last one that fits counts
+  std::vector<Rule> rules_;  // the last matching one counts
   std::list<std::weak_ptr<Line>> lines_;
 };
 

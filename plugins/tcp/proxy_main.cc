@@ -1,4 +1,4 @@
-// tessera-tcp-proxy: what a network may do to a job, for trials (docs/tcp.md).
+// tessera-tcp-proxy: simulates network faults for experiments (docs/tcp.md).
 #include <boost/program_options.hpp>
 #include <iostream>
 
@@ -16,7 +16,7 @@ struct Arguments {
   bool cut = false, hold = false;
 };
 
-// "1:2"; empty: any two ranks.
+// Parses "1:2"; empty: any two ranks.
 Between parse_between(const std::string& text) {
   if (text.empty()) return {};
   const size_t colon = text.find(':');

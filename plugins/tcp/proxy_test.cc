@@ -1,4 +1,4 @@
-// Ranks whose network is slow, narrow, cut or half open: the proxy's tests, and what the transport makes of it.
+// Tests the proxy, and the transport over a network that is slow, narrow, cut or half open.
 #include "proxy.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A proxy with a thread of its own.
+// A proxy with its own thread.
 class RunningProxy {
  public:
   RunningProxy() : thread_([this] { io_.run(); }) {}
@@ -21,7 +21,7 @@ class RunningProxy {
     io_.stop();
     thread_.join();
   }
-  // From any thread; when it returns, it is so.
+  // May be called from any thread; the change is in effect when it returns.
   void tell(const std::function<void(Proxy&)>& what) {
     asio::post(io_, asio::use_future([&] { what(proxy_); })).get();
   }
@@ -35,7 +35,7 @@ class RunningProxy {
   std::thread thread_;
 };
 
-// Each rank sends each other one so many numbers, which it must get whole.
+// Each rank sends `count` numbers to each other rank, which must receive them intact.
 void exchange(sdk::Group& group, size_t count, double timeout_s = 0) {
   const auto world = static_cast<size_t>(group.world_size());
   std::vector<int32_t> sent(world * count), got(sent.size());
@@ -75,7 +75,7 @@ TEST(SlowNetwork, MayBeSoBetweenTwoRanksAlone) {
   EXPECT_EQ(pairs, 2);
 }
 
-// The reports of rank 1 and rank 2 about each other when something happens between them, and of rank 0 about both.
+// The reports of rank 1 and rank 2 about each other after a fault between them, and the report of rank 0 about both.
 std::vector<Outcome> disturbed(const std::function<void(Proxy&)>& what, double timeout_s) {
   RunningProxy proxy;
   TestHost host;
@@ -92,7 +92,7 @@ TEST(CutConnection, NamesWhoWasAtItsOtherEnd) {
   const auto outcomes = disturbed([](Proxy& proxy) { proxy.cut({1, 2}); }, 20);
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_ABORTED) << outcome.text;
   EXPECT_THAT(outcomes[0].text, testing::ContainsRegex("rank [12] died during all_to_all_v \"rows\""));
-  // Each names the other, unless it was told by rank 0 what the other has said of it.
+  // Each names the other, unless rank 0 told it first what the other has reported about it.
   EXPECT_THAT(outcomes[1].text, testing::ContainsRegex("rank [12] died during all_to_all_v \"rows\""));
   EXPECT_THAT(outcomes[2].text, testing::ContainsRegex("rank [12] died during all_to_all_v \"rows\""));
 }
@@ -107,7 +107,7 @@ TEST(HalfOpenConnection, NamesThePeerAtTheDeadline) {
   }
 }
 
-// Whoever calls proves itself to whom it calls: what lies between changes nothing.
+// A caller proves itself to the rank it calls, so a proxy in between changes nothing.
 TEST(Proxied, AStrangerIsRefusedAllTheSame) {
   RunningProxy proxy;
   TestHost host;

@@ -18,11 +18,11 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// The message of rank 0 to those who have arrived: this, then `bytes` bytes.
+// A message from rank 0 to the ranks that have arrived: this header, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
-  kWaiting = 1,  // what to say if the deadline came now: who has not arrived, as text
-  kMet = 2,      // the group's id, then one Address for each rank
-  kRefused = 3   // why this will not work, as text
+  kWaiting = 1,  // text to report if the deadline passes now: who has not arrived
+  kMet = 2,      // the group's id, then one Address per rank
+  kRefused = 3   // the reason why meeting is impossible, as text
 };
 struct Notice {
   uint32_t magic = 0x4e525354;  // "TSRN"
@@ -30,9 +30,9 @@ struct Notice {
   uint32_t bytes = 0;
   int32_t at_fault = -1;  // sdk::Blame::rank of a text
 };
-// How often those who wait hear who is missing: of hundreds of ranks several arrive in that time.
+// How often waiting ranks hear who is missing. Of hundreds of ranks, several arrive in that time.
 constexpr milliseconds kNews{50};
-// For the last notice, which all but those who are stopped have taken at once.
+// Time for the last notice, which all ranks that are not stopped take at once.
 constexpr std::chrono::seconds kFarewell{2};
 constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
 
@@ -48,7 +48,7 @@ std::string notice(NoticeKind kind, std::string_view payload, int32_t at_fault =
 }
 std::string notice(NoticeKind kind, const sdk::Blame& blame) { return notice(kind, blame.text, blame.rank); }
 
-// The error as failures are thrown.
+// Throws the error as a Failure.
 [[noreturn]] void fail_as(tsr_code code, const sdk::Blame& blame) { throw sdk::Failure(code, blame.text, blame.rank); }
 
 std::string never_arrived(const std::string& ranks, const RendezvousOptions& options) {
@@ -73,7 +73,7 @@ std::vector<Endpoint> find_masters(const RendezvousOptions& options) {
   return masters;
 }
 
-// Both sides: a task on an io_context, with a deadline.
+// Common to both sides: a task on an io_context, with a deadline.
 class Side {
  public:
   explicit Side(const RendezvousOptions& options) : options_(options), masters_(find_masters(options)) {}
@@ -81,13 +81,13 @@ class Side {
   Side& operator=(const Side&) = delete;
 
  protected:
-  // Adds to what run() does; an exception of `task` ends it.
+  // Starts a further task for run(); an exception of `task` ends it.
   void spawn(Task<> task) {
     asio::co_spawn(io_, std::move(task), [this](const std::exception_ptr& error) {
       if (error) stop(error);
     });
   }
-  // Runs until stop(), or the deadline (then false).
+  // Runs until stop(), or until the deadline (then returns false).
   bool run() {
     io_.run_until(options_.deadline);
     if (error_) std::rethrow_exception(error_);
@@ -108,7 +108,7 @@ class Side {
   std::exception_ptr error_;
 };
 
-// Rank 0.
+// Rank 0's side.
 class Master : Side {
  public:
   explicit Master(const RendezvousOptions& options)
@@ -130,11 +130,11 @@ class Master : Side {
 
  private:
   using SocketPtr = std::shared_ptr<TcpSocket>;
-  // Rank 0's side of a guest.
+  // Rank 0's state for one guest.
   struct Seat {
     explicit Seat(SocketPtr s) : socket(std::move(s)) {}
     SocketPtr socket;
-    std::string next;  // what it is told as soon as it has taken what it is being told
+    std::string next;  // next message, sent when the current one has been taken
     bool listening = false;
   };
   using SeatPtr = std::shared_ptr<Seat>;
@@ -148,7 +148,7 @@ class Master : Side {
     spawn(tell_news());
   }
 
-  // At the first address that is this machine's own.
+  // Listens at the first address that belongs to this machine.
   void listen() {
     std::string problem;
     for (const Endpoint& master : masters_) {
@@ -202,7 +202,7 @@ class Master : Side {
     }
   }
 
-  // A guest has nothing more to say: whatever comes, or the end of the connection, means that it is gone.
+  // A guest sends nothing more. Any data, or the end of the connection, means that it is gone.
   Task<> watch(int32_t rank, SeatPtr seat) {
     char byte;
     error_code error;
@@ -225,8 +225,8 @@ class Master : Side {
     return list([&](size_t rank) { return arrived_[rank] == nullptr; });
   }
 
-  // For all ranks, whoever's deadline comes first: a guest whose own came a moment earlier has left, but it is not the
-  // one that all waited for.
+  // The answer is the same for all ranks, whichever deadline comes first. A guest whose deadline came a moment earlier
+  // has left, but it is not the rank that all waited for.
   sdk::Blame who_is_missing() const {
     const std::vector<int32_t> never = list([&](size_t rank) { return !seen_[rank]; });
     if (!never.empty()) {
@@ -246,7 +246,7 @@ class Master : Side {
     return ranks;
   }
 
-  // A notice is told whole, and the newest is all that counts. Nobody waits for a guest that does not listen.
+  // Messages are sent whole, and only the newest matters. Nobody waits for a guest that does not read.
   void tell(const SeatPtr& seat, std::string message) {
     seat->next = std::move(message);
     if (std::exchange(seat->listening, true)) return;
@@ -268,7 +268,7 @@ class Master : Side {
     --listening_;
   }
 
-  // The last notice. A guest that died or does not take it is missed when the ranks connect.
+  // Sends the last notice. A guest that died or does not read it will be missing when the ranks connect.
   void dismiss(const std::string& message) {
     over_ = true;
     if (door_) door_->close();
@@ -280,17 +280,17 @@ class Master : Side {
   }
 
   Meeting meeting_;
-  std::vector<SeatPtr> arrived_;  // by rank; null: it is not here
-  std::vector<bool> seen_;        // by rank: it was here once
+  std::vector<SeatPtr> arrived_;  // per rank; null if it is not connected
+  std::vector<bool> seen_;        // per rank: it was connected once
   std::optional<Door> door_;
   Endpoint own_;
   std::string at_;
-  int listening_ = 0;  // guests, to what they are being told
-  bool news_ = false;  // since those who wait last heard who is missing
+  int listening_ = 0;  // guests that are being sent a message
+  bool news_ = false;  // something changed since the waiting ranks last heard who is missing
   bool over_ = false;
 };
 
-// Every other rank.
+// The side of every other rank.
 class Guest : Side {
  public:
   explicit Guest(const RendezvousOptions& options) : Side(options) {}
@@ -324,7 +324,7 @@ class Guest : Side {
     }
   }
 
-  // False: rank 0 is not there (yet).
+  // Returns false if rank 0 is not there (yet).
   Task<bool> arrive(std::shared_ptr<TcpSocket> socket, Endpoint master) {
     const Cutoff cutoff(socket, milliseconds(5000));
     try {
@@ -374,7 +374,7 @@ class Guest : Side {
   }
 
   Meeting meeting_;
-  sdk::Blame who_is_missing_;  // what rank 0 said last
+  sdk::Blame who_is_missing_;  // rank 0's last message
   std::string problem_;
 };
 

@@ -1,4 +1,4 @@
-// How ranks find each other: all knock at rank 0, which tells everybody where everybody listens.
+// Lets ranks find each other: all knock at rank 0, which sends everybody's address to everybody.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ struct RendezvousOptions {
   sdk::Host host;
   int32_t rank = 0;
   int32_t world_size = 1;
-  std::string master_addr;  // a name or a number; where rank 0 listens
+  std::string master_addr;  // host name or address of rank 0
   uint16_t master_port = 0;
   std::string token;      // empty: master_addr must be a loopback address
-  double timeout_s = 30;  // for messages
+  double timeout_s = 30;  // used in messages
   std::chrono::steady_clock::time_point deadline;
   Proxied proxied;
   // Listens at this rank's own address, the one that reaches master_addr, and returns the port. Called at least once;
@@ -29,10 +29,11 @@ struct RendezvousOptions {
 
 struct Meeting {
   GroupId group{};
-  std::vector<Address> addresses;  // by rank
+  std::vector<Address> addresses;  // per rank
 };
 
-// Blocks until all ranks have met. Failure(TSR_DEADLINE_EXCEEDED) names the ranks that never arrived, on every rank.
+// Blocks until all ranks have met. On every rank, throws Failure(TSR_DEADLINE_EXCEEDED) that names the ranks that never
+// arrived.
 Meeting meet(const RendezvousOptions& options);
 
 }  // namespace tessera::tcp

@@ -10,7 +10,7 @@
 namespace tessera::tcp {
 namespace {
 
-// Between the caller, which may leave, and the thread that looks up.
+// Shared by the caller, which may leave, and the thread that does the lookup.
 struct Answer {
   std::mutex mutex;
   std::condition_variable came;

@@ -1,4 +1,4 @@
-// The address of rank 0: a name, looked up within a deadline.
+// Finds the address of rank 0: looks up a name within a deadline.
 #pragma once
 
 #include <chrono>
@@ -10,22 +10,22 @@
 
 namespace tessera::tcp {
 
-// The addresses of a name, or the reason why it is not known.
+// The addresses of a name, or the reason why it is unknown.
 struct Lookup {
   std::vector<asio::ip::address> addresses;
-  std::string problem;  // empty: none
+  std::string problem;  // empty: no problem
 };
 
-// The system's, which may take minutes where a name server does not answer.
+// The system's lookup, which may take minutes if a name server does not answer.
 Lookup look_up(const std::string& name);
 
-// `name`'s addresses, loopback last, IPv4 first, so that all ranks try the same one first. Failure(TSR_UNAVAILABLE)
-// where there are none; Failure(TSR_DEADLINE_EXCEEDED) names the name. Nothing can interrupt a lookup: it has a thread
-// of its own, which is left alone at the deadline and ends when the lookup does.
+// `name`'s addresses, loopback last, IPv4 first, so that all ranks try the same address first. Throws
+// Failure(TSR_UNAVAILABLE) if there are none, and Failure(TSR_DEADLINE_EXCEEDED) that names `name`. A lookup cannot be
+// interrupted. It runs in its own thread, which is abandoned at the deadline and ends with the lookup.
 std::vector<asio::ip::address> resolve(const std::string& name, std::chrono::steady_clock::time_point deadline,
                                        const std::function<Lookup(const std::string&)>& lookup = look_up);
 
-// A remark, in brackets, on a name that is a loopback address, for other hosts; empty if nothing is wrong with it.
+// A remark, in brackets, if other hosts cannot use the name because it is a loopback address; empty if all is well.
 std::string loopback_hint(const std::string& name, const Endpoint& where);
 
 }  // namespace tessera::tcp

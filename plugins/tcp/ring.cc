@@ -6,7 +6,7 @@
 namespace tessera::tcp {
 namespace {
 
-// The place up to which small messages go before it is worth looking if the ring is empty.
+// Small messages may fill the ring up to here before it is worth checking whether the ring is empty.
 constexpr size_t kNear = size_t{32} << 10;
 
 // Calls move(piece, at, bytes) for stretches that wrap neither in the ring nor in the pieces, from byte `from` of the
@@ -77,7 +77,7 @@ bool RingWriter::lends_too_much() {
   return lent_ - returned_ >= RingState::kLoans;
 }
 
-// Everything lent before a byte was written is known when that byte is: `lent` is looked up after `written`.
+// `lent` is read after `written`: a reader that sees a byte therefore also sees everything lent before that byte.
 size_t RingReader::available() {
   written_ = state_->written.load();
   lent_ = state_->lent.load();
@@ -111,7 +111,7 @@ size_t RingReader::read(const iovec* pieces, size_t count, size_t most) {
   }
   const size_t bytes = std::min(wanted, now);
   if (bytes == 0) return 0;
-  // Changes only while the ring is empty, before `written` does.
+  // `base` changes only while the ring is empty, before `written` does.
   const uint64_t base = state_->base.load(std::memory_order_relaxed);
   stretches(pieces, bytes, taken_ - base, capacity_,
             [&](char* piece, size_t at, size_t n) { std::memcpy(piece, data_ + at, n); });

@@ -1,4 +1,4 @@
-// The ring of bytes between two ranks, without ranks: order, bounds, and counters that lie.
+// Tests the ring of bytes between two ranks, without ranks: order, bounds, and false counters.
 #include "ring.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(Ring, KeepsTheOrderOverPiecesOfAllSizes) {
   EXPECT_EQ(got, sent);
 }
 
-// Bytes that were read leave room at the beginning: a ring that only ever held little touches little of its memory.
+// Bytes that were read free the space at the beginning: a ring that only ever held little touches little of its memory.
 TEST(Ring, SmallMessagesStayAtItsBeginning) {
   TestRing ring;
   const std::vector<char> sent = noise(1000);
@@ -102,12 +102,12 @@ TEST(Ring, CountersThatCannotBeAreNoticed) {
   ring.state.taken = 1;
   EXPECT_EQ(ring.writer.room(), kRingDamaged);
   EXPECT_EQ(write(ring.writer, noise(2 * kCapacity), 0, 2 * kCapacity), kRingDamaged);
-  ring.state.base = 12345678901;  // wherever it points to, that is in the ring
+  ring.state.base = 12345678901;  // any value points into the ring
   ring.state.written = 100;
   EXPECT_EQ(read(ring.reader, bytes, 0, 100), 100u);
 }
 
-// The bytes of a loan come between the bytes written before and after it, whatever was looked up when.
+// The bytes of a loan come between the bytes written before and after it, whenever counters are read.
 TEST(Ring, LoansKeepTheirPlaceAmongBytes) {
   for (const bool look_early : {false, true}) {
     TestRing ring;

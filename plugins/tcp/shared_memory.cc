@@ -26,7 +26,7 @@ constexpr uint64_t kMagic = 0x3130304d48535254;  // "TRSHM001"
 constexpr size_t kStateBytes = 4096;
 static_assert(sizeof(SharedState) <= kStateBytes);
 
-// The bytes of one ring: a rank's rings to all others of a host take so much together, but each within these bounds.
+// The size of one ring: a rank's rings to all others of a host have this total size, within bounds per ring.
 constexpr size_t kAllRings = size_t{4} << 20;
 constexpr size_t kLeastRing = size_t{32} << 10;
 constexpr size_t kMostRing = size_t{1} << 20;
@@ -35,16 +35,16 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 size_t file_bytes(size_t capacity) { return kStateBytes + 2 * capacity; }
 
-// From the lower rank: where its memory is. capacity 0: it has none to offer, and nothing follows.
+// Sent by the lower rank: the place of its memory. Capacity 0 means that it offers none, and nothing follows.
 struct Offer {
   uint64_t magic = kMagic;
   uint64_t capacity = 0;
   int32_t process = 0;
   int32_t file = -1;
   uint64_t badge_address = 0;
-  Nonce nonce{};  // in the memory, and its process's badge
+  Nonce nonce{};  // written in the memory, and badge of its process
 };
-// From the higher rank: whether it sees that memory, what it has written there, and whether it can read the process.
+// Sent by the higher rank: whether it sees that memory, what it has written there, and whether it can read the process.
 struct Reply {
   uint32_t sees_it = 0;
   uint32_t reads_it = 0;
@@ -53,7 +53,7 @@ struct Reply {
   uint64_t badge_address = 0;
   Nonce nonce{};
 };
-// From the lower rank: whether the nonce is there, and whether it can read the other's process.
+// Sent by the lower rank: whether the nonce is there, and whether it can read the other's process.
 struct Verdict {
   uint32_t shared = 0;
   uint32_t reads_it = 0;
@@ -139,7 +139,7 @@ class Handshake {
     tell(peer, verdict);
   }
 
-  // Also where this rank has declined: the verdict comes all the same.
+  // Also called if this rank has declined, because the verdict is sent in any case.
   void obey(int32_t peer) {
     if (!offered_[at(peer)]) return;
     const Verdict verdict = hear<Verdict>(peer);
@@ -190,7 +190,7 @@ class Handshake {
     return message;
   }
 
-  // One that has given up because of another has said so to all.
+  // A rank that has given up because of another one has told all others.
   [[noreturn]] void lost(int32_t peer, int error) const {
     const int notices = links_[at(peer)].control.get();
     sdk::NoticeSocket hears(notices);
@@ -217,8 +217,8 @@ class Handshake {
   const std::vector<Link>& links_;
   const SharingOptions& options_;
   std::vector<SharedMemory> shared_;
-  std::vector<Fd> files_;      // of the memory made here, until the other has opened it
-  std::vector<bool> offered_;  // by ranks below this one
+  std::vector<Fd> files_;      // of memory made here, until the other side has opened it
+  std::vector<bool> offered_;  // per lower rank
 };
 
 }  // namespace
@@ -252,7 +252,7 @@ SharedMemory SharedMemory::make(size_t capacity, Fd* file) {
 
 SharedMemory SharedMemory::open(const Fd& file, size_t capacity) {
   struct stat status;
-  // Sealed: the other side cannot shrink it below what is mapped here.
+  // The file is sealed, so the other side cannot shrink it below what is mapped here.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(file.get(), &status) != 0 ||
       status.st_size != static_cast<off_t>(file_bytes(capacity))) {

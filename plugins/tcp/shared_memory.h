@@ -1,12 +1,12 @@
 // Memory that two ranks of one host share, and how they find out that they can.
 //
 // The memory has no name: the lower rank makes it (memfd_create, mode 0600, sealed against any change of its size) and
-// tells the other, over their authenticated connection, where in /proc it may be opened. The kernel asks for the rights
-// of a debugger there, so another user's process cannot, and nothing is left behind whatever becomes of the two. Where
-// hosts only look alike (containers, process namespaces) something else or nothing is opened: each side therefore
-// proves to the other that it sees the same memory, by a random number written there and told over the connection.
+// tells the other, over their authenticated connection, where in /proc it can be opened. The kernel requires a
+// debugger's rights there, so another user's process cannot open it, and nothing is left behind whatever happens to the
+// two. If hosts only look alike (containers, process namespaces), something else or nothing is opened. Each side
+// therefore proves that it sees the same memory, by a random number written there and told over the connection.
 //
-// If the kernel also lets one read the other's memory, that is found out in the same way, and large pieces are lent.
+// The same exchange finds out whether the kernel lets one read the other's memory; if so, large pieces are lent.
 #pragma once
 
 #include <chrono>
@@ -22,23 +22,22 @@
 
 namespace tessera::tcp {
 
-// Before the rings' data, in a page of its own. Index 0: the lower rank, its writing and its sleep.
+// Lies before the rings' data, in its own page. Index 0 is the lower rank: its writing and its sleep.
 struct SharedState {
   uint64_t magic = 0;
   Nonce nonces[2]{};
   RingState rings[2];
-  // The events that the rank waits for while it sleeps: bits of Wake. The rank that makes one come true clears this and
-  // rings.
+  // The events that the rank waits for while it sleeps: bits of Wake. A rank that causes one clears this and rings.
   struct alignas(128) Sleep {
     std::atomic<uint32_t> wants{0};
   } sleeps[2];
-  // Set by a rank before it takes back what it has lent: what is fetched from then on counts for nothing.
+  // Set by a rank before it takes back what it has lent; data fetched afterwards is invalid.
   std::atomic<uint32_t> renounced[2]{};
 };
 
 using sdk::Wake;
 
-// One rank's end.
+// One rank's end of the memory.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -46,9 +45,9 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  // New memory, with two rings of `capacity` bytes. Empty where the system does not lend any.
+  // New memory with two rings of `capacity` bytes. Empty if the system provides none.
   static SharedMemory make(size_t capacity, Fd* file);
-  // Another process's, behind an open file. Empty where that is not what make() makes.
+  // Another process's memory, from an open file. Empty if the file was not made by make().
   static SharedMemory open(const Fd& file, size_t capacity);
 
   explicit operator bool() const { return state_ != nullptr; }
@@ -57,9 +56,9 @@ class SharedMemory {
   struct Lending {
     std::unique_ptr<Nonce> badge;  // this process's
     Process other;
-    bool lends = false;  // the other can read this process
+    bool lends = false;  // the other rank can read this process
   } lending;
-  // Rank `lower`: the one that made it.
+  // `lower`: for the rank that made the memory.
   RingWriter writer(bool lower) const { return {&state_->rings[lower ? 0 : 1], data(lower ? 0 : 1), capacity_}; }
   RingReader reader(bool lower) const { return {&state_->rings[lower ? 1 : 0], data(lower ? 1 : 0), capacity_}; }
 
@@ -74,15 +73,15 @@ class SharedMemory {
 struct SharingOptions {
   int32_t rank = 0;
   bool enabled = true;
-  bool single_copy = true;     // where the kernel allows it
-  std::vector<int32_t> hosts;  // by rank: only ranks of one number try
-  std::vector<int32_t> names;  // by rank, for messages
+  bool single_copy = true;     // if the kernel allows it
+  std::vector<int32_t> hosts;  // per rank: only ranks with the same number try to share
+  std::vector<int32_t> names;  // per rank, for messages
   double timeout_s = 30;       // for messages
   std::chrono::steady_clock::time_point deadline;
 };
 
-// The memory shared with each rank; empty if there is none and data takes the socket. Every rank of the group
-// calls it before any data was sent over the links. Failure where a rank dies or does not answer in time.
+// The memory shared with each rank; empty if there is none, and data then uses the socket. Every rank of the group
+// calls this before any data is sent over the links. Throws Failure if a rank dies or does not answer in time.
 std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options);
 
 }  // namespace tessera::tcp

@@ -1,5 +1,5 @@
-// The TCP transport as a collective/1 component: connects ranks to groups, whose operations the SDK's
-// engine does over channels.
+// The TCP transport as a collective/1 component: connects ranks to groups; the SDK's engine does their operations over
+// channels.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@
 #include "tessera/sdk/draft/waits.h"
 #include "tessera/sdk/pair_engine.h"
 
-extern template class tessera::sdk::PairEngine<tessera::tcp::Channel>;  // engine.cc
+extern template class tessera::sdk::PairEngine<tessera::tcp::Channel>;  // instantiated in engine.cc
 
 namespace tessera::tcp {
 
 using Clock = std::chrono::steady_clock;
 
-// The common part of all groups of a job.
+// State shared by all groups of a job.
 struct Job {
   sdk::Host host;
   std::string token;
@@ -28,46 +28,47 @@ struct Job {
   bool shm = true;
   bool single_copy = true;
   Proxied proxied;
-  std::shared_ptr<sdk::WaitedFor> waited;  // by rank of the group that connect() made
+  std::shared_ptr<sdk::WaitedFor> waited;  // by rank in the group that connect() made
 };
 
-// Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
+// Numbers for addresses, equal for equal addresses, from 0 in the order of ranks. All loopback addresses are one
+// machine.
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
 
-// "127.0.0.1:7000"; none of "". Failure(TSR_INVALID_ARGUMENT).
+// Parses "127.0.0.1:7000"; unset for "". Throws Failure(TSR_INVALID_ARGUMENT).
 Proxied parse_proxy(const std::string& text);
 
-// Raises the soft limit of open files where `more` would not fit. Failure(TSR_RESOURCE_EXHAUSTED) where the hard one
-// does not allow it.
+// Raises the soft limit on open files if `more` would not fit. Throws Failure(TSR_RESOURCE_EXHAUSTED) if the hard limit
+// forbids it.
 void ensure_descriptors(int64_t more);
 
 class Group final : public sdk::PairGroup<Channel> {
  public:
-  // Connects to the other members, which listen already, and waits until all of them have.
+  // Connects to the other members, which already listen, and waits until all of them have connected.
   Group(Job job, const GroupId& id, int32_t rank, Members members, class MeshBuilder& mesh, double timeout_s,
         Clock::time_point deadline);
-  // A group of one rank, which has this name: no network.
+  // A group of one rank with this name; it needs no network.
   Group(Job job, int32_t name, double timeout_s);
 
   std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
   bool waited_s(std::span<double> seconds) const override;
-  int32_t shares_memory_with() const;  // so many other ranks
+  int32_t shares_memory_with() const;  // number of other ranks
 
  private:
   Job job_;
   GroupId id_{};
   Members members_;
-  std::vector<int32_t> hosts_;  // by rank
+  std::vector<int32_t> hosts_;  // per rank
   uint64_t splits_ = 0;
 };
 
 class Tcp final : public sdk::Collective {
  public:
-  // Options: spin_us, how long a waiting rank tries, offering its processor to others, before it sleeps. shm: whether
-  // ranks of one host exchange through memory that they share. single_copy: whether they fetch large pieces out of each
-  // other's memory, where the kernel allows it. proxy: ADDRESS:PORT of a proxy through which all other ranks are
-  // called, for trials (proxy.h).
+  // Options: spin_us, how long a waiting rank polls, while offering its processor to others, before it sleeps. shm:
+  // whether ranks of one host exchange data through shared memory. single_copy: whether they fetch large pieces from
+  // each other's memory, if the kernel allows it. proxy: ADDRESS:PORT of a proxy for all calls to other ranks, for
+  // experiments (proxy.h).
   explicit Tcp(const sdk::Setup& setup)
       : host_(setup.host),
         spin_us_(setup.options.number("spin_us", 50)),

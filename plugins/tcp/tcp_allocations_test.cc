@@ -1,4 +1,4 @@
-// After the first operations of a kind nothing is allocated.
+// After the first operations of a kind, nothing is allocated.
 #include <cstdlib>
 #include <new>
 
@@ -28,7 +28,7 @@ void operator delete[](void* p, size_t) noexcept { std::free(p); }
 namespace tessera::tcp {
 namespace {
 
-// Every operation once, of so many elements per rank; two of them in flight.
+// Runs every operation once, with `count` elements per rank, two operations in flight.
 struct Exchange {
   sdk::Group& group;
   int64_t each;

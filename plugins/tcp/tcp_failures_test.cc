@@ -1,4 +1,5 @@
-// Ranks that are killed: named by all others at once. What else may fail is in tests/collective, for every transport.
+// Ranks that are killed must be named by all others at once. tests/collective tests other failures, for every
+// transport.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -16,8 +17,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Forks `world` ranks that run `body` and returns what each reported: the text of its failure, or "fine". A rank that
-// is killed reports nothing. No thread may be running here.
+// Forks `world` ranks that run `body`, and returns what each reported: the text of its failure, or "fine". A killed
+// rank reports nothing. No other thread may be running when this is called.
 std::map<int, std::string> in_processes(int world, double timeout_s, const std::function<void(sdk::Group&)>& body,
                                         const std::string& options = "{}") {
   const Where where{.world_size = world, .timeout_s = timeout_s, .options = options};
@@ -52,7 +53,8 @@ std::map<int, std::string> in_processes(int world, double timeout_s, const std::
   return said;
 }
 
-// Shared memory does not tell that the other is gone: who tries for as long as it may must look elsewhere, too.
+// Shared memory does not show that the other rank is gone, so a rank that polls indefinitely must also check the
+// socket.
 TEST(DeadRank, IsNoticedByRanksThatNeverSleep) {
   const auto start = std::chrono::steady_clock::now();
   const auto said = in_processes(
@@ -96,7 +98,8 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   }
 }
 
-// The bytes that it was about to send were still in its own memory. (Another may be in the barrier yet when it dies.)
+// The bytes that it was about to send were still in its memory. (Another rank may still be in the barrier when it
+// dies.)
 TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<int32_t> ids(3000000), got(ids.size());
@@ -114,7 +117,8 @@ TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   }
 }
 
-// Rank 1 cannot finish what it sends, as rank 2 takes nothing, and so is late itself to what rank 0 waits in.
+// Rank 1 cannot finish sending, because rank 2 takes nothing; it is therefore late in the operation that rank 0 waits
+// for.
 TEST(LateRank, IsNamedByThoseWhoWaitForOneThatItHoldsUp) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<float> weights(16 << 20);

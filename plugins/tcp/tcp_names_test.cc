@@ -1,4 +1,4 @@
-// Names that stand for addresses, limits of the machine, and proofs that fit one place only.
+// Tests names that stand for addresses, limits of the machine, and proofs that are valid in only one place.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -47,7 +47,7 @@ TEST(Resolve, AddressesThatOthersReachComeFirst) {
 TEST(Resolve, ASilentNameServerDoesNotHoldTheRankUp) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
-  const auto over = std::make_shared<std::promise<void>>();  // the thread may be the last to need it
+  const auto over = std::make_shared<std::promise<void>>();  // the thread may be its last user
   std::future<void> ended = over->get_future();
   const Outcome late = outcome([&] {
     resolve("node", in(0.1), [released, over](const std::string&) {
@@ -96,7 +96,7 @@ TEST(Descriptors, TheSoftLimitIsRaisedAndTheHardOneNamed) {
   rlimit low = before;
   low.rlim_cur = 200;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  ensure_descriptors(100);  // there is room: nothing happens
+  ensure_descriptors(100);  // fits, so nothing changes
   rlimit after{};
   getrlimit(RLIMIT_NOFILE, &after);
   EXPECT_EQ(after.rlim_cur, 200u);

@@ -1,4 +1,4 @@
-// Hosts that only look alike: ranks with one address, but process namespaces of their own, as in containers.
+// Hosts that only look alike: ranks with one address but separate process namespaces, as in containers.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 namespace tessera::tcp {
 namespace {
 
-// Runs `body` in a process of a new process namespace: its result, or -1 where this user may not make one. With
-// `own_proc`, /proc shows that namespace alone.
+// Runs `body` in a process in a new process namespace; returns its result, or -1 if this user may not create one. With
+// `own_proc`, /proc shows only that namespace.
 int in_namespace(bool own_proc, const std::function<int()>& body) {
   constexpr int kNotAllowed = 77;
   const pid_t outer = fork();
@@ -34,7 +34,7 @@ int in_namespace(bool own_proc, const std::function<int()>& body) {
   return result == kNotAllowed ? -1 : result;
 }
 
-// How many ranks this one shares memory with, and 100 more where what it got is wrong; 99 where it fails.
+// The number of ranks that this one shares memory with, plus 100 if its data is wrong; 99 if it fails.
 int exchange(const Where& where, int rank) try {
   TestHost host;
   const auto group = connect(host, where, rank);
@@ -52,7 +52,7 @@ int exchange(const Where& where, int rank) try {
 class Namespaces : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(OwnProc, Namespaces, testing::Bool());
 
-// If /proc is common, memory can be shared, but the numbers of processes mean others: nothing is fetched there.
+// With a common /proc, memory can be shared. Process ids mean other processes there, so nothing is fetched.
 TEST_P(Namespaces, RanksExchangeWithWhatTheyCanProve) {
   const bool own_proc = GetParam();
   if (in_namespace(own_proc, [] { return 0; }) != 0) GTEST_SKIP() << "this user may not make namespaces";

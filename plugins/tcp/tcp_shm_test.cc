@@ -1,4 +1,4 @@
-// Ranks of one host share memory: where, how it is proved, and what happens when they do not.
+// Ranks of one host share memory: when they do, how it is proved, and what happens if they do not.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -50,7 +50,7 @@ TEST(Shm, CanBeSwitchedOff) {
       R"({"shm": false})");
 }
 
-// If one of them cannot share, that one uses sockets and the others share.
+// If one rank cannot share, it uses sockets and the others share.
 TEST(Shm, OneRankMayDoWithout) {
   for (const int without : {0, 1, 2}) {
     TestHost host;
@@ -67,7 +67,7 @@ TEST(Shm, OneRankMayDoWithout) {
   }
 }
 
-// Ranks of other processes, whose memory is fetched from; as for all_to_all_v and reductions of a few MiB.
+// Ranks in separate processes, whose memory is fetched from, for all_to_all_v and reductions of a few MiB.
 TEST(Shm, LargePiecesWithAndWithoutSingleCopies) {
   for (const char* options : {"{}", R"({"single_copy": false})"}) {
     with_groups(
@@ -119,7 +119,7 @@ TEST(Shm, LeavesNothingBehind) {
     exchange(group, 10);
     if (group.rank() == 0) {
       EXPECT_EQ(mapped(), 2);  // these ranks are one process
-      EXPECT_EQ(files(), 0);   // a process that starts another does not hand it on
+      EXPECT_EQ(files(), 0);   // not inherited by a process that this one starts
     }
     exchange(group, 10);
   });
@@ -172,14 +172,14 @@ TEST(Process, IsReadAsLongAsItShowsItsBadge) {
   const iovec piece{got.data(), got.size()};
   EXPECT_EQ(self.read(&piece, 1, reinterpret_cast<uintptr_t>(text.data())), static_cast<ssize_t>(text.size()));
   EXPECT_EQ(got, text);
-  EXPECT_EQ(self.read(&piece, 1, 8), -1);  // there is nothing
+  EXPECT_EQ(self.read(&piece, 1, 8), -1);  // there is nothing at this address
   badge = random_nonce();                  // as if another process had got its number
   EXPECT_FALSE(self.shows_badge());
   EXPECT_EQ(self.read(&piece, 1, reinterpret_cast<uintptr_t>(text.data())), -1);
   EXPECT_EQ(errno, ESRCH);
 }
 
-// Two ends in this process, connected as two ranks would be.
+// Two ends in this process, connected like two ranks.
 struct Ends {
   Channel lower, upper;
   Ends() {
@@ -227,7 +227,7 @@ TEST(Channel, WhatIsLentStaysUntilItWasFetched) {
   EXPECT_EQ(poll(&bell, 1, 0), 0);
 }
 
-// A rank that gives up may use its memory for something else: the other must not take that for what it was sent.
+// A rank that gives up may reuse its memory; the other must not take its content for the data that was sent.
 TEST(Channel, WhatWasRenouncedIsNotBelieved) {
   Ends ends;
   if (!ends.lends) GTEST_SKIP() << "this kernel does not allow it";

@@ -1,4 +1,4 @@
-// Guests that come to the rendezvous, and ranks that never do.
+// Tests strangers that come to the rendezvous, and ranks that never do.
 #include <poll.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ std::string hello_text() {
   return {reinterpret_cast<const char*>(&hello), sizeof(hello)};
 }
 
-// Two ranks meet while `stranger` does what it does with rank 0's port. Returns the log.
+// Two ranks meet while `stranger` uses rank 0's port. Returns the log.
 std::string meet_beside(const std::function<void(uint16_t port)>& stranger) {
   TestHost host;
   Where where{.world_size = 2};
@@ -82,7 +82,7 @@ TEST(Stranger, WhoSaysNothingHoldsNobodyUp) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
-// More than a door examines at once, for longer than the ranks wait.
+// Sends more strangers than a door examines at once, for longer than the ranks wait.
 TEST(Stranger, ACrowdThatSaysNothingIsShownOut) {
   TestHost host;
   const Where where{.world_size = 2, .timeout_s = 4};
@@ -108,7 +108,7 @@ TEST(Stranger, WithoutTheTokenGetsNoProofOfIt) {
     say(fd, std::string(32, 'm'));
     got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
   });
-  ASSERT_EQ(got, 32);  // a refusal, the same for all, and no proof
+  ASSERT_EQ(got, 32);  // a refusal, the same for all callers, instead of a proof
   EXPECT_EQ(answer.substr(0, 32), std::string(32, '\0'));
   EXPECT_THAT(log, HasSubstr("it has another token"));
 }
@@ -126,7 +126,7 @@ TEST(Token, AWrongOneIsRefusedOnBothSides) {
   EXPECT_THAT(host.log(), HasSubstr("it has another token"));
 }
 
-// Answers like rank 0, and is gone before it has judged the caller's token.
+// Answers like rank 0, and is gone before it has checked the caller's token.
 void die_in_handshakes(uint16_t port, const std::atomic<bool>& done) {
   const Fd listener(socket(AF_INET, SOCK_STREAM, 0));
   const int on = 1;
@@ -198,7 +198,7 @@ TEST(MissingRank, IsNamedOnEveryRank) {
   EXPECT_EQ(outcomes[0].code, TSR_DEADLINE_EXCEEDED);
 }
 
-// Rank 1 gives up first, then rank 3, then rank 0: that rank 1 has left is news to both, but no reason.
+// Rank 1 gives up first, then rank 3, then rank 0. Both learn that rank 1 has left, but it is not the cause.
 TEST(MissingRank, IsNamedThoughAnotherRankHasGivenUp) {
   TestHost host;
   const Where where{.world_size = 4};
@@ -236,7 +236,7 @@ TEST(Rendezvous, WorldSizesThatDiffer) {
 
 constexpr int32_t kManyRanks = 4096;
 
-// A guest that rank 0 has let in.
+// A guest that rank 0 has admitted.
 Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   asio::io_context io;
   TcpSocket socket(io, asio::ip::tcp::v4());
@@ -255,7 +255,7 @@ Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
 }
 
 // A list of thousands of missing ranks takes 20 KB. One guest does not read while hundreds arrive, which is more than
-// its connection holds: what it reads in the end is whole all the same, and the last word is why the ranks never met.
+// its connection buffers. Its messages are nevertheless whole, and the last one says why the ranks never met.
 TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   struct Head {
     uint32_t magic, kind, bytes, reserved;
@@ -276,7 +276,7 @@ TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   });
   ASSERT_TRUE(call_port(port));
   const Fd deaf = arrive(port, 1, 4096);
-  // On a slow machine fewer come, and as many words are said.
+  // On a slow machine fewer ranks come, and as many messages are sent.
   const auto enough = Clock::now() + std::chrono::seconds(2);
   for (int32_t rank = 2; rank < 500 && Clock::now() < enough; ++rank) arrive(port, rank, 1 << 20);
   std::string last;

@@ -1,11 +1,12 @@
-// The transport by its C functions. What every transport must do is in tests/collective, run over this one too.
+// Tests the transport through its C functions. The duties of every transport are tested in tests/collective, also over
+// this one.
 #include "tessera/sdk/wrapped.h"
 #include "testing.h"
 
 namespace tessera::tcp {
 namespace {
 
-// The C functions, as the core calls them.
+// Calls the C functions like the core does.
 TEST(Table, ConnectsAndExchanges) {
   TestHost host;
   const Where where{.world_size = 2};
@@ -39,7 +40,7 @@ void wait_for_each(sdk::Group& group, int rank) {
   }
 }
 
-// Holds in a group and in those split off it, whatever a rank is called there.
+// Holds in a group and in those split off it, whatever names the ranks have there.
 TEST(Table, TellsForWhomItHasWaited) {
   TestHost host;
   const Where where{.world_size = 2};

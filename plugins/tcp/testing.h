@@ -54,7 +54,7 @@ inline Fd bound_socket(uint16_t port, bool listening) {
   return fd;
 }
 
-// Outside the range from which the system hands out ports itself.
+// Outside the range from which the system assigns ports.
 inline uint16_t free_port() {
   std::random_device random;
   while (true) {
@@ -71,7 +71,7 @@ struct Where {
   std::string options = "{}";
 };
 
-// Rank `rank` of `world`, all on one machine.
+// The rendezvous of rank `rank` of `world`, all on one machine.
 inline tsr_rendezvous rendezvous_of(int rank, int world, int port, const char* address, const char* token,
                                     double timeout_s) {
   tsr_rendezvous rendezvous{};
@@ -93,7 +93,7 @@ inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, i
       rendezvous_of(rank, where.world_size, where.port, "127.0.0.1", where.token.c_str(), where.timeout_s));
 }
 
-// The exception of a rank's function: nothing, or code and text.
+// The exception that a rank's function threw: none, or code and text.
 struct Outcome {
   tsr_code code = TSR_OK;
   std::string text;
@@ -118,7 +118,7 @@ inline std::vector<Outcome> in_threads(const Where& where, const std::function<v
   return outcomes;
 }
 
-// The same, connected. Fails the test when a rank throws.
+// The same with connected groups. Fails the test if a rank throws.
 inline void with_groups(int world_size, const std::function<void(sdk::Group&)>& body,
                         const std::string& options = "{}") {
   TestHost host;

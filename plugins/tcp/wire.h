@@ -1,7 +1,7 @@
 // The messages on a connection besides operations: the caller's identity, and the proof that it may call.
 //
-// Integers travel as they lie in memory (little endian on every supported machine; the magics would not match
-// otherwise). Everything read from the network has a fixed size, or a length checked against a bound.
+// Integers travel in native byte order (little endian on every supported machine; otherwise the magics would not
+// match). Everything read from the network has a fixed size, or a length checked against a bound.
 #pragma once
 
 #include <array>
@@ -28,17 +28,17 @@ enum class Purpose : uint32_t { kRendezvous = 0, kData = 1, kControl = 2 };
 struct Hello {
   uint64_t magic = kHelloMagic;
   Nonce nonce{};
-  GroupId group{};  // zero for the rendezvous, where the group has no id yet
+  GroupId group{};  // zero for the rendezvous, when the group has no id yet
   Purpose purpose = Purpose::kRendezvous;
   int32_t rank = 0;    // of the caller
-  int32_t target = 0;  // the rank that is called
+  int32_t target = 0;  // the rank being called
   int32_t world_size = 0;
-  int32_t port = 0;  // where the caller listens for the mesh
+  int32_t port = 0;  // on which the caller listens for the mesh
   uint32_t reserved = 0;
 };
 static_assert(sizeof(Hello) == 64);
 
-// Before the hello, where the connection is made by a proxy (proxy.h): where it is to go, and whom it joins, by their
+// Precedes the hello if the connection goes through a proxy (proxy.h): its destination, and the two ranks, by their
 // ranks in the job.
 struct Route {
   static constexpr uint64_t kMagic = 0x3130585054525354;  // "TSRTPX01"
@@ -52,14 +52,14 @@ static_assert(sizeof(Route) == 40);
 // The address of the proxy to dial instead of each rank's own address; unset if there is no proxy.
 using Proxied = std::optional<Address>;
 
-// HMAC-SHA-256, keyed with the job's token, over the role, the hello, the address that was called and the called side's
-// nonce. Each side sends its own. The roles differ, so that neither can be handed back; each side takes the address
-// from its own end of the connection, so that neither can be passed on to a door elsewhere.
+// HMAC-SHA-256, keyed with the job's token, over the role, the hello, the called address and the called side's nonce.
+// Each side sends its own. The roles differ, so that a proof cannot be sent back. Each side takes the address from its
+// own end of the connection, so that a proof cannot be forwarded to another door.
 enum class Role : uint8_t { kCaller = 'c', kCalled = 's' };
 Mac proof(std::string_view token, Role role, const Hello& hello, const Address& called, const Nonce& challenge);
 bool equal(const Mac& a, const Mac& b);  // in constant time
 Nonce random_nonce();                    // from the system's random source
-// The id of a group split off `parent`: the same on all its members.
+// The id of a group split off `parent`; the same on all its members.
 GroupId child_id(const GroupId& parent, uint64_t split, int32_t color);
 
 }  // namespace tessera::tcp

@@ -1,4 +1,4 @@
-// Cuts that several strategies share.
+// Divisions of tables that several strategies share.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace tessera::strategies {
 
-// Width of the column pieces of a table with `cols` columns: the smallest divisor of cols that is a multiple of 4, at
-// least `min_partition` (128 where that is 0) and wide enough for at most max_pieces pieces (0: any number). cols
-// itself when there is none: the table is not cut.
+// The width of column shards of a table with `cols` columns: the smallest divisor of cols that is a multiple of 4, at
+// least `min_partition` (128 if that is 0), and gives at most max_pieces shards (0: any number). Returns cols if there
+// is none; the table is then not divided.
 inline int64_t column_width(int64_t cols, int64_t min_partition, int64_t max_pieces) {
   constexpr int64_t kLeastWidth = 128;
   int64_t lower = min_partition > 0 ? min_partition : kLeastWidth;
@@ -22,7 +22,7 @@ inline int64_t column_width(int64_t cols, int64_t min_partition, int64_t max_pie
   return cols;
 }
 
-// All rows, columns cut left to right.
+// All rows, with columns divided from left to right.
 inline std::vector<sdk::Rectangle> cut_columns(const sdk::Table& table, const sdk::Constraints& constraints) {
   const int64_t width = column_width(table.cols, constraints.min_partition, constraints.max_shards);
   std::vector<sdk::Rectangle> pieces;
@@ -30,7 +30,7 @@ inline std::vector<sdk::Rectangle> cut_columns(const sdk::Table& table, const sd
   return pieces;
 }
 
-// Columns [col, col + cols) with rows cut into blocks of equal height; the last ones may be shorter or empty.
+// Columns [col, col + cols), with rows divided into blocks of equal height; the last blocks may be shorter or empty.
 inline void cut_rows(const sdk::Table& table, int64_t blocks, int64_t col, int64_t cols,
                      std::vector<sdk::Rectangle>& pieces) {
   for (const sdk::Range& block : sdk::cut_blocks(table.rows, blocks)) {
@@ -38,7 +38,7 @@ inline void cut_rows(const sdk::Table& table, int64_t blocks, int64_t col, int64
   }
 }
 
-// A limit on the number of shards that `count` does not keep.
+// True if `count` exceeds the limit on the number of shards.
 inline bool too_many(int64_t count, const sdk::Constraints& constraints) {
   return constraints.max_shards > 0 && count > constraints.max_shards;
 }

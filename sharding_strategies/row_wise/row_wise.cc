@@ -1,4 +1,4 @@
-// row_wise: rows in equal blocks over all ranks; every rank sums what it holds, the asking rank adds the sums.
+// row_wise: rows in equal blocks over all ranks; every owner sums its rows, and the home adds the sums.
 #include "common/cuts.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// table_row_wise: rows in blocks over the ranks of one host; sums are added there before they cross hosts.
+// table_row_wise: rows in blocks over the ranks of one host, where sums are added before they cross hosts.
 #include "common/cuts.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Plugins in plain C, on the SDK, and by another compiler: found, loaded, run.
+// Plugins in plain C, on the SDK, and by another compiler are found, loaded and run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::string message_of(const std::function<void()>& call, Code code) {
   return "no error";
 }
 
-// What a sharder proposed: one line per part.
+// The proposals of a sharder: one line per shard.
 std::vector<std::string> proposals(const Component& part, uint32_t world_size, const tsr_table& table) {
   const tsr_topology topology{sizeof(tsr_topology), world_size, world_size, kDLCPU, nullptr};
   const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};
@@ -134,7 +134,7 @@ TEST(ManyKinds, OnePluginOfManyKinds) {
   EXPECT_THAT(runtime.ids(TSR_SHARDER_KIND), ElementsAre("many.never", "many.plain"));
 }
 
-// An interface beside the kind's own, asked for by its id.
+// An additional interface of a component, asked for by its id.
 TEST(ManyKinds, APartMayHaveExtensions) {
   const Runtime runtime(only({"many_kinds", "plain_c"}));
   const ComponentPtr plain = runtime.create(TSR_SHARDER_KIND, "many.plain");
@@ -183,7 +183,7 @@ TEST(ManyKinds, BackendsAreStacked) {
   message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap(many.lop)"); }, Code::kNotFound);
 }
 
-// Parts and the host's services live on when the Runtime is gone.
+// Components and the host's services outlive the Runtime.
 TEST(ManyKinds, PartsOutliveTheRuntime) {
   ComponentPtr part;
   {

@@ -1,4 +1,4 @@
-// One plugin with a component of every kind, on the SDK: only what the tests look at is real.
+// One plugin with a component of every kind, on the SDK. Only functions that the tests use do anything.
 #include "many.h"
 
 using namespace many_kinds;

@@ -130,7 +130,7 @@ class Loop : public Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return std::make_unique<LoopGroup>(); }
 };
 
-// A stacked transport: needs an inner part, and knows only its id and its own name.
+// A wrapping transport: needs an inner component, and only knows its id and its own name.
 class Wrap : public Collective {
  public:
   explicit Wrap(const Setup& setup) : name_(setup.options.string("name", "")) {

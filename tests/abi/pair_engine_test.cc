@@ -1,5 +1,5 @@
-// The engine that transports over pairs share, over queues between threads: a transport that can be told to lose a
-// rank, to damage what it carries, and to deliver it in another order.
+// Tests the engine that pairwise transports share, over queues between threads. The transport can be told to lose a
+// rank, to damage data, and to deliver it out of order.
 #include "tessera/sdk/pair_engine.h"
 
 #include <gmock/gmock.h>
@@ -21,11 +21,11 @@
 namespace {
 
 std::atomic<int> yields{0};
-std::atomic<bool> crowded{false};  // who offers its processor gets it back late
+std::atomic<bool> crowded{false};  // a rank that offers its processor gets it back late
 
 }  // namespace
 
-// In the place of the system's, which it calls.
+// Replaces the system's function, which it calls.
 extern "C" int sched_yield() noexcept {
   ++yields;
   if (crowded) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -39,16 +39,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// One direction between two ranks. Each side's bell rings for whatever may have changed for it.
+// One direction between two ranks. Each side has a bell, which rings when something may have changed for it.
 struct Queue {
   std::mutex mutex;
   std::deque<char> bytes;
   std::deque<Notice> notices;
   bool closed = false;       // by either side
-  size_t held_back = 0;      // bytes at the beginning that are delivered behind the next as many
-  std::vector<char> behind;  // those
-  size_t passed = 0;         // of the next as many
-  bool damaged = false;      // what goes through
+  size_t held_back = 0;      // bytes at the beginning to deliver after the next as many
+  std::vector<char> behind;  // bytes held back
+  size_t passed = 0;         // how many of the bytes after them have passed
+  bool damaged = false;      // damages what passes
 };
 
 struct Bell {
@@ -64,7 +64,7 @@ struct Side {
   Bell data, notice;
 };
 
-// What lies between ranks.
+// The connections between ranks.
 struct Wires {
   explicit Wires(int32_t n) : world(n), queues(at(n, 0)), sides(queues.size()) {}
   Queue& from_to(int32_t from, int32_t to) { return queues[at(from, to)]; }
@@ -210,8 +210,8 @@ struct Outcome {
   std::string text;
 };
 
-// Runs `body` as ranks in threads, and says what each threw. No group is closed before all are done, unless `body`
-// does. `waited`: of rank 0.
+// Runs `body` as ranks in threads and returns what each threw. No group is closed before all are done, unless `body`
+// closes it. `waited` is rank 0's.
 std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique_ptr<Group>&)>& body,
                               const std::shared_ptr<WaitedFor>& waited = nullptr) {
   std::vector<Outcome> outcomes(static_cast<size_t>(wires.world));
@@ -240,7 +240,7 @@ std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique
 
 CollectiveCall call(const char* label, double timeout_s = 0) { return named_call(label, timeout_s); }
 
-// Every operation, all in flight at once. Ranks wait for the last first.
+// Runs every operation, all in flight at once; ranks wait for the last one first.
 TEST(PairEngine, DoesWhatOperationsSay) {
   Wires wires(3);
   const auto outcomes = in_ranks(wires, [](std::unique_ptr<Group>& group) {
@@ -278,7 +278,7 @@ TEST(PairEngine, DoesWhatOperationsSay) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
 }
 
-// Where others want the processor, ranks do not offer it again and again.
+// If others want the processor, ranks do not offer it again and again.
 TEST(PairEngine, InACrowdRanksSleepAtOnce) {
   Wires wires(2);
   crowded = true;
@@ -322,7 +322,7 @@ TEST(PairEngine, ALateRankIsNamedOnAllAndEveryLaterOperationFailsAlike) {
   }
 }
 
-// Rank 1 has sent its part before rank 0 begins, rank 2 sends none at all.
+// Rank 1 has sent its data before rank 0 begins; rank 2 sends none at all.
 TEST(PairEngine, KnowsForWhomItHasWaited) {
   Wires wires(3);
   const auto waited = std::make_shared<WaitedFor>(3);
@@ -344,7 +344,8 @@ TEST(PairEngine, KnowsForWhomItHasWaited) {
   EXPECT_LT(waited->seconds(2), 20);
 }
 
-// Rank 1 cannot finish what it sends, as rank 2 takes nothing, and so is late itself to what rank 0 waits in.
+// Rank 1 cannot finish sending, because rank 2 takes nothing; it is therefore late in the operation that rank 0 waits
+// for.
 TEST(PairEngine, ARankThatIsHeldUpIsNotNamed) {
   Wires wires(3);
   std::latch given_up(2);
@@ -363,7 +364,7 @@ TEST(PairEngine, ARankThatIsHeldUpIsNotNamed) {
   }
 }
 
-// Ranks 0 and 1 owe each other what they cannot reduce without the data of rank 2, which stops in the middle of it.
+// Ranks 0 and 1 owe each other results that they cannot compute without the data of rank 2, which stops in the middle.
 TEST(PairEngine, OfAReductionTheRankWhoseDataIsMissingIsNamed) {
   Wires wires(3);
   std::latch given_up(2);
@@ -446,7 +447,7 @@ TEST(PairEngine, DamagedDataNamesWhoSentIt) {
   EXPECT_EQ(outcomes[1].text, "queues: damaged data from rank 0 during barrier \"step\"");
 }
 
-// An abort without a word would be an error without one; a kind that nobody knows is no goodbye.
+// An abort without a reason would be an error without text; an unknown kind of notice is not a goodbye.
 TEST(PairEngine, DamagedNoticesNameWhoSentThem) {
   Notice wordless(Notice::kAbort, 1, TSR_ABORTED, {}), unknown, nobody(Notice::kAbort, 1, TSR_ABORTED, {"enough", -7});
   unknown.kind = 77;

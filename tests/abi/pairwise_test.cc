@@ -1,5 +1,5 @@
-// A third transport in a few dozen lines: ranks are threads, and an engine reads what the others' transfers send where
-// it lies. What sdk::PairwiseGroup lays out is all that it knows of the operations.
+// A third transport in a few dozen lines: ranks are threads, and an engine reads the others' data in place. It knows of
+// the operations only what sdk::PairwiseGroup lays out.
 #include "tessera/sdk/pairwise.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ struct Op final : PairwiseOp {
 
 struct Board {
   explicit Board(int world) : ops(static_cast<size_t>(world)), all(world) {}
-  std::vector<Op*> ops;  // by rank
+  std::vector<Op*> ops;  // per rank
   std::barrier<> all;
 };
 
@@ -123,17 +123,17 @@ TEST(Pairwise, AllToAll) {
   in_ranks([](Group& group) {
     const auto me = group.rank();
     std::vector<float> sent = counting(6, static_cast<float>(10 * me)), got(static_cast<size_t>(3 * (me + 1)));
-    const std::vector<int64_t> to = {1, 2, 3}, from(3, me + 1);  // rank r gets r + 1 of each
+    const std::vector<int64_t> to = {1, 2, 3}, from(3, me + 1);  // rank r gets r + 1 from each
     group.all_to_all_v(View(sent), to, View(got), from, kCall)->wait();
     for (size_t i = 0; i < got.size(); ++i) {
       const auto sender = static_cast<int32_t>(i) / (me + 1), at = static_cast<int32_t>(i) % (me + 1);
-      const int32_t before = me * (me + 1) / 2;  // what the sender has for lower ranks
+      const int32_t before = me * (me + 1) / 2;  // the sender's data for lower ranks comes first
       EXPECT_EQ(got[i], static_cast<float>(10 * sender + before + at)) << me << " " << i;
     }
   });
 }
 
-// In one step, in two with pieces that are not alike, in two with fewer elements than ranks would like, and of nothing.
+// Tests one step, two steps with blocks of different sizes, two steps with fewer elements than ranks, and no data.
 TEST(Pairwise, AllReduce) {
   in_ranks([](Group& group) {
     for (const size_t n : {0, 1, 16, 17, 1000}) {

@@ -1,4 +1,4 @@
-// Rows that changed since the marks of those who follow a table.
+// Tests rows that changed since the marks of a table's followers.
 #include "tessera/sdk/draft/row_marks.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(RowMarks, OneWhoDoesNotFollowCostsNothing) {
   EXPECT_LE(marks.bytes(), 2 * alone);
 }
 
-// A table that was given other rows, and fewer.
+// A table whose rows were replaced by fewer rows.
 TEST(RowMarks, StayWhereATableHasBecomeSmaller) {
   RowMarks marks;
   marks.start(0, 1000);

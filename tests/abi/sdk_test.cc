@@ -1,4 +1,4 @@
-// The SDK: options, errors, tensors, and classes seen through the C tables that they become.
+// Tests the SDK: options, errors, tensors, and classes through the C tables that are made from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(Options, RefusesUnknownKeysNamingTheNearest) {
   longer.string("io", "");
   longer.number("cache_mib", 0);
   EXPECT_EQ(message_of([&] { longer.finish(); }), "unknown option \"cash\": the nearest known one is \"cache_mib\"");
-  Options another(R"({"x": 1})");  // it has no letter of theirs
+  Options another(R"({"x": 1})");  // it has none of their letters
   another.string("io", "");
   another.number("cache_mib", 0);
   EXPECT_EQ(message_of([&] { another.finish(); }), "unknown option \"x\": there are \"io\", \"cache_mib\"");
@@ -121,7 +121,7 @@ TEST(Errors, ExceptionsBecomeCodes) {
   EXPECT_EQ(guard(&err, [] { fail(TSR_OK, "a failure without a code"); }), TSR_INTERNAL);
 }
 
-// The other side may forget the NUL: what lies behind the text is nobody's business.
+// The other side may omit the NUL; bytes after the array are not read.
 TEST(Errors, TextsWithoutAnEndAreCutWhereTheArrayEnds) {
   struct {
     Call call;
@@ -197,7 +197,7 @@ TEST(Tensors, HonourTheByteOffsetAndTheType) {
             "ids has DLPack type code 2 with 32 bits, but needs code 0 with 64");
 }
 
-// A slot is there exactly when the class has the function.
+// A table has a slot exactly if the class has the function.
 TEST(Slots, FollowTheClass) {
   const tsr_sharder& plain = many_kinds::Plain::table<many_kinds::Plain>;
   EXPECT_TRUE(TSR_HAS(tsr_sharder, &plain, propose));
@@ -274,7 +274,7 @@ TEST(Slots, AModuleThroughItsTable) {
   EXPECT_EQ(parameter.shape[1], 3);
   EXPECT_EQ(parameter.init, TSR_INIT_NORMAL);
   EXPECT_DOUBLE_EQ(parameter.init_values[1], std::sqrt(2.0 / 5));
-  tsr_parameter older{};  // a host's that knows no number of dimensions
+  tsr_parameter older{};  // a host that does not know the number of dimensions
   older.struct_size = offsetof(tsr_parameter, ndim);
   ASSERT_EQ(api.parameter(&module, 0, &older, &err), TSR_OK);
   EXPECT_EQ(older.struct_size, offsetof(tsr_parameter, ndim));
@@ -286,7 +286,7 @@ TEST(Slots, AModuleThroughItsTable) {
   EXPECT_EQ(parameter.ndim, 0);
   EXPECT_EQ(api.buffer(&module, 1, &parameter, &err), TSR_OUT_OF_RANGE);
 
-  struct Longer {  // a host's that knows more of a value
+  struct Longer {  // a host whose struct is longer
     tsr_value value;
     uint64_t more = 1;
   } inputs[2] = {{{sizeof(Longer), 0, dtype_of<float>(), 0, 4}}, {{sizeof(Longer), 0, dtype_of<int64_t>(), 0, 5}}};
@@ -337,7 +337,7 @@ TEST(Slots, ATransportThroughItsTable) {
   EXPECT_THAT(recv, ElementsAre(5, 6));
   EXPECT_EQ(api.all_reduce(group, &from, 77, &call, &work, &err), TSR_UNIMPLEMENTED);
   tsr_collective_call flagged = call;
-  flagged.flags = 0xFFF0;  // hints that nobody knows, and one that must be understood
+  flagged.flags = 0xFFF0;  // unknown hints, and a flag that must be understood
   EXPECT_EQ(api.all_to_all_v(group, &from, counts, &to, counts, &flagged, &work, &err), TSR_OK);
   EXPECT_EQ(api.wait(work, &err), TSR_OK);
   flagged.flags = 0x10000;
@@ -363,7 +363,7 @@ TEST(Slots, ATransportThroughItsTable) {
   api.close(group);
 }
 
-// Two tables that read the same positions; of table 1 a feature without bags.
+// Two features that read the same positions, from two tables; table 1 also has a feature without bags.
 struct WrappedBatch {
   WrappedBatch() {
     for (const auto& [table, bags, first] : {std::tuple(1, 2, 0), {0, 3, 0}, {1, 0, 0}, {1, 1, 3}}) {
@@ -414,7 +414,7 @@ TEST(InnerLookup, HasRowsInThePlaceOfIds) {
   const auto rows = elements<const int64_t>(*of_one.ids, "ids");
   EXPECT_THAT(std::vector<int64_t>(rows.begin(), rows.end()), ElementsAre(5, 6, 7, 8, 9));
 
-  // The same positions, for the other table, in the same memory.
+  // The same positions for the other table reuse the memory.
   ASSERT_TRUE(ask.take(batch.lookup, 0));
   EXPECT_EQ(ask.features.size(), 1u) << "those of before are forgotten";
   ask.rows = {3, 2, 1};

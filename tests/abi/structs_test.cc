@@ -1,4 +1,4 @@
-// docs/ABI.md lists the structs that do not say how long they are. The other rules of growth: contract.py.
+// docs/ABI.md lists the structs without a size member. contract.py checks the other rules of growth.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::set<std::string> names_in(const std::string& text, const std::string& patte
   return out;
 }
 
-// Of all headers, drafts included: each struct's members, without comments.
+// The members of each struct of all headers, including drafts, without comments.
 std::map<std::string, std::string> structs() {
   std::map<std::string, std::string> out;
   for (const auto& file : std::filesystem::recursive_directory_iterator(kSource / "core/include/tessera/abi")) {
@@ -44,7 +44,7 @@ std::map<std::string, std::string> structs() {
 
 bool has_size(const std::string& members) { return members.find("uint32_t struct_size;") != std::string::npos; }
 
-// What docs/ABI.md says between two texts.
+// The struct names that docs/ABI.md lists between two texts.
 std::set<std::string> documented(const std::string& begin, const std::string& end) {
   const std::string page = text_of(kSource / "docs/ABI.md");
   const size_t from = page.find(begin);

@@ -1,4 +1,4 @@
-// What tests of transports send.
+// The data that tests of transports send.
 #pragma once
 
 #include <numeric>
@@ -8,7 +8,7 @@
 
 namespace tessera::sdk {
 
-// A vector's floats as a tensor of one dimension.
+// A vector's floats as a one-dimensional tensor.
 class View {
  public:
   explicit View(std::vector<float>& data) : size_(static_cast<int64_t>(data.size())) {

@@ -1,4 +1,4 @@
-// What `tessera verify` says first about each bad plugin, and that it says nothing about one without a fault.
+// The first report of `tessera verify` about each bad plugin; without a fault it reports nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ std::string first_defect(const std::string& output) {
   return "no defect was found:\n" + output;
 }
 
-// Whether a line begins as expected, where '#' stands for any digit: of some ranks, whichever is looked at first.
+// True if a line begins as expected. '#' matches any digit, because any of several ranks may be reported first.
 bool begins_like(std::string_view line, std::string_view expected) {
   const auto alike = [](char a, char b) { return b == '#' ? a >= '0' && a <= '9' : a == b; };
   return line.size() >= expected.size() &&
@@ -49,8 +49,8 @@ bool begins_like(std::string_view line, std::string_view expected) {
 struct Animal {
   const char* plugin;
   const char* fault;
-  const char* line;          // the first about it, whole or its beginning
-  const char* options = "";  // to verify, which runs up to level 4
+  const char* line;          // the first report, whole or its beginning
+  const char* options = "";  // passed to verify, which runs up to level 4
 };
 void PrintTo(const Animal& animal, std::ostream* out) { *out << animal.plugin << " " << animal.fault; }
 
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Healthy,
                                          "collectives"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A kernel without rows of float32 is looked at as closely as others.
+// A kernel without float32 rows is checked as closely as others.
 TEST(BadRows, RowsOfSixteenBitsAreLookedAt) {
   const auto summary = [](const char* fault) {
     const Finished done = verify("kernels", fault, "--level 5");
@@ -91,7 +91,7 @@ TEST(BadRows, RowsOfSixteenBitsAreLookedAt) {
   EXPECT_EQ(summary("keeps_bfloat16"), summary(""));
 }
 
-// What the loader finds out, too (loader_test.cc).
+// Faults that the loader also finds (loader_test.cc).
 constexpr Animal kLoader[] = {
     {"no_note", "", "FAILED static.note, no_note.so: has no .note.tessera note: it is a library, but not a Tessera"},
     {"abi_major", "", "FAILED static.note, abi_major.so: is built for plugin ABI 2.0, while this core has ABI 1.0"},
@@ -131,7 +131,7 @@ constexpr Animal kLoader[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Loader, BadPlugins, testing::ValuesIn(kLoader), name_of);
 
-// Of the whole process or of every kind of part.
+// Faults of the whole process, or of every kind of component.
 constexpr Animal kContract[] = {
 #if defined(__x86_64__)
     {"sharders", "flushes_denormals",
@@ -281,7 +281,7 @@ constexpr Animal kOptimizers[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Optimizers, BadPlugins, testing::ValuesIn(kOptimizers), name_of);
 
-// Each check of a transport starts ranks, so only those that find something out are run.
+// Each check of a transport starts ranks, so only the checks that find something are run.
 constexpr const char* kOperations = "--only collective.operations";
 constexpr Animal kCollectives[] = {
     {"collectives", "loses_the_last_element",
@@ -296,7 +296,7 @@ constexpr Animal kCollectives[] = {
      kOperations},
     {"collectives", "splits_into_one", "FAILED collective.split, bad.through: rank ", "--only collective.split"},
     {"collectives", "ignores_the_key",
-     "FAILED collective.split, bad.through: of keys 0, -1, -1 and -3, rank ",  // 0 or 3, whichever is first
+     "FAILED collective.split, bad.through: of keys 0, -1, -1 and -3, rank ",  // 0 or 3, whichever comes first
      "--only collective.split"},
     {"collectives", "describes_nothing",
      "FAILED collective.describe, bad.through: describe does not say that reductions take float32",

@@ -1,4 +1,4 @@
-// A transport around another one, which it hands every operation on to.
+// A transport that wraps another one and passes every operation on.
 #include "tessera/sdk/wrapped.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 using namespace tessera::sdk;
 using bad::has;
 
-// What arrives as float16 would, roughly: with 11 bits.
+// Rounds to about float16's precision, 11 bits.
 void coarsen(const DLTensor& t) {
   if (!holds<float>(t)) return;
   for (float& x : elements<float>(t)) {
@@ -28,7 +28,7 @@ void zero_last(const DLTensor& t) {
   if (numel(t) > 1) std::memset(data_as<char>(t) + (numel(t) - 1) * bytes, 0, static_cast<size_t>(bytes));
 }
 
-// The piece of rank 1 in front of that of rank 0.
+// Puts the block of rank 1 before that of rank 0.
 void reorder(const DLTensor& t, Counts counts) {
   if (counts.size() < 2) return;
   char* first = data_as<char>(t);

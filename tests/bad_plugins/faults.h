@@ -1,5 +1,5 @@
-// The plugins of this folder each have many faults, and one at a time: the one that BAD_PLUGINS_FAULT names; without it
-// none.
+// Each plugin of this folder can have many faults, one at a time: the one named by BAD_PLUGINS_FAULT. Without that
+// variable it has none.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A small kernel in plain loops.
+// A small kernel with plain loops.
 #include "tessera/sdk/kernel.h"
 
 #include <tessera/abi/draft/prefetch.h>
@@ -23,7 +23,7 @@ namespace {
 using namespace tessera::sdk;
 using bad::has;
 
-// Rows of bfloat16 alone, which is no fault.
+// Has only rows of bfloat16, which is not a fault.
 bool narrow() { return has("keeps_bfloat16") || has("never_updates_bfloat16"); }
 DLDataType row_type() { return narrow() ? DLDataType{kDLBfloat, 16, 1} : dtype_of<float>(); }
 
@@ -31,11 +31,11 @@ struct Shard {
   int64_t rows, dim;
   std::vector<float> weights;
   std::vector<std::vector<float>> states;
-  std::vector<int64_t> widths;      // of the states
-  std::vector<uint32_t> updates{};  // of each row: what is `extra` of it
+  std::vector<int64_t> widths;      // widths of the states
+  std::vector<uint32_t> updates{};  // per row: the value of its `extra`
 };
 
-// Of one forward.
+// The state of one forward.
 struct Kept {
   int64_t ids = 0;
   std::vector<std::vector<int64_t>> rows;
@@ -100,7 +100,7 @@ class Instance : public KernelInstance {
     }
   }
 
-  // What other threads write there meanwhile comes back.
+  // With the fault, data of other threads ends up in the row.
   void by_way_of_scratch(std::span<float> row) {
     row = row.first(std::min(row.size(), scratch_.size()));
     std::copy(row.begin(), row.end(), scratch_.begin());
@@ -144,8 +144,7 @@ class Instance : public KernelInstance {
     for (int64_t i = 0; i < numel(rows); ++i)
       update(table, number(rows, i), data_as<float>(values) + i * shards_.at(table).dim, how);
   }
-  // Rows that were announced: with the fault, what is learned of them meanwhile is lost, as where a copy takes the
-  // place of a newer row.
+  // Rows that were announced. With the fault, updates made meanwhile are lost, as if a copy replaced a newer row.
   void prefetch(const tsr_lookup& lookup) {
     const std::lock_guard lock(announced_mutex_);
     for (uint32_t i = 0; i < lookup.num_features; ++i) {
@@ -234,13 +233,13 @@ class Instance : public KernelInstance {
       body(b, number(*lookup.offsets, f.first_offset + b), number(*lookup.offsets, f.first_offset + b + 1));
   }
 
-  // Element d of the gradient that reaches the id at a position, before its share.
+  // Element d of the gradient that reaches the id at a position, before its own share.
   float reaching(const tsr_backward& args, const float* grad, int64_t d) const {
     const float g = grad[d] * static_cast<float>(args.grad_scale);
     return max_gradient_ > 0 && !has("ignores_max_gradient") ? std::clamp(g, -max_gradient_, max_gradient_) : g;
   }
 
-  // Each row's gradient, of all features that read the table, or of one.
+  // Each row's gradient, over all features that read the table, or over one.
   std::map<int64_t, std::vector<float>> sums(const tsr_backward& args, size_t table, uint32_t only) const {
     std::map<int64_t, std::vector<float>> all;
     for (uint32_t i = 0; i < args.lookup->num_features; ++i) {
@@ -308,8 +307,8 @@ class Instance : public KernelInstance {
   float max_gradient_;
   Buffer memory_;
   std::vector<Shard> shards_;
-  std::vector<std::optional<Shard>> exported_;        // where a snapshot is taken
-  std::unique_ptr<std::atomic<uint64_t>[]> lookups_;  // by table; forward may be called by several threads
+  std::vector<std::optional<Shard>> exported_;        // set if a snapshot was taken
+  std::unique_ptr<std::atomic<uint64_t>[]> lookups_;  // per table; forward may be called by several threads
   std::array<std::atomic<float>, 64> scratch_{};
   Kept only_;
   std::mutex announced_mutex_;
@@ -320,7 +319,7 @@ tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noex
   return guard(err, [&] { static_cast<Instance&>(*static_cast<KernelInstance*>(instance)).prefetch(*lookup); });
 }
 
-// As Kernel's, but for the fault: the SDK refuses unknown flags by itself.
+// Like Kernel's function except for the fault: the SDK itself refuses unknown flags.
 tsr_code forward_whatever_the_flags(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
                                     tsr_context** context, tsr_error* err);
 

@@ -1,4 +1,5 @@
-// A sharder plugin with one fault, named by BAD_PLUGINS_VARIANT; "none" has none, and "other" neither, with another id.
+// A sharder plugin with the fault that BAD_PLUGINS_VARIANT names. "none" has none; "other" has none either, but another
+// id.
 #include <unistd.h>
 
 #include <cfenv>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr bool is(std::string_view variant) { return variant == BAD_PLUGINS_VARIANT; }
 
-// `value`, or NULL in the variant named.
+// `value`, or NULL if this variant is named.
 template <class T>
 constexpr T unless(std::string_view variant, T value) {
   return is(variant) ? nullptr : value;
@@ -95,7 +96,7 @@ constexpr Note make_note() {
 __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr Note kNote = make_note();
 #endif
 
-// As a library linked with -ffast-math does, and more.
+// Does what a library linked with -ffast-math does, and more.
 [[maybe_unused]] void change_process() {
   std::fesetround(FE_UPWARD);
   std::setlocale(LC_ALL, "C.UTF-8");

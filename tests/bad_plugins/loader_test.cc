@@ -1,4 +1,4 @@
-// Every rule of the loader, broken once: one clear sentence in the report, and the process lives.
+// Breaks every rule of the loader once: the report has one clear sentence, and the process survives.
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class BadPlugins : public testing::Test {
     options.default_path = false;
     return options;
   }
-  // The only line of the report, once everything was opened.
+  // The only line of the report, after everything was opened.
   LoadEntry only_entry() const {
     const Runtime runtime(here());
     runtime.open_all();
@@ -81,7 +81,7 @@ TEST_P(BadVariant, GivesOneClearSentence) {
   EXPECT_EQ(entry.reason, GetParam().reason);
 }
 
-// A bad plugin is met beside a good one, which must not suffer.
+// A bad plugin must not affect a good one that is found with it.
 TEST_P(BadVariant, LeavesOthersAlone) {
   take(GetParam().variant, "a.so");
   take("other", "b.so");
@@ -178,7 +178,7 @@ TEST_F(BadPlugins, AnotherArchitecture) {
   EXPECT_THAT(only_entry().reason, HasSubstr("is built for another architecture: ELF machine 243"));
 }
 
-// Opening a file whose segments reach beyond its end would kill the process; the cut must be seen before that.
+// Opening a file whose segments extend beyond its end would kill the process, so this must be noticed before.
 TEST_F(BadPlugins, ATruncatedFile) {
   const std::string bytes = bytes_of("none");
   Elf64_Ehdr header;
@@ -226,7 +226,7 @@ TEST_F(BadPlugins, NorWhatLiesBelowADirectoryThatOthersMayWrite) {
   EXPECT_EQ(reason(01777), "");  // sticky, as /tmp
 }
 
-// Found and listed, then exchanged before it is needed: what was checked is not what would run.
+// The file is exchanged between being found and being opened, so the checked file is not the one that would run.
 TEST_F(BadPlugins, WhatHasChangedSinceItWasFoundIsNotOpened) {
   for (const bool in_place : {false, true}) {
     const fs::path path = take("none");
@@ -303,7 +303,7 @@ TEST_F(BadPlugins, AThrowingCreateIsAnError) {
   EXPECT_EQ(runtime.report().entries[0].state, State::kAvailable);
 }
 
-// 504 characters and no NUL.
+// The text has 504 characters and no NUL.
 TEST_F(BadPlugins, ATextWithoutAnEndIsCutWhereItsArrayEnds) {
   const std::string text(sizeof(tsr_error::message), 'x');
   struct {

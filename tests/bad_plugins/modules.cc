@@ -61,7 +61,7 @@ class Linear : public Module {
                                      {has("names_twice") ? "weight" : "bias", {kOut}}};
 };
 
-// What the SDK does not let through.
+// Returns values that the SDK would refuse.
 tsr_code nine_dimensions(void* self, uint32_t i, tsr_parameter* out, tsr_error* err) {
   const tsr_code code = Linear::table<Linear>.parameter(self, i, out, err);
   if (code == TSR_OK && has("has_nine_dimensions")) out->ndim = 9;

@@ -1,5 +1,5 @@
-// Kernels that make their rows themselves: a map of rows that appear when they are first looked up in training, and a
-// table without rows, the products of two small ones (as "compositional embeddings", Shi et al., 2019, have them).
+// Kernels that make their own rows: a map of rows that are created when training first looks them up, and a table
+// without stored rows, which are products of two small ones ("compositional embeddings", Shi et al., 2019).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -19,7 +19,7 @@ using bad::has;
 // A row and its optimizer states, one after the other.
 using Values = std::vector<float>;
 
-// What both have: lookups and gradients in plain loops over rows that somebody else keeps.
+// The common base: lookups and gradients in plain loops over rows that a subclass keeps.
 class RowMaker : public KernelInstance {
  public:
   explicit RowMaker(const tsr_kernel_config& config)
@@ -46,7 +46,7 @@ class RowMaker : public KernelInstance {
         for (size_t d = 0; d < row.size(); ++d) out[e.place + static_cast<int64_t>(d)] += e.share * row[d];
       });
     }
-    if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);  // backward needs the lookup alone
+    if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);  // backward needs only the lookup
   }
   void release(tsr_context*) noexcept override {}
 
@@ -70,7 +70,8 @@ class RowMaker : public KernelInstance {
   }
 
  protected:
-  // The row into `row`; true where it was there before. Not there and not to be made: zeros.
+  // Copies the row to `row`; returns true if it already existed. If it does not exist and must not be made, gives
+  // zeros.
   virtual bool read(size_t table, int64_t id, bool reads_only, Values& row) = 0;
   virtual void update(size_t table, const std::map<int64_t, Values>& gradients, const tsr_update& how) = 0;
 
@@ -111,7 +112,7 @@ class RowMaker : public KernelInstance {
   std::vector<uint64_t> lookups_, hits_;
 };
 
-// The options of a table; what it does not know it refuses.
+// Reads the options of a table; refuses unknown ones.
 Options options_of(const tsr_kernel_table& table) { return Options(table.options == nullptr ? "{}" : table.options); }
 
 void check_common(const tsr_kernel_config& config, std::string_view kernel) {
@@ -126,7 +127,7 @@ void check_common(const tsr_kernel_config& config, std::string_view kernel) {
   }
 }
 
-// Rows of a map; `extra` counts a row's lookups in training.
+// Rows in a map; `extra` counts a row's lookups in training.
 class Map : public RowMaker {
  public:
   explicit Map(const tsr_kernel_config& config) : RowMaker(config), tables_(config.num_tables) {
@@ -172,7 +173,7 @@ class Map : public RowMaker {
     tables_.at(table) = std::move(loaded);
   }
 
-  // The cursor is one more than the last id that was given.
+  // The cursor is the last exported id plus one.
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     rows.count = 0;
     auto& all = tables_.at(table);

@@ -1,4 +1,4 @@
-// A sharder that deals rows out like cards, or cuts them into ranges.
+// A sharder that deals rows out like cards, or divides them into ranges.
 #include "tessera/sdk/sharder.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ using bad::has;
 
 bool cuts_ranges() { return has("leaves_a_hole") || has("overlaps") || has("too_many_rectangles"); }
 
-// What -ffast-math does when a library is opened.
+// Does what -ffast-math does when a library is opened.
 struct AtOpening {
   AtOpening() {
 #if defined(__x86_64__)
@@ -119,7 +119,7 @@ class BadPlugins : public Sharder {
   mutable std::atomic<int64_t> proposed_{1};
 };
 
-// Slots that the SDK would not write.
+// Fills in slots that the SDK would not fill in.
 tsr_code propose(void* self, const tsr_table* table, const tsr_topology* topology, const tsr_constraints* limits,
                  const tsr_layout_sink* sink, tsr_error* err) {
   if (has("compares_sizes") && table->struct_size != sizeof(tsr_table))

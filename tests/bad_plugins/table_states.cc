@@ -1,4 +1,4 @@
-// bad.by_table: SGD whose rate falls with the steps of the table, a state that its rows share.
+// bad.by_table: SGD whose rate falls with the number of steps of the table, a state that its rows share.
 #include "tessera/sdk/optimizer.h"
 
 namespace {

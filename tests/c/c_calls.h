@@ -1,4 +1,4 @@
-// Calls of tessera.h in tests: what they have to return, and tensors for them.
+// Helpers for tests of tessera.h: check return values, and make tensors.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ struct Error : tsr_error {
     EXPECT_THAT(err.message, testing::HasSubstr(sentence)); \
   } while (0)
 
-// Outside the range from which the system hands out ports itself.
+// Outside the range from which the system assigns ports.
 inline int32_t free_port() {
   std::random_device random;
   while (true) {

@@ -1,5 +1,5 @@
-// What a program brings to tessera.h itself: a transport, a sharder, a log sink; and steps in two halves, outputs with
-// an owner, packed models, and the trainer.
+// Components that a program gives to tessera.h: a transport, a sharder, a log sink. Also steps in two halves, outputs
+// with an owner, packed models, and the trainer.
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 #include "tessera/sdk/sharder.h"
 #include "tessera_program.h"
 
-// The plugin unix (plugins/extras/unix), which is linked into this program.
+// The plugin unix (plugins/extras/unix), linked into this program.
 extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err) noexcept;
 
 namespace tessera::test {
@@ -24,7 +24,7 @@ using testing::ElementsAre;
 using testing::FloatEq;
 using testing::HasSubstr;
 
-// Whole tables on rank 0, and a line for the log whenever it is asked.
+// Places whole tables on rank 0, and logs a line whenever it is asked.
 struct First : sdk::Sharder {
   explicit First(const sdk::Setup& setup) : host(setup.host) {}
   std::vector<sdk::Layout> propose(const sdk::Table& table, const sdk::Topology&,
@@ -80,7 +80,7 @@ TEST(CComponents, PluginsAndTheLogAreTheProgramsOwn) {
   REFUSED(TSR_INVALID_ARGUMENT, "plugins is NULL", tsr_runtime_open(&options, &runtime, &err));
 }
 
-// Two ranks, here threads, over a transport that the program brings.
+// Two ranks, here threads, over a transport that the program provides.
 TEST(CComponents, ATransportIsTheProgramsOwn) {
   const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};
   const int32_t port = free_port();
@@ -159,7 +159,7 @@ TEST_F(CSteps, InTwoHalves) {
   const auto* rows = static_cast<const float*>(out.data);
   EXPECT_EQ(std::vector<float>(rows, rows + 8), (std::vector<float>{3, 3, 3, 3, 13, 13, 13, 13}));
   OK(tsr_step_backward(first, grads, 1, &err));
-  OK(tsr_step_wait(second, &err));  // looks up behind the update
+  OK(tsr_step_wait(second, &err));  // sees the updated rows
   OK(tsr_step_output(second, 0, &out, &err));
   EXPECT_EQ(static_cast<const float*>(out.data)[0], 1);
   OK(tsr_step_backward(second, grads, 1, &err));
@@ -183,7 +183,7 @@ TEST_F(CSteps, AnOutputWithAnOwnerOutlivesAll) {
   OK(tsr_step_output(step, 0, &view, &err));
   EXPECT_EQ(owned->dl_tensor.data, view.data) << "no copy";
   tsr_step_close(step);
-  OK(tsr_collection_forward(tables_, &batch_, nullptr, &step, &err));  // may not have its memory
+  OK(tsr_collection_forward(tables_, &batch_, nullptr, &step, &err));  // the caller may not own its memory
   tsr_step_close(step);
   TearDown();
   tables_ = nullptr, model_ = nullptr, runtime_ = nullptr;
@@ -211,7 +211,7 @@ TEST_F(CSteps, TheDensePartIsInCheckpoints) {
   REFUSED(TSR_NOT_FOUND, "it has top.weight, top.bias", tsr_model_parallel_dense(model_, "top", &weight, &err));
 }
 
-// Scores of a packed model, of one sample with ids 2 and 3.
+// Scores of a packed model for one sample with ids 2 and 3.
 TEST_F(CSteps, TablesAndADensePartArePacked) {
   const TestFolder folder;
   std::vector<float> weight(8, 0.125f), bias{-2};
@@ -249,7 +249,7 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   OK(tsr_model_predict(model, &input, &score, &err));
   EXPECT_NEAR(score, 1 / (1 + std::exp(-(4 * 2 + 4 * 13) / 8.0 + 2)), 1e-6);
 
-  // The same twice, of a table of int32 ids, whose columns are the features, into every second float.
+  // The same twice, from a table of int32 ids whose columns are the features, into every second float.
   std::vector<int32_t> table{2, 3, 2, 3};
   std::vector<int64_t> ones{1, 1};
   std::vector<float> scores{-1, -1, -1, -1};
@@ -272,7 +272,7 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   tsr_model_close(model);
 }
 
-// A model with a second head, of two values that are no probabilities.
+// A model with a second head that has two values, which are not probabilities.
 TEST_F(CSteps, AModelGivesAllItsOutputs) {
   const TestFolder folder;
   std::vector<float> weight(4, 0.25f), bias{-1}, side{1, 0, 0, 0, 0, -2, 0, 0}, zeros(2, 0);
@@ -307,7 +307,7 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   EXPECT_EQ(output.probability, 0);
   REFUSED(TSR_OUT_OF_RANGE, "no output 2", tsr_model_get_output(model, 2, &output, &err));
 
-  // Rows 2 and 1 of a, 3 and 0 of b.
+  // Looks up rows 2 and 1 of a, 3 and 0 of b.
   std::vector<int64_t> ids{2, 1, 3, 0}, ones{1, 1};
   View<int64_t> of_a(ids, {2}), of_b(ids, {2}), lengths(ones, {2});
   of_b.tensor.byte_offset = 2 * sizeof(int64_t);
@@ -315,7 +315,7 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   const tsr_model_tensors in{sizeof(in), 2, nullptr, values, counts, nullptr};
   std::vector<float> scores(2), pairs(8, -1);
   View<float> score(scores, {2}), pair(pairs, {2, 2});
-  int64_t strides[] = {4, 2};  // every second float
+  int64_t strides[] = {4, 2};  // writes every second float
   pair.tensor.strides = strides;
   const DLTensor *both[] = {&score, &pair}, *second[] = {nullptr, &pair}, *none[] = {nullptr, nullptr};
   OK(tsr_model_predict_outputs(model, &in, both, 2, &err));
@@ -391,7 +391,7 @@ batch = 8
   tsr_runtime_close(runtime);
 }
 
-// Raw 64-bit ids in a table of a kernel whose rows come on demand.
+// Raw 64-bit ids in a table whose kernel makes rows on demand.
 TEST(CComponents, ATableTakesAnyId) {
   const char* path[] = {TESSERA_DYNAMIC};
   tsr_runtime_options options{};

@@ -39,7 +39,7 @@ std::string text(const char* kind = "bags", const char* optimizer = "exact_sgd")
       .dump();
 }
 
-// Those, on this rank alone.
+// The same, on a single rank.
 class CApi : public testing::Test {
  protected:
   void SetUp() override {
@@ -184,7 +184,7 @@ TEST_F(CApi, WeightsHaveGradients) {
   REFUSED(TSR_INVALID_ARGUMENT, "this collection is not weighted: is_weighted",
           tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
 
-  // Two samples of "a" as before, and one of "y", which all three of the batch have: its gradients add up.
+  // Two samples of "a" as before, and one of "y" shared by all three samples of the batch: its gradients add up.
   std::vector<int64_t> ids{1, 2, 3}, lengths{2, 0, 1}, which{0, 1, 0, 0, 0, 0}, strides{2, 1};
   View<int64_t> values(ids, {3}), counts(lengths, {3}), inverse(which, {2, 3});
   std::vector<float> ones(3, 1), of_three(24, 1);
@@ -216,7 +216,7 @@ TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
   EXPECT_EQ(std::vector<float>(rows, rows + 8), before);
   std::vector<float> ones(8, 1);
   View<float> grad(ones, {2, 4});
-  const DLTensor* grads[] = {&grad, nullptr};  // y gets none
+  const DLTensor* grads[] = {&grad, nullptr};  // y gets no gradient
   const std::vector<float> other = rows_of(tables, "b", 0, 4);
   OK(tsr_step_backward(step, grads, 2, &err));
   for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(tables, "a", 1, 2)[i], before[i] - 1);
@@ -452,7 +452,7 @@ TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
   tsr_step_close(step);
 }
 
-// On one rank a collective moves what it is given; the tests of Python have two.
+// On one rank, a collective returns its input; the Python tests have two ranks.
 TEST_F(CApi, ExchangesOfOneRank) {
   tsr_process_group* group = nullptr;
   const tsr_process_group_options alone{sizeof(alone), 1, 0, 0, 1, 0, nullptr, nullptr, nullptr, 0};
@@ -520,7 +520,7 @@ TEST_F(CApi, QuantizedTablesInfer) {
   OK(tsr_collection_quantize(tables_, R"({"formats": {"b": "fp16"}})", &quantized, &err));
   tsr_collection* const floats = std::exchange(tables_, nullptr);
   tsr_collection_close(floats);
-  tsr_model_parallel_close(std::exchange(model_, nullptr));  // the copy needs neither
+  tsr_model_parallel_close(std::exchange(model_, nullptr));  // the copy needs neither of these
   int64_t bytes = 0;
   OK(tsr_quant_collection_bytes(quantized, &bytes, &err));
   EXPECT_EQ(bytes, 6 * (4 + 4) + 4 * (4 * 2)) << "int8: scale, bias and 4 codes; fp16";
@@ -571,7 +571,7 @@ TEST_F(CApi, QuantizedSequencesHaveAnOutputForEachFeature) {
   tsr_model_parallel_close(model);
 }
 
-// Threads that come at once get an answer or a refusal, and what is left is a sum of whole steps.
+// Threads that call at the same time get an answer or a refusal, and the sum contains only whole steps.
 TEST_F(CApi, OneThreadAtATime) {
   set_rows("a", {0, 0, 0, 0, 0, 0});
   std::atomic<int> done{0}, refused{0};
@@ -616,7 +616,7 @@ TEST_F(CApi, AForkedChildIsRefused) {
   EXPECT_EQ(status, 0);
 }
 
-// Rank 1 is a process of its own, and ends without a word.
+// Rank 1 is a separate process that ends without a message.
 TEST(CProcessGroup, AnErrorBlamesTheRankThatWasKilled) {
   tsr_process_group_options options{sizeof(options), 2, 0, 0, 2, free_port(), "127.0.0.1", "a test's", "tcp", 20};
   const auto connect = [&](int rank, tsr_process_group** group) {
@@ -641,7 +641,7 @@ TEST(CProcessGroup, AnErrorBlamesTheRankThatWasKilled) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
-// Rank 1's output is too narrow: both are told before anything is exchanged, and the next step works.
+// Rank 1's output is too narrow: both ranks are told before anything is exchanged, and the next step works.
 TEST(CProcessGroup, AnOutputOfAWrongShapeEndsTheStepOnAllRanks) {
   tsr_process_group_options options{sizeof(options), 2, 0, 0, 2, free_port(), "127.0.0.1", "a test's", "tcp", 20};
   const auto step = [&](int rank, int64_t width, tsr_error* told) -> tsr_code {

@@ -1,4 +1,4 @@
-// Nothing hangs, and every rank learns who was at fault and during which operation.
+// Nothing hangs, and every rank learns which rank was at fault and during which operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// Every text begins with the transport's id, without what it wraps.
+// Every text begins with the transport's id, without that of a wrapped one.
 std::string said(const std::string& text) { return job().speaker() + ": " + text; }
 
 TEST(LateRank, IsNamedOnEveryRankWithTheOperation) {
@@ -26,7 +26,7 @@ TEST(LateRank, IsNamedOnEveryRankWithTheOperation) {
     if (group.rank() == 3) pause(1500);
     std::vector<float> data(1000);
     group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call("loss", 0.5)));
-    group.finish(group.barrier(call("next")));  // the late rank may have all it needs, and learns of it now
+    group.finish(group.barrier(call("next")));  // the late rank may have all it needs, and learns of the failure here
   });
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.code, TSR_DEADLINE_EXCEEDED);
@@ -81,7 +81,7 @@ TEST(LateRank, EveryLaterOperationFailsWithTheFirstError) {
   });
 }
 
-// What was started after the operation that failed ends as well, with the same error.
+// Operations started after the one that failed also end, with the same error.
 TEST(LateRank, OperationsInFlightAllEnd) {
   outcomes_of(2, [](Group& group) {
     if (group.rank() == 1) return pause(1000);
@@ -101,7 +101,7 @@ TEST(LateRank, OperationsInFlightAllEnd) {
   });
 }
 
-// Who is told of a failure may free the buffers, or use them for something else.
+// A rank that is told of a failure may free the buffers, or reuse them.
 TEST(LateRank, AfterTheFailureNothingTouchesTheBuffers) {
   constexpr int64_t kHalf = 50000;
   const std::vector<int64_t> halves{kHalf, kHalf};
@@ -127,7 +127,7 @@ TEST(LateRank, AfterTheFailureNothingTouchesTheBuffers) {
   }
 }
 
-// A rank whose program failed unwinds and closes its group: the others are told at once, not after their deadline.
+// A rank whose program failed unwinds and closes its group. The others are told at once, not at their deadline.
 TEST(LeavingRank, IsNamedByThoseWhoStillNeedIt) {
   const auto outcomes = outcomes_of(3, [](Group& group) {
     group.finish(group.barrier(call()));
@@ -157,10 +157,10 @@ TEST(LeavingRank, WhoIsDoneMayLeaveBeforeTheOthers) {
 
 TEST(Abort, FromAnotherThreadUnblocksAllRanksWithTheReason) {
   const auto outcomes = outcomes_of(3, [](Group& group) {
-    if (group.rank() == 2) {  // computes, and is asked to stop
+    if (group.rank() == 2) {  // computes, and is told to stop
       pause(200);
       std::thread([&] { group.abort("the user pressed Ctrl-C"); }).join();
-    } else if (group.rank() == 1) {  // waits, and then another thread of it aborts too
+    } else if (group.rank() == 1) {  // waits, and then another of its threads also aborts
       try {
         group.finish(group.barrier(call("step")));
       } catch (const sdk::Failure&) {
@@ -214,7 +214,7 @@ TEST(Mismatch, OfSizesTypesAndReductions) {
         std::vector<float> data(group.rank() == 0 ? 10 : 20);
         group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call()));
       },
-      [](Group& group) {  // one of them in a message with the header, the other in several pieces
+      [](Group& group) {  // one is in a message with the header, the other in several messages
         std::vector<float> data(group.rank() == 0 ? 10 : 200000);
         group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call()));
       },
@@ -235,7 +235,7 @@ TEST(Mismatch, OfSizesTypesAndReductions) {
         const auto& counts = group.rank() == 0 ? even : uneven;
         group.finish(group.all_to_all_v(View<float>(send), counts, View<float>(recv), counts, call()));
       },
-      [](Group& group) {  // large: what the other sends does not fit where it would go
+      [](Group& group) {  // large: the other's data does not fit into the receive buffer
         std::vector<float> send(400000), recv(400000);
         const std::vector<int64_t> even{200000, 200000}, uneven{100000, 300000};
         const auto& counts = group.rank() == 0 ? even : uneven;
@@ -250,7 +250,7 @@ TEST(Mismatch, OfSizesTypesAndReductions) {
   }
 }
 
-// Rank 0 calls an operation wrongly, rank 1 the same one rightly: what both are told.
+// Rank 0 calls an operation with wrong arguments, rank 1 with right ones: both are told.
 struct WrongCall {
   const char* text;
   std::function<void(Group&, bool wrong)> body;

@@ -1,5 +1,5 @@
-// Jobs as their users start them: by `tessera launch` over tcp and by mpirun over MPI. What happens when a rank is
-// killed or never comes, and that the program's own commands take the transport of their launcher.
+// Jobs as users start them: by `tessera launch` over tcp, and by mpirun over MPI. Tests ranks that are killed or never
+// come, and that the program's own commands use the transport of their launcher.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,10 +21,10 @@ Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
-// A launcher and the transport that "auto" takes under it.
+// A launcher, and the transport that "auto" chooses under it.
 struct Launcher {
   std::string name, backend;
-  Arguments command;  // before the number of ranks
+  Arguments command;  // placed before the number of ranks
 
   Arguments ranks(int n) const {
     Arguments all = command + Arguments{"-n", std::to_string(n)};
@@ -71,7 +71,7 @@ TEST_P(Under, ARankThatNeverComesIsNotWaitedForLongerThanTheDeadline) {
   EXPECT_THAT(done.output, HasSubstr("2 s"));
 }
 
-// The bench's one line with a time; the closing ones are about the run.
+// The bench's only line with a time; the closing lines are about the run.
 json only_measurement(const std::string& output) {
   json found;
   std::istringstream in(output);
@@ -89,7 +89,7 @@ TEST_P(Under, ABenchUsesTheRanksAndTheTransportThatAreThere) {
     const Finished done = run(2, {tessera_path(), "bench", bench, "--json", "--rounds", "1", "--steps", "1", "--tables",
                                   "2", "--rows", "100", "--dim", "4", "--batch", "8"});
     ASSERT_EQ(done.status, 0) << done.output;
-    const json line = only_measurement(done.output);  // one: not each rank started ranks
+    const json line = only_measurement(done.output);  // a single line, because ranks did not start further ranks
     EXPECT_EQ(line.at("world"), 2);
     EXPECT_EQ(line.at("backend"), GetParam().backend);
   }
@@ -190,7 +190,7 @@ TEST(Mpi, RanksThatAnotherLauncherCountsAreRefused) {
   EXPECT_THAT(done.output, HasSubstr("but MPI says rank"));
 }
 
-// Ranks that a rank of an MPI job starts by itself are no ranks of that job.
+// Ranks that a rank of an MPI job starts by itself are not ranks of that job.
 TEST(Mpi, ALauncherInsideAJobStartsRanksOfItsOwn) {
   const Finished done =
       run_program(launchers().back().ranks(1) +

@@ -1,7 +1,7 @@
-// collective_suite --backend=ID [--options=JSON] [--device-type=N] [--speaker=ID] [gtest's options]: the tests, on all
-// ranks of a job. The speaker is who words what fails, where that is the transport inside the backend.
-// collective_suite --backend=ID --die=R: exchanges for ever, until rank R kills itself; prints what it was told.
-// collective_suite --backend=ID --absent=R: rank R never connects, the others give up after two seconds.
+// collective_suite --backend=ID [--options=JSON] [--device-type=N] [--speaker=ID] [gtest's options]: runs the tests on
+// all ranks of a job. The speaker is the transport that words failures, if that is the one inside the backend.
+// collective_suite --backend=ID --die=R: exchanges data until rank R kills itself; prints what it was told.
+// collective_suite --backend=ID --absent=R: rank R never connects; the others give up after two seconds.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ std::unique_ptr<Job>& the_job() {
   return job;
 }
 
-// What failed, with the rank; nothing else: rank 0 reports for all.
+// Prints only failures, with the rank, because rank 0 reports for all.
 class FailuresOnly : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
@@ -47,7 +47,7 @@ int exchange_until_failure(const Job& job, int victim) {
   return outcomes.empty() ? 1 : 0;
 }
 
-// The number of an option "--name=7"; -1 where it is absent.
+// The number in an option "--name=7"; -1 if the option is absent.
 int number(int argc, char** argv, const std::string& name) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

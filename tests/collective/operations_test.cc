@@ -1,4 +1,4 @@
-// Every operation, over world sizes, sizes and types, against what it must give.
+// Checks every operation for several world sizes, data sizes and types.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::vector<int64_t> uneven(int world, int64_t n) {
 template <class T>
 void check_all_to_all(Group& group, int64_t n) {
   const int world = group.world_size(), me = group.rank();
-  // Rank a sends rank b (a + 2 b) % 4 * n / 3 elements.
+  // Rank a sends (a + 2 b) % 4 * n / 3 elements to rank b.
   const auto count = [&](int a, int b) { return (a + 2 * b) % 4 * n / 3; };
   std::vector<int64_t> send_counts, recv_counts;
   std::vector<T> send, want;
@@ -132,8 +132,7 @@ TEST_P(World, EveryOperationOnEverySizeAndType) {
   });
 }
 
-// Several chunks of a reduction, several slices of a message.
-// Each rank reduces more than a megabyte.
+// Several chunks of a reduction, and several slices of a message. Each rank reduces more than a megabyte.
 TEST(Large, EveryOperation) {
   for (int world : {2, 3}) {
     with_groups(world, [&](Group& group) { check_everything<float>(group, 1000003); });
@@ -145,7 +144,7 @@ TEST(Large, OwnPiece) {
   with_groups(2, [&](Group& group) { check_all_to_all<float>(group, 2200001); });
 }
 
-// A number for what lies in memory (FNV-1a).
+// A hash of the memory's content (FNV-1a).
 uint64_t fingerprint(const std::vector<float>& data) {
   uint64_t h = 0xcbf29ce484222325u;
   const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
@@ -195,7 +194,7 @@ TEST(Asynchronous, ManyOperationsInFlightInAnyOrderOfWaiting) {
   });
 }
 
-// What was started travels while the caller does something else, as far as the transport's buffers reach.
+// Operations that were started progress while the caller does something else, as far as the transport's buffers allow.
 TEST(Asynchronous, SmallOperationsNeedNoWaitOnTheOtherSide) {
   with_groups(2, [&](Group& group) {
     std::vector<int32_t> a = values<int32_t>(group.rank(), 100), b = a;
@@ -219,7 +218,7 @@ TEST(Split, GroupsByColorInRankOrderAndOfThemselvesAgain) {
     const int me = group.rank();
     const auto child = group.split(me == 4 ? -1 : me % 2);
     ASSERT_EQ(child == nullptr, me == 4);
-    const auto again = group.split(0);  // everybody
+    const auto again = group.split(0);  // all ranks
     ASSERT_EQ(again->world_size(), 5);
     check_everything<float>(*again, 100);
     if (!child) return;
@@ -232,8 +231,8 @@ TEST(Split, GroupsByColorInRankOrderAndOfThemselvesAgain) {
   });
 }
 
-// The same operations of the same sizes, in groups of one parent that share members: only the group tells the messages
-// apart. Ranks start them in different orders.
+// The same operations of the same sizes, in groups of one parent that share members: only the group tells their
+// messages apart. Ranks start them in different orders.
 TEST(Split, MessagesOfGroupsAtTheSameTimeDoNotMix) {
   with_groups(4, [&](Group& group) {
     const int me = group.rank();
@@ -268,7 +267,7 @@ TEST(Split, AGroupOfOne) {
   });
 }
 
-// A rank that has only to send need not wait for those that receive, but does not run away from them either.
+// A rank that only sends need not wait for the receivers, but its lead is bounded.
 TEST(Asynchronous, ARankThatOnlySendsGoesAhead) {
   with_groups(3, [](Group& group) {
     if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -280,7 +279,7 @@ TEST(Asynchronous, ARankThatOnlySendsGoesAhead) {
   });
 }
 
-// A rank that waits for one group does its part in the others.
+// A rank that waits for one group still does its part in the others.
 TEST(Asynchronous, GroupsAreWaitedForInAnyOrder) {
   with_groups(2, [](Group& group) {
     const auto other = group.split(0);
@@ -300,7 +299,7 @@ TEST(Asynchronous, GroupsAreWaitedForInAnyOrder) {
   });
 }
 
-// As a pipeline does it: two threads, each with a group of its own.
+// Two threads, each with its own group, like a pipeline.
 TEST(Asynchronous, ThreadsWithGroupsOfTheirOwn) {
   with_groups(2, [](Group& group) {
     const auto other = group.split(0);

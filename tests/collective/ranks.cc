@@ -7,7 +7,7 @@
 namespace tessera::test {
 namespace {
 
-// How long ranks that look on wait for those at work: longer than any test.
+// How long idle ranks wait for the working ones: longer than any test.
 constexpr double kPatience_s = 240;
 
 struct Record {

@@ -1,8 +1,8 @@
-// The transport under test, and the ranks that this process is one of.
+// The transport under test, and the ranks of which this process is one.
 //
-// A program of this suite is started as several ranks by a launcher (`tessera launch`, mpirun) with --backend=ID, and
-// runs the same tests in the same order on all of them. Tests see the transport as the core does: by its C functions,
-// out of a plugin that the Runtime opened.
+// A launcher (`tessera launch`, mpirun) starts a program of this suite as several ranks with --backend=ID; all of them
+// run the same tests in the same order. Tests use the transport like the core does: through its C functions, from a
+// plugin that the Runtime opened.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@
 
 namespace tessera::test {
 
-// Where tensors say that they are: of a transport for devices, those of an emulated one, whose memory is the host's.
+// The device of tensors. For a device transport, it is an emulated device whose memory is the host's.
 inline DLDeviceType& tensor_device() {
   static DLDeviceType type = kDLCPU;
   return type;
 }
 
-// A vector as a tensor of one dimension.
+// A vector as a one-dimensional tensor.
 template <class T>
 class View {
  public:
@@ -79,18 +79,18 @@ class Group {
   tsr_group* raw_;
 };
 
-// What a rank's body returned or threw.
+// The result or exception of a rank's body.
 struct Outcome {
   tsr_code code = TSR_OK;
-  int rank = -1;  // whom it blames
+  int rank = -1;  // the rank that the error blames
   std::string text;
 };
 
 struct JobOptions {
   std::string backend;
-  std::string part_options = "{}";  // JSON, for the backend
-  double timeout_s = 20;            // for connecting, and of operations that do not say
-  std::string speaker = {};         // who words what fails; empty: the backend
+  std::string part_options = "{}";  // JSON for the backend
+  double timeout_s = 20;            // for connecting, and for operations that do not set their own
+  std::string speaker = {};         // component that words failures; empty: the backend
 };
 
 // All ranks of the job, connected.
@@ -102,8 +102,8 @@ class Job {
   int rank() const { return all_->rank(); }
   int world_size() const { return all_->world_size(); }
 
-  // Runs `body` on the first `world` ranks, in a group of their own that is closed when it returns, and gives
-  // everybody's outcome to every rank of the job, also to those that looked on.
+  // Runs `body` on the first `world` ranks, in a group that is closed when it returns. Every rank of the job gets the
+  // outcomes of all, including the idle ranks.
   std::vector<Outcome> run(int world, const std::function<std::string(Group&)>& body) const;
 
  private:
@@ -118,9 +118,9 @@ class Job {
 // The job of this process, once main() has connected it.
 Job& job();
 
-// The job's ranks [0, world) run `body`; a test fails where one of them throws.
+// Runs `body` on the job's ranks [0, world); the test fails if one of them throws.
 void with_groups(int world, const std::function<void(Group&)>& body);
-// The same, returning what they threw. `body` may return a text.
+// The same, but returns what they threw. `body` may return a text.
 std::vector<Outcome> outcomes_of(int world, const std::function<void(Group&)>& body);
 std::vector<Outcome> texts_of(int world, const std::function<std::string(Group&)>& body);
 

@@ -1,4 +1,4 @@
-// `tessera conformance` on small files made for it: what it prints, and its exit status.
+// Runs `tessera conformance` on small files made for this test; checks its output and exit status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ class Runner : public ::testing::Test {
     std::ofstream(path) << text;
     return path.string();
   }
-  // A file of area sparse.
+  // Makes a file of area sparse.
   std::string cases(const std::string& list) { return file(R"({"area": "sparse", "cases": [)" + list + "]}"); }
 
   static Result run(const std::string& arguments) {
@@ -52,7 +52,7 @@ class Runner : public ::testing::Test {
   static std::string tensor(const std::string& shape, const std::string& dtype, const std::string& data) {
     return R"({"shape": )" + shape + R"(, "dtype": ")" + dtype + R"(", "data": )" + data + "}";
   }
-  // A JaggedTensor of the rows [1.5, 2], []; `expect` and `more` are members of the case.
+  // A JaggedTensor with the rows [1.5, 2], []; `expect` and `more` are members of the case.
   static std::string one(const std::string& name, const std::string& expect, const std::string& more = "") {
     return R"({"name": ")" + name + R"(", "given": {"op": "jagged_tensor", "values": )" +
            tensor("[2]", "float32", "[1.5, 2.0]") + R"(, "weights": null, "offsets": null, "lengths": )" +
@@ -170,7 +170,7 @@ TEST_F(Runner, ACaseWithoutTablesFailsByItself) {
   EXPECT_EQ(r.status, 1);
 }
 
-// "quant" trains nothing. In every area that is the kernel's limit and not the case's failure.
+// "quant" does not train. In every area that is a limit of the kernel, not a failure of the case.
 TEST_F(Runner, WhatTheNamedKernelCannotServeIsSkipped) {
   const std::pair<const char*, int> areas[] = {{"embedding_modules.json --only ^ebc", 1},
                                                {"fused_optimizers.json --only ^exact_sgd", 1},
@@ -206,7 +206,7 @@ TEST_F(Runner, SeveralFilesAreOneCount) {
   EXPECT_EQ(run(a + " " + b).output, "2 passed, 0 failed, 0 skipped\n");
 }
 
-// One sentence, exit status 2, and no case is run.
+// Prints one sentence, exits with status 2, and runs no case.
 TEST_F(Runner, WrongUseIsOneSentence) {
   const std::string ok = cases(good("a"));
   for (const std::string& arguments :

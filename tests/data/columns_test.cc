@@ -1,5 +1,5 @@
-// What the columns of files become, by the reader plugin csv: samples, in memory and in streams that are read anew in
-// each epoch.
+// Samples made of the columns of files by the reader plugin csv: in memory, and in streams that are read anew in each
+// epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ class CsvData : public testing::Test {
   Folder folder_;
 };
 
-// The dense values of the samples of each batch of an epoch, of all ranks together, each batch in ascending order.
+// The dense values of the samples in each batch of an epoch, over all ranks, ascending within a batch.
 std::vector<std::vector<float>> epoch_of(const Samples& samples, int world, int64_t epoch, int64_t from = 0,
                                          bool shuffle = true) {
   std::vector<std::vector<float>> out;
@@ -138,7 +138,7 @@ TEST_F(CsvData, StreamsAreTheSameOnAnyNumberOfRanks) {
   EXPECT_GT(Samples(set.train.some()).size(), 1000);
 }
 
-// Ranks' threads read ahead from one part, whatever the other does.
+// Ranks' threads read ahead from one component, independently of each other.
 TEST_F(CsvData, StreamsAreReadByThreadsAtOnce) {
   constexpr int64_t kRows = 6000;
   folder_.write("a.csv", numbered_rows(0, kRows));
@@ -237,7 +237,7 @@ TEST_F(CsvData, Transforms) {
   Batch batch;
   ASSERT_TRUE(BatchReader(set.train, {.batch = 8}).next(batch));
   EXPECT_THAT(batch.labels.to_vector<float>(), ElementsAre(0, 1, 1));
-  const double deviation = std::sqrt(2.0 / 3);  // of 1, 3 and 2, which is missing
+  const double deviation = std::sqrt(2.0 / 3);  // of 1, 3 and 2; the missing value becomes 2
   const auto dense = batch.dense.to_vector<float>();
   EXPECT_THAT(dense, ElementsAre(0, FloatNear(static_cast<float>(-1 / deviation), 1e-6f), FloatNear(1, 1e-6f),
                                  FloatNear(static_cast<float>(1 / deviation), 1e-6f), 0, FloatNear(0, 1e-6f)));
@@ -249,13 +249,13 @@ TEST_F(CsvData, Transforms) {
   EXPECT_THAT(std::vector<int32_t>(ids.end() - 3, ids.end()), ElementsAre(0, 1, 2));
   EXPECT_NE(ids[7], ids[9]);
 
-  // The test part: a film that was never seen, a person that was, an hour that is missing.
+  // The test rows: a new film, a known person, a missing hour.
   Batch test;
   ASSERT_TRUE(BatchReader(set.test, {.batch = 8}).next(test));
   EXPECT_THAT(test.sparse.lengths().to_vector<int32_t>(), ElementsAre(1, 2, 1, 0));
   EXPECT_THAT(test.sparse.values().to_vector<int32_t>(), ElementsAre(0, 0, 1, ids[7]));
 
-  // Other data, encoded by what these have taught.
+  // Other data, encoded with what these rows have taught.
   const std::string other = "path = \"" +
                             folder_.write("b.csv", "hour,user,seen,film,age,price,click\n9,u1,,Cube,2,0,9\n") +
                             "\"\ntest_fraction = 0";
@@ -332,7 +332,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
             "[[column]] \"click\" is a label, so its \"rows\" has no effect: leave it out");
 }
 
-// Rows of value (i * 7) % n in the order of i: sorted, they count up.
+// Rows whose values are (i * 7) % n in the order of i; sorted, they count up.
 TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   constexpr int64_t kRows = 1000;
   const auto rows = [&](const auto& time_of) {
@@ -368,7 +368,7 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
 }
 
-// Counted over all columns of a table and over the training rows alone; the others keep their order.
+// Occurrences are counted over all columns of a table and only over training rows; the others keep their order.
 TEST_F(CsvData, RareTextsAreAsUnseenOnes) {
   const std::string path = "path = \"" +
                            folder_.write("a.csv",
@@ -412,7 +412,7 @@ min_count = 2
               HasSubstr("has a min_count, which needs ids = \"vocabulary\""));
 }
 
-// Files that are in order each, called in another one: streamed, with a vocabulary of what is trained on alone.
+// Files that are each in order, named in another order: streamed, with a vocabulary of the training rows only.
 TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
   const auto write = [&](const std::string& name, int64_t from) {
     std::string text = "click,x,word\n";

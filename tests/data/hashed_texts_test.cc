@@ -1,4 +1,4 @@
-// Texts that are hashed to rows: by XXH64, as docs/data.md says it, and of older models as those were.
+// Texts hashed to rows: by XXH64, as docs/data.md describes, and by the older hash for older models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TEST(Xxh64, IsThatOfTheLibrary) {
   EXPECT_EQ(data::xxh64("Nobody inspects the spammish repetition"), 0xfbcea83c8a378bf1u);
 }
 
-// The table of docs/data.md, which its Python prints.
+// The table of docs/data.md, which the Python code there prints.
 TEST(Xxh64, RowsOfTheDataPage) {
   data::LineReader page(std::string(TESSERA_SOURCE_DIR) + "/docs/data.md");
   int hashed = 0;

@@ -1,4 +1,4 @@
-// Which rows are the test part (data.test), by the reader plugin csv, in memory and in streams.
+// Tests which rows are test rows (data.test), through the reader plugin csv, in memory and in streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -100,7 +100,7 @@ TEST_F(DataTestSplit, RandomRowsAreTheSameInMemoryAndStreamed) {
   std::sort(all.begin(), all.end());
   EXPECT_EQ(all, counted(0, kRows));
 
-  for (const double mib : {0.05, 0.02}) {  // other blocks
+  for (const double mib : {0.05, 0.02}) {  // with different blocks
     const Dataset set = read(keys(folder_.path(), "test = \"random\"\ntest_fraction = 0.2", mib));
     ASSERT_TRUE(set.train.streamed);
     EXPECT_EQ(set.test_rows(), kept.test_rows());
@@ -115,7 +115,7 @@ TEST_F(DataTestSplit, RandomRowsAreTheSameInMemoryAndStreamed) {
   EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), test.begin())) << "rows keep their numbers";
 }
 
-// Rows are ordered for training, and the test has the same ones as without an order.
+// Rows are ordered for training; the test rows are the same as without an order.
 TEST_F(DataTestSplit, RandomRowsOfOrderedData) {
   const std::string path = file("a.csv", 0, kRows, [](int64_t i) { return str_cat(-i); });
   const std::string split = "test = \"random\"\ntest_fraction = 0.25\n";
@@ -169,7 +169,7 @@ TEST_F(DataTestSplit, LastRowsAndOtherFiles) {
 
 TEST_F(DataTestSplit, NewestRowsByAColumn) {
   const auto number = [](int64_t i) { return str_cat(7 * i % 1000); };
-  const auto iso = [](int64_t i) {  // zones count: +01:00 is earlier
+  const auto iso = [](int64_t i) {  // time zones count: +01:00 is earlier
     const int64_t at = 7 * i % 1000;
     return str_cat("2024-03-0", 1 + at / 500, " 1", at / 50 % 10, ":", 10 + at % 50,
                    at % 2 == 0 ? "Z" : ":00.000+00:00");
@@ -191,7 +191,7 @@ TEST_F(DataTestSplit, NewestRowsByAColumn) {
   EXPECT_EQ(values_of(read(keys(file("z.csv", 0, 100, zones), "test = \"time:at\"\ntest_fraction = 0.01")).test),
             counted(50, 51))
       << "half past four of the next day in UTC";
-  // Streamed files are in order each, and no two overlap.
+  // Streamed files are each in order and do not overlap.
   const data::TestDirectory streamed;
   const auto copy = [&](const std::string& name, int64_t first, int64_t at) {
     std::filesystem::copy_file(file(name, first, first + 2000, [&](int64_t i) { return str_cat(at + i - first); }),
@@ -208,7 +208,7 @@ TEST_F(DataTestSplit, NewestRowsByAColumn) {
               HasSubstr("name two columns, and rows that do not fit data.buffer_mib are in one order"));
 }
 
-// Nobody writes to it: opening it would wait for ever.
+// Nobody writes to the pipe, so opening it would wait forever.
 TEST_F(DataTestSplit, APipeIsNoFile) {
   const std::string pipe = folder_.path() + "/pipe.csv";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

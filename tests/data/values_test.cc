@@ -1,4 +1,4 @@
-// What the text of a field is to a model: its word, its number, a time, a missing value, a label, a list.
+// How a model interprets the text of a field: its word, number, time, missing value, label, list.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ const std::string kId = "[[column]]\nname = \"id\"\nids = \"row\"\nrows = 10\n";
 
 class Values : public testing::Test {
  protected:
-  // A job on the file v.csv, all of whose rows are trained on.
+  // Reads a job on the file v.csv, which uses all of its rows for training.
   Dataset read(const std::string& text, const std::string& columns, const std::string& encoding = "",
                const std::string& reader = "csv") {
     folder_.write("v.csv", text);
@@ -32,7 +32,7 @@ class Values : public testing::Test {
     return read_dataset(runtime_, parse_config(data + columns, "job.toml"), encoding);
   }
   std::string file() const { return folder_.path() + "/v.csv"; }
-  // The sentence without the file's name.
+  // The error message without the file's name.
   std::string error(const std::string& text, const std::string& columns, const std::string& encoding = "") {
     try {
       (void)read(text, columns, encoding);
@@ -61,7 +61,8 @@ class Values : public testing::Test {
   data::TestDirectory folder_;
 };
 
-// The word of each typed value, and texts that programs write for it in files. Readers of typed values make the words.
+// The word of each typed value, and texts that programs write for it in files. Readers of typed values make these
+// words.
 TEST_F(Values, OneValueHasOneWordInAnySpelling) {
   const auto word_of = [](const auto& value) {
     std::string out;
@@ -161,7 +162,7 @@ TEST_F(Values, WhatIsMissingIsTheMeanOrMedianOfTheTrainingRows) {
   for (const float x : standard) sum += x, squares += x * x;
   EXPECT_NEAR(sum, 0, 1e-6);
   EXPECT_NEAR(squares, 4, 1e-5) << "the row without a value is one of four";
-  // Other rows, of what these have taught.
+  // Other rows, encoded with what these have taught.
   const Dataset other = read("y,id,x\n1,1,\n1,1,100\n", "", set.encoding);
   EXPECT_EQ(other.encoding, set.encoding);
   EXPECT_EQ(batch_of(other).dense.to_vector<float>()[0], 0);
@@ -183,7 +184,7 @@ TEST_F(Values, TakesWhetherAValueIsMissing) {
 }
 
 TEST_F(Values, TakesPartsOfTimes) {
-  // A Wednesday, in each spelling of one instant.
+  // A Wednesday; all spellings mean the same instant.
   const std::vector<std::string> spellings = {"2024-01-31T23:30:00", "2024-02-01 00:30+01:00", "1706743800",
                                               "1706743800000",       "1706743800000000",       "1706743800000000000",
                                               "1706743800.0"};

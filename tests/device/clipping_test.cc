@@ -1,5 +1,5 @@
-// Gradients on a device are clipped as those in host memory, without a wait: on a GPU (gpu_under_test.h) and the fake
-// device, with values that are no numbers, by one rank and by two.
+// Gradients on a device are clipped like those in host memory, without a wait. Tests a GPU (gpu_under_test.h) and the
+// fake device, NaN and infinity, one rank and two.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ Values with(Values values, float value) {
   return values;
 }
 
-// A model of parameters alone, somewhere.
+// A model that has only parameters, on a given device.
 class Model {
  public:
   Model(const Values& sizes, DeviceStreamPtr stream) : stream_(std::move(stream)) {
@@ -97,7 +97,7 @@ const std::vector<GradientClippingOptimizer::Options> kWays = {
     by(GradientClipping::kValue, 1.5),      by(GradientClipping::kValue, 1.5, 1, true),
     by(GradientClipping::kNone, 1, 2, true)};
 
-// First, for its processes are forked: no device has threads here yet.
+// Must run first, because it forks processes: no device has threads here yet.
 TEST(ClippingOfTwoRanks, IsOfTheMeanOfTheirGradients) {
   for (const std::string& id : kDevices) {
     for (const float odd : {1.0f, kInf, kNan}) {
@@ -114,7 +114,7 @@ TEST(ClippingOfTwoRanks, IsOfTheMeanOfTheirGradients) {
           DistributedModelParallelOptions options;
           options.plan = ShardingPlan{};
           options.plan->world_size = 2;
-          options.bucket_mib = 0.001;  // several
+          options.bucket_mib = 0.001;  // several buckets
           DistributedModelParallel parallel(runtime, {{}, {}, model.parameters()}, group, options);
           GradientClippingOptimizer optimizer(sgd(model.parameters()), by(GradientClipping::kNorm, 3));
           model.set_gradients(mine);
@@ -168,7 +168,7 @@ TEST_P(Clipping, OfMoreGradientsThanOneLaunchTakes) {
   EXPECT_EQ(difference(device.gradients(), cpu.gradients()), "");
 }
 
-// As torch.nn.utils.clip_grad_norm_: 0 * inf is no number, and a norm that is none makes all gradients so.
+// Like torch.nn.utils.clip_grad_norm_: 0 * inf is NaN, and a NaN norm makes all gradients NaN.
 TEST_P(Clipping, TakesInfinityAndNotANumberAsPyTorchDoes) {
   for (const bool on_device : {false, true}) {
     Model model({{1}, {1, 1}}, on_device ? open_device(runtime_, GetParam()) : nullptr);

@@ -1,4 +1,4 @@
-// The core's device path on a device that lags, poisons and guards: streams, memory, lookups.
+// The core's device path on a device that lags, poisons memory and guards it: streams, memory, lookups.
 #include "tessera/device.h"
 
 #include <gmock/gmock.h>
@@ -37,10 +37,10 @@ TEST_F(DeviceTest, AutoTakesTheOneThatWorksAndCpuIsNone) {
   EXPECT_EQ(best->id(), "fake");
   EXPECT_EQ(best->device(), (Device{DeviceType::kExtension, 1}));
   EXPECT_STREQ(best->info().name, "fake device 1");
-  EXPECT_EQ(open_device(runtime_, "fake", 2)->device().index, 0);  // two devices, in turn
+  EXPECT_EQ(open_device(runtime_, "fake", 2)->device().index, 0);  // two devices, used in turn
 }
 
-// Nothing in the core knows the fake device: its part says how large and how fast it is.
+// Nothing in the core knows the fake device; its component says how large and how fast it is.
 TEST(DevicePlan, IsMadeForADeviceThatNobodyNamed) {
   const Runtime runtime(test::with_fake_device());
   const ComputeDevice device = compute_device(open_device(runtime, "fake"));
@@ -91,7 +91,7 @@ TEST_F(DeviceTest, WhatIsNotThereIsSaidInOneSentence) {
               HasSubstr("no device plugin serves DLPack device type 7"));
 }
 
-// A Runtime of its own: parts are attached for good.
+// Uses its own Runtime, because components are attached for good.
 TEST(HostMemory, OfADeviceComesFromTheDevicePartOnceItWasOpened) {
   const Runtime runtime(test::with_fake_device());
   const tsr_host* host = runtime.host();
@@ -122,7 +122,7 @@ TEST_F(DeviceTest, CopiesInTheOrderOfTheStream) {
   stream->fill(a, 0);
   stream->copy(b, out);
   copied.wait();
-  in.data<float>()[7] = -1;  // the stream is past it
+  in.data<float>()[7] = -1;  // the stream has passed it
   stream->synchronize();
   EXPECT_EQ(out.data<float>()[7], 7.0f);
   EXPECT_EQ(out.data<float>()[999], 999.0f);
@@ -246,7 +246,7 @@ TEST_F(DeviceTest, AFusedStepOnTheDeviceDoesNotWait) {
   EXPECT_EQ(stream->stats().synchronizes, before);
 }
 
-// `--kernel NAME` is enough to reach a device: its first one is opened, and tensors in host memory are staged.
+// `--kernel NAME` suffices to use a device: its first device is opened, and tensors in host memory are staged.
 TEST_F(DeviceTest, AKernelThatServesNoCpuBringsItsDevice) {
   LookupOptions options = lookup_options(nullptr, "fused");
   options.kernel = "fake(reference)";

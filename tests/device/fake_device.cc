@@ -34,7 +34,7 @@ void check_side(const void* p, bool device, const char* what) {
               ", which it is not");
 }
 
-// The moves with their host-side lists copied: they are borrowed for the call only.
+// The moves, with copies of their host-side lists, which are borrowed only for the call.
 struct Moves {
   explicit Moves(const tsr_row_moves& m) : moves(m) {
     moves.targets = to_host_address(m.targets);
@@ -46,7 +46,7 @@ struct Moves {
   }
   tsr_row_moves moves;
 
-  // body(spread row, scale, target)
+  // Calls body(spread row, scale, target).
   template <class Body>
   void for_each_row(const Body& body) const {
     for (uint32_t t = 0; t < moves.num_targets; ++t) {

@@ -1,5 +1,5 @@
-// A device for tests, two of them in fact, whose mistakes show: memory that the host cannot touch, that is poisoned
-// until its allocation is reached in the stream and after its free, with guards around every block; streams that lag.
+// A device for tests (in fact two) that exposes mistakes. The host cannot touch its memory; memory is poisoned until
+// its allocation is reached in the stream and after its free, with guards around every block; streams lag.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-// Addresses of the device are no addresses of the host: one bit makes the difference, and a fault of any use there.
+// Device addresses are invalid on the host: one bit differs, so that any use there is a fault.
 constexpr uintptr_t kFakeBit = uintptr_t{1} << 62;
 inline bool on_fake_device(const void* p) { return (reinterpret_cast<uintptr_t>(p) & kFakeBit) != 0; }
 template <class T>
@@ -64,10 +64,10 @@ class FakeDevice : public sdk::Device {
   uint64_t capacity_;
   Memory memory_[kCount];
   std::mutex mutex_;
-  std::unique_ptr<FakeStream> default_[kCount];  // made when first used
+  std::unique_ptr<FakeStream> default_[kCount];  // created when first used
 };
 
-// The same with the pair of the draft's that moves rows, and with bandwidths.
+// The same, with the draft's functions that move rows, and with bandwidths.
 class FakeDeviceWithRows : public FakeDevice, public sdk::DeviceOps {
  public:
   using FakeDevice::FakeDevice;
@@ -77,7 +77,7 @@ class FakeDeviceWithRows : public FakeDevice, public sdk::DeviceOps {
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
 };
 
-// The same with the arithmetic of training: SGD, the loss, clipping.
+// The same, with the arithmetic of training: SGD, the loss, clipping.
 class FakeDeviceThatTrains : public FakeDeviceWithRows {
  public:
   using FakeDeviceWithRows::FakeDeviceWithRows;

@@ -1,5 +1,5 @@
-// A kernel of the fake device, around one of the CPU: "fake(reference)". It reads its arguments only when the stream
-// has come so far, so that whatever the caller does not order shows.
+// A kernel of the fake device that wraps one of the CPU: "fake(reference)". It reads its arguments only when the stream
+// has reached it, so that any order the caller forgets becomes visible.
 #include <memory>
 #include <set>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tessera::test {
 namespace {
 
-// A copy of a tensor's description, with an address of the host.
+// A copy of a tensor's description with a host address.
 class HostView {
  public:
   HostView() = default;
@@ -20,7 +20,7 @@ class HostView {
     tensor_.device = {kDLCPU, 0};
   }
   explicit HostView(const DLTensor* t) : HostView(t ? HostView(*t) : HostView()) {}
-  // Valid while this object stays where it is.
+  // Valid while this object is not moved.
   const DLTensor* get() {
     tensor_.shape = shape_.data();
     return present_ ? &tensor_ : nullptr;
@@ -151,7 +151,7 @@ class Instance : public sdk::KernelInstance {
     for (FakeStream* stream : streams_) {
       try {
         stream->synchronize();
-      } catch (const sdk::Failure&) {  // said by whoever waits for the stream
+      } catch (const sdk::Failure&) {  // reported by the next wait for the stream
       }
     }
   }

@@ -1,4 +1,4 @@
-// A Runtime that finds the fake device beside the plugins of the build.
+// A Runtime that finds the fake device next to the plugins of the build.
 #pragma once
 
 #include "tessera/runtime.h"

@@ -1,4 +1,4 @@
-// A stream of the fake device: a thread that does what was enqueued, in order, each time a little later.
+// A stream of the fake device: a thread that runs enqueued work in order, each time a little later.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class FakeStream {
     }
     changed_.notify_all();
   }
-  // Throws what a task threw, from then on always: as a CUDA error, it is sticky.
+  // Throws what a task threw, and does so from then on: like a CUDA error, it is sticky.
   void synchronize() {
     std::unique_lock lock(mutex_);
     const uint64_t last = enqueued_;

@@ -25,7 +25,7 @@ void clip(const tsr_clipping& call, const std::vector<tsr_gradient>& gradients) 
   double factor = 1;
   if (call.norm != nullptr) {
     *call.norm = norm_of(gradients, call.norm_type);
-    for (int i = 1; i < TSR_CLIP_DOUBLES; ++i) call.norm[i] = NAN;  // the call's to use
+    for (int i = 1; i < TSR_CLIP_DOUBLES; ++i) call.norm[i] = NAN;  // scratch for the call
     factor = call.max_gradient / (*call.norm + 1e-6);
     if (factor > 1) factor = 1;
   }

@@ -1,5 +1,5 @@
-// Keyed-jagged features on a device equal those in host memory: on a GPU (gpu_under_test.h), whose part has kernels for
-// them, and on the fake device, whose features make the detour over the host.
+// Keyed-jagged features on a device equal those in host memory. Tests a GPU (gpu_under_test.h), whose component has
+// kernels for them, and the fake device, whose features pass through host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ void expect_equal(const Tensor& got, const Tensor& want, const char* what) {
   for (int64_t i = 0; i < want.numel(); ++i) ASSERT_EQ(got.item(i), want.item(i)) << what << " " << i;
 }
 
-// The host's copy of `got` is `want`, to the last bit and the last type.
+// The host's copy of `got` equals `want`, including all bits and types.
 void expect_equal(const KeyedJaggedTensor& got, const KeyedJaggedTensor& want) {
   EXPECT_NE(got.values().stream(), nullptr);
   EXPECT_NE(got.offsets().stream(), nullptr);
@@ -75,7 +75,7 @@ RuntimeOptions with_both() {
 
 class JaggedOnDevice : public testing::TestWithParam<const char*> {
  protected:
-  // Calls that enqueue alone wait for nothing on a device that has kernels for them.
+  // Calls that only enqueue do not wait on a device that has kernels for them.
   uint64_t waits() const { return device_->handles_jagged() ? device_->stats().synchronizes : 0; }
 
   Runtime runtime_{with_both()};
@@ -164,7 +164,7 @@ TEST(BucketizeByBlocks, PlacesIdsByHandAndRefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal({5}, 2, Code::kInvalidArgument), HasSubstr("1 block sizes for 2 keys"));
   EXPECT_THAT(refusal({5, 0}, 2, Code::kInvalidArgument), HasSubstr("\"b\" cannot have 0 rows"));
   EXPECT_THAT(refusal({5, 2}, 0, Code::kInvalidArgument), HasSubstr("into 0 blocks"));
-  // The first bag leads beyond the ids, the second one back: together they are right.
+  // The first bag extends beyond the ids, the second one goes back: only together are they right.
   const auto beyond =
       KeyedJaggedTensor::from_lengths_sync({"a"}, Tensor::from<int64_t>({1, 2}), Tensor::from<int64_t>({9, -7}));
   EXPECT_THAT(message_of([&] { bucketize_by_blocks(beyond, std::vector<int64_t>{5}, 2); }, Code::kOutOfRange),
@@ -180,7 +180,7 @@ struct Bounds {
 
 Bounds bounds_of(const KeyedJaggedTensor& input) {
   Bounds out;
-  for (int64_t k = 0; k < kKeys; k += 2) {  // the others are read by no table: any id is fine there
+  for (int64_t k = 0; k < kKeys; k += 2) {  // no table reads the others, so any id is allowed there
     out.features.push_back(
         {input.keys()[static_cast<size_t>(k)], "t", kRows[static_cast<size_t>(k)], k * kStride, kStride});
   }

@@ -1,5 +1,5 @@
-// Lookups and updates by a GPU's kernel (gpu_under_test.h) against the reference kernel: tables of all widths, whose
-// rows occur once, often, and in more than one place of the batch.
+// Compares lookups and updates of a GPU's kernel (gpu_under_test.h) with the reference kernel: tables of all widths,
+// with rows that occur once, often, and in several places of the batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-// Tables of these rows and widths, with one feature each; of batches with as many samples and ids for each at most.
+// Tables of these rows and widths with one feature each, and the largest numbers of samples and of ids per sample.
 struct Shape {
   const char* name;
   std::vector<std::pair<int64_t, int64_t>> tables;
@@ -58,7 +58,7 @@ LookupOptions options_of(const Case& c, const std::string& kernel, DeviceStreamP
   return o;
 }
 
-// What one step looks up.
+// The batch of one step.
 class Request {
  public:
   Request(Random& random, const Shape& shape, bool weighted) {
@@ -137,7 +137,7 @@ TEST_P(LookupOnGpu, TrainsAsTheReferenceDoes) {
   for (size_t t = 0; t < c.shape.tables.size(); ++t) {
     const auto [rows, dim] = c.shape.tables[t];
     const Tensor start = Tensor::empty({rows, dim});
-    for (float& w : start.span<float>()) w = static_cast<float>(random() % 256) / 128 - 1;  // exact in 16 bits, too
+    for (float& w : start.span<float>()) w = static_cast<float>(random() % 256) / 128 - 1;  // also exact in 16 bits
     for (Lookup* lookup : {&want, &got}) lookup->set_weight(static_cast<int>(t), start);
   }
   const float tolerance = c.rows == DType::kFloat32 ? 1e-4f : 1e-2f;

@@ -1,7 +1,6 @@
 // The sharded step with tables on a device equals the one in host memory: every sharding type, one host and several,
-// pooled and sequences, batches of another size for each feature, batches that are taken ahead of their steps; with a
-// fake device that moves rows, one that leaves that to the host, and the kernels of GPUs on the emulated one or another
-// (gpu_under_test.h).
+// pooled and sequences, a different batch size per feature, batches taken ahead of their steps. Devices are a fake one
+// that moves rows, one that leaves this to the host, and the emulated GPU or another (gpu_under_test.h).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,7 +27,7 @@ struct Case {
   bool sequence = false;
   bool weighted = false;
   const char* device = "fake";
-  bool variable = false;  // another number of samples for each feature
+  bool variable = false;  // a different number of samples for each feature
   bool is_gpu() const { return device == kGpu; }
 };
 
@@ -61,7 +60,7 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
   return module;
 }
 
-// Which of a feature's samples each of the batch takes; in step 2 more than a hundred take the same.
+// Which of a feature's samples each sample of the batch uses; in step 2, more than a hundred use the same one.
 Tensor inverse_indices(const std::vector<int64_t>& samples, int64_t batch) {
   Tensor out = Tensor::empty({static_cast<int64_t>(samples.size()), batch}, DType::kInt64);
   for (size_t f = 0; f < samples.size(); ++f) {
@@ -71,7 +70,7 @@ Tensor inverse_indices(const std::vector<int64_t>& samples, int64_t batch) {
   return out;
 }
 
-// Bags of 0..3 ids; a rank without samples takes part too.
+// Bags of 0..3 ids; a rank without samples also takes part.
 KeyedJaggedTensor batch_of(const Case& c, int rank, int step) {
   const int64_t batch = rank == 1 && step == 1 ? 0 : c.variable && step == 2 ? 130 : 5 + rank + step;
   std::vector<std::string> keys;
@@ -221,13 +220,13 @@ std::string sequence(const Case& c, const RankEnvironment& where) {
   return {};
 }
 
-// Steps whose batches come in three sizes: later ones meet memory that is large enough, and wait for nothing.
+// Steps with batches of three sizes. Later ones find memory that is large enough, and wait for nothing.
 constexpr int kSteps = 12;
 
-// Copies of the steps' outputs, which nobody waits for: the device lags.
+// Copies of the steps' outputs; nothing waits for the lagging device.
 using Outputs = std::vector<Tensor>;
 
-// Of the batches one after the other, each taken by `next(step)`; gradients come from either place.
+// Runs the batches in sequence, each through `next(step)`; gradients come from either place.
 template <class Next>
 Outputs train(const Setting& s, ShardedEmbeddingBagCollection& collection, const Next& next) {
   Outputs out;
@@ -242,10 +241,10 @@ Outputs train(const Setting& s, ShardedEmbeddingBagCollection& collection, const
   return out;
 }
 
-// A thread takes the batch of the next step while this one is under way: the same bits as in turn.
+// A thread takes the next step's batch during the current step: results have the same bits as in sequence.
 std::string ahead(const Case& c, const RankEnvironment& where) {
   Setting s(c, where);
-  if (c.world == 1) {  // nothing waits for the device then
+  if (c.world == 1) {  // nothing then waits for the device
     std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name == "data_parallel"; });
     s.plan = plan_of(s.runtime, s.tables, where);
   }
@@ -258,7 +257,7 @@ std::string ahead(const Case& c, const RankEnvironment& where) {
   const Outputs want =
       train(s, in_turn, [&](int step) { return in_turn.forward(batches[static_cast<size_t>(step)]).wait(); });
   ShardedInputs inputs(collection);
-  std::array<StepHandle, 2> places;  // in turns
+  std::array<StepHandle, 2> places;  // used in turn
   std::future<void> taking;
   const auto take = [&](int step) {
     StepHandle& place = places[static_cast<size_t>(step % 2)];
@@ -279,7 +278,7 @@ std::string ahead(const Case& c, const RankEnvironment& where) {
   return text;
 }
 
-// Data-parallel tables alone: with one rank nothing is exchanged, so what waits is the lookup's own.
+// Has only data-parallel tables. One rank exchanges nothing, so any wait is that of the lookup.
 std::string data_parallel(const Case& c, const RankEnvironment& where) {
   Setting s(c, where);
   std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name != "data_parallel"; });
@@ -297,7 +296,7 @@ std::string data_parallel(const Case& c, const RankEnvironment& where) {
     return EmbeddingBagCollectionSharder(s.runtime, s.options(c, on_device)).shard(s.tables, s.plan, s.group);
   };
   auto host = make(false), device = make(true);
-  for (const int step : {3, 0, 1, 2}) {  // the largest batch first: memory that grows waits
+  for (const int step : {3, 0, 1, 2}) {  // the largest batch first, because growing memory waits
     const auto batch = batch_of(c, where.rank, step);
     const uint64_t before = s.device->stats().synchronizes;
     const auto got = device.forward(batch).wait();

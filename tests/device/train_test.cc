@@ -1,5 +1,5 @@
-// `tessera train` with tables on the fake device and on a GPU (gpu_under_test.h): the losses are those of the CPU, to
-// 1e-5, and the same with an input pipeline.
+// `tessera train` with tables on the fake device and on a GPU (gpu_under_test.h): losses equal those of the CPU to
+// 1e-5, also with an input pipeline.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ json report(int ranks, const std::string& device, const std::string& kernel, con
 struct Case {
   const char* device;
   const char* kernel;
-  const char* dense_device;  // the fake one has no layers
+  const char* dense_device;  // the fake device has no layers
   int ranks;
 };
 class TrainOnDevice : public testing::TestWithParam<Case> {};
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
 INSTANTIATE_TEST_SUITE_P(Gpu, TrainOnDevice, testing::Values(Case{kGpu, kGpu, kGpu, 1}, Case{kGpu, kGpu, kGpu, 2}),
                          [](const auto& info) { return str_cat("ranks_", info.param.ranks); });
 
-// The sentence at the start, of a model of layers on the GPU, or "" where there is none.
+// The message at the start about a model whose layers are on the host; "" if there is none.
 std::string why_on_the_host(const std::string& layers) {
   const TestFolder folder;
   const std::string job(kConfig);

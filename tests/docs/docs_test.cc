@@ -1,4 +1,4 @@
-// The documents against the code: examples are those that are compiled, configs are read, links lead somewhere.
+// Checks the documents: examples are those that are compiled, configs can be read, links lead somewhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::string read(const fs::path& path) {
   return text.str();
 }
 
-// The insides of a Markdown page's code blocks of one language.
+// The contents of a Markdown page's code blocks in one language.
 std::vector<std::string> blocks(const std::string& page, const std::string& language) {
   std::vector<std::string> found;
   std::istringstream lines(read(kRoot / page));
@@ -59,18 +59,18 @@ std::vector<std::string> links(const std::string& text) {
   for (size_t at = text.find("]("); at != std::string::npos; at = text.find("](", at + 1)) {
     const std::string target = text.substr(at + 2, text.find_first_of(")#", at + 2) - at - 2);
     if (!target.empty() && target.find("://") == std::string::npos && target.find(' ') == std::string::npos)
-      found.push_back(target);  // no C++ lambda
+      found.push_back(target);  // excludes C++ lambdas
   }
   return found;
 }
 
-// People read a front page of about this length.
+// A longer front page would not be read.
 TEST(Docs, TheFrontPageIsShort) {
   const std::string page = read(kRoot / "README.md");
   EXPECT_LE(std::count(page.begin(), page.end(), '\n'), 130);
 }
 
-TEST(Docs, TheProgramsShownAreThoseThatAreTested) {  // by tests/package and apps/examples
+TEST(Docs, TheProgramsShownAreThoseThatAreTested) {  // they are tested by tests/package and apps/examples
   const std::string own_loop = read(kRoot / "apps/template/train_tables.cc");
   const std::string our_loop = read(kRoot / "apps/examples/train_dlrm.cc");
   EXPECT_THAT(blocks("docs/cpp_api.md", "cpp"), ::testing::ElementsAre(own_loop, our_loop));
@@ -110,7 +110,7 @@ TEST(Docs, ConfigBlocksAreRead) {
   EXPECT_FALSE(blocks("README.md", "toml").empty());
 }
 
-// All code of the product, with literals that go on in the next line joined, and without escapes of quotes.
+// All code of the product, with literals that continue on the next line joined, and with quotes unescaped.
 std::string all_code() {
   std::string all;
   for (const char* folder : {"core", "apps", "plugins"}) {
@@ -134,7 +134,7 @@ std::string all_code() {
   return out;
 }
 
-// What the first column of the page's tables of messages says, with "…" for what differs, is said by the code.
+// The code contains the messages in the first column of the page's tables, with "…" for variable text.
 TEST(Docs, MessagesForThePersonOnCallAreSaid) {
   const std::string code = all_code();
   std::istringstream lines(read(kRoot / "docs/operations.md"));

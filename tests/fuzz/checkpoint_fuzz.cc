@@ -1,5 +1,5 @@
-// checkpoint.json, and what a training job keeps in it of itself. An input that begins with "{" is what stands under
-// "content", and the sum over it is made right; any other is, behind its first byte, the whole file.
+// checkpoint.json, and the training job's own entries in it. An input that begins with "{" is the value of "content",
+// and its checksum is made right; any other input, without its first byte, is the whole file.
 #include "checkpoint/manifest.h"
 #include "fuzz.h"
 #include "summed_json.h"

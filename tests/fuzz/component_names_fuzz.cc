@@ -1,4 +1,4 @@
-// Names of parts: "codec:int8(tcp?shm=false)". Options that are given besides stand behind a zero byte.
+// Names of components: "codec:int8(tcp?shm=false)". Additional options follow a zero byte.
 #include "config/json.h"
 #include "fuzz.h"
 #include "plugin/component_name.h"

@@ -1,4 +1,4 @@
-// Config files, and overrides: the lines behind one that is "---".
+// Config files, and overrides: the lines after one that is "---".
 #include "fuzz.h"
 #include "tessera/config.h"
 

@@ -1,4 +1,4 @@
-// Files that say they are plugins: nothing outside of them is read, and a note that is taken names its parts.
+// Files that claim to be plugins: nothing outside them is read, and an accepted note names its components.
 #include "fuzz.h"
 #include "plugin/elf_note.h"
 

@@ -1,5 +1,5 @@
-// The engine's frames: rank 0 of three runs operations over channels of the tcp transport, and two peers say what the
-// input says, as data and as notices. The first byte says which operations, the next whether headers are made right.
+// The engine's frames: rank 0 of three runs operations over channels of the tcp transport; the input is what two peers
+// send, as data and as notices. The first byte selects the operations, the next whether headers are made right.
 #include <sys/socket.h>
 
 #include "channel.h"
@@ -14,7 +14,7 @@ using tcp::Fd;
 using tessera::tcp::Channel;
 
 constexpr int32_t kRanks = 3;
-constexpr int64_t kFloats = 24;  // of a tensor; each rank has 8
+constexpr int64_t kFloats = 24;  // floats of a tensor; each rank has 8
 
 struct Pair {
   Pair() {
@@ -22,7 +22,7 @@ struct Pair {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
     near = Fd(ends[0]), far = Fd(ends[1]);
   }
-  // All that the other side ever says.
+  // Sends everything that the other side ever sends.
   void say(Input bytes) const {
     if (!bytes.empty() && ::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) std::abort();
     ::shutdown(far.get(), SHUT_WR);
@@ -70,7 +70,7 @@ void operate(sdk::Group& group, uint8_t which) {
   }
 }
 
-// One peer's data and notices, out of its share of the input.
+// Sends one peer's data and notices from its share of the input.
 void speak(Taker taker, bool right, const Pair& data, const Pair& notices) {
   std::vector<uint8_t> told;
   for (int n = taker.take<uint8_t>() % 4; n > 0; --n) {

@@ -1,5 +1,5 @@
-// What fuzz targets share. A target is a function fuzz_NAME(Input) in NAME_fuzz.cc: whatever the bytes are, it returns,
-// or ends the process where the product is wrong. CMakeLists.txt has the list of them.
+// Shared by fuzz targets. A target is a function fuzz_NAME(Input) in NAME_fuzz.cc: for any bytes it returns, or ends
+// the process if the product is wrong. CMakeLists.txt lists the targets.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ inline void require(bool good, const char* what) {
   std::abort();
 }
 
-// Runs `body`, which may refuse what it was given, with a sentence. False: it did.
+// Runs `body`, which may refuse its input with a sentence. Returns false if it did.
 template <class Body>
 bool taken(const Body& body) {
   try {
@@ -39,7 +39,7 @@ bool taken(const Body& body) {
   }
 }
 
-// Takes values off the front of an input; zeros where it has ended.
+// Takes values from the front of an input; zeros once it has ended.
 class Taker {
  public:
   explicit Taker(Input input) : rest_(input) {}
@@ -62,7 +62,7 @@ class Taker {
   Input rest_;
 };
 
-// A file in memory that holds some bytes, with a path.
+// A file in memory with given bytes, which has a path.
 class ScratchFile {
  public:
   explicit ScratchFile(Input bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -1,5 +1,5 @@
-// What comes over a live connection of `tessera serve`: it answers in HTTP or closes, and an honest client is answered
-// meanwhile. An input is sent in pieces: those between lines "---".
+// Data on a live connection of `tessera serve`: the server answers in HTTP or closes, and an honest client is answered
+// meanwhile. Lines "---" divide an input into the pieces to send.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // False: nobody listens any more.
+  // Returns false if nobody listens any more.
   bool send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
@@ -39,7 +39,7 @@ class Connection {
     }
     return true;
   }
-  // Nothing more will come; all that the other side says.
+  // Sends nothing more; returns everything the other side sends.
   std::string hear_out() {
     shutdown(fd_, SHUT_WR);
     std::string heard;
@@ -80,7 +80,7 @@ void fuzz_http(Input input) {
     left.remove_prefix(std::min(left.size(), end + kMark.size()));
   }
   const std::string heard = connection.hear_out();
-  const bool http = heard.starts_with("HTTP/1.1 ") || heard.starts_with("HTTP/1.0 ");  // the version that was asked in
+  const bool http = heard.starts_with("HTTP/1.1 ") || heard.starts_with("HTTP/1.0 ");  // the version of the request
   require(heard.empty() || http, "what the server says is HTTP");
   if (count++ % 16 != 0) return;
   const int status = Client(server.port()).ask(Client::get("/v2/health/ready")).status;

@@ -1,6 +1,5 @@
-// The server's request parser on arbitrary bytes: it refuses with one sentence, or gives arrays that belong together.
-// The first byte says which model, and whether there are binary tensors or rows, the next two how much of the rest is
-// JSON.
+// The server's request parser on arbitrary bytes: it refuses with one sentence, or returns consistent arrays. The first
+// byte selects the model, and whether there are binary tensors or rows; the next two say how much of the rest is JSON.
 #include <optional>
 #include <string_view>
 
@@ -33,7 +32,7 @@ void check(const ModelDescription& model, const InferRequest& request) {
     }
     require(sum == static_cast<int64_t>(feature.values.size()), "lengths are those of the ids");
   }
-  // Two of them put together are still one input.
+  // Two requests merged are still a valid input.
   const InferRequest* both[] = {&request, &request};
   MergedBatch merged;
   require(merged.merge(both).batch == 2 * request.batch, "two requests are one input");

@@ -1,4 +1,4 @@
-// A KeyedJaggedTensor of any lengths, offsets, strides and types, and what is done with one.
+// A KeyedJaggedTensor with any lengths, offsets, strides and types, and operations on it.
 #include <cstdint>
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Numbers that an input gives, small ones mostly; as a tensor of one type or the other.
+// Numbers from an input, mostly small, as a tensor of one type or the other.
 template <class T>
 Tensor numbers(Taker& taker, size_t n) {
   std::vector<T> out;

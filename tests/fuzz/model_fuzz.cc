@@ -1,5 +1,5 @@
-// model.json of a packed model. An input is what stands under "content"; the sum over it is made right, and so are the
-// files of small tables, so that opening goes on behind both.
+// model.json of a packed model. An input is the value of "content". Its checksum is made right, and so are the files of
+// small tables, so that opening gets past both.
 #include <stdlib.h>
 
 #include <filesystem>

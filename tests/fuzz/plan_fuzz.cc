@@ -1,4 +1,4 @@
-// Plan files: what is taken can be printed, written, and wired up for tables of its sizes.
+// Plan files: an accepted plan can be printed, written, and wired up for tables of its sizes.
 #include <algorithm>
 
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-// base-N.json and delta-N.json of a directory of publications. An input is what stands under "content"; the sum over it
-// is made right, so that reading goes on behind it.
+// base-N.json and delta-N.json of a publication folder. An input is the value of "content"; its checksum is made right,
+// so that reading gets past it.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -38,7 +38,8 @@ void fuzz_publication(Input input) {
     require(again.hash == hash && again.chain == read.chain && again.tables.size() == read.tables.size(),
             "a publication that is written is read as it was");
     std::filesystem::remove(directory.path() + "/" + read.name() + ".json");
-    if (read.kind == Publication::kDelta) (void)publishing::read_delta(directory.path(), read);  // it is not there
+    // the file does not exist
+    if (read.kind == Publication::kDelta) (void)publishing::read_delta(directory.path(), read);
   });
 }
 

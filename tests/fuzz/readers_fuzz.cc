@@ -1,5 +1,5 @@
-// Every reader of data, on bytes that are no data: a sentence, or samples that belong together. The first byte says
-// which reader; files of one input are separated by lines "---".
+// Every reader of data on invalid bytes: it gives a sentence, or consistent samples. The first byte selects the reader;
+// lines "---" separate the files of one input.
 #include <stdlib.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// A data set's files, and how they are read.
+// A data set's files, and the way to read them.
 struct ReaderKind {
   const char* reader;
   std::vector<const char*> files;
@@ -40,7 +40,7 @@ class DataDirectory {
     path_ = name;
   }
   ~DataDirectory() { std::filesystem::remove_all(path_); }
-  // The files of one set; those of others go.
+  // Writes the files of one set and removes those of others.
   void write(const ReaderKind& kind, std::string_view bytes) const {
     for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove(entry.path());
     constexpr std::string_view kMark = "\n---\n";

@@ -1,5 +1,5 @@
-// The rendezvous' frames. The first byte says who is spoken to, and whether the speaker knows the (empty) token: the
-// door of rank 0, or a rank that has come there. The rest is what is said.
+// The rendezvous' frames. The first byte selects the listener (the door of rank 0, or a rank that has come there), and
+// whether the sender knows the (empty) token. The rest is sent.
 #include "rendezvous.h"
 
 #include <poll.h>
@@ -26,7 +26,7 @@ void require_printable(const char* text) {
     require(static_cast<unsigned char>(*text) >= 0x20 && *text != 0x7f, "what a stranger says is printable");
 }
 
-// A host that looks at what is logged.
+// A host that checks what is logged.
 sdk::Host host() {
   static const tsr_host kHost = [] {
     tsr_host raw{};
@@ -53,7 +53,7 @@ Input bytes_of(const T& value) {
   return {reinterpret_cast<const uint8_t*>(&value), sizeof(value)};
 }
 
-// Someone who calls at a door, in a thread: `words`, or a hello that begins with them and its proof.
+// Calls at a door, in a thread: sends `words`, or a hello that begins with them and its proof.
 void call_at(const Endpoint& door, bool knows, Input words) {
   asio::io_context io;
   TcpSocket socket(io);
@@ -91,7 +91,7 @@ void knock_at_the_door(bool knows, Input words) {
   caller.join();
 }
 
-// Rank 0 as the input has it.
+// Rank 0, as the input plays it.
 void receive_a_guest(int listener, bool knows, Input words) {
   const Fd fd(accept(listener, nullptr, nullptr));
   if (!fd) return;
@@ -136,7 +136,7 @@ void come_to_rank_0(bool knows, Input words) {
     require(failure.code() != TSR_OK && *failure.what() != '\0', "a refusal has a code and a sentence");
     require_printable(failure.what());
   }
-  ::shutdown(listener.native_handle(), SHUT_RDWR);  // on a busy machine its time is over before anybody comes
+  ::shutdown(listener.native_handle(), SHUT_RDWR);  // on a busy machine, its deadline passes before anybody comes
   rank_0.join();
 }
 

@@ -1,5 +1,6 @@
-// Runs a fuzz target without libFuzzer: on every file of a corpus, then on so many mutations of these, always the same
-// ones. What a sanitizer or the target finds ends the process; the input is left in crash-TARGET of the working folder.
+// Runs a fuzz target without libFuzzer: on every file of a corpus, then on MUTATIONS mutations of them, the same in
+// every run. A finding of a sanitizer or of the target ends the process and leaves the input in crash-TARGET of the
+// working folder.
 //   fuzz_replay TARGET CORPUS MUTATIONS SECONDS
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -26,7 +27,7 @@ namespace {
 
 using Target = void (*)(Input);
 
-// Null: there is no such target.
+// Null if there is no such target.
 Target target_of(std::string_view name) {
 #define TARGET(known) \
   if (name == #known) return fuzz_##known;
@@ -111,7 +112,7 @@ class Mutator {
   std::mt19937_64 random_{20240131};
 };
 
-// The input under test, in a mapped file that outlives a crash: so many bytes (8, little-endian), then these.
+// The input under test, in a mapped file that survives a crash: its size (8 bytes, little-endian), then its bytes.
 class LastInput {
  public:
   LastInput(Target target, const std::string& name)

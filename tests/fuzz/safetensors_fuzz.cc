@@ -1,4 +1,4 @@
-// Files of tensors: what a reader believes lies inside the file.
+// Files of tensors: accepted tensors lie inside the file.
 #include "checkpoint/safetensors.h"
 #include "fuzz.h"
 

@@ -1,6 +1,7 @@
-// A step's headers with their payloads and the bits of which bags have ids, as three broken peers on two hosts send
-// them to a rank: it refuses them, or lays out rows that are all inside of what came. An input is, for each of two
-// steps and each peer, a header and its payload; the first byte says whether headers are made right where they can be.
+// A step's headers with their payloads, and the bits that say which bags have ids, sent to a rank by three broken peers
+// on two hosts. The rank refuses them, or lays out rows that are all inside the received data. An input has, for each
+// of two steps and each peer, a header and its payload; the first byte says whether headers are made right where
+// possible.
 #include <memory>
 
 #include "distributed/host_sums.h"
@@ -16,10 +17,10 @@ namespace {
 
 constexpr int kPeers = 4;
 constexpr uint64_t kFingerprint = 0x7e55e7a;
-constexpr int64_t kMostCount = 4096;  // more is a matter of memory
+constexpr int64_t kMostCount = 4096;  // more would only use memory
 constexpr size_t kMostPayload = 512;
 
-// What the peers of rank 0 send next.
+// The next messages of rank 0's peers.
 struct Feed {
   Taker input{Input()};
   bool right = false;
@@ -53,7 +54,7 @@ class Done final : public sdk::Work {
   void wait() override {}
 };
 
-// Whatever it is asked to receive, it receives from the feed.
+// A group that receives everything from the feed.
 class FedGroup final : public sdk::Group {
  public:
   int32_t rank() const override { return 0; }

@@ -1,4 +1,4 @@
-// The JSON of a manifest around its content, with the checksum that belongs to it: mutations would all stop there.
+// The JSON of a manifest around its content, with the right checksum; otherwise every mutation would be refused there.
 #pragma once
 
 #include <zlib.h>
@@ -8,7 +8,7 @@
 
 namespace tessera::fuzz {
 
-// `head`: what stands before the sum. `summed_first`: what the sum covers before the content.
+// `head` precedes the checksum. `summed_first` is what the checksum covers before the content.
 inline std::string with_sum(const std::string& head, const std::string& summed_first, Input input) {
   const std::string content = config::parse_json(text_of(input), {"the content"}).dump();
   const std::string summed = summed_first + content;

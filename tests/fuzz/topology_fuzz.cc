@@ -1,4 +1,4 @@
-// Figures of machines, as `tessera plan --topology` takes them.
+// Figures of machines, as given to `tessera plan --topology`.
 #include "fuzz.h"
 #include "tessera/machine.h"
 

@@ -1,5 +1,5 @@
-// A stand-in for cuBLASLt that computes on the CPU, with its meaning of layouts: columns one behind the other. What it
-// was not told, or told wrongly, gives an error or wrong numbers.
+// A stand-in for cuBLASLt that computes on the CPU, with its column-major layouts. Missing or wrong settings give an
+// error or wrong numbers.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
   const size_t wanted = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4;
   return bytes == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
-// A product with an inner size of 13 has no algorithm.
+// A product with an inner size of 13 has no algorithm here.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int,

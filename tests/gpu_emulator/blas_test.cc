@@ -1,4 +1,4 @@
-// What cuBLASLt is told, by a stand-in that computes what it was told on the CPU.
+// Checks the settings given to cuBLASLt, with a stand-in that computes the same product on the CPU.
 #include "dense/blas.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Blas, ComputesEveryKindOfProduct) {
   const auto blas = Blas::open(TESSERA_BLAS_STAND_IN);
   ASSERT_NE(blas, nullptr);
   std::mt19937_64 random(1);
-  for (int round = 0; round < 200; ++round) {  // more kinds than plans are kept for
+  for (int round = 0; round < 200; ++round) {  // more kinds of products than plans are kept
     Product p{static_cast<int64_t>(1 + random() % 20),
               static_cast<int64_t>(1 + random() % 20),
               static_cast<int64_t>(1 + random() % 12),

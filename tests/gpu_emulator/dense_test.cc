@@ -1,5 +1,5 @@
-// The dense part of a model on a GPU, the emulated one or another (gpu_under_test.h): what the core computes there,
-// against the same in host memory.
+// The dense part of a model on a GPU, emulated or not (gpu_under_test.h): compares the core's computations with those
+// in host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Warp size; blocks run on two OS threads.
+// Sets the warp size; blocks run on two OS threads.
 void emulate(int warp_size) {
   emulator::Config config = emulator::config();
   config.warp_size = warp_size;
@@ -65,7 +65,7 @@ struct Parameters {
   ParameterList host, device;
 };
 
-// One of each shape, or several.
+// One parameter of each shape, or several.
 Parameters some_parameters(Random& random, const DeviceStreamPtr& stream, int count = 7) {
   Parameters out;
   const Shape shapes[] = {{7, 5}, {17}, {1}, {40, 33}, {3, 300}, {0, 4}, {}};
@@ -104,7 +104,7 @@ TEST_P(GpuDense, OptimizersUpdateAsInHostMemory) {
     const auto host = make_dense_optimizer(spec, p.host), device = make_dense_optimizer(spec, p.device);
     for (int step = 0; step < 3; ++step) {
       for (size_t i = 0; i < p.host.size(); ++i) {
-        if (i % 9 == 3) continue;  // no gradient in this step
+        if (i % 9 == 3) continue;  // has no gradient in this step
         p.host[i]->grad = noise(random, p.host[i]->value.shape());
         p.device[i]->grad = stream_->to_device(p.host[i]->grad);
       }
@@ -195,7 +195,7 @@ struct LayerCase {
   std::vector<int64_t> widths;
 };
 
-// One layer in both places: outputs, the inputs' gradients and the parameters', over batches of several sizes.
+// Runs one layer in both places: compares outputs and the gradients of inputs and parameters, for several batch sizes.
 void compare_layer(const Runtime& runtime, const DeviceStreamPtr& stream, const LayerCase& c, Random& random) {
   DenseLayer host(runtime, {c.module, c.options, "layer", 7});
   DenseLayer device(runtime, {c.module, c.options, "layer", 7, stream});
@@ -204,11 +204,11 @@ void compare_layer(const Runtime& runtime, const DeviceStreamPtr& stream, const 
     const Parameter &a = *device.parameters()[i], &b = *host.parameters()[i];
     EXPECT_EQ(a.name, b.name);
     expect_near(a.value, b.value, 0, b.name);
-    assign(b.value, noise(random, b.value.shape()));  // biases, too
+    assign(b.value, noise(random, b.value.shape()));  // biases as well
     assign(a.value, b.value);
   }
   EXPECT_EQ(device.output_width(c.widths), host.output_width(c.widths));
-  for (const int64_t batch : {3, 0, 1, 70, 600}) {  // 600: sums in pieces
+  for (const int64_t batch : {3, 0, 1, 70, 600}) {  // 600: sums are computed in pieces
     std::vector<Tensor> on_host, on_device;
     for (const int64_t width : c.widths) {
       on_host.push_back(noise(random, {batch, width}));
@@ -225,7 +225,7 @@ void compare_layer(const Runtime& runtime, const DeviceStreamPtr& stream, const 
       if (want_in[i].defined())
         expect_near(got_in[i], want_in[i], 1e-4, str_cat("gradient of input ", i, " of ", batch));
     }
-    for (size_t i = 0; i < host.parameters().size(); ++i) {  // added up over the batches until now
+    for (size_t i = 0; i < host.parameters().size(); ++i) {  // accumulated over the batches so far
       expect_near(device.parameters()[i]->grad, host.parameters()[i]->grad, 2e-4, host.parameters()[i]->name);
       if (batch == 1) host.parameters()[i]->grad = device.parameters()[i]->grad = {};
     }
@@ -253,7 +253,7 @@ TEST_P(GpuDense, LayersComputeAsInHostMemory) {
   }
 }
 
-// One value of one sample: what it makes of outputs and gradients, by place.
+// Puts a NaN or infinity into one value of one sample and compares its effect on outputs and gradients.
 TEST_P(GpuDense, WhatIsNoNumberGoesThroughLayersAsInHostMemory) {
   const LayerCase cases[] = {
       {"mlp", R"({"layers": [13, 20, 5], "final_activation": "relu"})", {13}},
@@ -281,7 +281,7 @@ TEST_P(GpuDense, WhatIsNoNumberGoesThroughLayersAsInHostMemory) {
       const Tensor grad = noise(random, want.shape());
       if (backwards) grad.span<float>()[1] = grad.span<float>()[3] = std::nanf("");
       const auto want_in = host.backward(grad), got_in = device.backward(stream_->to_device(grad));
-      // A vector's product with itself has no place in the output: 0 times it is added, or is not.
+      // A vector's product with itself is not in the output: 0 times it is either added or left out.
       const size_t first = c.module == std::string("dot_interaction") && !backwards ? 1 : 0;
       for (size_t i = first; i < want_in.size(); ++i) EXPECT_EQ(no_numbers(got_in[i]), no_numbers(want_in[i])) << i;
       for (size_t i = 0; i < host.parameters().size(); ++i)

@@ -1,5 +1,5 @@
-// A DLRM trained with everything on a GPU, the emulated one or another (gpu_under_test.h): the losses of the CPU, no
-// waiting, no memory, checkpoints, batches that are taken ahead.
+// A DLRM trained entirely on a GPU, emulated or not (gpu_under_test.h): same losses as on the CPU, no waits, no
+// allocations, checkpoints, batches taken ahead.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,10 +26,10 @@ RuntimeOptions with_emulator() {
   return options;
 }
 
-// A trainer, and where it is.
+// A trainer and its device.
 class Training {
  public:
-  // `sharding`: empty is for the planner to say.
+  // An empty `sharding` lets the planner choose.
   Training(const Runtime& runtime, const std::string& device, const std::string& sharding = "")
       : Training(runtime, device, ProcessGroup::connect(runtime, {}), sharding) {}
   Training(const Runtime& runtime, const std::string& device, std::shared_ptr<ProcessGroup> group,
@@ -98,7 +98,7 @@ void expect_same(const std::vector<double>& got, const std::vector<double>& want
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * std::abs(want[i])) << "step " << i;
 }
 
-// First, for its processes are forked: no device has threads here yet. Rank 1 has no sample in one step.
+// Must run first, because it forks processes: no device has threads here yet. Rank 1 has no sample in one step.
 TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
   const auto texts = run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime(with_emulator());
@@ -121,7 +121,7 @@ TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
   for (const std::string& text : texts) EXPECT_EQ(text, "as on the CPU");
 }
 
-// Three batches in turn, of other sizes; what `spoil` does to the one of a step is done.
+// Three batches of different sizes in turn. `spoil` may change the batch of a step.
 using Spoil = std::function<void(int64_t step, Batch& batch)>;
 
 ReadBatch batches_of(int rank, const Spoil& spoil = nullptr) {
@@ -132,7 +132,7 @@ ReadBatch batches_of(int rank, const Spoil& spoil = nullptr) {
   };
 }
 
-// The losses of so many steps by a pipeline; `warm` is called before the last third of them.
+// The losses of `steps` pipeline steps; `warm` is called before the last third of them.
 std::vector<double> by_pipeline(Training& training, int64_t steps, bool ahead, const ReadBatch& read,
                                 const std::function<void()>& warm = nullptr) {
   TrainPipeline inputs(read, training->embeddings(), {0, steps, ahead});
@@ -149,8 +149,8 @@ std::vector<double> by_pipeline(Training& training, int64_t steps, bool ahead, c
   return training->take_losses();
 }
 
-// Likewise, before there are threads. Batches ahead of their steps have the losses of those in turn; one that is wrong
-// on rank 1 ends both ranks with the same words, and so does one that cannot be read.
+// Must also run before there are threads. Batches taken ahead give the same losses as in sequence. An invalid batch on
+// rank 1, or one that cannot be read, ends both ranks with the same message.
 TEST(DenseTrainingAhead, OfTwoRanksHasTheBitsAndTheErrorsOfInTurn) {
   const auto texts = run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime(with_emulator());
@@ -226,8 +226,8 @@ TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {
 }
 
 TEST_F(DenseTraining, AheadHasTheBitsOfInTurnAndWaitsForNothingElse) {
-  constexpr int64_t kSteps = 18;          // both places of the pipeline have met all sizes before the last third
-  const std::string lags = "table_wise";  // nothing of a step waits for the device
+  constexpr int64_t kSteps = 18;          // both places of the pipeline have seen all sizes before the last third
+  const std::string lags = "table_wise";  // no step waits for the device
   Training in_turn(runtime_, test::gpu_under_test(), lags), ahead(runtime_, test::gpu_under_test(), lags);
   const std::vector<double> want = by_pipeline(in_turn, kSteps, false, batches_of(0));
   ASSERT_EQ(want.size(), static_cast<size_t>(kSteps));

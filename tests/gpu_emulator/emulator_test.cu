@@ -1,4 +1,4 @@
-// The emulated GPU itself: what is right runs, what is wrong is said.
+// Tests the emulated GPU itself: right programs run, wrong ones are reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,7 +154,7 @@ TEST_P(GpuEmulator, LaunchesThatNoGpuTakesAreRefused) {
   EXPECT_THAT(error_of([&] { GPU_LAUNCH(diverge, 1, 1025, 0, stream_); }), HasSubstr("1 to 1024 threads"));
   EXPECT_THAT(error_of([&] { GPU_LAUNCH(diverge, 1, 32, 49153, stream_); }),
               HasSubstr("49153 bytes of shared memory; a block has 49152"));
-  GPU_LAUNCH(diverge, 1, 16, 0, stream_);  // not the fault of the next one
+  GPU_LAUNCH(diverge, 1, 16, 0, stream_);  // not caused by the next one
 }
 
 TEST_P(GpuEmulator, CopiesOutsideAnAllocationAreRefused) {

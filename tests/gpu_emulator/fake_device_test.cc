@@ -1,5 +1,5 @@
-// Any kernel plugin on a fake device: memory from an allocator of its own, and a stream that starts work late. What a
-// kernel reads or writes without the stream, it reads too early or too late, and its numbers are wrong.
+// Runs any kernel plugin on a fake device, which has its own allocator and a stream that starts work late. If a kernel
+// reads or writes outside the stream, it does so too early or too late, and its numbers are wrong.
 #include <gtest/gtest.h>
 
 #include "gpu/gpu.h"
@@ -18,7 +18,7 @@ using tessera_cpu::test::TestHost;
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
 
-// A host that serves memory of the device in the order of its streams.
+// A host that provides memory of the device in the order of its streams.
 class DeviceHost {
  public:
   DeviceHost() { raw_ = {sizeof(tsr_host), TSR_ABI_MINOR, this, log, alloc, free, parallel_for, num_threads, nullptr}; }
@@ -43,7 +43,7 @@ class DeviceHost {
   tsr_host raw_;
 };
 
-// Device memory, and pinned memory that its contents come from or go to.
+// Device memory, and pinned memory for copies to and from it.
 class Buffer {
  public:
   Buffer(DLDevice device, gpu::Stream stream) : device_(device), stream_(stream) {
@@ -59,7 +59,7 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // The array's shape, with memory of the device; `send` enqueues its contents.
+  // Device memory in the array's shape; `send` also enqueues a copy of its content.
   const DLTensor* like(const Array& array) {
     tensor_ = array.tensor;
     tensor_.device = device_;
@@ -84,7 +84,7 @@ class Buffer {
 
 struct Stepped {
   std::string finding;
-  uint64_t waits = 0;  // of the kernel for the device
+  uint64_t waits = 0;  // waits of the kernel for the device
 };
 
 // A kernel plugin with an instance on the device.
@@ -124,7 +124,7 @@ class Subject {
     EXPECT_EQ(api_->import_rows(instance_, table, &rows, &error), TSR_OK) << error.message;
   }
 
-  // Forward and backward, all enqueued before anything is waited for. `arrived`: the input is there when they begin.
+  // Runs forward and backward, enqueued before anything is waited for. `arrived`: the input is there when they begin.
   Stepped step(Batch& batch, int64_t step, bool arrived) {
     tsr_lookup lookup = batch.lookup;
     lookup.ids = ids_->send(*batch.ids);
@@ -228,7 +228,7 @@ TEST(FakeDevice, TheGpuKernelsFollowTheirStream) {
 }
 #endif
 
-// A kernel that knows no streams, as every CPU kernel, is such a fault.
+// A kernel that ignores streams, like every CPU kernel, has this fault.
 TEST(FakeDevice, AKernelThatDoesNotFollowItsStreamIsFound) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a data race, to ThreadSanitizer";

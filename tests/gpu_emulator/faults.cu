@@ -1,4 +1,4 @@
-// faults NAME: a program with the mistake of that name. What finds it is listed in tests/gpu_emulator/CMakeLists.txt.
+// faults NAME: a program with the mistake of that name. tests/gpu_emulator/CMakeLists.txt lists the tool that finds it.
 #include <atomic>
 #include <cstdio>
 #include <string>
@@ -98,7 +98,7 @@ int unordered(bool wait) {
   return status;
 }
 
-// The allocation stands behind a kernel that ends only when the host says so.
+// The allocation follows a kernel that ends only when the host says so.
 int before_allocation() {
   gpu::Stream first = gpu::stream_create(), second = gpu::stream_create();
   std::atomic<bool> go_on{false};

@@ -1,4 +1,4 @@
-// The jagged operations on the emulator, against plain loops.
+// Compares the jagged operations on the emulator with plain loops.
 #include "gpu/jagged.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_P(JaggedTest, BoundsAreCountedAndRepaired) {
 
   j.ids = good;
   j.view.ids.data = j.ids.data();
-  j.offsets[10] = j.view.num_ids + 9;  // bag 9 ends behind the ids, bag 10 begins there
+  j.offsets[10] = j.view.num_ids + 9;  // bag 9 ends after the ids, bag 10 begins there
   launch_check_bounds(j.view, j.rows.data(), nullptr, &report, stream_);
   wait();
   EXPECT_EQ(report.bad_offsets, 2u);

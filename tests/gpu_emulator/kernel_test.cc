@@ -1,4 +1,4 @@
-// The GPU kernel's plugin on the emulator, against the reference kernel.
+// Compares the GPU kernel's plugin on the emulator with the reference kernel.
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 
 const char* const kFused[] = {"exact_sgd", "exact_adagrad", "exact_rowwise_adagrad", "adam"};
 
-// Warp size, and how many OS threads run blocks.
+// Sets the warp size and the number of OS threads that run blocks.
 void emulate(int warp_size, int workers, uint64_t seed = 1) {
   emulator::Config config = emulator::config();
   config.warp_size = warp_size;
@@ -37,7 +37,7 @@ Options mixed_tables() {
   o.tables = {{7, 4}, {1, 16}, {40, 17}, {300, 32}, {0, 8}, {25, 64}, {90, 1}, {33, 128}, {20, 200}, {11, 300}};
   return o;
 }
-// All of a width that vectors of four fit.
+// Tables with widths that are multiples of four.
 Options even_tables() {
   Options o = mixed_tables();
   for (TableShape& t : o.tables) t.dim = (t.dim + 3) / 4 * 4;
@@ -54,7 +54,7 @@ Tolerance tolerance_of(const Options& o) {
   return {2e-5f, 2e-5f};
 }
 
-// A few steps of the two kernels on random batches; outputs, weights' gradients, rows and states are compared.
+// Runs a few steps of both kernels on random batches; compares outputs, weights' gradients, rows and states.
 void compare_training(TestHost& host, const Options& o, uint64_t seed) {
   Random random(seed);
   Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
@@ -122,7 +122,7 @@ TEST(GpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
   }
 }
 
-// Rows that occur so often that several units and blocks add up their gradient; several tiles of the sort.
+// Rows occur so often that several units and blocks sum their gradient, and the sort has several tiles.
 Options few_rows() {
   Options o;
   o.tables = {{1, 8}, {3, 16}, {20000, 8}};
@@ -184,8 +184,8 @@ std::vector<float> flat(const tsr_row_gradient& g, std::vector<int64_t>* rows) {
   return {v, v + g.values.shape[0] * g.values.shape[1]};
 }
 
-// Unfused: row gradients are those of the reference, and apply() is the optimizer's update. "lamb" has no form on the
-// device, so that its rows go to the host and back.
+// Unfused: row gradients equal those of the reference, and apply() is the optimizer's update. "lamb" has no device
+// form, so its rows go to the host and back.
 TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
   TestHost host;
   emulate(32, 2);
@@ -279,7 +279,7 @@ struct DeviceTraining {
   emulatorStream_t stream = nullptr;
 };
 
-// Once it has warmed up, nothing is allocated, copied or waited for.
+// After warm-up, nothing is allocated, copied or waited for.
 TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
   DeviceTraining training;
   training.step();
@@ -311,7 +311,7 @@ TEST(GpuKernel, AStepOfFixedSizesIsCapturedIntoAGraph) {
   emulatorGraphDestroy(recorded);
 }
 
-// Two tables read the same ids, as column shards on one rank do: there are more entries than ids.
+// Two tables read the same ids, like column shards on one rank: there are more entries than ids.
 TEST(GpuKernel, FeaturesMayShareTheirIds) {
   TestHost host;
   emulate(32, 2);
@@ -445,7 +445,7 @@ TEST(GpuKernel, BatchesThatCannotBeServedAreRefusedWithTheReason) {
             std::string::npos);
 }
 
-// The emulator says 100 GB/s and 4 MiB of cache, see gpu/runtime.h.
+// The emulator claims 100 GB/s and 4 MiB of cache, see gpu/runtime.h.
 tsr_workload million_ids() {
   tsr_workload work{};
   work.struct_size = sizeof(work);
@@ -464,10 +464,10 @@ TEST(GpuKernel, EstimatesByTheBytesThatItMoves) {
   const tsr_workload work = million_ids();
   const tsr_estimate e = model.estimate(work);
   EXPECT_EQ(e.bytes, uint64_t{10'000'000} * (512 + 4));
-  const double least = 1e6 * 512 / 100e9;  // its rows at the memory's speed
+  const double least = 1e6 * 512 / 100e9;  // reads its rows at the memory's speed
   EXPECT_GT(e.forward_seconds, least);
   EXPECT_LT(e.forward_seconds, 2 * least);
-  EXPECT_GT(e.backward_seconds, 2 * least);  // they are read and written
+  EXPECT_GT(e.backward_seconds, 2 * least);  // rows are read and written
   EXPECT_LT(e.backward_seconds, 6 * least);
 
   const auto faster = [&](const tsr_workload& w, Model& m) {
@@ -479,7 +479,7 @@ TEST(GpuKernel, EstimatesByTheBytesThatItMoves) {
   less.ids = 5e5;
   faster(less, model);
   less = work;
-  less.distinct = 1e5;  // the rows are in the cache when they come again
+  less.distinct = 1e5;  // repeated rows are still in the cache
   faster(less, model);
   less = work;
   less.rows = 1000;

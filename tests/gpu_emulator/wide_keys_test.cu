@@ -1,5 +1,5 @@
-// Keys of 64 bits: where the rows of all tables together are more than 32 bits can number. Such tables are never
-// allocated here: the first one claims 2^32 rows and more, and has memory for those that are touched.
+// 64-bit keys, for tables whose rows together exceed 32 bits. Such tables are never allocated here: the first one
+// claims more than 2^32 rows, and has memory only for rows that are touched.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,7 +18,7 @@ constexpr int64_t kHuge = (int64_t{1} << 32) + 7;
 constexpr int64_t kTouched = 16, kRows = 64;
 constexpr int32_t kDim = 4;
 
-// Two tables, a feature of each; the second one's keys begin behind 2^32. Some runs are longer than a unit.
+// Two tables with a feature each; the second one's keys begin after 2^32. Some runs are longer than a unit.
 struct Setting {
   explicit Setting(uint32_t seed) {
     std::mt19937 random(seed);
@@ -44,7 +44,7 @@ struct Setting {
     work = gradient_work(sizes, memory.data());
   }
 
-  // Table and row -> its gradient. Small whole numbers: exact in any order.
+  // Table and row -> its gradient. Small whole numbers are exact in any order.
   std::map<std::pair<int32_t, int64_t>, std::vector<float>> sums() const {
     std::map<std::pair<int32_t, int64_t>, std::vector<float>> out;
     for (size_t i = 0; i < ids.size(); ++i) {

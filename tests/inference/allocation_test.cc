@@ -1,4 +1,4 @@
-// After warm-up a prediction asks for no memory, wherever in the process: malloc itself is replaced and counts.
+// After warm-up, a prediction allocates nothing anywhere in the process: malloc itself is replaced and counts.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Of the thread that is watched.
+// True in the thread that is watched.
 thread_local bool watched = false;
 thread_local int64_t allocations = 0;
 
@@ -45,7 +45,7 @@ TEST(Allocations, NoneInAPredictionAfterWarmUp) {
   const Runtime runtime;
   const auto predictor = open_predictor(runtime, folder.file("model"));
   OwnInput largest(predictor->model(), 64, 1, true);
-  largest.values[3][0] = 999;  // a mean that loses an id needs weights too
+  largest.values[3][0] = 999;  // a mean that loses an id also needs weights
   std::vector<float> scores(64);
   const PredictInput warm = largest.view();
   predictor->predict(warm, scores);

@@ -134,7 +134,7 @@ TEST_F(Infer, WrongCallsAreCodes) {
   tsr_model_close(nullptr);
 }
 
-// The input as tensors: values of int32, every second one of an array of lengths of int64, and dense values of float64
+// The input as tensors: int32 values, every second element of an array of int64 lengths, and dense values of float64
 // whose samples are columns.
 struct InTensors {
   explicit InTensors(const OwnInput& own) : batch(own.batch) {

@@ -1,4 +1,4 @@
-// docs/models.md as a new user follows it: its configs are written, its commands run, in the order of the page.
+// Follows docs/models.md like a new user: writes its configs and runs its commands, in the order of the page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::vector<Block> blocks_of(const std::string& page) {
 
 class ModelsPage : public testing::Test {
  protected:
-  // One script of all commands of the page, each echoed, in a folder where nothing else is.
+  // Runs one script of all commands of the page, each echoed, in an otherwise empty folder.
   Finished run(const std::string& script) {
     const std::string folder = fs::path(folder_.file("")).string(), programs = fs::path(tessera_path()).parent_path();
     return run_program({"/bin/sh", "-exc", script}, 120, [&] {
@@ -45,7 +45,7 @@ class ModelsPage : public testing::Test {
   }
   std::string text(const std::string& name) const { return contents(folder_.file(name)); }
 
-  // What the page takes to be there: a model of TorchRec, the example in C, and an installed Tessera to link with.
+  // Provides what the page assumes: a TorchRec model, the example in C, and an installed Tessera to link with.
   void prepare() {
     small_tensors("model.").write(folder_.file("model.safetensors"));
     const std::string source = TESSERA_SOURCE_DIR, libraries = TESSERA_LIBRARY_DIR;

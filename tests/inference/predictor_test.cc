@@ -1,4 +1,4 @@
-// Predictions from packed models against the modules that training uses.
+// Compares predictions from packed models with the modules that training uses.
 #include "tessera/predictor.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ const Runtime& runtime() {
   return r;
 }
 
-// The float path: an EmbeddingBagCollection and its graph of layers, with what a model in float32 holds.
+// The float path: an EmbeddingBagCollection and its graph of layers, with the content of a float32 model.
 class FloatPath {
  public:
   explicit FloatPath(const InferenceModel& model)
@@ -114,7 +114,7 @@ TEST_F(Predicting, QuantizedModelsDifferByTheirQuantizing) {
     const auto predictor = packed({.format = c.format});
     OwnInput input(predictor->model(), 100, 9);
     expect_near(scores_of(*predictor, input.view()), reference.scores(input.view()), c.tolerance);
-    // Against the float path on the very numbers that were stored: rounding alone.
+    // Compares with the float path on the stored numbers: only rounding differs.
     const InferenceModel stored = open_packed_model(folder_.file(str_cat("model", count_ - 1)));
     FloatPath same(stored);
     expect_near(scores_of(*predictor, input.view()), same.scores(input.view()), 2e-6);
@@ -145,12 +145,12 @@ TEST_F(Predicting, ASampleHasTheSameScoreInEveryBatch) {
 TEST_F(Predicting, IdsOutOfRangeAreLeftOutAndCounted) {
   const auto predictor = packed({.format = RowFormat::kFloat32}, {.bounds_check = BoundsCheckMode::kIgnore});
   const FloatModel model = small_model(folder_);
-  FloatPath reference(model.model);  // drops them by the same policy
+  FloatPath reference(model.model);  // drops ids by the same policy
   OwnInput input(predictor->model(), 40, 5);
   ASSERT_GT(input.values[0].size(), 3u);
   input.values[0][1] = 41;
   input.values[0][2] = -7;
-  input.values[3][0] = int64_t{1} << 60;  // tag: a mean keeps its length
+  input.values[3][0] = int64_t{1} << 60;  // tag, a mean: keeps its length
   input.values[3][4] = 17;
   EXPECT_EQ(predictor->why_not(input.view()), "");
   expect_near(scores_of(*predictor, input.view()), reference.scores(input.view()), 1e-6);
@@ -162,7 +162,7 @@ TEST_F(Predicting, IdsOutOfRangeAreLeftOutAndCounted) {
 TEST_F(Predicting, WeightsScaleRows) {
   const auto weighted = packed({.format = RowFormat::kFloat32}, {.is_weighted = true});
   OwnInput input(weighted->model(), 30, 6), twice = input;
-  // Each id two times with half the weight gives the same sum, and the same mean of half as much twice.
+  // Each id twice with half the weight gives the same sum, and the same mean of half as much twice.
   for (size_t f = 0; f < input.values.size(); ++f) {
     twice.values[f].clear();
     size_t at = 0;

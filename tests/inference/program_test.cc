@@ -1,5 +1,5 @@
-// From a config to scores with the program alone: train, quantize, inspect, predict; and what it says when something is
-// wrong.
+// From a config to scores using only the program: train, quantize, inspect, predict; also tests its messages when
+// something is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ test_samples = 800
 batch = 64
 )";
 
-// What train, once for all tests, left.
+// The results of one training run, shared by all tests.
 class ModelProgram : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -159,7 +159,7 @@ TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
   EXPECT_GT(worst, 0);
 }
 
-// The policy of the tables decides, the same way, wherever data is read.
+// The policy of the tables decides, in the same way for all data.
 TEST_F(ModelProgram, IdsOutOfRangeAreForThePolicy) {
   fs::create_directory(path("prepared"));
   folder_->write("prepared/meta.json", R"({"dense": ["x"], "columns": [{"name": "item", "rows": 10}]})");
@@ -206,7 +206,7 @@ path = ")" + path("prepared") + "\"\nbatch = 16\n");
   expect_refused({"predict", "--model", strict, "--config", job}, 2, bad);
 }
 
-// As a plugin's layer, or another model, leaves them in a checkpoint.
+// Parameters of a plugin's layer, or of another model, in a checkpoint.
 TEST_F(ModelProgram, ParametersWithoutAPlaceAreNotDropped) {
   fs::create_directory(path("extended"));
   checkpoint::SafetensorsReader trained{checkpoint::InputFile(checkpoint_ + "/save-1/model.safetensors")};
@@ -235,7 +235,7 @@ TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
   EXPECT_GT(first["score"].get<double>(), 0);
   EXPECT_LT(first["score"].get<double>(), 1);
 
-  // From a pipe the same, batch by batch; nothing is kept of it.
+  // Reading from a pipe gives the same, batch by batch, and keeps no samples.
   const auto piped = [&](const std::string& file, const std::string& batch) {
     return run_program({"/bin/sh", "-c", "cat \"$2\" | exec \"$0\" predict --model \"$1\" --data - --batch \"$3\" 2>&1",
                         tessera_path(), path("plain"), file, batch},

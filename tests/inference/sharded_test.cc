@@ -1,4 +1,4 @@
-// A model over ranks: the scores of one process, ranks that come to an end together, and ranks that are lost.
+// A model over ranks: the same scores as in one process, ranks that end together, and ranks that are lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,11 +23,11 @@ constexpr double kTimeout = 60;
 struct Ranks {
   int world = 2;
   double group_timeout_s = 30;
-  // Sharding of every table; empty: the planner's.
+  // Sharding of every table; empty: the planner chooses.
   std::function<ShardingRequest(const EmbeddingBagConfig&, const Topology&)> sharding;
 };
 
-// Rank 0 runs `ask`, the others serve, unless `instead` does; the texts of all.
+// Rank 0 runs `ask`; the others serve, or run `instead`. Returns the texts of all.
 std::vector<std::string> run(const Ranks& ranks, const std::string& directory,
                              const std::function<std::string(ShardedPredictor&)>& ask,
                              const std::function<void()>& instead = {}) {
@@ -65,12 +65,12 @@ class Sharded : public testing::Test {
     pack_model(small_model(folder_, {.bounds_check = BoundsCheckMode::kIgnore}).model, folder_.file("model"),
                {.format = RowFormat::kInt8, .formats = {{"film", RowFormat::kFloat16}}});
   }
-  // Several batches' scores.
+  // The scores of several batches.
   static std::string ask(Predictor& predictor) {
     std::string out;
     for (const int64_t batch : {1, 13, 0, 40}) {
       OwnInput input(predictor.model(), batch, static_cast<uint32_t>(batch));
-      if (batch == 40) input.values[3][1] = 5000;  // tag, a mean: left out
+      if (batch == 40) input.values[3][1] = 5000;  // tag, a mean: the id is left out
       out += text_of(scores_of(predictor, input.view()));
     }
     for (const uint64_t n : predictor.stats().bad_ids) out += str_cat(n, ' ');
@@ -180,7 +180,7 @@ TEST_F(Sharded, StatsDoNotWaitForASilentRank) {
           (void)failure_of([&] { (void)scores_of(p, input.view()); });
           failed = true;
         });
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for the rank now
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it is now waiting for the rank
         (void)p.stats();
         const bool waited = failed;
         asking.join();

@@ -1,4 +1,4 @@
-// Many threads on one predictor: the same answers as alone, and counts that add up.
+// Many threads share one predictor: the answers equal those of a single thread, and counts add up.
 #include <gtest/gtest.h>
 
 #include <atomic>

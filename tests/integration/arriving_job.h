@@ -1,4 +1,4 @@
-// A job on rows that arrive, for tests of its ranks: what a row is, and the job that learns from it.
+// A job on arriving rows, for tests over ranks: the rows, and the job that learns from them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -81,7 +81,7 @@ class ArrivingRanks : public testing::Test {
     for (const std::string& key : set) out.insert(out.end(), {"--set", key});
     return out;
   }
-  // Its report; null where it failed.
+  // The job's report; null if it failed.
   nlohmann::json train(int ranks, const std::vector<std::string>& set,
                        const std::vector<std::string>& more = {}) const {
     const Finished done = run_tessera(arguments(ranks, set, more));

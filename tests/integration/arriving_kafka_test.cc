@@ -1,5 +1,5 @@
-// tessera train on a topic, over ranks, from librdkafka's mock cluster: each message is trained on once, whatever the
-// number of ranks before and behind a checkpoint.
+// tessera train on a topic of librdkafka's mock cluster, over ranks: each message is trained on once, whatever the
+// number of ranks before and after a checkpoint.
 #include <gmock/gmock.h>
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
@@ -50,11 +50,11 @@ class Topic {
   rd_kafka_mock_cluster_t* cluster_;
 };
 
-// Nothing is learned: so the loss of each row is its own, wherever batches are cut.
+// Learning rates are 0, so the loss of each row is its own, however batches are cut.
 const std::vector<std::string> kNothingLearned = {"table_defaults.optimizer.learning_rate=0",
                                                   "dense_optimizer.learning_rate=0"};
 
-// Their number, and the sum of their losses.
+// The number of rows, and the sum of their losses.
 struct Rows {
   int64_t count;
   double loss;
@@ -81,7 +81,7 @@ TEST_F(ArrivingRanks, TrainOnEachMessageOnce) {
   json last;
   for (const int ranks : {2, 3, 1}) {
     topic.send(static_cast<int>(sum.count), kRows / 3);
-    // The first two end with a batch that is not the last one: what is behind it was taken and not trained on.
+    // The first two runs end with a batch that is not the last one: rows after it were taken but not trained on.
     last = train(ranks, set, {"--save", saved, "--resume"});
     ASSERT_FALSE(HasFailure());
     const Rows part = rows_of(last);
@@ -93,8 +93,8 @@ TEST_F(ArrivingRanks, TrainOnEachMessageOnce) {
   EXPECT_EQ(last["arrived"]["position"]["offsets"], json::parse(R"({"0": 80, "1": 80, "2": 80})"));
 }
 
-// A message that is no row, one whose label is none, and one whose id has no row, end the training, until an option
-// says how many may be left out; and the model reads files.
+// A message that is not a row, one without a valid label, and one whose id has no row end the training, unless an
+// option says how many may be left out. The model then reads files.
 TEST_F(ArrivingRanks, GoOnBehindBadMessages) {
   folder_.write("job.toml", kArrivingJob);
   Topic topic;

@@ -1,5 +1,5 @@
-// tessera train on files that come, over ranks: the batches of one rank, each row on one of them; saved, and gone on
-// with on another number.
+// tessera train on arriving files, over ranks: the batches are those of one rank, with each row on one of the ranks.
+// Training is saved and continued on another number of ranks.
 #include <gmock/gmock.h>
 
 #include "arriving_job.h"
@@ -23,7 +23,7 @@ TEST_F(ArrivingRanks, HaveTheBatchesOfOneRank) {
     EXPECT_EQ(more["arrived"]["rows"], 251);
     for (const char* key : {"file", "rows"})
       EXPECT_EQ(more["arrived"]["position"][key], one["arrived"]["position"][key]);
-    EXPECT_EQ(more["steps"], 6);  // the last one has one row: ranks without any
+    EXPECT_EQ(more["steps"], 6);  // the last batch has one row, so some ranks have none
     EXPECT_THAT(losses_of(more), testing::Pointwise(testing::DoubleNear(1e-5), losses_of(one)));
   }
 }
@@ -55,7 +55,7 @@ TEST_F(ArrivingRanks, ASignalEndsTheWaitOnAllOfThem) {
   std::vector<std::string> command = arguments(2, {}, saving);
   command.insert(command.begin(), tessera_path());
   Program training(command);
-  const auto is_saved = [&] { return std::filesystem::exists(saved + "/save-2"); };  // while it waits
+  const auto is_saved = [&] { return std::filesystem::exists(saved + "/save-2"); };  // while the job waits
   for (int i = 0; i < 3000 && !is_saved(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(is_saved());
   kill(training.pid(), SIGTERM);
@@ -83,7 +83,7 @@ TEST_F(ArrivingRanks, WhatCannotBeReadEndsAllOfThem) {
   EXPECT_THAT(done.output, HasSubstr("rank 0 aborted: " + in_ + "/" + why));
 }
 
-// By the reader that the model's reader works around, with its options.
+// Files are read by the reader that the model's reader wraps, with its options.
 TEST_F(ArrivingRanks, TheModelReadsFiles) {
   arrive("a.csv", arriving_file(0, 100));
   arrive("DONE", "");

@@ -1,5 +1,5 @@
-// A job with tessera-tcp-proxy between its ranks: a slow and narrow network changes no loss, and one that breaks is
-// told with the rank at its other end.
+// A job with tessera-tcp-proxy between its ranks: a slow and narrow network changes no loss, and a broken connection is
+// reported with the rank at its other end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using Arguments = std::vector<std::string>;
 
 class BadNetwork : public testing::Test {
  protected:
-  // A job of two ranks over sockets, with the proxy that these options make, or without one.
+  // Runs a job of two ranks over sockets, through a proxy with these options, or without one.
   Finished train(const Arguments& proxy_options, int steps, int timeout_s) {
     std::unique_ptr<Program> proxy;
     std::string backend = "tcp?shm=false";

@@ -1,5 +1,5 @@
-// The jobs of configs/bars, whose data this project has not: each says so, and trains on made files of the same
-// columns.
+// The jobs of configs/bars, whose data is not part of this project: each says so, and trains on made files with the
+// same columns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::vector<std::string> jobs() {
   return out;
 }
 
-// Rows of the columns that a job reads: labels, numbers, and what is a row of a table of 20 and a text, too.
+// Rows with the columns that a job reads: labels, numbers, and columns that are both a row of a table of 20 and a text.
 std::string rows_of(const Config& config, int rows) {
   std::string out;
   for (const ColumnConfig& c : config.columns) {

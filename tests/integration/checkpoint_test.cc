@@ -1,4 +1,4 @@
-// Checkpoints between jobs of several ranks: written under one plan and world, continued under another.
+// Checkpoints between jobs of several ranks: written under one plan and number of ranks, continued under another.
 #include "tessera/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 struct Job {
   int world = 1;
   TestModelOptions model;
-  // Where its plugins are, beside the installed ones.
+  // Folders of its plugins, besides the installed ones.
   std::vector<std::string> plugins;
 };
 
@@ -30,7 +30,7 @@ Job job(int world, const Cut& cut) {
   return j;
 }
 
-// The texts of all ranks. `body` gets the model of its rank.
+// Runs `body` with each rank's model; returns the texts of all ranks.
 std::vector<std::string> run(const Job& j, const std::function<std::string(TestModel&)>& body) {
   return cli::run_in_ranks(j.world, j.world, 60, [&](const RankEnvironment& where) {
     RuntimeOptions options;
@@ -41,7 +41,8 @@ std::vector<std::string> run(const Job& j, const std::function<std::string(TestM
   });
 }
 
-// Trains steps [first, last), from a checkpoint if `load` names one, and saves to `save`. The losses, as exact texts.
+// Trains steps [first, last), from the checkpoint `load` if it is not empty, and saves to `save`. Returns the losses
+// exactly.
 std::vector<double> train(const Job& j, int first, int last, const std::string& load, const std::string& save) {
   const auto texts = run(j, [&](TestModel& model) {
     std::ostringstream out;
@@ -71,7 +72,7 @@ std::string tensors(const std::string& directory) {
 ParameterSharding spread(const EmbeddingBagConfig& t, int world) {
   return whole(t, static_cast<int>(t.name.size()) % world);
 }
-// Another way for each table: rows, replicas, one rank, columns of the one whose state is kept per element.
+// A different sharding per table: rows, data-parallel, one rank; columns for the table whose state is kept per element.
 ParameterSharding mixed(const EmbeddingBagConfig& t, int world) {
   if (t.name == "film") return by_rows(t, world);
   if (t.name == "genre") return replicated(t, world);
@@ -80,7 +81,8 @@ ParameterSharding mixed(const EmbeddingBagConfig& t, int world) {
 }
 ParameterSharding halves(const EmbeddingBagConfig& t, int world) { return by_columns(t, world, {4, 4}); }
 
-// Saved under `from`, loaded and saved again under `to`: the same bytes, and losses that go on as without interruption.
+// Saves under `from`, then loads and saves again under `to`: bytes are the same, and losses go on as without
+// interruption.
 void expect_continues(const Job& from, const Job& to) {
   const TestDirectory dir;
   const auto uninterrupted = train(from, 0, 6, "", "");
@@ -116,7 +118,7 @@ TEST(Checkpoint, OfRoutedShards) {
   expect_continues(two, four);
 }
 
-// Two steps behind a checkpoint with all rows, one of what has changed: loaded under any plan, that is the model.
+// Compares a checkpoint with all rows plus one of changes two steps later, loaded under any plan, with the model.
 void expect_changes(const Job& from, const Job& to) {
   const TestDirectory dir;
   run(from, [&](TestModel& model) {
@@ -153,7 +155,7 @@ TEST(Checkpoint, OfChangesUnderEveryPlan) {
   expect_changes(large(2, halves), large(4, halves));
 }
 
-// What the kernel keeps of this rank's rows besides, as "film 7: 3" for each row and column cut.
+// The extra data that the kernel keeps of this rank's rows, as "film 7: 3" for each row and column shard.
 std::string extra_of(TestModel& model) {
   std::string out;
   for (const HeldShard& held : model.bags().held_shards()) {
@@ -204,7 +206,7 @@ TEST(Checkpoint, CarriesWhatAKernelKeepsOfRowsBesides) {
   };
   EXPECT_EQ(loaded(other, "a", "b"), counted) << "columns are cut: each cut has it";
   EXPECT_EQ(loaded(routed, "b", "c"), counted);
-  // Kernels that keep nothing read such a checkpoint, and theirs is read by those that do.
+  // Kernels without extra data can read such a checkpoint, and their checkpoints can be read by kernels with it.
   run(plain, [&](TestModel& model) {
     model.load(dir.file("c"));
     model.save(dir.file("d"));
@@ -254,12 +256,12 @@ TEST(Checkpoint, OfStatesThatFollowOptions) {
     EXPECT_THAT(text, HasSubstr("table \"user\" was trained with sgd (states: momentum_buffer)"));
 }
 
-// A table's one value goes with every row, and comes back with any.
+// The value of a table is saved with every row, and restored from any.
 TEST(Checkpoint, OfStatesPerTable) {
   const auto by_table = [](int world, const Cut& cut) {
     Job j = job(world, cut);
     j.plugins = {TESSERA_TEST_PLUGINS};
-    double rate = 0.1;  // another one for each table, so that it is looked up by itself, or not at all in a step
+    double rate = 0.1;  // differs per table, so that each is looked up separately, or not at all in a step
     for (EmbeddingBagConfig& table : j.model.tables)
       table.optimizer = {"bad.by_table", str_cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
     return j;
@@ -280,7 +282,7 @@ TEST(Checkpoint, OfATableOfManyBlocks) {
   EXPECT_TRUE(tensors(dir.file("a")) == tensors(dir.file("b")));
 }
 
-// What `call` throws, as "code text"; then the ranks meet once more, to show that none was left behind.
+// The exception of `call`, as "code text". Then the ranks meet once more, to show that none was left behind.
 std::string failure(TestModel& model, const std::function<void()>& call) {
   const auto [text, code] = error_of(call);
   model.train(0, 1);

@@ -1,4 +1,5 @@
-// The plugin `codec` in a job: it learns as without, sends what the plan says, and the planner counts on it.
+// The plugin `codec` in a job: the job learns as without it, sends what the plan says, and the planner takes it into
+// account.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 class CodecJob : public testing::Test {
  protected:
-  // Of the job over `backend`, with leave to lose precision.
+  // Arguments of the job over `backend`, which may lose precision.
   std::vector<std::string> arguments(const std::string& command, const std::string& backend) const {
     const std::string config =
         folder_.write("job.toml", small_job({.samples = 12800, .test_samples = 6000, .epochs = 1}));
@@ -43,7 +44,7 @@ class CodecJob : public testing::Test {
   TestFolder folder_;
 };
 
-// Three ids in each bag, tables on one rank each: what is expected is exact.
+// Three ids in each bag, and each table on one rank, so that the expected bytes are exact.
 TEST_F(CodecJob, LearnsAsWithoutAndSendsWhatThePlanSays) {
   const json exact = trained("tcp"), half = trained("codec(tcp)"), bytes = trained("codec:int8(tcp)");
   ASSERT_FALSE(exact.is_null() || half.is_null() || bytes.is_null());
@@ -70,7 +71,7 @@ TEST_F(CodecJob, LearnsAsWithoutAndSendsWhatThePlanSays) {
   EXPECT_LT(predicted(bytes), predicted(half));
 }
 
-// The same plan for less: what its options cost says so.
+// The same plan for less: the options' costs appear in it.
 TEST_F(CodecJob, IsWhatThePlannerCountsOn) {
   const auto rating = [&](const std::string& backend) {
     auto args = arguments("plan", backend);
@@ -79,7 +80,8 @@ TEST_F(CodecJob, IsWhatThePlannerCountsOn) {
     const std::string before = "busiest rank ";
     const size_t at = done.output.find(before);
     EXPECT_NE(at, std::string::npos) << done.output;
-    return at == std::string::npos ? 0 : std::stod(done.output.substr(at + before.size()));  // "123.4 us per step"
+    // for example "123.4 us per step"
+    return at == std::string::npos ? 0 : std::stod(done.output.substr(at + before.size()));
   };
   const double exact = rating("tcp"), bytes = rating("codec:int8(tcp)");
   EXPECT_GT(bytes, 0);

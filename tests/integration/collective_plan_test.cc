@@ -1,5 +1,5 @@
-// One rank plans for all: a plan that takes longer than an exchange may, and ranks that want something else planned or
-// bring different plans.
+// One rank plans for all: planning may take longer than an exchange's deadline; ranks may ask for different plans, or
+// bring different ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What collective_plan() throws on every rank, or "planned N tables".
+// The exception of collective_plan() on every rank, or "planned N tables".
 std::vector<std::string> outcomes(double timeout_s,
                                   const std::function<void(int rank, PlannerModule&, PlannerOptions&)>& change) {
   return cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) -> std::string {

@@ -1,4 +1,4 @@
-// A job on CSV files, by the reader plugin: the program from training to predictions.
+// A job on CSV files through the reader plugin, from training to predictions, using the program.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ name = ["person", "film"]
 ids = "vocabulary"
 )";
 
-// Rows are answered while the pipe has no end: the second one is sent when there is a score of the first.
+// Rows are answered before the pipe ends: the second row is sent after the first one's score has come.
 void expect_answers_as_rows_come(const TestFolder& folder, const std::string& model) {
   const std::string answers = folder.write("answers.csv", "");
   const std::string script =
@@ -73,7 +73,8 @@ void expect_answers_as_rows_come(const TestFolder& folder, const std::string& mo
   EXPECT_THAT(contents(answers), AllOf(HasSubstr("row,score\n0,0.9"), HasSubstr("\n1,0.0")));
 }
 
-// Another buffer shuffles the samples otherwise, and another test part may have been trained on.
+// A different buffer would shuffle the samples differently, and the model may have been trained on another run's test
+// part.
 void expect_the_same_data(const std::string& config, const std::string& data, const std::string& saved) {
   for (const auto& [set, sentence] : {std::pair("data.buffer_mib=0.1", "buffer_mib = 0.05 instead of 0.1"),
                                       std::pair("data.buffer_mib=256", "buffer_mib = 0.05 instead of \"larger than"),
@@ -85,7 +86,7 @@ void expect_the_same_data(const std::string& config, const std::string& data, co
   }
 }
 
-// Random test rows leave all rows in the order of the file.
+// With random test rows, all rows stay in the order of the file.
 void expect_rows_in_order(const TestFolder& folder, const std::string& model, const std::string& config,
                           const std::string& data) {
   const Finished done = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
@@ -100,7 +101,7 @@ void expect_rows_in_order(const TestFolder& folder, const std::string& model, co
   }
 }
 
-// The model knows its columns: texts, in another order, one of which nobody has seen.
+// The model knows its columns: sends texts in another order, one of which is new.
 void expect_scores(const TestFolder& folder, const std::string& model) {
   const std::string asked =
       folder.write("ask.csv", "film,click,person,price\nfilm 3,1,person 2,9\nfilm 0,0,nobody,0\n");
@@ -163,14 +164,14 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   EXPECT_EQ(many.status, 0) << many.output;
   EXPECT_THAT(many.output, HasSubstr("test: auc?bins=1048576 ")) << "of more samples than the buffer holds";
   expect_scores(folder, model);
-  // More than the buffer holds is judged without being kept.
+  // More rows than the buffer holds are judged without being kept.
   const Finished streamed = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
                                          "data.buffer_mib=0.05", "--output", folder.file("scores.csv")});
   ASSERT_EQ(streamed.status, 0) << streamed.output;
   EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
   EXPECT_THAT(streamed.output, HasSubstr("(6000 samples) of clicks.csv\n"));
   expect_rows_in_order(folder, model, config, data);
-  // Without labels, from standard input; and what is wrong there.
+  // Sends unlabelled rows by standard input, and rows with errors.
   const auto piped = [&](const std::string& text, const std::string& more = "") {
     const std::string file = folder.write("piped.csv", text), ask = "\"$0\" predict --model \"$1\" --data - ";
     return run_program({"/bin/sh", "-c", "exec " + ask + more + " < \"$2\"", tessera_path(), model, file}, 60);
@@ -188,7 +189,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
               HasSubstr("--part test: there are no such rows in standard input"));
 }
 
-// The job above, without its reader, on the file `data`.
+// The job above without its reader, on the file `data`.
 std::string without_reader(const std::string& data, const std::string& more = "") {
   const std::string job = std::regex_replace(kJob, std::regex("reader = \"csv\"\n"), "path = \"" + data + "\"\n");
   return job + more;
@@ -217,7 +218,7 @@ TEST(CsvJob, TheReaderFollowsFromTheName) {
                         "there are \"click\", "));
 }
 
-// Columns may be called as the model's layers are.
+// Columns may have the same names as the model's layers.
 TEST(CsvJob, AnotherModelOverTheSameColumns) {
   const TestFolder folder;
   std::string rows = clicks(600);
@@ -265,7 +266,7 @@ TEST(CsvJob, AConfigFromAPipeIsForAllRanks) {
   EXPECT_THAT(empty.output, HasSubstr("/dev/stdin is empty"));
 }
 
-// Every row has the same two ids: which weighs more is all that tells.
+// Every row has the same two ids, so only their weights tell the label.
 TEST(CsvJob, WeightsReachTheLookup) {
   const TestFolder folder;
   std::string text = "click,x,seen\n";
@@ -306,7 +307,8 @@ weighted = true
 
 TEST(CsvJob, DescribedByLookingAtTheFile) {
   const TestFolder folder;
-  std::string text = clicks(3000);  // and a list, a number with many values, a text of its own in each row
+  // further columns: a list, a number with many values, and a text that is different in each row
+  std::string text = clicks(3000);
   std::string data = "label,\"weight, kg\",session,tags,person,film,price,shop\n";
   std::istringstream lines(text);
   std::string line;
@@ -389,7 +391,7 @@ TEST(CsvJob, SaysWhichRowsWereTheTest) {
   EXPECT_THAT(train(folder.write("mixed.csv", clicks(2000)), "last"), testing::Not(HasSubstr("may be sorted")));
 }
 
-// A port that nothing listens on.
+// A port on which nothing listens.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -402,7 +404,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// Each rank has its own copy of the data, as on hosts of their own.
+// Each rank has its own copy of the data, as on different hosts.
 TEST(CsvJob, RanksWithOtherDataEnd) {
   const TestFolder folder;
   const std::string rows = clicks(3000);
@@ -457,7 +459,7 @@ TEST(CsvJob, RanksWithOtherDataEnd) {
 
 TEST(CsvJob, DescribedWithoutDenseColumns) {
   const TestFolder folder;
-  constexpr int kRows = 12000;  // of three blocks as they are read
+  constexpr int kRows = 12000;  // the reader divides them into three blocks
   std::string text = "user,film,click\n";
   for (int i = 0; i < kRows; ++i) {
     const int user = i * 7 % 1500, film = i / 4000 * 300 + i % 300;
@@ -476,7 +478,7 @@ TEST(CsvJob, DescribedWithoutDenseColumns) {
   EXPECT_GT(nlohmann::json::parse(contents(report)).at("test").at("auc").get<double>(), 0.9);
 }
 
-// What its columns name is known before there is a plan.
+// The sizes that the columns need are known before there is a plan.
 TEST(CsvJob, TablesThatAreTooSmallAreToldAtOnce) {
   const TestFolder folder;
   const std::string data = folder.write("clicks.csv", clicks(2000)), config = folder.write("job.toml", kJob);
@@ -504,7 +506,7 @@ TEST(CsvJob, TablesThatAreTooSmallAreToldAtOnce) {
   EXPECT_THAT(refused.output, HasSubstr("table \"film\" has 999 rows, but column \"film\" has 1000 ids: "));
 }
 
-// The clicks as Parquet, in row groups of 500, with a list of two words for each row.
+// The clicks as Parquet, in row groups of 500, with a list of two words per row.
 constexpr const char* kToParquet = R"(
 import sys, pyarrow as pa, pyarrow.csv, pyarrow.parquet
 t = pyarrow.csv.read_csv(sys.argv[1])
@@ -534,7 +536,7 @@ TEST(CsvJob, ParquetWhereThereIsArrow) {
   const Finished written = run_program({python, folder.write("to_parquet.py", kToParquet), text, data}, 60);
   ASSERT_EQ(written.status, 0) << written.output;
   std::vector<std::vector<double>> losses;
-  for (const std::string ranks : {"1", "3"}) {  // streamed: row groups are shared out
+  for (const std::string ranks : {"1", "3"}) {  // streamed: row groups are divided among the ranks
     const Finished done = train(ranks, "0.1");
     ASSERT_EQ(done.status, 0) << done.output;
     const auto json = nlohmann::json::parse(contents(report));

@@ -1,4 +1,4 @@
-// Ids that arrive damaged on one rank: it says what is wrong, and no other waits for it.
+// Ids arrive damaged on one rank: it reports the error, and no other rank waits for it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ KeyedJaggedTensor batch() {
                                               Tensor::from<int32_t>({2, 2}));
 }
 
-// What it throws, and whether that took until the deadline.
+// The exception of `body`, and whether it took until the deadline.
 std::string outcome(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   std::string text = "no error";
@@ -50,7 +50,7 @@ std::string outcome(const std::function<void()>& body) {
   return text + (took.count() < kTimeout_s / 2 ? "; soon" : "; late");
 }
 
-// Rank 0 hears of it in the step, or, where rank 1 was quicker, while it takes its own batch in.
+// Rank 0 hears of it in the step, or, if rank 1 was faster, while it takes its own batch in.
 TEST(Damaged, ARankInTheStepHearsOfOneThatCouldNotTakeItsBatchIn) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
@@ -69,8 +69,8 @@ TEST(Damaged, ARankInTheStepHearsOfOneThatCouldNotTakeItsBatchIn) {
   EXPECT_EQ(texts[1], "rank 0 sent a damaged step header; soon");
 }
 
-// Rank 2 is at home on the other host: rank 0 adds up rows of its host for it, and is told for which bags. The word is
-// behind the 16 words of ranks 0 and 1, and 4 of ids, 1 of bags, 2 of lengths and 1 of bags of rank 2.
+// Rank 2 is home on the other host. Rank 0 sums rows of its host for it, and is told for which bags. The damaged word
+// comes after the 16 words of ranks 0 and 1, and after 4 words of ids, 1 of bags, 2 of lengths and 1 of bags of rank 2.
 TEST(Damaged, NotesOfWhichBagsHaveIdsMustFitTheIds) {
   const auto texts = cli::run_in_ranks(4, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
@@ -84,7 +84,7 @@ TEST(Damaged, NotesOfWhichBagsHaveIdsMustFitTheIds) {
   }
 }
 
-// abi/collective.h: a wrapper that is named alone is given what it wraps, and is not made before.
+// abi/collective.h: a wrapper that is named without an inner transport is given one, and is not made before.
 TEST(Wrappers, NamedAloneGetTheBestTransport) {
   const auto backends = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});

@@ -1,6 +1,7 @@
-// test.damaging(tcp): the transport in brackets, but in one exchange one bit arrives changed. Options: the `rank` where
-// it does; the `label` of the all-to-all; `exchange`, which of those in a group, counted from 0; `word`, the 32-bit
-// word of what was received. With `crashes_in_close` the first group that is closed ends the process.
+// test.damaging(tcp): wraps the transport in brackets and changes one bit that arrives in one exchange. Options:
+// `rank`, the rank where this happens; `label` of the all-to-all; `exchange`, which of those in a group, counted from
+// 0; `word`, the 32-bit word of the received data. With `crashes_in_close`, the first group that is closed ends the
+// process.
 #include <csignal>
 #include <cstdint>
 #include <cstring>

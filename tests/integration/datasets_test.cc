@@ -1,6 +1,6 @@
-// What a DLRM reaches on real data, through the command line and the configs of configs/. Data sets are not in the
-// repository: they are looked for in TESSERA_TEST_DATA (a directory with a folder per set), then in ../shared/data
-// beside the repository, and MovieLens-100K also in data/, where the quickstart puts it. Without them: SKIPPED.
+// Quality of a DLRM on real data, through the command line and the configs of configs/. Data sets are not in the
+// repository. They are searched in TESSERA_TEST_DATA (a directory with a folder per set), then in ../shared/data next
+// to the repository; MovieLens-100K also in data/, where the quickstart puts it. Without them: SKIPPED.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr Baseline kBaselines[] = {
 };
 constexpr int kSeeds = 3;
 
-// The set's folder; empty where it is not at hand.
+// The set's folder; empty if it is not available.
 std::string folder_of(const Baseline& b) {
   const char* given = std::getenv("TESSERA_TEST_DATA");
   const std::string source = TESSERA_SOURCE_DIR;
@@ -46,7 +46,7 @@ std::string folder_of(const Baseline& b) {
 
 class Datasets : public testing::TestWithParam<Baseline> {
  protected:
-  // Trains once and returns the report's "test"; null, and a failure, where that does not work.
+  // Trains once and returns the report's "test"; null, with a test failure, if that fails.
   json train(const std::string& data, int seed, int ranks, const std::vector<std::string>& more = {}) {
     const std::string report = scratch_.file("report.json");
     const std::string config = str_cat(TESSERA_SOURCE_DIR "/configs/", GetParam().set, ".toml");
@@ -60,7 +60,7 @@ class Datasets : public testing::TestWithParam<Baseline> {
     return done.status ? json() : json::parse(contents(report)).at("test");
   }
 
-  // The prepared form, where the set is kept in another.
+  // The prepared form, if the set is stored in another.
   std::string prepared(const std::string& data) {
     if (!fs::exists(data + "/expand.py")) return data;
     std::string out = scratch_.file("expanded");
@@ -93,7 +93,7 @@ TEST_P(Datasets, MeanOverSeedsIsNoWorseThanTheBaseline) {
 
 class SmallDatasets : public Datasets {};
 
-// Two ranks, their tables sharded between them, reach what one reaches.
+// Two ranks with sharded tables reach the quality of one.
 TEST_P(SmallDatasets, TwoRanksReachTheSame) {
   const std::string found = folder_of(GetParam());
   if (found.empty()) GTEST_SKIP() << "SKIPPED: no data: " << GetParam().set;

@@ -1,4 +1,4 @@
-// What `tessera data describe` makes of files that it does not know: configs that train as they are written.
+// `tessera data describe` on unknown files: its configs can be trained without changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::Not;
 
 class Describe : public testing::Test {
  protected:
-  // The columns of the config that describes a file, which is then file("job.toml").
+  // The columns of the config that describes a file; the config is then file("job.toml").
   std::map<std::string, ColumnConfig> describe(const std::string& name, const std::string& text,
                                                const std::vector<std::string>& more = {}) {
     std::filesystem::remove(file("job.toml"));
@@ -32,7 +32,7 @@ class Describe : public testing::Test {
     for (const ColumnConfig& c : load_config(file("job.toml")).columns) out[c.name.at(0)] = c;
     return out;
   }
-  // The report of the job as it stands in the file.
+  // The report of the job in the file.
   nlohmann::json train(const std::string& epochs = "4") {
     const Finished done = run_tessera({"train", "--config", file("job.toml"), "--set", "job.device=cpu", "--set",
                                        "data.batch=64", "--set", "data.epochs=" + epochs, "--set",
@@ -57,7 +57,8 @@ std::string rows(int count, const std::string& header, const std::function<std::
   return out;
 }
 
-// Each row has other weights, which alone tell the label; beside them a list without, which no mean may be then.
+// Each row has different weights, which alone determine the label. A list without weights is next to them; no mean is
+// used then.
 TEST_F(Describe, ListsWithWeights) {
   for (const std::string id : {"t", ""}) {  // texts, numbers
     uint32_t random = 1;
@@ -146,7 +147,7 @@ TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
   EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
 }
 
-// The comment is true: the label itself, with another loss, trains on the number.
+// The comment is true: the label as a number, with another loss, can be trained.
 TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
   const auto replace = [&](const std::string& line, const std::string& other) {
     const size_t at = job_.find("\n" + line);
@@ -171,7 +172,7 @@ TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
   EXPECT_THAT(job_, Not(HasSubstr("real"))) << "zeros and ones are a label as they are";
 }
 
-// One of zeros and ones is the label, wherever it stands; what else is named so would tell it.
+// A column of zeros and ones is the label, wherever it is; other columns with label names would reveal it.
 TEST_F(Describe, OtherLabelsAreNoFeatures) {
   const auto text = [](const std::string& header, bool missing) {
     return rows(600, header, [&](int i) {
@@ -279,7 +280,7 @@ TEST_F(Describe, NumbersAsPeopleWriteThem) {
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
 
-// What a table of people holds: an index without a name, a counter, a time, a constant, a copy, texts that all differ.
+// A typical table about people: an unnamed index, a counter, a time, a constant, a copy, texts that are all different.
 TEST_F(Describe, TrainsOnATableAsItIs) {
   uint32_t random = 1;
   const auto columns =

@@ -1,5 +1,5 @@
-// Jobs with dynamic tables (docs/dynamic_tables.md) whose ids are any 64-bit numbers, or hashes of texts: what a
-// checkpoint keeps of them, that a job goes on from it as if it had never ended, and on other numbers of ranks, too.
+// Jobs with dynamic tables (docs/dynamic_tables.md) whose ids are any 64-bit numbers, or hashes of texts. A job
+// continues from a checkpoint as if it had never ended, also on other numbers of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// Of 63 bits, some popular.
+// Ids of 63 bits, some of them popular.
 int64_t id_of(int64_t sample) {
   const uint64_t x = mixed(static_cast<uint64_t>(sample) + 1);
   const uint64_t which = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
@@ -89,7 +89,7 @@ std::map<std::string, Stored> tensors(const std::string& path) {
   return out;
 }
 
-// By id what a checkpoint has of each row of a table: its bytes in one tensor.
+// The rows of a table in a checkpoint, by id: each row's bytes in one tensor.
 std::map<int64_t, std::string> rows_of(const std::string& save, const std::string& table, const std::string& tensor) {
   const auto model = tensors(save + "/model.safetensors"), states = tensors(save + "/optimizer.safetensors");
   const std::string name = str_cat("sparse_arch.embedding_bag_collection.embedding_bags.", table, ".weight");
@@ -109,7 +109,7 @@ std::map<int64_t, std::string> rows_of(const std::string& save, const std::strin
 std::string newest(const std::string& saves) {
   int number = 0;
   for (const auto& entry : std::filesystem::directory_iterator(saves))
-    number = std::max(number, std::atoi(entry.path().filename().string().substr(5).c_str()));  // save-N
+    number = std::max(number, std::atoi(entry.path().filename().string().substr(5).c_str()));  // N of save-N
   return str_cat(saves, "/save-", number);
 }
 
@@ -136,7 +136,7 @@ TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
   ASSERT_TRUE(whole.is_object());
   EXPECT_GT(whole.at("tables").at("item").at("evictions"), 20);
   EXPECT_GT(whole.at("tables").at("shop").at("evictions"), 20);
-  // In between it saves beside training, and grows from save to save.
+  // Saves during training in between, with checkpoints that grow from save to save.
   trained("2", {"--save", at("parts"), "--max-steps", "33", "--save-every", "5"});
   const json resumed = trained("2", {"--save", at("parts"), "--resume"});
   ASSERT_TRUE(resumed.is_object());
@@ -147,7 +147,7 @@ TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
       EXPECT_EQ(rows_of(newest(at("parts")), table, tensor), rows_of(newest(at("whole")), table, tensor))
           << table << tensor;
   }
-  // Ids of 63 bits are what the files had, and the texts' hashes are as long.
+  // Ids have 63 bits as in the files, and the texts' hashes are as long.
   int64_t largest = 0;
   for (const auto& [id, row] : rows_of(newest(at("whole")), "shop", "")) largest = std::max(largest, id);
   EXPECT_GT(largest, int64_t{1} << 60);
@@ -156,7 +156,7 @@ TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
   for (const auto& [id, row] : rows_of(newest(at("whole")), "item", "")) EXPECT_TRUE(given.contains(id)) << id;
 }
 
-// What lru keeps of a row does not say how often it was seen: the sentence names both, and a way out.
+// The data that lru keeps per row does not say how often it was seen. The message names both policies, and a way out.
 TEST_F(DynamicCheckpoints, AnotherPolicyIsRefused) {
   trained("1", {"--save", at("lfu"), "--max-steps", "3"});
   const std::string lru = "table.item.compute_kernel=\"dynamic?evict=lru&admit_after=2\"";
@@ -185,8 +185,8 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
   }
 }
 
-// Checkpoints of changes: rows that changed or were sighted, and ids that have lost theirs. What is loaded of one is
-// what one with all rows of the same step holds, and so is what becomes of it.
+// Checkpoints of changes: rows that changed or were sighted, and ids that have lost theirs. Loading one gives the same
+// as loading a checkpoint with all rows of the same step, and so does training on.
 TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   const Stopped last = stopped(at("often"));
   trained("2", {"--save", at("once"), "--max-steps", str_cat(last.step), "--set", kWithoutEnd});
@@ -238,8 +238,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   EXPECT_EQ(contents(at("p") + ".csv"), contents(at("q") + ".csv"));
 }
 
-// A new run that begins with the rows that there are, by their ids, on any number of ranks; also where the checkpoint
-// is one of changes.
+// A new run begins with the existing rows, by their ids, on any number of ranks; also from a checkpoint of changes.
 TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   const Stopped last = stopped(at("often"));
   trained("2", {"--save", at("saved")});
@@ -267,7 +266,7 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   const json small = begun("2", newest_save, {"--set", "table.item.rows=128"});
   EXPECT_THAT(small.at("start").dump(), testing::HasSubstr("rows have room here, the others begin anew"));
 
-  // Into a table of all ids and back, where ids have a bound.
+  // Moves rows between a table of all ids and one whose ids have a bound.
   const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), bounded.begin(), bounded.end());
@@ -289,7 +288,7 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   EXPECT_THAT(here.at("start").dump(), testing::HasSubstr(" of 300 rows are there, the others begin anew"));
 }
 
-// Fill, hits and ages of the table of 200 rows on two ranks, of which each has all buckets and uses its own.
+// Fill, hits and ages of the table of 200 rows on two ranks, each of which has all buckets and uses its own.
 void expect_figures(const std::string& shown, const json& report) {
   const json& item = report.at("tables").at("item");
   EXPECT_THAT(shown,
@@ -324,7 +323,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
     ASSERT_EQ(done.status, 0) << done.output;
     EXPECT_NEAR(logloss_of(scores), trained_loss, bound) << format;
   }
-  // Ids that nobody has seen are no error: they read as zeros, one as any other.
+  // Unseen ids are not an error: they all read as zeros.
   const std::string data =
       folder_.write("unseen.csv", "label,price,item,shop\n0,1,5,nowhere\n0,1,9223372036854775806,nor there\n");
   const Finished unseen = run_tessera({"predict", "--model", at("fp32"), "--data", data, "--output", at("unseen")});
@@ -332,7 +331,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   const std::string text = contents(at("unseen"));
   const size_t first = text.find("\n0,") + 3, second = text.find("\n1,") + 3;
   EXPECT_EQ(text.substr(first, 10), text.substr(second, 10)) << text;
-  // Damage.
+  // Tests damaged files.
   const std::string keys = at("fp32") + "/table-0.keys";
   std::string bytes = contents(keys);
   bytes[bytes.size() / 2] ^= 1;
@@ -343,7 +342,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
 }
 
 TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
-  // Ids with a bound, as a static table has them.
+  // Ids with a bound, as in a static table.
   const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
   std::vector<std::string> first{"--save", at("saved"), "--max-steps",
                                  "20",     "--set",     "table.shop.compute_kernel=dynamic?capacity=20"};

@@ -20,8 +20,8 @@
 
 namespace tessera::test {
 
-// Trains two epochs on `rows`, a CSV file's text, the last fifth of it the test. `tables`: what stands behind the
-// optimizer in [table_defaults], and the tables; `columns`: the [[column]]s. Returns the job's path.
+// Trains two epochs on `rows`, the text of a CSV file, whose last fifth is the test. `tables` follows the optimizer in
+// [table_defaults] and includes the tables; `columns` has the [[column]] sections. Returns the job's path.
 inline std::string dynamic_job(const TestFolder& folder, const std::string& rows, const std::string& tables,
                                const std::string& columns) {
   return folder.write("job.toml", str_cat(R"(
@@ -52,14 +52,14 @@ test_fraction = 0.2
                                           columns));
 }
 
-// A run of many epochs, however far it goes.
+// Enough epochs that the run does not end by itself.
 inline constexpr const char* kWithoutEnd = "data.epochs=100000";
 
 struct Stopped {
-  std::string changes;  // a checkpoint
-  int64_t step;         // of it
+  std::string changes;  // folder of a checkpoint
+  int64_t step;         // of that checkpoint
 };
-// The job, a command, is told to end when it has saved all rows and twice what has changed: what it leaves then.
+// Runs the job's command and ends it after it has saved all rows and then changes twice; returns what it leaves.
 inline Stopped stopped_behind_changes(std::vector<std::string> command, const std::string& save) {
   for (const char* more :
        {"--save", save.c_str(), "--save-every", "20", "--save-full-every", "1000000", "--set", kWithoutEnd})
@@ -76,7 +76,7 @@ inline Stopped stopped_behind_changes(std::vector<std::string> command, const st
   return {last.at("path"), last.at("step")};
 }
 
-// Of what `tessera predict` wrote.
+// The logloss of the output of `tessera predict`.
 inline double logloss_of(const std::string& scores) {
   std::istringstream lines(contents(scores));
   std::string line;

@@ -1,5 +1,5 @@
-// Two ranks publish dynamic tables while they train (docs/online.md): rows come and go in deltas, and base and deltas
-// are what a checkpoint of the end has.
+// Two ranks publish dynamic tables while they train (docs/online.md). Rows come and go in deltas; base and deltas
+// together equal a checkpoint of the end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST(DynamicOnline, ADirectoryIsForOneModel) {
   EXPECT_EQ(publishing::publications_in(published, Publication::kBase), (std::vector<int64_t>{1, 2}));
 }
 
-// Each rank puts such a table together anew for each delta.
+// Each rank assembles such a table again for each delta.
 TEST(DynamicOnline, RanksFollowThem) {
   const TestFolder folder;
   const std::string published = folder.file("published"), watched = folder.file("watched");
@@ -115,7 +115,7 @@ TEST(DynamicOnline, RanksFollowThem) {
     const publishing::PatchedModel model = model_at(published, n);
     const auto want = make_predictor(runtime, model.model());
     OwnInput input(want->model(), 100, static_cast<uint32_t>(n));
-    for (auto& ids : input.values) {  // most that have rows, or had them
+    for (auto& ids : input.values) {  // mostly ids that have or had rows
       for (size_t i = 0; i < ids.size(); ++i) ids[i] %= i % 4 == 0 ? 1'000'000 : 400;
     }
     const std::string version =
@@ -139,7 +139,7 @@ TEST(DynamicOnline, RanksFollowThem) {
   EXPECT_EQ(server.wait(60), 128 + SIGTERM) << server.output();
 }
 
-// Rows that are admitted when they have been seen often: the first base has none.
+// Rows are admitted after many sightings, so the first base has none.
 TEST(DynamicOnline, ABaseWithoutARowIsFollowedToo) {
   const TestFolder folder;
   const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");

@@ -1,5 +1,5 @@
-// A dynamic table behind `tessera serve`: raw ids of 63 bits over HTTP; ids without a row read as none; what is no id
-// is refused and counted.
+// A dynamic table in `tessera serve`: raw ids of 63 bits over HTTP; ids without a row read zeros; invalid ids are
+// refused and counted.
 #include <gmock/gmock.h>
 
 #include "dynamic_job.h"
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 int64_t id_of(int64_t item) { return int64_t{9'000'000'000'000'000'000} + item * 1'000'003; }
 
-// A sample for each id, and one that has none.
+// Asks for a sample for each id, and one without ids.
 Reply ask(Client& client, const std::vector<int64_t>& ids) {
   std::vector<int> lengths(ids.size(), 1);
   lengths.push_back(0);

@@ -1,6 +1,5 @@
-// The plugin `dynamic` with its sharder `hash` (docs/dynamic_tables.md): the ids that survive, and what their rows
-// hold, are the same on 1, 2 and 4 ranks; a job of the program trains on texts that are hashed to a table without an
-// end.
+// The plugin `dynamic` with its sharder `hash` (docs/dynamic_tables.md): the ids that survive, and the values of their
+// rows, are the same on 1, 2 and 4 ranks. A job of the program trains on texts hashed to an unbounded table.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ namespace {
 constexpr int64_t kRows = int64_t{1} << 50;
 constexpr int64_t kDim = 8, kBatch = 64, kPerBag = 4, kSteps = 30;
 
-// Of all ranks' samples of a step, the popular more often, without an order in the numbers.
+// Ids of all ranks' samples of a step; popular ids occur more often, and ids have no order.
 std::vector<int64_t> ids_of(int64_t step, int64_t first, int64_t count) {
   std::vector<int64_t> out;
   for (int64_t i = first * kPerBag; i < (first + count) * kPerBag; ++i) {
@@ -43,7 +42,7 @@ KeyedJaggedTensor batch_of(const std::vector<int64_t>& ids, int64_t each) {
       Tensor::from(std::vector<int32_t>(ids.size() / static_cast<size_t>(each), static_cast<int32_t>(each))));
 }
 
-// After kSteps of training, each id's row, as an evaluation gives it; then the sums of the last step.
+// After kSteps of training, each id's row as an evaluation gives it; then the sums of the last step.
 std::string survivors(const std::string& kernel, int world) {
   const auto texts = cli::run_in_ranks(world, world, 60, [&](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
@@ -126,7 +125,7 @@ TEST_P(Dynamic, WhoSurvivesDoesNotDependOnTheRanks) {
 }
 INSTANTIATE_TEST_SUITE_P(Policies, Dynamic, testing::Values("lru", "lfu", "decayed&admit_after=2&ttl_steps=12"));
 
-// Tables that do not ask for them are planned and cut as ever; other kernels are not cut so.
+// Tables that do not ask for it are planned as usual; other kernels are not divided this way.
 TEST(DynamicPlan, IsForTablesThatAsk) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   std::vector<EmbeddingBagConfig> tables = {{.name = "item", .num_embeddings = 1000, .embedding_dim = kDim}};

@@ -1,4 +1,4 @@
-// What a program is started with so that a call of its fails: failing_disk.cc, preloaded.
+// Makes a call of a program fail: starts it with failing_disk.cc preloaded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,15 +11,15 @@ namespace tessera::test {
 constexpr int kKilled = 0, kHalf = -1;
 
 struct DiskFault {
-  std::string under;   // files whose paths begin so
-  int at = 0;          // the number of the call; 0: none fails
+  std::string under;   // prefix of the paths of affected files
+  int at = 0;          // number of the failing call; 0: none fails
   int with = kKilled;  // an errno, or kKilled, kHalf
-  bool reads = false;  // of the calls that read, otherwise of those that change files
-  int rank = -1;       // in this rank's process alone; -1: in all
-  int calls = 1;       // so many from `at` on fail
+  bool reads = false;  // counts calls that read instead of those that change files
+  int rank = -1;       // only in this rank's process; -1: in all
+  int calls = 1;       // number of failing calls from `at` on
 };
 
-// In the process that becomes the program.
+// Called in the process that becomes the program.
 inline void preload(const DiskFault& fault) {
   if (fault.at == 0) return;
   setenv("LD_PRELOAD", TESSERA_FAILING_DISK, 1);

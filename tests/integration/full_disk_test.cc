@@ -1,5 +1,5 @@
-// A disk that is full where a command's result goes: it says so and does not end as if all were well, unless the result
-// is elsewhere too, as a training run's is.
+// The disk for a command's result is full. The command reports it and does not succeed, unless the result is also
+// elsewhere, as that of a training run is.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ constexpr const char* kFull = "/dev/full";
 
 class FullDisk : public testing::Test {
  protected:
-  // With standard output on that disk; what it says is on standard error.
+  // Runs with standard output on the full disk; messages are on standard error.
   static Finished printed(std::vector<std::string> command) {
     command.insert(command.begin(), tessera_path());
     return run_program(std::move(command), 60, [] { dup2(open(kFull, O_WRONLY), STDOUT_FILENO); });

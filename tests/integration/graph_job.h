@@ -1,11 +1,11 @@
-// Jobs whose models are graphs of layers: what they have in common.
+// Shared pieces of jobs whose models are graphs of layers.
 #pragma once
 
 #include <string>
 
 namespace tessera::test {
 
-// Without tables and layers. A table has rows of 8 unless it says otherwise; the data has columns c0, c1 and c2.
+// Has no tables and layers. A table has rows of 8 unless it says otherwise; the data has columns c0, c1 and c2.
 inline const std::string kGraphJob = R"(
 [job]
 seed = 3

@@ -1,5 +1,5 @@
-// A model of [[layer]]s through the command line: the same losses on any number of ranks, saved and gone on with,
-// packed, asked; and what is no such model.
+// A model of [[layer]]s through the command line: same losses on any number of ranks; saving, continuing, packing and
+// predicting; and invalid models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Tables of two dimensions, a layer that several take, two heads.
+// Tables of two dimensions, a layer that several layers use, and two heads.
 const std::string kLayers = R"(
 [[layer]]
 name = "cross"
@@ -62,7 +62,7 @@ class GraphModels : public testing::Test {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status ? json() : json::parse(contents(report));
   }
-  // Losses of `b`, which are the last of `a`.
+  // The losses of `b` equal the last losses of `a`.
   static void expect_same(const json& a, const json& b) {
     const auto want = a.at("losses").get<std::vector<double>>(), got = b.at("losses").get<std::vector<double>>();
     ASSERT_FALSE(got.empty());
@@ -86,8 +86,8 @@ TEST_F(GraphModels, TrainToTheSameLossesOnAnyNumberOfRanksAndLearn) {
   EXPECT_LT(losses.back(), losses.front());
 }
 
-// The layers of a DLRM under its own names are that DLRM, start values included: what differs between it and its preset
-// is what numbers follow from other names.
+// A graph with the layers and names of a DLRM is that DLRM, including start values. Its preset differs only in numbers
+// that depend on names.
 TEST_F(GraphModels, OfADlrmsLayersAreTheDlrm) {
   const std::string report = folder_.file("report.json");
   const auto losses = [&](const std::string& job) {
@@ -99,7 +99,7 @@ TEST_F(GraphModels, OfADlrmsLayersAreTheDlrm) {
   std::string sizes = kGraphJob;
   sizes.replace(sizes.find("embedding_dim = 8"), 17,
                 "type = \"dlrm\"\nembedding_dim = 8\nbottom_mlp = [16, 8]\ntop_mlp = [12, 1]");
-  const size_t inputs = sizes.find("inputs = ");  // which a DLRM has not
+  const size_t inputs = sizes.find("inputs = ");  // missing in a DLRM
   sizes.erase(inputs, sizes.find('\n', inputs) + 1 - inputs);
   const std::vector<double> dlrm = losses(sizes);
   ASSERT_FALSE(dlrm.empty());
@@ -134,7 +134,7 @@ TEST_F(GraphModels, GoOnFromACheckpointOfOtherRanks) {
   expect_same(train(1, {}), rest);
 }
 
-// What is packed has the AUC that training has found; predict answers.
+// The packed model has the AUC that training has found, and predict answers.
 TEST_F(GraphModels, ArePackedAndAsked) {
   const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
   const json trained = train(2, {"--save", checkpoint});
@@ -168,7 +168,7 @@ TEST_F(GraphModels, ArePackedAndAsked) {
   EXPECT_EQ(again.status, 0) << again.output << "without a config the checkpoint says all";
 }
 
-// The label by the name of its column, tables by theirs.
+// The label is given by the name of its column, and tables by theirs.
 TEST_F(GraphModels, TrainOnACsvFile) {
   std::string rows = "clicked,user,film,price\n";
   for (int i = 0; i < 400; ++i)
@@ -251,7 +251,7 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));
 }
 
-// One sentence and status 2; there is no more data than is needed to know.
+// Wrong jobs give one sentence and status 2. The data has no more than is needed to notice.
 class WrongGraphs : public GraphModels {
  protected:
   enum Data { kNone, kMetaAlone, kWhole };
@@ -297,7 +297,7 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
   expect_refused(kGraphJob + kGraphTables, "embedding_dim = 8", "type = \"graph\"", HasSubstr("there is no [[layer]]"));
 }
 
-// What only widths tell, from what the data says of itself: there are no samples to read.
+// Errors found by widths, from the data's description: there are no samples to read.
 TEST_F(WrongGraphs, AreRefusedBeforeSamplesAreRead) {
   const std::string all = kGraphJob + kGraphTables + kLayers;
   folder_.write("meta.json", R"({"dense": ["a", "b", "c", "d", "e"], "columns": [{"name": "c0", "rows": 300},
@@ -339,7 +339,7 @@ options = { widths = [2] })",
   expect_refused(dlrm, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);
 }
 
-// Settings that samples say nothing of: there are none to read.
+// Wrong settings that are found without samples: there are none to read.
 TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   const std::string all = kGraphJob + kGraphTables + kLayers;
   folder_.write("meta.json", R"({"dense": ["a", "b", "c", "d", "e"], "columns": [{"name": "c0", "rows": 300},
@@ -362,7 +362,7 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
                  HasSubstr("data.order_by has no effect: the reader \"prepared\""), kMetaAlone);
 }
 
-// A model that was offered, on data that lacks its columns.
+// A model that the program offers, on data that lacks its columns.
 TEST_F(WrongGraphs, AreRefusedWhereTheDataLacksAColumn) {
   folder_.write("meta.json",
                 R"({"dense": ["age"], "columns": [{"name": "person", "rows": 9}, {"name": "film", "rows": 9}]})");

@@ -1,4 +1,5 @@
-// A graph of layers: gradients of what several layers take, parts of pooled rows, several outputs and heads; memory.
+// A graph of layers: gradients of values that several layers use, parts of pooled rows, several outputs and heads;
+// memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +32,8 @@ std::vector<EmbeddingBagConfig> tables() {
   return {user, film};
 }
 
-// A diamond: `a` is taken twice, `seen` by two layers, parts of the pooled rows and all of a table; two heads, one of
-// them on a second output.
+// A diamond: `a` is used twice, `seen` by two layers, and so are parts of the pooled rows and all of a table. One of
+// the two heads is on a second output.
 ModelGraph diamond() {
   ModelGraph graph = graph_over(3, tables());
   graph.layers = {{"c", "test.blend", {"a", "b", "dense"}},
@@ -93,7 +94,7 @@ TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
   }
 }
 
-// A sequence that two layers take, and one that is pooled to a row.
+// A sequence that two layers use, and one that is pooled to a row.
 TEST(LayerGraphs, HaveTheGradientsOfSequences) {
   std::vector<EmbeddingBagConfig> all = tables();
   all[1].pooling = PoolingType::kNone;

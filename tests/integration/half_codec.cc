@@ -1,5 +1,5 @@
-// test.half(tcp): float32 of an all-to-all that may lose precision travels as bfloat16. Option `log`: a file that gets
-// a line for each operation: its name, label, flags, site and row_elements.
+// test.half(tcp): sends float32 of an all-to-all that may lose precision as bfloat16. Option `log`: a file that gets a
+// line per operation: its name, label, flags, site and row_elements.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

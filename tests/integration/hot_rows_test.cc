@@ -1,5 +1,5 @@
-// `tessera stats`, and the plugin `hot_rows`, which it writes the lists for: what is popular, who looks it up, and
-// that it trains as any other plan.
+// `tessera stats`, and the plugin `hot_rows` that uses its lists: which rows are popular, which ranks look them up, and
+// that training gives the same as under any other plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(Stats, CountsRowsPopularityAndLengths) {
   EXPECT_THAT(none.output, testing::HasSubstr("the job has no table \"flim\""));
 }
 
-// With the lists that stats has made of the job's own data.
+// Uses the lists that stats has made of the job's own data.
 TEST(HotRows, TrainAsRowWiseDoes) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", small_job({.samples = 3200, .test_samples = 500, .epochs = 1}));
@@ -95,7 +95,7 @@ TEST(HotRows, TrainAsRowWiseDoes) {
 constexpr int kWorld = 4;
 constexpr int64_t kRows = 20000, kBags = 2048, kIds = 8;
 
-// Row k with a probability as 1 / (k + 1)^1.05.
+// Draws row k with a probability proportional to 1 / (k + 1)^1.05.
 std::vector<int64_t> zipf_ids(int rank) {
   std::vector<double> until(kRows);
   double sum = 0;
@@ -111,7 +111,7 @@ std::vector<int64_t> zipf_ids(int rank) {
   return ids;
 }
 
-// Ids that each rank looks up in one step: its own of replicated rows, and everybody's of the rows that it holds.
+// Ids that each rank looks up in one step: its own of replicated rows, and all ranks' of the rows that it owns.
 std::vector<double> looked_up(const std::string& sharding) {
   std::vector<double> out;
   for (const std::string& text : cli::run_in_ranks(kWorld, kWorld, 60, [&](const RankEnvironment& where) {
@@ -132,7 +132,7 @@ std::vector<double> looked_up(const std::string& sharding) {
              {"t"}, Tensor::from(zipf_ids(where.rank)), Tensor::from(std::vector<int32_t>(kBags, int32_t{kIds})));
          sharded.forward(batch, false, /*keep_for_backward=*/false).wait();
          const StepTraffic& traffic = sharded.last_traffic();
-         // A payload is its ids, and a word for each bag and one more.
+         // A payload has its ids, and a word per bag plus one.
          const auto ids_of = [](const std::vector<int64_t>& payloads) {
            const int64_t bytes = std::accumulate(payloads.begin(), payloads.end(), int64_t{0});
            return static_cast<double>(bytes - int64_t{4} * kWorld * (kBags + 1)) / 8;

@@ -1,5 +1,5 @@
-// test.hot: the first `hot` rows on every rank, the others striped or in blocks; or, with hot=0, striped and cut by
-// columns too.
+// test.hot: the first `hot` rows are on every rank, the others striped or in blocks. With hot=0, rows are striped and
+// columns are divided as well.
 #include "tessera/sdk/sharder.h"
 
 namespace tessera::test {
@@ -42,7 +42,7 @@ class Hot final : public Sharder {
     return {layout};
   }
 
-  // Hot rows are row set 0 where there are any; the cookie says how many.
+  // Hot rows, if there are any, are row set 0; the cookie says how many.
   void route(const Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
     const int64_t hot = hot_of(layout), copies = hot_ > 0, n = layout.num_row_sets - copies;

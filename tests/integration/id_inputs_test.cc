@@ -1,5 +1,5 @@
-// Ids of samples that layers and losses take: the softmax over a batch without the same item, pairs of one group; in
-// training against plain formulas, on several ranks, and in a packed model; and what is refused.
+// Ids of samples as inputs of layers and losses: the softmax over a batch without equal items, and pairs within one
+// group. Compares training with plain formulas, on several ranks, and tests a packed model and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ std::string refusal(const std::function<void()>& of) {
   return "nothing was refused";
 }
 
-// -log softmax of each sample's own item among those of other ids, the sum of them times fixed factors.
+// The sum of -log softmax of each sample's own item among those with other ids, times fixed factors.
 class Softmax {
  public:
   Softmax(std::vector<double> queries, std::vector<double> items, std::vector<int64_t> ids, double temperature)
@@ -168,7 +168,7 @@ class Ranking : public testing::Test {
     batch_.global_size = 6;
     fill({1, 1, 1, 1, 1, 1});
   }
-  // Users of 1 or 2 ids.
+  // Users with 1 or 2 ids.
   void fill(const std::vector<int32_t>& lengths) {
     std::vector<int32_t> all = lengths;
     all.insert(all.end(), 6, 1);
@@ -244,7 +244,7 @@ class IdJobs : public testing::Test {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status ? json() : json::parse(contents(folder_.file("report.json")));
   }
-  // One sentence, before samples are read: the data is what its meta.json says.
+  // Expects one sentence before samples are read; the data is described by its meta.json.
   void expect_refused(const std::vector<std::string>& sets, const testing::Matcher<std::string>& sentence,
                       const std::string& layers = kRanking) const {
     folder_.write("meta.json", R"({"dense": ["a"], "columns": [{"name": "c0", "rows": 300},
@@ -292,7 +292,7 @@ groups = "c2"
   EXPECT_EQ(done.status, 0) << done.output;
 }
 
-// What is scored needs no groups.
+// Files to score need no groups.
 TEST_F(IdJobs, FilesToScoreNeedNoGroups) {
   const auto rows = [](bool groups) {
     std::string out = groups ? "y,user,film\n" : "y,film\n";
@@ -404,7 +404,7 @@ TEST(TwoTowers, ArePackedWithTheItemsIds) {
     for (size_t s = 0; s < kBatch; ++s) EXPECT_NEAR(values[1][s], wanted[s], 1e-4) << s;
   };
   expect_losses(items);
-  // Without items, as who asks for vectors of users has it.
+  // A request for vectors of users has no items.
   const std::vector<int32_t> none(kBatch, 0);
   for (size_t f = 0; f < features.size(); ++f) {
     if (predictor->model().features[f].name == "c3") features[f] = {{}, none, {}};

@@ -1,5 +1,5 @@
-// A disk that fails while a job saves, at every call that changes a file, on rank 0 and on another rank: the checkpoint
-// before or the new one loads.
+// A disk fails while a job saves, at every call that changes a file, on rank 0 and on another rank: the previous
+// checkpoint or the new one loads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,12 +18,12 @@ using testing::Not;
 
 struct Case {
   int with;
-  int ranks;  // the last one's disk fails
+  int ranks;  // the disk of the last one fails
 };
 
 class IoFaults : public testing::TestWithParam<Case> {
  protected:
-  // Goes on, does a step, and saves.
+  // Resumes, does one step, and saves.
   Finished run(int64_t steps, int fail_at = 0) const {
     const std::string config = folder_.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 9}));
     std::vector<std::string> command = {tessera_path(), "train",       "--config",           config, "--save", saved(),
@@ -50,7 +50,7 @@ TEST_P(IoFaults, LeaveACheckpointThatLoads) {
     SCOPED_TRACE(str_cat("call ", call));
     const Finished faulty = run(steps + 1, call);
     ASSERT_THAT(faulty.output, testing::AllOf(Not(HasSubstr("begins anew")), Not(HasSubstr("passed over"))));
-    // What the one before has left is this one's to go on from.
+    // This run continues from what the previous one has left.
     const Finished next = run(steps + 1);
     ASSERT_EQ(next.status, 0) << next.output;
     ASSERT_THAT(next.output, testing::AnyOf(HasSubstr(str_cat(", after step ", steps)),
@@ -66,7 +66,7 @@ TEST_P(IoFaults, LeaveACheckpointThatLoads) {
   EXPECT_LT(failed, 199);
 }
 
-// A disk that is full for a moment takes a line or two from a run's log, and ends neither.
+// A disk that is full for a moment costs a line or two of a run's log, and ends neither the log nor the run.
 TEST(IoFaultsOfALog, TakeNoLineThatComesLater) {
 #ifdef TESSERA_TEST_SANITIZE
   GTEST_SKIP() << "sanitizers must be loaded first";

@@ -1,5 +1,5 @@
-// Ranks, launchers and whole hosts of a job are killed at random, and the job starts again: it never hangs, never goes
-// back behind a checkpoint, and its losses are those of a run that nobody has disturbed, to the last bit.
+// Ranks, launchers and whole hosts of a job are killed at random, and the job restarts. It never hangs, never goes back
+// before a checkpoint, and its losses equal those of an undisturbed run, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class DisturbedJob {
  public:
   explicit DisturbedJob(std::mt19937& random) : random_(random) {}
 
-  // Kills until the job is done; counts down `kills`, and lets it be when there are none left.
+  // Kills processes until the job is done. Counts down `kills`, and stops killing at 0.
   void run(int& kills, Killed& killed) {
     while (!testing::Test::HasFailure()) {
       Program launcher(
@@ -46,13 +46,13 @@ class DisturbedJob {
     EXPECT_EQ(job.wait(120), 0) << job.output();
   }
 
-  // By step; of a step that was done more than once, all of them.
+  // The losses by step; a step that was done more than once has several.
   std::multimap<int64_t, double> losses() const {
     std::multimap<int64_t, double> out;
     std::istringstream lines(contents(folder_.file("metrics")));
     for (std::string line; std::getline(lines, line);) {
       const json parsed = json::parse(line, nullptr, false);
-      if (parsed.is_discarded() || !parsed.contains("loss")) continue;  // it was killed in the middle of the line
+      if (parsed.is_discarded() || !parsed.contains("loss")) continue;  // the rank was killed while writing the line
       out.emplace(parsed["step"], parsed["loss"]);
     }
     return out;
@@ -70,18 +70,18 @@ class DisturbedJob {
     return before;
   }
 
-  // True: the job ended by itself.
+  // Returns true if the job ended by itself.
   bool disturb(Program& launcher, int& kills, Killed& killed) {
     const auto started = std::chrono::steady_clock::now();
     while (kills > 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 600));
       const std::vector<pid_t> ranks = ranks_of(launcher.pid());
       if (ranks.empty() && launcher.output().find("AUC") != std::string::npos) break;
-      if (std::chrono::steady_clock::now() - started > std::chrono::minutes(5)) break;  // said below
+      if (std::chrono::steady_clock::now() - started > std::chrono::minutes(5)) break;  // reported below
       if (ranks.empty()) continue;
       --kills;
       if (const uint32_t chance = random_() % 12; chance < 2) {
-        if (chance == 0) {  // its host: nobody there has the time to do anything
+        if (chance == 0) {  // kills a host: no process there has time to react
           kill(launcher.pid(), SIGSTOP);
           for (const pid_t rank : ranks_of(launcher.pid())) kill(rank, SIGKILL);
         }
@@ -97,7 +97,7 @@ class DisturbedJob {
     return true;
   }
 
-  // A job that was killed goes on from where the last one was, or from later.
+  // A job that was killed continues from where the last one was, or from later.
   void check_progress(const std::string& output) {
     const std::string text = ", after step ";
     std::istringstream lines(output);

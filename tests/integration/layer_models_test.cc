@@ -1,5 +1,5 @@
-// Layers of the dense plugin in one model, trained by the program: the same losses on one rank and on two, batch norm
-// over the samples of both included, and the same answers afterwards.
+// A model with many layers of the dense plugin, trained by the program: same losses on one rank and on two, with batch
+// norm over the samples of both, and the same answers afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +108,7 @@ TEST(LayersOfModels, TrainToTheSameLossesAndAnswersOnTwoRanks) {
   ASSERT_EQ(got.size(), want.size());
   ASSERT_GT(want.size(), 30u);
   for (size_t i = 0; i < want.size(); ++i) ASSERT_LE(std::abs(got[i] - want[i]), 1e-4 * want[i]) << "step " << i;
-  // Evaluation takes the running statistics, which are those of both ranks' samples on either.
+  // Evaluation uses the running statistics, which include both ranks' samples.
   EXPECT_NEAR(two.at("test").at("auc").get<double>(), one.at("test").at("auc").get<double>(), 1e-3);
   EXPECT_NEAR(two.at("test").at("logloss").get<double>(), one.at("test").at("logloss").get<double>(), 1e-4);
   EXPECT_GT(one.at("test").at("auc").get<double>(), 0.6);

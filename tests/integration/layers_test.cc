@@ -1,4 +1,5 @@
-// Layers with buffers, jagged and integer inputs, several outputs and sums over ranks; and what they may not say.
+// Layers with buffers, jagged and integer inputs, several outputs and sums over ranks; and layers that the core
+// refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -98,8 +99,8 @@ TEST(Layers, ThatDescribeThemselvesWronglyAreRefusedWhenTheyAreMade) {
   EXPECT_THAT(refusal("name"), HasSubstr("its plugin must give it a name"));
 }
 
-// A normalisation over the samples of two ranks is that over all of them on one; buffers are rank 0's at the start, are
-// saved, and come back.
+// A normalisation over the samples of two ranks equals that over all of them on one. Buffers start with rank 0's
+// values, are saved, and are restored.
 TEST(Layers, SumOverRanksAndAreSaved) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / str_cat("tessera_layers_", getpid());
   const auto texts = cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) {

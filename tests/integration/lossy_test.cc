@@ -1,4 +1,4 @@
-// What transports are told of the calls of a step, and that what they make of it is counted.
+// Checks what transports are told about the calls of a step, and that what they actually send is counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ KeyedJaggedTensor batch_of(int rank) {
       Tensor::from(std::vector<int32_t>(static_cast<size_t>(2 * kBatch), static_cast<int32_t>(kIds))));
 }
 
-// A table that is cut, one that every rank has, and a dense parameter.
+// A sharded table, a data-parallel one, and a dense parameter.
 struct Model {
   Model(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group) {
     for (const char* name : {"a", "b"}) {
@@ -86,7 +86,7 @@ struct Model {
     options.sharded.optimizer = {"exact_sgd", R"({"learning_rate": 0.1})", 0};
     parallel = std::make_unique<DistributedModelParallel>(runtime, model, group, std::move(options));
   }
-  // Output of the first step.
+  // Returns the output of the first step.
   Tensor train(int rank) {
     Tensor first;
     for (int step = 0; step < kSteps; ++step) {
@@ -109,7 +109,7 @@ struct Model {
 
 class Lossy : public testing::TestWithParam<std::pair<bool, bool>> {};
 
-// Each rank says what it has seen of the labels, "label flags width", and what it has counted.
+// Each rank reports the labels it has seen, as "label flags width", and its counters.
 TEST_P(Lossy, CallsSayWhereTheyAreAndWhatTheyMayLose) {
   const auto rows = std::get<0>(GetParam()), gradients = std::get<1>(GetParam());
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / str_cat("tessera_lossy_", getpid());
@@ -136,7 +136,7 @@ TEST_P(Lossy, CallsSayWhereTheyAreAndWhatTheyMayLose) {
     return str_cat(text(is.rows), " ", kSteps * planned.rows.in_host, "/0, ", text(is.gradients), " ",
                    kSteps * planned.gradients.in_host, "/0, ", sent);
   });
-  // Of one of two halves of the columns for the other rank's samples, a step: as float32, 4 bytes each.
+  // Per step, one of two halves of the columns for the other rank's samples; 4 bytes per float32.
   const int64_t exact = kSteps * kBatch * kDim / 2 * 4;
   for (int rank = 0; rank < kWorld; ++rank) {
     const int64_t of_rows = rows ? exact / 2 : exact, of_gradients = gradients ? exact / 2 : exact;
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Which, Lossy,
                          testing::Values(std::pair{false, false}, std::pair{true, false}, std::pair{false, true},
                                          std::pair{true, true}));
 
-// What travels is less, and what arrives is the same to bfloat16's precision.
+// Fewer bytes travel, and the received values are the same to bfloat16's precision.
 TEST(LossyRows, TravelAsHalfTheBytes) {
   const auto outputs = [](bool lossy) {
     return cli::run_in_ranks(kWorld, kWorld, 60, [&](const RankEnvironment& where) {
@@ -201,7 +201,7 @@ TEST(LossyRows, TravelAsHalfTheBytes) {
     });
   };
   const auto exact = outputs(false), lossy = outputs(true);
-  const int64_t half = kSteps * kBatch * kDim / 2 * 2;  // of rows, and as much of gradients
+  const int64_t half = kSteps * kBatch * kDim / 2 * 2;  // for rows, and as much for gradients
   for (size_t rank = 0; rank < kWorld; ++rank) {
     int64_t exact_bytes = 0, lossy_bytes = 0;
     double exact_sum = 0, lossy_sum = 0;

@@ -1,6 +1,6 @@
-// The plugin `mch` (docs/dynamic_tables.md): on any number of ranks it gives what TorchRec's managed collisions in
-// front of a plain table give; a job of the program, its checkpoints, and what a packed model reads for ids without a
-// row.
+// The plugin `mch` (docs/dynamic_tables.md): on any number of ranks it gives the results of TorchRec's managed
+// collisions in front of a plain table. Also tests a job of the program, its checkpoints, and what a packed model reads
+// for ids without a row.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr int64_t kDim = 8, kBatch = 64, kPerBag = 4, kSteps = 24, kSlots = 150;
 
-// Of all ranks' samples of a step, the popular more often, without an order in the numbers.
+// Ids of all ranks' samples of a step; popular ids occur more often, and ids have no order.
 std::vector<int64_t> ids_of(int64_t step) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < kBatch * kPerBag; ++i) {
@@ -36,7 +36,7 @@ std::vector<int64_t> ids_of(int64_t step) {
   return out;
 }
 
-// Sums of each step, on all ranks together. `managed`: ids become rows here, before a plain table.
+// Sums of each step over all ranks. `managed`: ids are mapped to rows here, before a plain table.
 std::vector<float> sums_of(const std::string& kernel, const std::string& sharder, int world, int64_t rows,
                            const sdk::MchOptions* managed) {
   const auto texts = cli::run_in_ranks(world, world, 60, [&](const RankEnvironment& where) -> std::string {
@@ -77,7 +77,7 @@ std::vector<float> sums_of(const std::string& kernel, const std::string& sharder
     group->barrier();
     return out;
   });
-  // Step by step, rank by rank.
+  // Ordered by step, then by rank.
   std::vector<float> all;
   std::vector<std::istringstream> ranks(texts.begin(), texts.end());
   for (int64_t step = 0; step < kSteps; ++step) {
@@ -92,7 +92,7 @@ std::vector<float> sums_of(const std::string& kernel, const std::string& sharder
   return all;
 }
 
-// An id is a hit where it had a row before the step, not where it comes in with it.
+// An id is a hit if it had a row before the step, not if it is admitted in the step.
 TEST(MchKernel, CountsFirstSightsAsMisses) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   const auto group = ProcessGroup::connect(runtime, {});
@@ -129,7 +129,7 @@ TEST_P(ManagedCollisions, AreThoseInFrontOfAPlainTable) {
     SCOPED_TRACE(str_cat(world, " ranks, ", sharder));
     const std::vector<float> got = sums_of(kernel, sharder, world, int64_t{1} << 50, nullptr);
     ASSERT_EQ(got.size(), want.size());
-    // Row-wise Adagrad keeps a state for each cut, so sums of cut columns are others.
+    // Row-wise Adagrad keeps a state per column shard, so sums of sharded columns differ.
     if (std::string_view(sharder) == "column_wise") continue;
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-4) << i;
   }
@@ -200,10 +200,10 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   EXPECT_EQ(table.at("rows_in_use").get<int64_t>(), 200) << "199 ids, and the row that all others share";
   EXPECT_GT(table.at("evictions").get<int64_t>(), 10);
   EXPECT_NEAR(loss(trained("2", {})), loss(alone), 1e-5);
-  // Half of it, and on from there, on other ranks.
+  // Trains half of it, then continues on other ranks.
   ASSERT_TRUE(trained("1", {"--save", folder_.file("half"), "--max-steps", "37"}).is_object());
   EXPECT_NEAR(loss(trained("2", {"--save", folder_.file("half"), "--resume"})), loss(alone), 1e-5);
-  // Another run begins with its rows, that which ids share among them.
+  // Another run begins with its rows, including the shared one.
   const json begun = trained("2", {"--start", folder_.file("saved"), "--max-steps", "0"});
   ASSERT_TRUE(begun.is_object());
   EXPECT_EQ(begun.at("start").size(), 1u) << begun.at("start");
@@ -212,7 +212,7 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
       trained("1", {"--start", folder_.file("saved"), "--max-steps", "0", "--set", "table.item.rows=50"});
   ASSERT_TRUE(fewer.is_object());
   EXPECT_EQ(fewer.at("tables").at("item").at("evictions"), 0) << "what has no room was never there";
-  // A packed model reads the shared row for ids that have none, as an evaluation does.
+  // A packed model reads the shared row for ids without a row, like an evaluation.
   const std::string model = folder_.file("model"), scores = folder_.file("scores.csv");
   const Finished packed =
       run_tessera({"quantize", "--load", folder_.file("saved"), "--save", model, "--weights", "fp32"});
@@ -225,7 +225,7 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   EXPECT_NEAR(logloss_of(scores), loss(alone), 1e-6);
 }
 
-// Ids have shared a row before the first of them came in, and most slots are empty.
+// Ids have used the shared row before any was admitted, and most slots are empty.
 TEST_F(MchJob, GoesOnWithEmptySlots) {
   const std::vector<std::string> few{"--set", "table_defaults.compute_kernel=\"mch?eviction_interval=5\"", "--set",
                                      "table.item.rows=4000"};
@@ -242,8 +242,8 @@ TEST_F(MchJob, GoesOnWithEmptySlots) {
   EXPECT_EQ(resumed.at("tables").at("item").at("rows_in_use"), whole.at("tables").at("item").at("rows_in_use"));
 }
 
-// A checkpoint of changes, counts and times of ids that were only sighted included: what comes of it is what comes of
-// one with all rows of the same step.
+// A checkpoint of changes includes counts and times of ids that were only sighted. Continuing from it gives the same as
+// from one with all rows of the same step.
 TEST_F(MchJob, ChangesAreTheTableToo) {
   const Stopped last = stopped_behind_changes({tessera_path(), "train", "--config", config_}, folder_.file("often"));
   const std::string once = folder_.file("once");

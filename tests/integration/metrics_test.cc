@@ -1,4 +1,4 @@
-// Metrics by name through tessera train: the same values on any number of ranks, a plugin's beside the core's.
+// Metrics by name in tessera train: same values on any number of ranks, for the core's and for a plugin's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

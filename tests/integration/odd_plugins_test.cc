@@ -1,4 +1,4 @@
-// Plugins that are wrong, slow or crash: they are found out and named before they can do harm.
+// Plugins that are wrong, slow or crash: they are noticed and named before they can do harm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int64_t kRows = 100003;  // process ids that differ, differ by no multiple of it
+constexpr int64_t kRows = 100003;  // no two process ids differ by a multiple of it
 
 ShardedEmbeddingBagCollection shard(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
                                     const std::string& sharder) {
@@ -32,7 +32,7 @@ ShardedEmbeddingBagCollection shard(const Runtime& runtime, const std::shared_pt
   return EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);
 }
 
-// What each of two ranks says until its first batch is looked up.
+// The messages of both ranks up to the lookup of the first batch.
 std::vector<std::string> first_step_with(const std::string& sharder) {
   return cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_ODD_SHARDER}});

@@ -1,5 +1,5 @@
-// test.odd: a sharder that has id (id + shift) mod rows where acme.stripe has it, with one of the faults below, or
-// none.
+// test.odd: a sharder that places id (id + shift) mod rows where acme.stripe places id, with one of the faults below,
+// or none.
 #include <signal.h>
 #include <unistd.h>
 

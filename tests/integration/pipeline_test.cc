@@ -1,5 +1,5 @@
-// The input pipeline of `tessera train`: the same losses to the last bit, the same errors, and what the report and the
-// trace say of it.
+// The input pipeline of `tessera train`: same losses bit for bit, same errors, and its entries in the report and the
+// trace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Two epochs of 13 batches, of which the last two are short: no equal parts for two ranks.
+// Two epochs of 13 batches, the last two of which are short, so that two ranks get unequal parts.
 const std::string kConfig = small_job({.samples = 399, .test_samples = 64, .epochs = 2});
 constexpr int kSteps = 26;
 
@@ -83,7 +83,7 @@ TEST_F(Pipeline, ContinuesFromACheckpointWhereverThatWasWritten) {
     EXPECT_EQ(rest.at("losses").at(i), whole.at("losses").at(i + 9)) << "step " << i + 9;
 }
 
-// A rank that goes away in the middle: the others say so, and end.
+// A rank disappears during training: the others report it, and end.
 TEST_F(Pipeline, ALostRankEndsTheOthers) {
   const Arguments base = {"--set", "data.samples=4000000", "--set", "comm.timeout_s=20", "--set", "data.batch=64"};
   for (const char* pipeline : {"true", "false"}) {
@@ -107,7 +107,7 @@ TEST_F(Pipeline, ATraceShowsAllRanksAndTheInputsBesideTheSteps) {
   const std::string file = folder_.file("trace.json");
   ASSERT_FALSE(report(2, true, {"--trace", file, "--set", "table_defaults.sharding=row_wise"}).is_null());
   const json trace = json::parse(contents(file));
-  std::map<int, std::set<std::string>> names, threads;  // by rank
+  std::map<int, std::set<std::string>> names, threads;  // per rank
   std::set<int> steps;
   int64_t bytes = 0;
   for (const json& e : trace.at("traceEvents")) {
@@ -136,7 +136,7 @@ TEST_F(Pipeline, ATraceShowsAllRanksAndTheInputsBesideTheSteps) {
   EXPECT_EQ(trace.at("otherData").at("spans_left_out"), 0);
 }
 
-// A disk that is full when the job is done: training was not in vain.
+// The disk is full when the job is done: the result of training is still there.
 TEST_F(Pipeline, ATraceThatCannotBeWrittenIsAWarning) {
   for (const int nproc : {1, 2}) {
     const Finished done = run(nproc, {"--trace", "/dev/full"});
@@ -145,7 +145,7 @@ TEST_F(Pipeline, ATraceThatCannotBeWrittenIsAWarning) {
   }
 }
 
-// 200,000 stages: minutes, and a deadline missed, when each of them read the whole text.
+// With 200,000 stages, this took minutes and missed a deadline when each stage read the whole text.
 TEST_F(Pipeline, ALongTraceIsWrittenInTimeThatGrowsWithIt) {
   const std::string file = folder_.file("trace.json");
   const Arguments args = {"--trace", file,

@@ -1,4 +1,4 @@
-// `tessera plan` beside `tessera train`: the same plan, the same errors; and what either says when memory runs out.
+// `tessera plan` and `tessera train` make the same plan and report the same errors, also when memory runs out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Arguments = std::vector<std::string>;
 
-// Bags of 100 popular ids, which no key says: with one id each, no table would be replicated.
+// Bags of 100 popular ids, which no key describes; with one id each, no table would be replicated.
 constexpr const char* kConfig = R"(
 [job]
 threads = 1
@@ -60,7 +60,7 @@ class PlanCommand : public testing::Test {
     EXPECT_EQ(done.status, 0) << done.output;
     return json::parse(done.output.substr(done.output.find('{')));
   }
-  // The one line that both commands end with.
+  // The line with which both commands end.
   void expect_both_refused(const Arguments& settings, const testing::Matcher<std::string>& sentence) const {
     for (const char* name : {"plan", "train"}) {
       const Finished done = run_tessera(command(name, settings));
@@ -134,7 +134,7 @@ TEST_F(PlanCommand, MemoryMayBeListed) {
   EXPECT_THAT(memory({"--set", "planner.ssd_gib=[1,2,3]"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));
 }
 
-// Under a limit on the address space, which sanitizers do not bear.
+// Runs under a limit on the address space, which sanitizers do not tolerate.
 #ifndef TESSERA_TEST_SANITIZE
 TEST_F(PlanCommand, OutOfMemoryIsASentenceWithTheSizes) {
   const auto train = [&](const Arguments& settings) {

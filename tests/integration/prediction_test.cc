@@ -1,5 +1,5 @@
-// What is predicted and what is measured: calibration as a file, plan versus actual after training, steps that are
-// sampled table by table, and the sentences of wrong input. No speed is asserted.
+// Predicted and measured times: calibration to a file, plan versus actual after training, steps sampled table by table,
+// and messages about wrong input. No speed is asserted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ TEST_F(Prediction, TrainEndsWithPlanVersusActual) {
       EXPECT_GT(rank.at("stages_us").at(stage).at("predicted"), 0) << stage;
       EXPECT_GT(rank.at("stages_us").at(stage).at("measured"), 0) << stage;
     }
-    // Whole tables and bags of equal length: what is sent is known to the byte.
+    // Whole tables and bags of equal length, so the sent bytes are known exactly.
     const json& bytes = rank.at("bytes").at("in_host");
     EXPECT_GT(bytes.at("measured"), 0);
     EXPECT_NEAR(bytes.at("predicted").get<double>(), bytes.at("measured").get<double>(), 1e-6);
@@ -91,7 +91,7 @@ TEST_F(Prediction, TrainEndsWithPlanVersusActual) {
   EXPECT_THAT(output_, HasSubstr("plan versus actual (figures: typical)"));
 }
 
-// What came out is the last line, behind a few others; the tables are for who asks.
+// The result is the last line, after a few others; the tables are printed only on request.
 TEST_F(Prediction, TrainEndsWithItsResult) {
   const auto last_line = [&] {
     const size_t start = output_.rfind('\n', output_.size() - 2) + 1;
@@ -171,7 +171,7 @@ TEST_F(Prediction, PlansAreExplainedAndDrawn) {
   EXPECT_THAT(contents(picture), HasSubstr("c0: "));
 }
 
-// Adam's update depends on the number of steps done: a step that is counted twice would show.
+// Adam's update depends on the number of steps done, so a step counted twice would be noticed.
 TEST(SampledSteps, ChangeNoNumber) {
   const Runtime runtime;
   std::vector<EmbeddingBagConfig> tables(3);
@@ -181,7 +181,7 @@ TEST(SampledSteps, ChangeNoNumber) {
     tables[t].feature_names = {str_cat("f", t)};
     tables[t].num_embeddings = 30;
     tables[t].embedding_dim = 4;
-    // The last table's gradients are handed out rather than applied inside the kernel.
+    // The last table's gradients are handed out instead of being applied inside the kernel.
     plan.add(
         tables[t].name,
         {"table_wise", t == 2 ? "dense" : "fused", ParameterSharding::Combine::kConcat, false, {{30, 4, 0, 0, 0}}});
@@ -200,7 +200,7 @@ TEST(SampledSteps, ChangeNoNumber) {
       const auto batch = KeyedJaggedTensor::from_lengths_sync(
           {"f0", "f1", "f2"}, Tensor::from(ids), Tensor::from<int32_t>({2, 2, 2, 2, 0, 4, 3, 1, 2, 2, 2, 2}));
       module.backward(module.forward(batch).wait(), grad);
-      for (int64_t i = 0; i < step % 3; ++i) module.forward(batch, false, false).wait();  // evaluation does not count
+      for (int64_t i = 0; i < step % 3; ++i) module.forward(batch, false, false).wait();  // evaluations do not count
     }
     EXPECT_EQ(module.sampled_steps(), every ? 9 / every : 0);
     const auto times = module.shard_times();
@@ -221,7 +221,7 @@ TEST(SampledSteps, ChangeNoNumber) {
   EXPECT_EQ(trained(3), never);
 }
 
-// Where nothing that trains is there, a step is estimated by figures alone.
+// If nothing that trains is installed, a step is estimated only from figures.
 TEST(Estimates, AreNotThoseOfAKernelThatOnlyInfers) {
   namespace fs = std::filesystem;
   const fs::path installed = fs::path(TESSERA_PROGRAM).parent_path().parent_path() / "lib/tessera/plugins-1";

@@ -1,5 +1,5 @@
-// A disk that fails while a job publishes, or a model is packed, at every call that changes a file: what is there can
-// be followed to its end, and a model is there as a whole or not at all.
+// A disk fails while a job publishes or a model is packed, at every call that changes a file. The existing publications
+// can be followed to their end, and a model is complete or absent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class Faults : public testing::TestWithParam<Case> {
 
 class PublishFaults : public Faults {
  protected:
-  // A base, and a delta with another base.
+  // Publishes a base, then a delta together with another base.
   Finished run(int fail_at) const {
     return run_program({tessera_path(), "train", "--config", config(), "--publish", published(), "--every", "1step",
                         "--max-steps", "2", "--set", "publish.base_every=1"},
@@ -59,7 +59,7 @@ class PublishFaults : public Faults {
     bool base;
     int64_t step;
   };
-  // What was published behind a number, and the last number.
+  // The publications after a number, and the last number.
   std::vector<There> behind(int64_t number, int64_t* last) const {
     std::vector<There> out;
     for (const fs::directory_entry& file : fs::directory_iterator(published())) {
@@ -96,7 +96,7 @@ TEST_P(PublishFaults, LeaveWhatCanBeFollowedToItsEnd) {
       EXPECT_GT(last, before);
       break;
     }
-    // Where it cannot publish at all it says so before the first step; later it goes on.
+    // If it cannot publish at all, it says so before the first step; later it goes on.
     const bool began = faulty.output.find("plan: ") != std::string::npos;
     if (may_end_well() && began) {
       EXPECT_EQ(faulty.status, 0) << faulty.output;

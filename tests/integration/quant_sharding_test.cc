@@ -1,4 +1,4 @@
-// Quantized tables over 1, 2 and 4 ranks of one or two hosts, in every way to cut them, against the unsharded
+// Quantized tables over 1, 2 and 4 ranks of one or two hosts, under every sharding type, compared with the unsharded
 // collection: pooled and sequences, several formats in a module, pruned ids and remappings.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kDim = 16;
 
-// t0 in int8, t1 by MEAN in int4, t2 pruned in int2.
+// t0 is int8, t1 is int4 with MEAN, t2 is a pruned int2 table.
 std::vector<QuantizedTable> tables_of(bool pooled) {
   std::vector<QuantizedTable> out;
   const RowFormat formats[] = {RowFormat::kInt8, RowFormat::kInt4, RowFormat::kInt2};
@@ -81,7 +81,7 @@ std::string run_pooled(const Runtime& runtime, const EmbeddingModuleShardingPlan
   std::string out;
   for (int step = 0; step < 2; ++step) {
     const KeyedTensor want = whole.forward(batch_of(group->rank() + step));
-    // Nothing is kept for a backward, also where the caller does not say so.
+    // Nothing is kept for a backward, even if the caller does not say so.
     const auto got = sharded.forward(batch_of(group->rank() + step), false, step == 0).wait();
     if (got.values.keys() != want.keys()) return "other keys";
     out += difference("pooled", got.values.values(), want.values());

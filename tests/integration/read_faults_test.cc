@@ -1,5 +1,5 @@
-// A disk that fails at every call that reads a config, a plan, data, a checkpoint or a model: a program does what it
-// does otherwise, or says which file it cannot read. Half of a file is never taken for all of it.
+// A disk fails at every call that reads a config, a plan, data, a checkpoint or a model. A program does its usual work,
+// or says which file it cannot read. Half of a file is never taken for all of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -40,7 +40,7 @@ class ReadFaults : public testing::TestWithParam<int> {
     return done.output;
   }
 
-  // `result`: what of the output has to be the same.
+  // `result` extracts the part of the output that must be the same.
   void strike(std::vector<std::string> command, const std::function<std::string(const std::string& output)>& result,
               int least) const {
     const std::string expected = result(succeed(command));
@@ -70,7 +70,7 @@ class ReadFaults : public testing::TestWithParam<int> {
   TestFolder folder_;
 };
 
-// The lines of an output that begin so.
+// The lines of an output with this beginning.
 std::string lines_with(const std::string& output, const std::string& beginning) {
   std::istringstream lines(output);
   std::string out;
@@ -87,7 +87,7 @@ TEST_P(ReadFaults, OfAJobThatGoesOn) {
       [](const std::string& output) { return lines_with(output, "test"); }, 15);
 }
 
-// A read that fails for a moment is tried again. One that goes on failing ends the job: nothing begins anew, and the
+// A read that fails once is retried. One that keeps failing ends the job: nothing starts from scratch, and the
 // checkpoint stays.
 TEST_P(ReadFaults, OfAJobThatLooksForItsCheckpoint) {
   const std::vector<std::string> command = {

@@ -1,5 +1,5 @@
-// test.reads_only: serves quantized tables before every other kernel, with zeros for rows, and refuses lookups that may
-// change something. It says in the log that it has been asked.
+// test.reads_only: serves quantized tables with a higher priority than other kernels, with zeros as rows, and refuses
+// lookups that may change something. It logs each call.
 #include "tessera/sdk/kernel.h"
 
 namespace {

@@ -1,8 +1,8 @@
-// Replaces malloc in a test program, for one source file of it, which says what is counted:
+// Replaces malloc in a test program. One of its source files defines what to count:
 //
 //   namespace tessera::test { void on_allocation() { ... } }
 //
-// Not under sanitizers: they replace malloc themselves.
+// Does nothing under sanitizers, which replace malloc themselves.
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-void on_allocation();  // before each, in its thread; it must not ask for memory
+void on_allocation();  // called before each allocation, in its thread; must not allocate
 
 }  // namespace tessera::test
 

@@ -1,5 +1,5 @@
-// Tables whose rows the kernel makes itself (tests/bad_plugins/row_makers.cc): they start and train as tables whose
-// rows the core imports, under every plan and on any number of ranks, and an evaluation makes none.
+// Tables whose kernel makes its own rows (tests/bad_plugins/row_makers.cc): they start and train like tables whose rows
+// the core imports, under every plan and number of ranks. An evaluation makes no rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kBatch = 8;  // of all ranks together
+constexpr int64_t kBatch = 8;  // over all ranks
 constexpr int64_t kDim = 8;
 
 Runtime with_row_makers() { return Runtime({.plugin_path = {TESSERA_TEST_PLUGINS, TESSERA_ROW_MAKERS}}); }
@@ -71,8 +71,7 @@ ShardedEmbeddingBagCollection sharded(const Runtime& runtime, const Trial& trial
       .shard(tables, plan, std::move(group));
 }
 
-// What every sample's bag is in three steps of training, and in an evaluation behind them, of ids that no step had,
-// too.
+// Every sample's bag in three steps of training, and in an evaluation after them, which includes ids that no step had.
 std::vector<float> outputs(const Trial& trial) {
   const auto texts = cli::run_in_ranks(trial.world, trial.world, 60, [&](const RankEnvironment& where) {
     const Runtime runtime = with_row_makers();
@@ -92,7 +91,7 @@ std::vector<float> outputs(const Trial& trial) {
     group->barrier();
     return out.str();
   });
-  // By step, then by rank.
+  // Ordered by step, then by rank.
   std::vector<float> all;
   const int64_t each = kBatch / trial.world * kDim;
   std::vector<std::vector<float>> by_rank;
@@ -120,7 +119,7 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
   EXPECT_GT(largest, 0.01) << "there is nothing to compare";
 }
 
-constexpr size_t kTrained = 3 * kBatch * kDim;  // of what outputs() gives
+constexpr size_t kTrained = 3 * kBatch * kDim;  // prefix of the result of outputs()
 
 TEST(RowMakers, RowsOnDemandAreThoseThatTheCoreWouldHaveImported) {
   const std::vector<float> want = outputs({"fused", "table_wise"});
@@ -161,7 +160,7 @@ TEST(RowMakers, AnEvaluationMakesNoRows) {
       return out;
     };
     std::string out;
-    // As many evaluations as would fill the table many times.
+    // Enough evaluations to fill the table many times.
     for (int64_t step = 10; step < 20; ++step) {
       const float x = largest(tables.forward(samples(1000, step, 0, kBatch), false, false).wait().values.values());
       if (x != 0) out += str_cat("an unseen row holds ", x, "\n");
@@ -206,7 +205,7 @@ TEST(RowMakers, OptionsOfATableReachItsKernelWhenItIsPlanned) {
   EXPECT_THAT(refusal_of("bad.products", PoolingType::kMax), HasSubstr("is pooled by MAX, which is not served"));
 }
 
-// A job of the program, whose config names kernels with options.
+// A job of the program whose config names kernels with options.
 class RowMakersJob : public testing::Test {
  protected:
   test::Finished trained(const std::string& kernel, const std::vector<std::string>& more = {}) const {
@@ -221,7 +220,7 @@ class RowMakersJob : public testing::Test {
     return test::run_tessera(args);
   }
 
-  // 32 different rows are trained at most, and many more are asked for by the test part.
+  // At most 32 different rows are trained, and the test part asks for many more.
   test::TestFolder folder_;
   const std::string config_ = folder_.write("job.toml", R"(
 [job]

@@ -1,5 +1,5 @@
-// How runs of `tessera train` end and go on: places for checkpoints that will not do, slow disks, losses that are no
-// numbers, signals, and checkpoints of finished runs or of other data.
+// How runs of `tessera train` end and continue: unusable places for checkpoints, slow disks, losses that are NaN,
+// signals, and checkpoints of finished runs or of other data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -68,9 +68,9 @@ TEST_F(RunEnds, BeforeTheFirstStepWhereACheckpointHasNoPlace) {
   EXPECT_THAT(names(), testing::ElementsAre("cat.jpg"));
 }
 
-// What all ranks find alike stands there once, and no restart makes a wrong config right.
+// An error that all ranks find is printed once, and a restart does not fix a wrong config.
 TEST_F(RunEnds, WhatIsWrongIsSaidOnceAndNotTriedAgain) {
-  // A rank may have heard it from another one before it found it.
+  // A rank may hear of the error from another one before it finds it itself.
   const auto count = [](const std::string& text, const std::string& part) {
     int found = 0;
     std::istringstream lines(text);
@@ -93,14 +93,15 @@ TEST_F(RunEnds, WhatIsWrongIsSaidOnceAndNotTriedAgain) {
   EXPECT_THAT(newest.output, Not(HasSubstr("starting the job again")));
 }
 
-// Why this user cannot mount a file system, as in a container without CAP_SYS_ADMIN; empty: it can.
+// The reason why this user cannot mount a file system, as in a container without CAP_SYS_ADMIN; empty if it can.
 std::string why_no_mounts(const std::string& where) {
   fs::create_directory(where);
   const Finished tried = run_program({"/usr/bin/unshare", "-rm", "mount", "-t", "tmpfs", "none", where}, 20);
   return tried.status == 0 ? "" : str_cat("no mounts here: ", tried.output, " (status ", tried.status, ")");
 }
 
-// Runs a script in which $1 is an empty file system of that size, and the rest is the program's command line.
+// Runs a script in which $1 is an empty file system of that size and the remaining arguments are the program's command
+// line.
 Finished on_a_mount(const std::string& size, const std::string& where, const std::string& script, Arguments args) {
   args.insert(args.begin(),
               {"/usr/bin/unshare", "-rm", "/bin/sh", "-c",
@@ -127,7 +128,7 @@ TEST_F(RunEnds, BeforeTheFirstStepWhereTheDiskIsTooSmall) {
                                  Not(HasSubstr("step 1/"))));
 }
 
-#ifndef TESSERA_TEST_SANITIZE  // which must be loaded first
+#ifndef TESSERA_TEST_SANITIZE  // whose library must be loaded first
 TEST_F(RunEnds, NotBecauseOfASlowDisk) {
   Arguments args = command({"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set",
                             str_cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
@@ -173,7 +174,7 @@ bool wait_for(const Program& job, const std::string& text) {
   return job.output().find(text) != std::string::npos;
 }
 
-// One rank alone is told; all of them end after the same step, and what they have saved goes on from there.
+// Only one rank gets the signal. All of them end after the same step, and the next run continues from their checkpoint.
 TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
   for (const char* pipeline : {"job.pipeline=false", "job.pipeline=true"}) {
     SCOPED_TRACE(pipeline);
@@ -206,7 +207,7 @@ TEST_F(RunEnds, OnASignalForTheLauncher) {
   EXPECT_THAT(job.output(), AllOf(HasSubstr("handed signal 2"), HasSubstr("nothing was saved, without --save")));
 }
 
-// As a service manager does: the launcher hands on what the ranks have had already.
+// Like a service manager: the launcher forwards a signal that the ranks have already received.
 TEST_F(RunEnds, OnASignalForAllProcesses) {
   Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved()});
   args.insert(args.begin(), tessera_path());
@@ -223,13 +224,13 @@ TEST_F(RunEnds, AtOnceOnTheSecondSignal) {
   args.insert(args.begin(), tessera_path());
   Program job(args);
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
-  // Both are there when it goes on.
+  // Both signals are pending when it continues.
   for (const int signal : {SIGSTOP, SIGTERM, SIGINT, SIGCONT}) ASSERT_EQ(kill(job.pid(), signal), 0);
   EXPECT_THAT(job.wait(60), testing::AnyOf(128 + SIGTERM, 128 + SIGINT));
   EXPECT_FALSE(fs::exists(saved() + "/save-1"));
 }
 
-// The same command, started anew whenever it has ended.
+// Starts the same command again whenever it has ended.
 TEST_F(RunEnds, AndGoesOnByItself) {
   const Arguments whole = {"--save", folder_.file("whole"), "--max-steps", "40", "--nproc", "2"};
   ASSERT_EQ(train(whole).status, 0);
@@ -244,7 +245,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr(", after step 15"));
   EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 15, losses.begin() + 28)));
-  // The newest is cut short, the one before was damaged: the third is whole.
+  // The newest checkpoint is cut short and the one before is damaged; the third is complete.
   for (const char* steps : {"30", "32"}) ASSERT_EQ(train(again + Arguments{"--max-steps", steps}).status, 0);
   const std::vector<std::string> there = names();
   ASSERT_GE(there.size(), 4u);
@@ -258,7 +259,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   EXPECT_THAT(done.output, AllOf(HasSubstr("passed over a checkpoint: "), HasSubstr(before + " is damaged"),
                                  HasSubstr(", after step 28")));
   EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 28, losses.end())));
-  // Another number of ranks: the same samples, and so the same losses but for rounding.
+  // Another number of ranks uses the same samples, so losses agree except for rounding.
   done = train({"--save", saved(), "--resume", "--max-steps", "45", "--nproc", "3"});
   EXPECT_EQ(done.status, 0) << done.output;
   const json other = report().at("losses");
@@ -272,7 +273,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   EXPECT_EQ(train({"--resume"}).status, 2) << "of which directory?";
 }
 
-// Files may not grow to what a checkpoint needs: the job goes on, and says so.
+// Files may not grow to the size of a checkpoint: the job goes on, and says so.
 TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
   Arguments args = command({"--save", saved(), "--save-every", "4", "--max-steps", "10"});
   args.insert(args.begin(), tessera_path());
@@ -413,7 +414,7 @@ TEST_F(RunEnds, AnEarlierRunsBestIsNotReplacedInSilence) {
   EXPECT_EQ(train(best + Arguments{"--overwrite"}).status, 0);
 }
 
-// A new run touches no checkpoint of another one, unless it is told what becomes of them.
+// A new run touches no checkpoint of another run, unless it is told what to do with them.
 TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
   const Arguments once = {"--save", saved(), "--max-steps", "3"};
   for (const char* steps : {"3", "5"})
@@ -426,7 +427,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
   EXPECT_EQ(train(once + Arguments{"--resume", "--overwrite"}).status, 2);
   EXPECT_EQ(train({"--overwrite"}).status, 2) << "what?";
   const std::vector<std::string> both = names();
-  // Nothing goes before the first new one is whole.
+  // No old checkpoint is removed before the first new one is complete.
   EXPECT_EQ(train(once + Arguments{"--overwrite", "--set",
                                    "table_defaults.optimizer={name=\"exact_sgd\","
                                    "learning_rate=1e38}"})
@@ -439,7 +440,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherRunHasSaved) {
   EXPECT_THAT(names(), testing::ElementsAre("save-3", "save-4"));
 }
 
-// If none can be read, --resume leaves all as it is, whatever the reason.
+// If no checkpoint can be read, --resume changes nothing, whatever the reason.
 TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   const Arguments on = {"--save", saved(), "--resume", "--keep", "1", "--max-steps", "6"};
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);
@@ -473,7 +474,7 @@ TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   EXPECT_THAT(names(), testing::ElementsAre("save-2"));
 }
 
-// One job has a directory for as long as it lives, and not only while it writes there.
+// One job owns a directory for its whole life, and not only while it writes there.
 TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
   Arguments args = command(kForever + Arguments{"--save", saved()});
   args.insert(args.begin(), tessera_path());
@@ -487,7 +488,7 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
   EXPECT_THAT(names(), testing::ElementsAre("save-1"));
 }
 
-// Closed standard streams are no files of the job.
+// Closed standard streams must not become files of the job.
 TEST_F(RunEnds, WithWholeCheckpointsWithoutStandardStreams) {
   Arguments args = command({"--nproc", "1", "--save", saved(), "--save-every", "5", "--keep", "9", "--max-steps", "20",
                             "--set", "report.log_every=1"});
@@ -531,7 +532,7 @@ std::string crc32_of(const std::string& text) {
   return out;
 }
 
-// Whoever made it, it has a right checksum.
+// The checkpoint has a right checksum, however it was made.
 TEST_F(RunEnds, OnACheckpointWhoseStepCannotBe) {
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);
   const std::string path = saved() + "/save-1/checkpoint.json";

@@ -1,4 +1,4 @@
-// The page of a run, and two runs side by side.
+// Tests the page of a run, and the comparison of two runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

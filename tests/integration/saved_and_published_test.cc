@@ -1,6 +1,6 @@
-// A job that saves the rows that changed since its last checkpoint with all rows, and publishes those that changed
-// since its last publication (docs/checkpoints.md, docs/online.md): both are, to the bit, the model of a job that does
-// neither, whatever keeps its tables, and also after it was told to end and went on.
+// A job saves the rows changed since its last checkpoint with all rows, and publishes those changed since its last
+// publication (docs/checkpoints.md, docs/online.md). Both equal, bit for bit, the model of a job that does neither, for
+// every kernel, and also after it was told to end and was resumed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }
-  // Seldom a save, often a publication.
+  // Saves seldom and publishes often.
   std::vector<std::string> both(std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--save", at("saved"), "--keep", "100", "--save-every", "4", "--save-full-every",
                              "1000000", "--publish", at("published"), "--every", "3steps"});
@@ -83,7 +83,7 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status == 0 ? json::parse(contents(at("report.json"))) : json();
   }
-  // The model that a job which does neither has after so many steps, and its test.
+  // The model and test of a job that does neither, after this many steps.
   json plain(int64_t steps) const {
     return trained(command({"--max-steps", str_cat(steps), "--save", at(str_cat("plain-", steps))}))
         .value("test", json());
@@ -95,7 +95,7 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
   }
   std::string at(const std::string& name) const { return folder_.file(name); }
   int64_t last_publication() const { return publishing::publications_in(at("published"), Publication::kDelta).back(); }
-  // The directory of what was published behind a number.
+  // A directory with the publications after a number.
   std::string chain_behind(int64_t number) const {
     std::string out = at("chain");
     std::filesystem::create_directories(out);
@@ -131,7 +131,7 @@ TEST_P(SavedAndPublished, AreTheModelOfAJobThatDoesNeither) {
   const InferenceModel want = packed(at(str_cat("plain-", step)));
   EXPECT_EQ(difference(packed(last.at("path")), want), "");
   EXPECT_EQ(difference(model_at(at("published"), number).model(), want), "");
-  // In between, too, where the other one has marked meanwhile.
+  // Also checks a publication in between, after the other follower has set a mark.
   const auto delta = publishing::read_publication(at("published"), Publication::kDelta, between);
   ASSERT_TRUE(plain(delta.step).is_object());
   EXPECT_EQ(difference(model_at(at("published"), between).model(), packed(at(str_cat("plain-", delta.step)))), "");
@@ -146,7 +146,7 @@ TEST_P(SavedAndPublished, AreTheModelOfAJobThatDoesNeither) {
   EXPECT_EQ(removed > 0, GetParam().on_demand) << removed;
   EXPECT_EQ(content.contains("removed") && content.at("removed") > 0, GetParam().on_demand) << content;
 
-  // It goes on from what has changed, states and all, and publishes from a base of its own.
+  // Resumes from the changes, including states, and publishes from a new base.
   const int64_t end = step + 20;
   const json resumed = trained(both({"--resume", "--max-steps", str_cat(end)}));
   ASSERT_TRUE(resumed.is_object());

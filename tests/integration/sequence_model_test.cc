@@ -1,5 +1,5 @@
-// Models that take sequences: tables whose rows are not pooled, one of them of two features. The same losses on any
-// number of ranks and under any plan, saved and gone on with, packed, asked.
+// Models that take sequences: tables whose rows are not pooled, one of them with two features. Same losses on any
+// number of ranks and under any plan; saving, continuing, packing and predicting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -132,7 +132,7 @@ TEST_F(SequenceModels, GoOnFromACheckpointOfOtherRanks) {
   expect_same(train(1, {}), rest);
 }
 
-// Samples of the four features; `missing`: an id that no table has is in the history.
+// Samples of the four features. `missing`: the history contains an id that is in no table.
 struct Samples {
   explicit Samples(bool missing) {
     std::mt19937 random(7);
@@ -155,7 +155,7 @@ struct Samples {
   std::vector<PredictInput::Feature> features;
 };
 
-// Of samples with and without an id that no table has, which is a row of zeros.
+// True if an id that is in no table, which reads as zeros, changes the score.
 bool scores_differ(Predictor& predictor) {
   std::vector<float> known(Samples::kBatch), missing(Samples::kBatch);
   predictor.predict(Samples(false).input(), known);
@@ -166,7 +166,7 @@ bool scores_differ(Predictor& predictor) {
   return known != missing;
 }
 
-// Two ranks with all tables cut so ("": as the planner likes) score as one process does.
+// Two ranks with all tables sharded this way ("": as the planner chooses) give the scores of one process.
 void expect_same_over_ranks(const std::string& model, const std::string& sharding) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) -> std::string {
     const Runtime runtime;
@@ -197,7 +197,7 @@ void expect_same_over_ranks(const std::string& model, const std::string& shardin
   for (const std::string& text : texts) EXPECT_EQ(text, "") << sharding;
 }
 
-// What is packed has the AUC that training has found; it answers, also to an id that no table has.
+// The packed model has the AUC that training has found, and also answers for an id that is in no table.
 TEST_F(SequenceModels, ArePackedAndAsked) {
   const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
   const json trained = train(2, {"--save", checkpoint, "--set", "table_defaults.bounds_check=ignore", "--set",

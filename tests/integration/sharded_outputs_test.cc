@@ -1,4 +1,4 @@
-// Outputs of sharded collections beside those of one rank: the ids that sequences carry with need_indices, and float16.
+// Compares outputs of sharded collections with those of one rank: the ids of sequences with need_indices, and float16.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ KeyedJaggedTensor batch_of(int rank) {
                                               Tensor::from<int32_t>({2, 0, 2, 1, 1, 1}));
 }
 
-// "a: 0 3 9 3 of 2 0 2; ": ids and lengths.
+// For example "a: 0 3 9 3 of 2 0 2; ": ids and lengths.
 std::string indices_of(const JaggedTensor& jagged, const std::string& name) {
   std::string out = name + ":";
   for (const int64_t id : jagged.weights().to_vector<int64_t>()) out += str_cat(" ", id);
@@ -72,7 +72,7 @@ TEST_P(NeedIndices, OfShardedTablesAreThoseOfTheBatch) {
 }
 INSTANTIATE_TEST_SUITE_P(Types, NeedIndices, testing::Values("table_wise", "row_wise", "column_wise", "data_parallel"));
 
-// Bags and sequences of float16 tables, of which one rank alone makes halves.
+// Bags and sequences of float16 tables; on one rank the outputs are float16.
 TEST(HalfTables, OutputsOfShardedOnesAreHalves) {
   const auto said = cli::run_in_ranks(kWorld, kWorld, 60, [](const RankEnvironment& where) {
     const Runtime runtime({.threads = 1});

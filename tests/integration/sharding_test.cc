@@ -1,5 +1,5 @@
-// Random tables under random plans, on 1..8 ranks of 1..4 hosts: outputs, weights and optimizer state after three steps
-// equal those of the unsharded module fed with the batches of all ranks together.
+// Random tables under random plans, on 1..8 ranks of 1..4 hosts. Outputs, weights and optimizer state after three steps
+// equal those of the unsharded module, which gets the batches of all ranks together.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ struct Case {
   bool weighted = false;
   OptimizerSpec optimizer;
   std::vector<EmbeddingBagConfig> tables;
-  std::vector<std::string> types;  // by table
+  std::vector<std::string> types;  // per table
   std::vector<std::string> features;
-  std::vector<int64_t> batch;  // by rank
+  std::vector<int64_t> batch;  // per rank
 };
 
 int64_t pick(std::mt19937_64& random, int64_t low, int64_t high) {
@@ -33,10 +33,10 @@ const T& pick(std::mt19937_64& random, const std::vector<T>& from) {
   return from[pick(random, 0, static_cast<int64_t>(from.size()) - 1)];
 }
 
-// acme.stripe is plugins/template: it routes rows instead of cutting ranges.
+// acme.stripe is plugins/template: it routes rows instead of dividing them into ranges.
 const std::vector<std::string> kAllTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                             "table_row_wise", "table_column_wise", "grid_shard",  "acme.stripe"};
-// Layouts of several parts, and routed rows that are cut by columns too: tests/integration/hot_sharder.cc.
+// Layouts with several row sets, and routed rows whose columns are also divided: tests/integration/hot_sharder.cc.
 const std::vector<std::string> kHotTypes = {
     "test.hot",         "test.hot?routed=true",         "test.hot?columns=true",
     "test.hot?hot=100", "test.hot?hot=100&routed=true", "test.hot?hot=0&routed=true&columns=true"};
@@ -71,13 +71,13 @@ Case make_case(uint64_t seed) {
   return c;
 }
 
-// A row-wise optimizer keeps one state per column cut: there the cut table trains differently, as in TorchRec.
+// A row-wise optimizer keeps one state per column shard, so such a table trains differently, as in TorchRec.
 bool cuts_columns(const ParameterSharding& sharding, const EmbeddingBagConfig& table) {
   return std::any_of(sharding.shards.begin(), sharding.shards.end(),
                      [&](const ShardMetadata& s) { return s.cols != table.embedding_dim; });
 }
 
-// Batches of ranks [first, last), one after the other, as one.
+// Concatenates the batches of ranks [first, last).
 KeyedJaggedTensor batch_of(const Case& c, int step, int first, int last) {
   std::vector<int64_t> lengths, ids;
   std::vector<float> weights;
@@ -185,7 +185,7 @@ std::string run_rank(const Case& c, const RankEnvironment& where) {
   return out;
 }
 
-// Of one rank and sums alone: lookups write to the output, and updates read from the caller's gradient.
+// One rank and only sums: lookups write to the output, and updates read from the caller's gradient.
 Case make_in_place_case(uint64_t seed) {
   Case c = make_case(seed);
   c.world = c.local = 1;
@@ -201,7 +201,7 @@ Case make_hot_case(uint64_t seed) {
   return c;
 }
 
-// Gradients are bounded before a mean divides them.
+// Gradients are clamped before a mean divides them.
 Case make_bounded_case(uint64_t seed) {
   Case c = make_case(seed);
   c.optimizer.max_gradient = 0.25 / c.world;
@@ -250,7 +250,7 @@ TEST(ShardedErrors, AnIdThatIsFatalOnOneRankEndsTheStepOnAll) {
     } catch (const Error& e) {
       text = e.what();
     }
-    // The group lives on: the next batch works.
+    // The group survives: the next batch works.
     auto out = sharded.forward(batch(5)).wait();
     return text + (out.values.values().numel() == 8 ? "; then fine" : "; then broken");
   });
@@ -262,7 +262,7 @@ TEST(ShardedErrors, AnIdThatIsFatalOnOneRankEndsTheStepOnAll) {
   }
 }
 
-// A batch that was refused leaves what an earlier one left in the buffers: nothing of it may be used.
+// After a refused batch, buffers still have data of an earlier one, none of which may be used.
 TEST(ShardedErrors, AForwardTakesABatchThatWasTakenInAndTakesItOnce) {
   const Runtime runtime;
   const std::vector<EmbeddingBagConfig> tables = {

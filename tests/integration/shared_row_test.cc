@@ -1,5 +1,5 @@
-// Tables whose ids without a row share one (docs/dynamic_tables.md): jobs on one rank and on two, checkpoints that go
-// on elsewhere, packed models, and publications.
+// Tables whose ids without a row share one (docs/dynamic_tables.md): jobs on one rank and on two, checkpoints continued
+// elsewhere, packed models, and publications.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ uint64_t mixed(uint64_t x) {
 
 class SharedRow : public testing::TestWithParam<const char*> {
  protected:
-  // Ids of 63 bits, some of them popular, and labels that are the ids'.
+  // Ids of 63 bits, some of them popular; labels depend on the ids.
   static std::string rows() {
     std::string out = "label,price,item\n";
     for (int64_t i = 0; i < 1600; ++i) {
@@ -90,7 +90,7 @@ TEST_P(SharedRow, JobsGoOnAnywhereAndArePacked) {
   EXPECT_NEAR(logloss_of(scores), loss(alone), 1e-6) << "as the evaluation reads it";
 }
 
-// Of two ranks with parts of the ids each would have a row of its own; of some columns they share.
+// Two ranks with parts of the ids would each have a shared row; ranks with parts of the columns share one.
 TEST_P(SharedRow, IsOneOnAnyNumberOfRanks) {
   const std::vector<std::string> hash{"--set", "table_defaults.sharding=[\"hash\"]"};
   const Finished refused = train("2", hash);
@@ -105,7 +105,7 @@ TEST_P(SharedRow, IsOneOnAnyNumberOfRanks) {
   EXPECT_NEAR(loss(trained("2", columns)), loss(trained("1", columns)), 1e-5);
 }
 
-// Base and deltas together are the model of the end, to the bit: rows come and go, and the shared one is among them.
+// Base and deltas together equal the final model, bit for bit: rows come and go, and the shared one is among them.
 TEST_P(SharedRow, IsPublished) {
   const std::string published = at("published"), saved = at("saved"), packed = at("packed");
   ASSERT_TRUE(trained("2", {"--publish", published, "--every", "5steps", "--save", saved, "--set",

@@ -1,5 +1,5 @@
-// Memory that runs out in a step: for every k, the k-th time that a rank asks for some. The rank says so and the others
-// hear of it; nothing is lost, and what comes after works.
+// Memory runs out in a step: for every k, the k-th allocation of a rank fails. The rank reports it and the others hear
+// of it; nothing is lost, and later steps work.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace {
 
-std::atomic<int64_t> left{-1};  // how many more times there is memory, then it is missing once; below 0: always
+std::atomic<int64_t> left{-1};  // allocations that succeed before one fails; below 0: all succeed
 std::atomic<int64_t> in_use{0};
 
 void* allocate(size_t n, size_t alignment) {
@@ -99,7 +99,7 @@ KeyedJaggedTensor batch_of(int rank) {
   return KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
 }
 
-// A first step, in which memory is missing the k-th time. What it says of that; "" where it went well.
+// Runs a first step in which the k-th allocation fails. Returns the error, or "" if all went well.
 std::string step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, int64_t k, bool* came) {
   auto module = module_of(runtime, group);
   const KeyedJaggedTensor batch = batch_of(group->rank());
@@ -124,12 +124,12 @@ std::string one_rank(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
   bool came = false;
-  for (int i = 0; i < 2; ++i) step(runtime, group, -1, &came);  // what is kept for ever is made here
+  for (int i = 0; i < 2; ++i) step(runtime, group, -1, &came);  // makes allocations that are kept forever
   std::string wrong;
   came = true;
   int64_t k = 0;
   for (; came && wrong.empty(); ++k) {
-    step(runtime, group, k, &came);  // so is what is kept of a failure
+    step(runtime, group, k, &came);  // also those that are kept of a failure
     const int64_t before = in_use;
     if (const std::string said = step(runtime, group, k, &came);
         came == said.empty() || said.find("std::") != std::string::npos)
@@ -141,7 +141,7 @@ std::string one_rank(const RankEnvironment& where) {
   return k < 50 ? str_cat(wrong, "; it ended at ", k) : wrong;
 }
 
-// The memory of rank 0 runs out; rank 1 hears of it, or was done.
+// Memory of rank 0 runs out; rank 1 hears of it, or was already done.
 std::string two_ranks(const RankEnvironment& where, int64_t every) {
   const Runtime runtime;
   const auto world = ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 30});

@@ -1,5 +1,5 @@
-// To be preloaded: a disk that stalls once, for longer than a test lets ranks wait for each other. Of the first two
-// files that are synced, the second: the first one only tries the place.
+// A library to be preloaded: a disk that stalls once, for longer than ranks may wait for each other in a test. It
+// stalls at the second file that is synced, because the first one only tests the place.
 #include <dlfcn.h>
 #include <unistd.h>
 

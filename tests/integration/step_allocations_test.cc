@@ -1,4 +1,4 @@
-// Once the largest batch was seen, a step of sharded tables asks for no memory, in any thread: malloc itself is
+// Once it has seen the largest batch, a step of sharded tables allocates nothing in any thread: malloc itself is
 // replaced and counts.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kRows = 1000, kDim = 16;
-// acme.stripe is plugins/template: it routes rows instead of cutting ranges.
+// acme.stripe is plugins/template: it routes rows instead of dividing them into ranges.
 const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise", "data_parallel", "acme.stripe"};
 
 template <class Call>
@@ -66,7 +66,7 @@ KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, DType 
   const Tensor values =
       dtype == DType::kInt64 ? Tensor::from(ids) : Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()));
   KeyedJaggedTensor batch = KeyedJaggedTensor::from_lengths_sync(std::move(keys), values, Tensor::from(lengths));
-  batch.offsets();  // computed when first asked for
+  batch.offsets();  // computed on first use
   return batch;
 }
 
@@ -75,7 +75,8 @@ struct Kind {
   DType ids = DType::kInt64;
   int threads = 1;
   int64_t largest = 64;  // samples
-  // The room behind headers follows the batch before: where the largest one has none, the others' was not seen yet.
+  // The inline payload's size follows the previous batch: if the largest batch does not use it, the others' size has
+  // not been seen yet.
   std::vector<size_t> first_batches = {0, 0, 0};
 };
 
@@ -112,7 +113,7 @@ Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>
   return w;
 }
 
-// The text says what asked for memory; empty: nothing did.
+// The result says what allocated memory; empty if nothing did.
 std::string count_in_steps(const RankEnvironment& where, const Kind& kind) {
   const Runtime runtime({{TESSERA_TEST_PLUGINS}, {}, true, kind.threads});
   const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
@@ -132,7 +133,7 @@ std::string count_in_steps(const RankEnvironment& where, const Kind& kind) {
   return wrong;
 }
 
-// The same with batches that are taken ahead, here in turns.
+// The same with batches taken ahead, here in sequence.
 std::string count_with_inputs_ahead(const RankEnvironment& where) {
   const Runtime runtime({{TESSERA_TEST_PLUGINS}, {}, true, 1});
   const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
@@ -186,7 +187,7 @@ TEST(StepAllocations, NoneOnTwoThreads) {
 
 TEST(StepAllocations, NoneWithInputsAhead) { EXPECT_EQ(in_ranks(2, count_with_inputs_ahead), ""); }
 
-// Layers that take parts of the pooled rows, one that two others take, and several heads.
+// Layers that use parts of the pooled rows, one that two others use, and several heads.
 TEST(LayerGraphs, AskForNoMemoryInAStep) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   std::vector<EmbeddingBagConfig> two = tables_of(PoolingType::kSum);

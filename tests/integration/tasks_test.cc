@@ -1,4 +1,4 @@
-// Several labels, real values and weights of samples, from the data to the losses of heads.
+// Several labels, real values and sample weights, from the data to the losses of heads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -161,7 +161,7 @@ TEST_F(Tasks, LearnEachItsLabelByTheWeightsOfSamples) {
   EXPECT_NEAR(doubled[0], 2 * usual[0], 1e-5 * doubled[0]);
 }
 
-// The first loss by hand: values are 0 at the start but for small rows, so both losses are near those of 0.
+// Computes the first loss by hand: values are 0 at the start except for small rows, so both losses are near those of 0.
 TEST_F(Tasks, HaveTheLossesOfTheirFormulas) {
   std::vector<Sample> all = samples();
   const std::vector<double> once = losses(all);
@@ -174,7 +174,7 @@ TEST_F(Tasks, HaveTheLossesOfTheirFormulas) {
   EXPECT_NEAR(more, expected, 0.1 * expected);
 }
 
-// Samples weigh in both: the loss is what the metrics of the heads say.
+// Samples are weighted in both: the loss equals what the metrics of the heads say.
 TEST_F(Tasks, AreEachJudgedByMetricsThatFit) {
   write_data(samples());
   const std::vector<std::string> more = {"--set", "metrics.training=[\"logloss\", \"stars.mse\"]", "--nproc", "2"};
@@ -228,7 +228,7 @@ TEST_F(Tasks, AnyHeadSaysWhichValidationIsBest) {
   EXPECT_THAT(wrong.output, HasSubstr("there is no metric \"star.rmse\" here; the nearest is \"stars.rmse\""));
 }
 
-// A model of ratings alone: its scores are ratings.
+// A model with only a ratings head: its scores are ratings.
 TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
   write_data(samples());
   const std::string text = kJob;
@@ -246,7 +246,7 @@ TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
                                        "--weights", "fp16", "--config", job, "--set", path});
   ASSERT_EQ(packed.status, 0) << packed.output;
   EXPECT_THAT(packed.output, HasSubstr("test: rmse "));
-  const TestFolder scores;  // apart from the data
+  const TestFolder scores;  // in another folder than the data
   const Finished predicted = run_tessera({"predict", "--model", folder_.file("model"), "--config", job, "--set", path,
                                           "--part", "test", "--output", scores.file("scores.csv")});
   ASSERT_EQ(predicted.status, 0) << predicted.output;
@@ -256,7 +256,7 @@ TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
   EXPECT_THAT(contents(scores.file("scores.csv")), HasSubstr("row,label,score\n0,1,"));
 }
 
-// The same samples as columns of a file: the same losses, kept in memory or streamed.
+// The same samples as columns of a file give the same losses, in memory or streamed.
 TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   const std::vector<double> prepared = losses(samples());
   std::string rows = "user,film,age,click,rating,weight\n";

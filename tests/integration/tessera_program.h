@@ -1,4 +1,4 @@
-// Tests of whole programs: starting one, waiting for it with a deadline, reading what it wrote.
+// Helpers for tests of whole programs: start one, wait for it with a deadline, read its output.
 #pragma once
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 namespace tessera::test {
 
-// A directory that goes with the test.
+// A directory that is removed with the test.
 class TestFolder {
  public:
   TestFolder() {
@@ -46,15 +46,15 @@ class TestFolder {
   std::string path_;
 };
 
-// Up to where it can be read: a process that ends takes its files in /proc away.
+// Reads as far as possible, because a process that ends takes its files in /proc away.
 inline std::string contents(const std::string& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();
   return out.str();
 }
 
-// A program in a process group of its own, which is killed as a whole when this goes; the program itself also when the
-// test is killed. Both of its output streams end up in one file. `in_child` runs before the program, in its process.
+// A program in its own process group, which is killed as a whole in the destructor; the program itself is also killed
+// with the test. Both of its output streams go to one file. `in_child` runs before the program, in its process.
 class Program {
  public:
   explicit Program(std::vector<std::string> command, const std::function<void()>& in_child = {})
@@ -71,7 +71,8 @@ class Program {
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
-    for (const int heard : {SIGINT, SIGTERM, SIGHUP}) signal(heard, SIG_DFL);  // wherever the tests run
+    // independent of how the tests were started
+    for (const int heard : {SIGINT, SIGTERM, SIGHUP}) signal(heard, SIG_DFL);
     if (in_child) in_child();
     execv(argv[0], argv.data());
     _exit(127);
@@ -83,7 +84,7 @@ class Program {
   pid_t pid() const { return pid_; }
   std::string output() const { return contents(folder_.file("output")); }
 
-  // Its exit status, 128 + N for signal N; -1, and a failure of the test, when it still runs after timeout_s.
+  // The exit status, or 128 + N for signal N. If the program still runs after timeout_s, -1 and a test failure.
   int wait(double timeout_s) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
     for (int status = 0; pid_ > 0;) {
@@ -116,7 +117,7 @@ class Program {
 // The built command-line program.
 inline std::string tessera_path() { return TESSERA_PROGRAM; }
 
-// The processes of a launcher's ranks, in no order.
+// The processes of a launcher's ranks, in no particular order.
 inline std::vector<pid_t> ranks_of(pid_t launcher) {
   const std::string id = std::to_string(launcher);
   std::istringstream children(contents("/proc/" + id + "/task/" + id + "/children"));

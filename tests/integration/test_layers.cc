@@ -1,8 +1,8 @@
-// Layers for layers_test.cc. test.norm: batch normalisation over the samples of all ranks, without epsilon in
-// backward's way; buffers "running_mean" and "batches". test.mixed: of jagged float32 rows and an integer per sample,
-// two outputs: the rows' sum, and the integer plus noise of the call's seed and step. test.blend: of inputs of one
-// width, whose widths it has to be told, their sum weighted by its parameter, and the first one's squares. test.odd:
-// what a core has to refuse, by its option `fault`.
+// Layers for layers_test.cc. test.norm: batch normalisation over the samples of all ranks, without epsilon in backward;
+// buffers "running_mean" and "batches". test.mixed: takes jagged float32 rows and an integer per sample; outputs are
+// the rows' sum, and the integer plus noise from the call's seed and step. test.blend: takes inputs of one width, which
+// it must be told; outputs are their sum weighted by its parameter, and the first one's squares. test.odd: does what
+// the core must refuse, by its option `fault`.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ class Norm final : public Module {
       fail(TSR_INVALID_ARGUMENT, "test.norm takes one input of ", width_, " values");
     return {{width_}};
   }
-  // y = weight (x - mean) + bias, the mean over the samples of all ranks.
+  // y = weight (x - mean) + bias, with the mean over the samples of all ranks.
   void forward(const ModuleCall& call, tsr_module_context** context) override {
     float* running = data_as<float>(call.buffers[0]);
     const float *x = data_as<float>(call.inputs[0]), *w = data_as<float>(call.parameters[0]);
@@ -65,7 +65,7 @@ class Norm final : public Module {
   void release(tsr_module_context*) noexcept override {}
 
  private:
-  // Of each column, over all ranks.
+  // Means of the columns over all ranks.
   std::vector<double> means(const ModuleCall& call, const float* x) const {
     std::vector<double> sums(static_cast<size_t>(width_ + 1));
     sums.back() = static_cast<double>(call.batch);
@@ -185,7 +185,7 @@ class Odd final : public Module {
   std::vector<Parameter> parameters_{{"weight", {3}}};
 };
 
-// What the SDK lets nobody say.
+// Returns a value that the SDK would not allow.
 tsr_code odd_parameter(void* self, uint32_t i, tsr_parameter* out, tsr_error* err) {
   const tsr_code code = Odd::table<Odd>.parameter(self, i, out, err);
   if (code != TSR_OK) return code;

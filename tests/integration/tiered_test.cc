@@ -1,6 +1,6 @@
-// Jobs whose tables are larger than the memory they may have (docs/tiered.md): the numbers are those of tables in
-// memory, bit for bit; checkpoints go from one to the other; a disk that is full ends the job, not its checkpoint; the
-// planner puts on disk what does not fit.
+// Jobs whose tables are larger than the memory they may use (docs/tiered.md). Numbers equal those of tables in memory,
+// bit for bit; checkpoints move between the two; a full disk ends the job but not its checkpoint; the planner puts on
+// disk what does not fit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -22,7 +22,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Its tables are cut by rows, unless a test says otherwise: by columns, a rank has two tables of the same ids.
+// Its tables are divided by rows unless a test says otherwise; divided by columns, a rank has two tables of the same
+// ids.
 std::string job(const TestFolder& folder) {
   return folder.write("job.toml", str_cat(R"(
 [job]
@@ -57,7 +58,7 @@ batch = 32
 
 class TieredJobs : public testing::Test {
  protected:
-  // The report of a job that ends well.
+  // The report of a job that succeeds.
   json trained(const std::string& ranks, const std::vector<std::string>& more) {
     const std::string report = folder_.file("report.json");
     std::vector<std::string> args{"train", "--config", config_, "--nproc", ranks, "--set", "report.json=" + report};
@@ -134,8 +135,9 @@ TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
   expect_same(trained("1", cached({"--load", save})), trained("1", in_memory({"--load", save})));
 }
 
-// A job that is told to end saves the rows that have changed since its first checkpoint. From there it goes on to the
-// numbers of one that was never told, under other ranks, too, and in memory; and what it leaves at its own end has all.
+// A job that is told to end saves the rows changed since its first checkpoint. Continued from there, also on other
+// ranks and in memory, it reaches the numbers of a job that was never interrupted. Its own final checkpoint has
+// everything.
 TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   const std::string save = folder_.file("save");
   std::vector<std::string> command{tessera_path(), "train", "--config", config_, "--nproc", "2"};
@@ -166,7 +168,7 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   expect_same_test(trained("1", cached(with({"--load", from}))), trained("1", in_memory(with({"--load", from}))));
   EXPECT_THAT(run_tessera({"model", "inspect", from}).output,
               HasSubstr("of some tables only the rows that changed since save-1, beside it"));
-  // The model that it is, for whoever has no job either: the one of a checkpoint with all rows.
+  // The checkpoint, also for programs without the job, equals one with all rows.
   const std::string all = folder_.file("all");
   trained("1", in_memory({"--load", from, "--set", "data.epochs=100000", "--max-steps",
                           str_cat(last["step"].get<int64_t>()), "--save", all}));
@@ -183,7 +185,7 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   EXPECT_FALSE(json::parse(run_tessera({"model", "inspect", "--json", save}).output).contains("base"));
 }
 
-// What is published of tables on disk is what is published of those in memory.
+// Publications of tables on disk equal those of tables in memory.
 TEST_F(TieredJobs, PublishTheRowsThatHaveChanged) {
   const auto published = [&](const std::string& name, std::vector<std::string> more) {
     const std::string to = folder_.file(name);
@@ -201,7 +203,7 @@ TEST_F(TieredJobs, PublishTheRowsThatHaveChanged) {
   EXPECT_TRUE(here == published("there", cached()));
 }
 
-// What cannot be: one sentence, before any step.
+// Impossible settings give one sentence before any step.
 TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
   const std::vector<std::string> often{"--save", folder_.file("save"), "--save-every", "5", "--save-full-every", "3"};
   const auto said = [&](std::vector<std::string> more) {
@@ -215,8 +217,8 @@ TEST_F(TieredJobs, RefuseToFollowChangesWhereNobodyDoes) {
               HasSubstr("no table's kernel can say which of its rows change"));
 }
 
-// A read or a write (of many rows together) that fails in the middle, a device that goes: one sentence, and what was
-// saved before goes on to the same numbers.
+// A read or a write (of many rows together) fails during training, as if a device were gone: the job ends with one
+// sentence, and continuing from the last checkpoint gives the same numbers.
 TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
 #ifdef TESSERA_TEST_SANITIZE
   GTEST_SKIP() << "sanitizers must be loaded first";

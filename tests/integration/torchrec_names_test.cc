@@ -1,4 +1,5 @@
-// Presets with TorchRec's names: a new run begins with all of a TorchRec model's state dict, which is packed with them.
+// Presets with TorchRec's names: a new run starts with a TorchRec model's whole state dict, and the packed model has it
+// as well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ using testing::Not;
 
 const std::string kPresets = std::string(TESSERA_SOURCE_DIR) + "/configs/models/";
 constexpr int64_t kRowsOf[] = {90, 70, 50, 30, 20, 10};
-constexpr int64_t kPooled = 112;  // six tables and the numbers, 16 columns each
+constexpr int64_t kPooled = 112;  // six tables and the dense values, 16 columns each
 const std::vector<std::string> kSmall = {"--set", "data.rows=[90, 70, 50, 30, 20, 10]",
                                          "--set", "data.samples=512",
                                          "--set", "data.test_samples=200",
@@ -30,7 +31,7 @@ NamedTensors with_tables(const std::string& before) {
   return out;
 }
 
-// DLRM's and DLRM_DCN's; `width`: of what is between the two.
+// Tensors of DLRM and DLRM_DCN; `width` is that of the interaction.
 NamedTensors dlrm_of(const std::string& before, int64_t width) {
   NamedTensors out = with_tables(before);
   out.add_linear(before + "dense_arch.model._mlp.0._linear", 64, 8, 10);
@@ -82,10 +83,10 @@ class TorchRecNames : public testing::Test {
     const size_t at = packed.output.find(metric + " ");
     return at == std::string::npos ? -1 : std::stod(packed.output.substr(at + metric.size() + 1));
   }
-  // The new run has it all, and the packed model is the same one.
+  // The new run has all of them, and the packed model is the same.
   void expect_taken(const std::string& preset, const NamedTensors& tensors, int parameters) const {
     SCOPED_TRACE(preset);
-    for (auto& [name, tensor] : tensors.tensors) {  // no probability is 0 or 1
+    for (auto& [name, tensor] : tensors.tensors) {  // no probability becomes 0 or 1
       for (float& v : tensor.span<float>()) v *= 0.4f;
     }
     tensors.write(file_);
@@ -126,7 +127,7 @@ TEST_F(TorchRecNames, AreSavedAndGoneOnWith) {
   EXPECT_EQ(json::parse(contents(report_)).at("first_step"), 1);
 }
 
-// A model of the same sizes that [model] alone describes.
+// A model of the same sizes that only [model] describes.
 TEST_F(TorchRecNames, AreThoseOfADlrm) {
   std::string job = contents(kPresets + "dlrm.toml");
   const size_t layers = job.find("\n[[layer]]");

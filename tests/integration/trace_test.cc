@@ -1,4 +1,4 @@
-// The plugin `trace`, and `tessera trace compare`: two runs that are the same, and where others part.
+// The plugin `trace`, and `tessera trace compare`: runs that are the same, and runs that differ.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class TraceOfAJob : public testing::Test {
  protected:
-  // Trains on two ranks and returns where the calls are.
+  // Trains on two ranks and returns the folder of the recorded calls.
   std::string recorded(const std::string& name, const std::string& setting) const {
     std::string file = folder_.file(name);
     const Finished done =
@@ -54,7 +54,7 @@ TEST_F(TraceOfAJob, IsTheSameForTheSameJobAndPartsWhereJobsDo) {
   EXPECT_FALSE(json::parse(other.output).at("first_difference").is_null());
 }
 
-// Files as a run leaves them: the first difference is the one that came first, on whatever rank.
+// Files like those of a run: the first difference is the earliest one, on any rank.
 TEST(TraceCompare, NamesTheFirstDifference) {
   const TestFolder folder;
   const auto line = [](int n, const std::string& group, const std::string& label, int bytes, const std::string& sum) {
@@ -71,7 +71,7 @@ TEST(TraceCompare, NamesTheFirstDifference) {
   };
   const std::string head = line(0, "0", "plan", 8, "1");
   const std::string a = run("a", head + line(1, "0", "loss", 4, "2") + line(2, "0.0:0", "x", 4, "3"), head);
-  // Threads of other groups come in between: no difference. A line that was cut is not there.
+  // Calls of threads with other groups in between are not a difference. A line that was cut off is ignored.
   const std::string b =
       run("b", head + line(1, "0.0:0", "x", 4, "3") + line(2, "0", "loss", 4, "2") + "{\"n\": 3", head);
   const std::string c = run("c", head + line(1, "0", "loss", 8, "2") + line(2, "0.0:0", "x", 4, "3"), head);

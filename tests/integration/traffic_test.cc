@@ -1,5 +1,5 @@
-// Four ranks on two hosts: what the exchanges carry is what the plan lets expect, and rows of host sums cross between
-// hosts once per bag.
+// Four ranks on two hosts: exchanges carry what the plan predicts, and rows of host sums cross between hosts once per
+// bag.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ EmbeddingModuleShardingPlan plan_for(const Runtime& runtime, const std::vector<E
   return plan;
 }
 
-// Every bag has kIds ids; on every shard of a row cut one at least, so that no bag is empty anywhere.
+// Every bag has kIds ids, at least one in every row shard, so that no bag is empty anywhere.
 KeyedJaggedTensor full_batch(size_t features, int rank) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
@@ -102,13 +102,13 @@ TEST_P(Traffic, IsWhatThePlanLetsExpect) {
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
 }
 
-// Rows that are not cut: exact for any ids. (Row cuts are an expectation: below.)
+// Rows that are not divided: exact for any ids. (Row splits are an expectation: below.)
 INSTANTIATE_TEST_SUITE_P(Types, Traffic,
                          testing::Values(std::vector<std::string>{"table_wise"},
                                          std::vector<std::string>{"column_wise", "data_parallel"},
                                          std::vector<std::string>{"table_column_wise", "table_wise"}));
 
-// The first step has no room behind its headers; the second has some for what the first one had.
+// The first step has no inline payload; the second has space for what the first one needed.
 TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {
   const auto out = cli::run_in_ranks(kWorld, kLocal, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime;
@@ -156,12 +156,12 @@ int64_t across_hosts(const std::vector<std::string>& types) {
 }
 
 TEST(TrafficAcrossHosts, AHostSumCrossesOncePerBag) {
-  // Two homes elsewhere, one row of the whole table each, there and back.
+  // Two homes on the other host, one row of the whole table each, there and back.
   constexpr int64_t kOnce = 2 * kBatch * kDim * static_cast<int64_t>(sizeof(float)) * 2;
   EXPECT_EQ(across_hosts({"table_row_wise"}), kOnce);
   EXPECT_EQ(across_hosts({"grid_shard"}), kOnce);
   EXPECT_EQ(across_hosts({"table_row_wise", "table_wise"}), 2 * kOnce);
-  // Each of the four shards has ids of every bag and sends its own row to the two homes elsewhere.
+  // Each of the four shards has ids of every bag and sends its own row to the two homes on the other host.
   EXPECT_EQ(across_hosts({"row_wise"}), 4 * kOnce);
 }
 

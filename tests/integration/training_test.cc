@@ -1,5 +1,5 @@
-// `tessera train` as its users call it: the same losses on any number of ranks, under any plan and across a checkpoint;
-// what it says when something is wrong.
+// `tessera train` as users call it: same losses on any number of ranks, under any plan and across a checkpoint; and its
+// messages when something is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Two epochs of 51 batches of which the last two have 24 and 23 samples: no equal parts for 2 or 4 ranks.
+// Two epochs of 51 batches, the last two with 24 and 23 samples, so that 2 or 4 ranks get unequal parts.
 const std::string kConfig = small_job({.samples = 1615, .test_samples = 300, .epochs = 2});
 constexpr size_t kSteps = 100;
 
@@ -27,7 +27,8 @@ using Arguments = std::vector<std::string>;
 
 class Training : public testing::Test {
  protected:
-  // Trains and returns the report; null, and a failure, where that does not work. `hosts` 2: half of the ranks each.
+  // Trains and returns the report; null, with a test failure, if that fails. With 2 `hosts`, each has half of the
+  // ranks.
   json train(int ranks, const Arguments& more, int hosts = 1) {
     const std::string config = folder_.write("job.toml", kConfig), report = folder_.file("report.json");
     Arguments args = {"train", "--config", config, "--set", "report.json=" + report};
@@ -50,7 +51,7 @@ class Training : public testing::Test {
     return report.is_null() ? std::vector<double>() : report.at("losses").get<std::vector<double>>();
   }
 
-  // Losses and the test's figures of two jobs, to 1e-4 relative. `b` may have begun later than `a`.
+  // Compares losses and test figures of two jobs to 1e-4 relative. `b` may have begun later than `a`.
   static void expect_same(const json& a, const json& b) {
     const std::vector<double> want = losses(a), got = losses(b);
     ASSERT_EQ(want.size(), kSteps);
@@ -107,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Sharding, TrainingUnder,
                                          "table_column_wise", "grid_shard"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Each rank has tables of one of the two optimizers alone; a schedule reaches both.
+// Each rank has tables of only one of the two optimizers; a schedule applies to both.
 TEST_F(Training, TablesOfSeveralOptimizersAndTheirScheduleGiveTheSameLosses) {
   const Arguments own = {"--set", "table.c1.optimizer={name=\"exact_sgd\",learning_rate=0.1}", "--set",
                          "table.c2.optimizer={name=\"exact_sgd\",learning_rate=0.1}"};
@@ -213,10 +214,10 @@ TEST_F(Training, SavedOnTheWayIsAsGoodAsSavedAtTheEnd) {
   expect_same(train(1, {}), rest);
 }
 
-// What is wrong with a job, and the sentence about it.
+// A wrong job, and the message about it.
 class WrongJobs : public Training {
  protected:
-  // One sentence on standard error, and status 2.
+  // Expects one sentence on standard error, and status 2.
   void expect_refused(const std::string& text, const Arguments& more, const testing::Matcher<std::string>& sentence,
                       int status = 2) {
     const std::string config = folder_.write("job.toml", text);
@@ -296,7 +297,7 @@ TEST_F(WrongJobs, OfSeveralRanksSayWhichOneFailed) {
   EXPECT_THAT(done.output, AllOf(HasSubstr("\"carrier_pigeon\""), HasSubstr("\"tcp\""), HasSubstr("rank ")));
 }
 
-// The process of a launcher's rank; 0 while there is none.
+// The process of a launcher's rank; 0 if there is none.
 pid_t process_of_rank(pid_t launcher, int rank) {
   std::istringstream children(contents(str_cat("/proc/", launcher, "/task/", launcher, "/children")));
   for (pid_t child = 0; children >> child;) {
@@ -318,8 +319,8 @@ TEST_F(Training, AKilledRankEndsTheJob) {
   for (int rank = 0; rank < 3; ++rank) ranks.push_back(process_of_rank(job.pid(), rank));
   ASSERT_GT(ranks[1], 0) << job.output();
   ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
-  EXPECT_EQ(job.wait(60), 128 + SIGKILL);  // one deadline of 15 s, one grace of 5 s, and a busy machine
-  // The others are ended by the launcher, or, a moment earlier, end by themselves.
+  EXPECT_EQ(job.wait(60), 128 + SIGKILL);  // a deadline of 15 s and a grace of 5 s, on a busy machine
+  // The launcher ends the other ranks, unless they end by themselves a moment earlier.
   EXPECT_THAT(job.output(), HasSubstr(str_cat("rank 1 (process ", ranks[1], ") was killed by signal 9")));
   for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank outlived the job";
 }

@@ -1,7 +1,8 @@
 // Two hosts on one machine: network namespaces joined by one link, and jobs whose ranks run there.
 //
-// The namespaces have no names: each lives in a process that this test starts and that ends with it, killed or not, and
-// the kernel takes namespaces and link away with their last process. So there is nothing to clean up or to collide.
+// The namespaces have no names. Each lives in a process that this test starts and that ends with it, even if the test
+// is
+// killed. The kernel removes namespaces and link with their last process, so nothing must be cleaned up or can collide.
 #pragma once
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 
 namespace tessera::test {
 
-// A process that holds a network namespace of its own.
+// A process that holds a network namespace.
 class Namespace {
  public:
   Namespace() {
@@ -49,7 +50,7 @@ class Namespace {
 
   bool works() const { return works_; }
   pid_t pid() const { return pid_; }
-  // For the child of a fork: the rest of its life happens in here.
+  // Called in the child of a fork, which stays in the namespace.
   void enter() const {
     const int fd = open(str_cat("/proc/", pid_, "/ns/net").c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) _exit(126);
@@ -64,7 +65,7 @@ class Namespace {
 // Hosts 0 and 1. The address of a host is on its loopback device, so that its ranks reach each other without the link.
 class TwoHosts {
  public:
-  // `rate` of the link each way, as tc spells it: "20mbit"; empty: as fast as it gets.
+  // `rate` limits the link in each direction, in tc's notation: "20mbit"; empty: unlimited.
   explicit TwoHosts(const std::string& rate = "") {
     if (!hosts_[0].works() || !hosts_[1].works()) {
       problem_ = "unshare(CLONE_NEWNET) is refused";
@@ -81,7 +82,7 @@ class TwoHosts {
     }
   }
 
-  // Why there are no two hosts here; empty where there are.
+  // The reason why there are no two hosts here; empty if there are.
   const std::string& problem() const { return problem_; }
   static std::string address(int host) { return str_cat("10.77.1.", host + 1); }
   const Namespace& operator[](int host) const { return hosts_[static_cast<size_t>(host)]; }
@@ -99,12 +100,12 @@ class TwoHosts {
   std::string problem_;
 };
 
-// Two ranks on each host, started as torchrun would.
+// Two ranks on each host, started as by torchrun.
 struct HostsJob {
   std::vector<std::string> args;                // of tessera, on all ranks
-  std::vector<std::vector<std::string>> extra;  // more of them, by rank; may be shorter
+  std::vector<std::vector<std::string>> extra;  // further arguments per rank; may be shorter
   std::vector<int> absent;                      // ranks that are not started
-  bool says_hosts = true;                       // false: no LOCAL_RANK and LOCAL_WORLD_SIZE
+  bool says_hosts = true;                       // false: without LOCAL_RANK and LOCAL_WORLD_SIZE
 };
 
 class HostsRun {
@@ -133,7 +134,7 @@ class HostsRun {
   }
 
   Program& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
-  // By rank; those that were not started have status -1.
+  // The results per rank; ranks that were not started have status -1.
   std::vector<Finished> wait(double timeout_s) {
     std::vector<Finished> done(kRanks);
     for (size_t r = 0; r < kRanks; ++r) {
@@ -150,7 +151,7 @@ class HostsRun {
   std::vector<std::unique_ptr<Program>> ranks_;
 };
 
-// Skips the test where there are no network namespaces. ctest shows a skipped test by these words.
+// Skips the test if there are no network namespaces. ctest recognises a skipped test by this text.
 #define SKIP_WITHOUT(hosts) \
   if (!(hosts).problem().empty()) GTEST_SKIP() << "no network namespaces here: " << (hosts).problem()
 

@@ -1,5 +1,5 @@
-// What ends a job on two hosts: a link that is cut, a rank that stops or never comes, ranks that do not agree. Every
-// rank ends within the deadline, with a sentence that names who or what is at fault.
+// Failures of a job on two hosts: a link that is cut, a rank that stops or never comes, ranks that disagree. Every rank
+// ends within the deadline, with a sentence that names the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kEnough = 20;  // s, for ranks to start and to end on a busy machine
+constexpr double kEnough = 20;  // seconds for ranks to start and to end on a busy machine
 
 constexpr const char* kConfig = R"(
 [job]
@@ -54,7 +54,7 @@ class TwoHostsFail : public testing::Test {
     return job;
   }
 
-  // Until rank 0 has finished some steps; false, and a failure of the test, when it does not.
+  // Waits until rank 0 has finished some steps; returns false, with a test failure, if it does not.
   static bool trains(HostsRun& run) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(kEnough);
     while (run.rank(0).output().find("step 5/") == std::string::npos) {
@@ -72,7 +72,7 @@ class TwoHostsFail : public testing::Test {
     EXPECT_LT(rank.status, 128) << "killed";
     EXPECT_THAT(rank.output, AllOf(HasSubstr("tessera train: "), sentence));
   }
-  // Of a job that fails alike on all four ranks.
+  // Expects that a job fails alike on all four ranks.
   void expect_all_fail(const HostsJob& job, const testing::Matcher<std::string>& sentence) {
     for (const Finished& rank : HostsRun(hosts_, job).wait(kEnough)) expect_failed(rank, sentence);
   }
@@ -90,8 +90,8 @@ TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
   const auto start = Clock::now();
   const std::vector<Finished> done = run.wait(kEnough);
   EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(kEnough));
-  // With table_row_wise, a rank that waits for the other one of its host, which waits across the cut, may have begun a
-  // moment before it: then its time is up first, and it names that one.
+  // With table_row_wise, a rank may wait for the other rank of its host, which waits across the cut. If it began to
+  // wait a moment earlier, its deadline passes first, and it names that rank.
   int named = 0;
   for (const int rank : {0, 1, 2, 3}) {
     const char* other_host =
@@ -100,7 +100,7 @@ TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
                   AnyOf(HasSubstr(other_host), AllOf(HasSubstr(" was late: "), HasSubstr("inside the host"))));
     named += done[rank].output.find(other_host) != std::string::npos ? 1 : 0;
   }
-  if (std::string_view(GetParam()) == "row_wise") {  // which has no exchange inside the host
+  if (std::string_view(GetParam()) == "row_wise") {  // has no exchange inside the host
     EXPECT_EQ(named, 4);
   }
 }
@@ -147,7 +147,7 @@ TEST_F(TwoHostsFail, OnAnUnknownShardingType) {
 
 struct Disagreement {
   const char* name;
-  Arguments change;  // of rank 3's job
+  Arguments change;  // to rank 3's job
   const char* sentence;
 };
 

@@ -1,5 +1,5 @@
-// Hosts as the ranks of a job see them: local ranks, the group inside a host and the group across hosts. The hosts are
-// the launcher's word; the ranks are processes on this machine.
+// Hosts as the ranks of a job see them: local ranks, the group inside a host and the group across hosts. The launcher
+// defines the hosts; the ranks are processes on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::shared_ptr<ProcessGroup> meet(const RankEnvironment& where) {
   return ProcessGroup::connect(Runtime(), where, options);
 }
 
-// "0,1": which ranks of the whole job are in `part`, in its order.
+// For example "0,1": the ranks of the whole job in `part`, in its order.
 std::string members(const ProcessGroup& part, int world_rank) {
   std::string text;
   for (const std::string& member : part.all_gather_text(str_cat(world_rank), "members")) {
@@ -38,7 +38,7 @@ std::vector<std::string> on_ranks(int world, int per_host,
   return cli::run_in_ranks(world, per_host, 60, body);
 }
 
-// What every rank says of its hosts.
+// A rank's description of its hosts.
 std::string hosts_seen(const RankEnvironment& where) {
   try {
     const auto group = meet(where);
@@ -73,7 +73,7 @@ TEST(HostGroups, WhereAllRanksShareAHostOrNoneDo) {
   EXPECT_THAT(on_ranks(1, 1, body), ElementsAre("0 | 0"));
 }
 
-// Sums inside the host, then across hosts: everybody has the sum of all, and nobody waits for the wrong group.
+// Sums inside the host, then across hosts: every rank has the sum of all, and none waits for the wrong group.
 TEST(HostGroups, SumInTwoSteps) {
   const std::vector<std::string> said = on_ranks(4, 2, [](const RankEnvironment& where) {
     const auto group = meet(where);
@@ -93,13 +93,13 @@ TEST(HostGroups, OfAGroupWithUnevenHosts) {
   EXPECT_THAT(said, ElementsAre("0/1", "0/1", "0/1", "none"));
 }
 
-// Messages speak of ranks of the whole job, also where they come from a part of it.
+// Messages use ranks of the whole job, also if they come from one of its groups.
 TEST(HostGroups, NameRanksOfTheJobAndAreAbortedWithIt) {
   const std::vector<std::string> said = on_ranks(4, 2, [](const RankEnvironment& where) -> std::string {
     const auto group = meet(where);
     const auto in = group->in_host(), across = group->across_hosts();
     try {
-      group->barrier();  // others may still be in it when rank 3 ends the group
+      group->barrier();  // others may still be in it when rank 3 aborts the group
       if (where.rank == 3) {
         group->abort("enough");
         return "";

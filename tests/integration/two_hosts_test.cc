@@ -1,4 +1,4 @@
-// Training on two hosts of two ranks: the same losses as on one, under every sharding type; what crosses a slow link.
+// Training on two hosts of two ranks: same losses as on one, under every sharding type; and traffic over a slow link.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using nlohmann::json;
 using Arguments = std::vector<std::string>;
 
 const std::string kConfig = small_job({.samples = 950, .test_samples = 100, .epochs = 1, .timeout_s = 30});
-constexpr size_t kSteps = 30;  // the last batch has 22 samples: no equal parts for 4 ranks
+constexpr size_t kSteps = 30;  // the last batch has 22 samples, so 4 ranks get unequal parts
 
 constexpr const char* kShardingTypes[] = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                           "table_row_wise", "table_column_wise", "grid_shard"};
@@ -40,7 +40,7 @@ class OnTwoHosts : public testing::Test {
     return report_after(HostsRun(hosts, {.args = command(more), .says_hosts = says_hosts}).wait(60));
   }
 
-  // Ranks of one host that plays `hosts` ones.
+  // Runs ranks on one host that plays `hosts` hosts.
   json here(int ranks, int hosts, const Arguments& more) const {
     Arguments args = command(more);
     args.insert(args.begin(), tessera_path());
@@ -100,8 +100,8 @@ TEST_F(OnTwoHosts, TheTransportFindsThemWhereTheLauncherDoesNotSay) {
   expect_same_losses(here(1, 1, {}), report);
 }
 
-// Wide rows, few ids: pooled rows are nearly all that travels. For each sample and table row_wise brings home two
-// partial sums from the other host; table_row_wise one sum, and only where the table is on the other host.
+// Rows are wide and ids few, so nearly all traffic is pooled rows. For each sample and table, row_wise brings two
+// partial sums from the other host. table_row_wise brings one sum, and only if the table is on the other host.
 TEST_F(OnTwoHosts, OverASlowLinkTableRowWiseBeatsRowWise) {
   const TwoHosts hosts("20mbit");
   SKIP_WITHOUT(hosts);
@@ -121,7 +121,7 @@ TEST_F(OnTwoHosts, OverASlowLinkTableRowWiseBeatsRowWise) {
   EXPECT_GT(row_wise.at("train").at("seconds").get<double>(),
             1.5 * table_row_wise.at("train").at("seconds").get<double>());
 
-  // Whole tables per host, bags of equal length: the plan's figures are exact.
+  // Whole tables per host and bags of equal length make the plan's figures exact.
   constexpr double kRow = 128 * sizeof(float), kBags = 4 * 256;
   for (const char* exchange : {"ids", "rows", "gradients"}) {
     SCOPED_TRACE(exchange);
@@ -132,7 +132,7 @@ TEST_F(OnTwoHosts, OverASlowLinkTableRowWiseBeatsRowWise) {
     return report.at("bytes_per_step").at("rows").at("across_hosts").at("sent").get<double>();
   };
   EXPECT_DOUBLE_EQ(rows_across(table_row_wise), 0.5 * kBags * kRow);
-  EXPECT_GT(rows_across(row_wise), 0.95 * 2 * kBags * kRow);  // a bag of 16 misses a shard now and then
+  EXPECT_GT(rows_across(row_wise), 0.95 * 2 * kBags * kRow);  // a bag of 16 sometimes has no id in a shard
   const json& cut = row_wise.at("bytes_per_step").at("rows").at("across_hosts");
   EXPECT_NEAR(cut.at("sent").get<double>(), cut.at("planned").get<double>(), 0.02 * cut.at("planned").get<double>());
 }

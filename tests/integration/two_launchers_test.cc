@@ -1,5 +1,5 @@
-// A job on two nodes, each with a launcher of its own, which meet in a directory: one launcher is killed, or its host
-// is cut off, and the job goes on with the other's ranks.
+// A job on two nodes, each with its own launcher, which meet in a directory. One launcher is killed, or its host is cut
+// off, and the job goes on with the other's ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ class TwoLaunchers : public testing::Test {
     }
     return true;
   }
-  // Until there is something to go on from.
+  // Waits until there is a checkpoint to continue from.
   bool saves(const Program& launcher) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     std::error_code none;
@@ -118,7 +118,7 @@ TEST_F(TwoLaunchers, OneThatIsKilledCostsItsRanks) {
   expect_all_steps();
 }
 
-// It waits until the ranks of the job have to be started anyway.
+// A returning launcher waits until the ranks of the job must be started anyway.
 TEST_F(TwoLaunchers, OneThatComesAgainIsInTheNextStart) {
   const auto first = launcher(0, "127.0.0.1");
   auto second = launcher(1, "127.0.0.1");
@@ -130,7 +130,7 @@ TEST_F(TwoLaunchers, OneThatComesAgainIsInTheNextStart) {
     return launcher.output().find(text) != std::string::npos || std::chrono::steady_clock::now() > deadline;
   };
   while (!says(*second, "meets the others") || !says(*first, "start 2 of the job")) usleep(10000);
-  while (std::chrono::steady_clock::now() < deadline) {  // the second may be in start 2 already, if it was fast
+  while (std::chrono::steady_clock::now() < deadline) {  // a fast second launcher may already be in start 2
     const std::vector<pid_t> ranks = ranks_of(first->pid());
     for (pid_t rank : ranks) kill(rank, SIGKILL);
     if (!ranks.empty()) break;

@@ -1,4 +1,4 @@
-// Ranks that are not alike: some run out of batches before the others, and bags of a weighted MEAN are cut by rows.
+// Unequal ranks: some run out of batches before the others, and bags of a weighted MEAN are divided by rows.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -29,7 +29,7 @@ EmbeddingBagConfig table_of(const std::string& type, PoolingType pooling) {
 const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                          "table_row_wise", "table_column_wise", "grid_shard"};
 
-// A table for each type.
+// A table per sharding type.
 std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling, int64_t rows = kRows, int64_t dim = kDim) {
   std::vector<EmbeddingBagConfig> out;
   for (const std::string& type : kTypes) {
@@ -57,13 +57,13 @@ ShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfi
 
 struct BatchOptions {
   int step = 0;
-  int64_t samples = 0;  // of each rank
+  int64_t samples = 0;  // per rank
   bool weighted = false;
-  bool divided = false;  // weights over the bag's length
-  int64_t rows = kRows;  // of each table
+  bool divided = false;  // divides weights by the bag's length
+  int64_t rows = kRows;  // per table
 };
 
-// Bags of 0..3 ids for every feature, of these ranks one after the other.
+// Bags of 0..3 ids for every feature, of these ranks in sequence.
 KeyedJaggedTensor batch_of(const std::vector<int>& ranks, const BatchOptions& o) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
@@ -110,8 +110,8 @@ std::string compare_weights(const ShardedEmbeddings& sharded, const EmbeddingBag
   return {};
 }
 
-// Rank r has 1 + 2 r batches and goes on with empty ones until all have finished. The unsharded module gets, in every
-// step, the batches of those who still have one.
+// Rank r has 1 + 2 r batches and continues with empty ones until all ranks have finished. In every step, the unsharded
+// module gets the batches of the ranks that still have one.
 std::string run_out_early(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
@@ -163,12 +163,12 @@ std::string run_out_early(const RankEnvironment& where) {
     if (!difference.empty()) return str_cat("step ", step, ": ", difference);
   }
   group->barrier();
-  // One step more than the longest has batches: the one in which all say so.
+  // One step more than the longest rank has batches: in that step all ranks say that they have finished.
   return step == batches(where.world_size - 1) + 1 ? "" : str_cat("finished after ", step, " steps\n");
 }
 
-// `mine`: gradients of a rank's weights; `all`: those of the unsharded module, of the batches of all ranks, each over
-// the number of ranks and the bag's length less.
+// `mine` are the gradients of a rank's weights. `all` are those of the unsharded module for all ranks' batches, without
+// the division by the number of ranks and by the bag's length.
 std::string compare_weight_gradients(const Tensor& mine, const Tensor& all, const RankEnvironment& where,
                                      const BatchOptions& o) {
   int64_t at = 0, at_all = 0;
@@ -188,7 +188,7 @@ std::string compare_weight_gradients(const Tensor& mine, const Tensor& all, cons
   return at == mine.numel() ? "" : str_cat("there are ", mine.numel(), " gradients for ", at, " ids\n");
 }
 
-// The unsharded module has no weighted MEAN, but a weighted SUM: weights are divided by the bag's length.
+// The unsharded module has no weighted MEAN, but a weighted SUM, so weights are divided by the bag's length.
 std::string weighted_mean(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
@@ -230,8 +230,7 @@ std::string weighted_mean(const RankEnvironment& where) {
   return {};
 }
 
-// Tables of few rows and odd widths, and in each step one sample, on one rank: more ranks than rows, columns or
-// samples.
+// Tables with few rows and odd widths, and one sample per step on one rank: more ranks than rows, columns or samples.
 std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
@@ -265,7 +264,7 @@ std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) 
   return {};
 }
 
-// 2^31 ids that take no memory, since nobody reads them; undefined where there is no room for their addresses.
+// 2^31 ids that use no memory, because nobody reads them; undefined if the address space is too small.
 Tensor too_many_ids() {
   constexpr int64_t kIds = int64_t{1} << 31, kBytes = kIds * 4;
   void* memory = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -297,7 +296,7 @@ std::string bag_too_long(const RankEnvironment& where) {
   return "no error";
 }
 
-// A table of two rows: the third and the fourth rank have none of them, and hold a shard all the same.
+// A table of two rows: the third and the fourth rank have an empty shard.
 std::string shards_without_rows(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);

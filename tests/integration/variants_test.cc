@@ -1,6 +1,7 @@
-// Kinds of batches that the property test of sharding_test.cc leaves out: a variable batch per feature, sequences, ids
-// out of range under the policy "ignore". Forward on 1, 2 and 4 ranks of one or two hosts equals the unsharded module
-// on each rank's batch; backward is compared where one rank has everything, and on all ranks for rows that stay.
+// Kinds of batches that the property test of sharding_test.cc leaves out: a different batch size per feature,
+// sequences, ids out of range under the policy "ignore". Forward on 1, 2 and 4 ranks of one or two hosts equals the
+// unsharded module on each rank's batch. Backward is compared if one rank has everything, and on all ranks for local
+// rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
   return plan;
 }
 
-// f0: three samples, f1: two; the full batch of four takes them by the inverse indices. Rank 1 has run out of samples.
+// f0 has three samples, f1 two; the batch of four uses them through the inverse indices. Rank 1 has run out of samples.
 KeyedJaggedTensor variable_batch(int rank) {
   KeyedJaggedTensor::Options o;
   o.keys = {"f0", "f1"};
@@ -66,7 +67,7 @@ KeyedJaggedTensor plain_batch(int rank) {
                                               Tensor::from<int32_t>({2, 0, 2, 3}));
 }
 
-// Ids 12, -1 and 99 are none.
+// Ids 12, -1 and 99 are out of range.
 KeyedJaggedTensor dirty_batch(int rank) {
   return KeyedJaggedTensor::from_lengths_sync({"f1", "f0"}, Tensor::from<int64_t>({rank, 12, 5, -1, 2, 99, 1}),
                                               Tensor::from<int32_t>({2, 0, 2, 3}));
@@ -211,8 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });
 
-// Rows that stay where the lookup writes them (RankWiring::stays), among such that do not: eight plans, batches
-// of changing size, two of them between forward and backward at once, some looked up shard by shard.
+// Local rows, which stay where the lookup writes them (RankWiring::stays), mixed with rows that travel: eight plans,
+// batches of changing size, two of them between forward and backward at once, some looked up shard by shard.
 class StayingRows : public testing::TestWithParam<std::tuple<World, std::string>> {};
 
 std::vector<EmbeddingBagConfig> staying_tables() {
@@ -250,7 +251,7 @@ EmbeddingModuleShardingPlan staying_plan(int world) {
   return plan;
 }
 
-// Of these ranks, one after the other.
+// The batches of these ranks, in sequence.
 KeyedJaggedTensor staying_batch(const std::vector<EmbeddingBagConfig>& tables, int step, int first, int last) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;

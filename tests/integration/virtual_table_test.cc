@@ -1,5 +1,5 @@
-// Jobs on tables of any ids whose rows lie on a disk (docs/dynamic_tables.md): they learn what those in memory learn,
-// whatever the ranks; checkpoints go from one to the other; what is wrong is said in a sentence.
+// Jobs on tables of any ids whose rows lie on a disk (docs/dynamic_tables.md). They learn the same as tables in memory,
+// on any ranks; checkpoints move between the two; errors are reported in a sentence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,13 +61,13 @@ class VirtualTableJobs : public testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return run_tessera(args);
   }
-  // The report of a job that ends well.
+  // The report of a job that succeeds.
   json trained(const std::string& kernel, const std::string& ranks, const std::vector<std::string>& more = {}) {
     const Finished done = run(kernel, ranks, more);
     EXPECT_EQ(done.status, 0) << done.output;
     return done.status == 0 ? json::parse(contents(folder_.file("report.json"))) : json();
   }
-  // Sums are in another order, and rounded otherwise.
+  // Sums are in another order, so rounding differs.
   static void expect_same(const json& a, const json& b) {
     ASSERT_FALSE(a.is_null() || b.is_null());
     EXPECT_EQ(a["test"]["samples"], b["test"]["samples"]);
@@ -134,7 +134,7 @@ TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
   EXPECT_THAT(tight, testing::AllOf(HasSubstr("ssd_virtual_table"), HasSubstr("reads a step"), HasSubstr("disk MiB")));
 }
 
-// Bands of 10^12 ids, most of which have no whole row of a few hundred.
+// Bands of 10^12 ids, most of which have no whole row of a capacity of a few hundred.
 TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
   const auto plan = [&](const std::string& kernel, const std::vector<std::string>& more) {
     std::vector<std::string> args{"plan",         "--config", config_,

@@ -1,4 +1,5 @@
-// tessera train --start: what a new run takes from another one, whatever its plan, its rows, its words.
+// tessera train --start: what a new run takes from another one with a different plan, different rows and different
+// words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -59,7 +60,7 @@ TEST_F(WarmStart, TakesTheModelAndNeitherStepNorStates) {
   const Finished first = run(2, {"--save", trained_, "--set", "table_defaults.sharding=row_wise"});
   ASSERT_EQ(first.status, 0) << first.output;
   const double loss = test_loss();
-  // Cut otherwise, on other ranks, by another optimizer: that of the checkpoint is of no interest.
+  // Another sharding, other ranks, another optimizer: the optimizer of the checkpoint does not matter.
   const Finished again =
       run(3, {"--start", trained_, "--max-steps", "0", "--set", "table_defaults.sharding=column_wise", "--set",
               "table_defaults.min_partition=4", "--set", "table_defaults.optimizer={ name = \"adam\" }"});
@@ -75,7 +76,7 @@ TEST_F(WarmStart, TakesTheModelAndNeitherStepNorStates) {
   EXPECT_EQ(report.at("start").size(), 1u);
 }
 
-// What does not train stays as it was; what does, does not.
+// Frozen tables and layers keep their values; the others change.
 TEST_F(WarmStart, FrozenTablesAndLayersStay) {
   const Finished first = run(1, {"--save", trained_, "--max-steps", "10"});
   ASSERT_EQ(first.status, 0) << first.output;
@@ -119,7 +120,7 @@ TEST_F(WarmStart, SaysWhatDoesNotFit) {
   EXPECT_THAT(none.output, HasSubstr("there is no checkpoint at " + folder_.file("nothing")));
 }
 
-// One tensor, as a program around TorchRec's model would call it.
+// A file with one tensor, named as a program around TorchRec's model would name it.
 std::string safetensors(const std::string& name, const std::vector<float>& values, int64_t dim) {
   const json entry = {{"dtype", "F32"},
                       {"shape", {std::ssize(values) / dim, dim}},
@@ -144,7 +145,7 @@ TEST_F(WarmStart, TakesTorchRecsNames) {
   EXPECT_THAT(wrong.output, HasSubstr("other.safetensors has no table and no parameter of this model"));
 }
 
-// Clicks of films by name; the data of the new run brings them in another order, and new ones before the old ones.
+// Clicks on films by name. The new run's data has them in another order, with new films before old ones.
 class WordStart : public WarmStart {
  protected:
   WordStart() {
@@ -198,7 +199,7 @@ ids = "vocabulary"
     return done.output;
   }
 
-  std::string job_, second_;  // the job, and the setting that gives it the second data
+  std::string job_, second_;  // the job, and the setting that selects its second data
 };
 
 TEST_F(WordStart, RowsFollowTheirWords) {
@@ -211,7 +212,7 @@ TEST_F(WordStart, RowsFollowTheirWords) {
   EXPECT_NEAR(test_loss(), loss, 1e-6);
 }
 
-// Into a table whose rows come on demand, by their texts, and back.
+// Moves rows to a table whose rows come on demand, by their texts, and back.
 TEST_F(WordStart, RowsOnDemandFollowThemToo) {
   train({"--save", trained_});
   const double loss = test_loss();
@@ -223,7 +224,7 @@ TEST_F(WordStart, RowsOnDemandFollowThemToo) {
   EXPECT_NEAR(test_loss(), loss, 1e-6);
   EXPECT_THAT(train({"--start", there, "--max-steps", "0"}), Not(HasSubstr("table film")));
   EXPECT_NEAR(test_loss(), loss, 1e-6);
-  // Hashes of texts are no numbers of a vocabulary.
+  // Hashes of texts do not match numbers of a vocabulary.
   std::string text = contents(job_);
   text.replace(text.find("\"vocabulary\""), 12, "\"hash\"\nrows = 1000");
   job_ = folder_.write("hashed.toml", text);
@@ -232,7 +233,7 @@ TEST_F(WordStart, RowsOnDemandFollowThemToo) {
                         "anew"));
 }
 
-// A checkpoint without the hash's name is of a version that had another one.
+// A checkpoint without the hash's name comes from a version that used another hash.
 void forget_hash(const std::string& checkpoint) {
   const std::string file = checkpoint + "/checkpoint.json";
   nlohmann::ordered_json all = nlohmann::ordered_json::parse(contents(file));

@@ -1,4 +1,4 @@
-// test.mlp: takes the place of the layer "mlp", and gives zeros.
+// test.mlp: replaces the layer "mlp", and gives zeros.
 #include <string>
 
 #include "tessera/sdk/module.h"

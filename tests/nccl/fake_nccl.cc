@@ -1,7 +1,8 @@
-// NCCL's behaviour as the plugin relies on it, between processes of one machine: ranks meet in a shared file,
-// operations run in the order of an emulated stream and hang until all ranks take part or the communicator is aborted,
-// calls answer ncclInProgress for a while. At NCCL's worst: no error is ever reported for a rank that died, and an
-// aborted operation writes for a while after the abort has returned, as a kernel that has not seen the flag yet.
+// Imitates NCCL's behaviour as far as the plugin relies on it, between processes of one machine. Ranks meet in a shared
+// file. Operations run in the order of an emulated stream and hang until all ranks take part or the communicator is
+// aborted. Calls answer ncclInProgress for a while. It imitates NCCL's worst case: no error is ever reported for a rank
+// that died, and an aborted operation still writes for a while after the abort has returned, like a kernel that has not
+// seen the flag yet.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,11 +26,11 @@
 namespace {
 
 constexpr size_t kRing = 1 << 16;
-constexpr int kBusyAnswers = 2;  // ncclInProgress, after every call
+constexpr int kBusyAnswers = 2;  // how often ncclInProgress is returned after each call
 constexpr std::chrono::microseconds kPause{50};
 constexpr std::chrono::milliseconds kAbortIsSeenAfter{50};
 
-// One way from one rank to another.
+// One direction between two ranks.
 struct Channel {
   std::atomic<uint64_t> written, read;
   char ring[kRing];
@@ -46,7 +47,7 @@ struct Transfer {
   size_t bytes;
   size_t done = 0;
 };
-// Transfers, and what follows when they are done; an aborted task does so with what has come.
+// Transfers, and the work to do when they are done; an aborted task does it with the data received so far.
 struct Task {
   std::deque<Transfer> transfers;
   std::function<void()> finish;
@@ -74,7 +75,7 @@ struct FakeComm {
     void in_turn(uint64_t ticket, const std::function<void()>& body);
   };
   std::shared_ptr<State> state = std::make_shared<State>();
-  std::vector<std::thread> helpers;  // of init and split
+  std::vector<std::thread> helpers;  // threads of init and split
   FakeComm() { ++fake_nccl().open; }
   ~FakeComm() { --fake_nccl().open; }
 };
@@ -139,7 +140,7 @@ void attach_in_background(FakeComm* comm) {
   });
 }
 
-// What an aborted operation has not received is garbage, of values whose sums fit into their types.
+// Fills the part that an aborted operation has not received with garbage whose sums fit into its type.
 void write_late(const std::deque<Transfer>& list) {
   std::this_thread::sleep_for(kAbortIsSeenAfter);
   for (const Transfer& t : list) {
@@ -166,7 +167,7 @@ void FakeComm::State::attach() {
   ++shared->attached;
 }
 
-// Moves what can be moved; true when all is done. Of each channel only the first unfinished transfer is at work.
+// Moves what can be moved; returns true when all is done. Only the first unfinished transfer of each channel is active.
 bool FakeComm::State::transfer(std::deque<Transfer>& list) {
   bool all = true;
   std::vector<bool> taken(2 * static_cast<size_t>(ranks), false);
@@ -224,7 +225,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 
-// Everybody's color goes to everybody; then those of one color meet in a file of their own.
+// Every rank sends its color to all; then those of one color meet in a file of their own.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
   *child = color == NCCL_SPLIT_NOCOLOR ? nullptr : new FakeComm;
   auto parent = comm->state;
@@ -269,7 +270,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   while (fake_nccl().abort_hangs) std::this_thread::sleep_for(kPause);
   comm->state->aborted = true;
   for (std::thread& helper : comm->helpers) helper.join();
-  delete comm;  // what runs on a stream keeps the state
+  delete comm;  // operations on a stream keep the state alive
   return ncclSuccess;
 }
 
@@ -316,7 +317,7 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
   return submit(comm, stream, {{{false, peer, static_cast<char*>(to), count * size_of(type)}}, {}});
 }
 
-// In rank order, so that all ranks get the same bits.
+// Sums in rank order, so that all ranks get the same bits.
 ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
   const size_t bytes = count * size_of(type);

@@ -1,4 +1,4 @@
-// How the stand-in for NCCL is made to misbehave, and what is left open of it. [any-thread]
+// Makes the stand-in for NCCL misbehave, and counts what is left open. [any-thread]
 #pragma once
 
 #include <atomic>
@@ -6,6 +6,6 @@
 struct FakeNccl {
   std::atomic<bool> split_hangs{false};  // until the parent is aborted
   std::atomic<bool> abort_hangs{false};
-  std::atomic<int> open{0};  // communicators
+  std::atomic<int> open{0};  // communicators that are open
 };
 FakeNccl& fake_nccl();

@@ -1,4 +1,4 @@
-// What the transport does where NCCL does not come back: every wait ends, and the other ranks are told before.
+// Tests the transport when NCCL calls do not return: every wait ends, and the other ranks are told before.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,13 +16,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr double kPatience_s = 0.2;
-constexpr std::chrono::seconds kSoon{10};  // far beyond every wait of these tests, on any machine
+constexpr std::chrono::seconds kSoon{10};  // far longer than every wait of these tests, on any machine
 
 struct DoneWork final : sdk::Work {
   void wait() override {}
 };
 
-// A side channel of one rank, which notes what the others would be told.
+// A side channel of one rank, which records what the others would be told.
 struct Told {
   std::atomic<int> aborts{0};
 };
@@ -101,7 +101,7 @@ TEST_F(Hangs, ASplitThatDoesNotEndLeavesNothingOpen) {
   auto communicator = Communicator::connect(*alone, 5, kPatience_s);
   fake_nccl().split_hangs = true;
   EXPECT_THAT(failure_of([&] { communicator->split(0, 0, 0.1); }), HasSubstr("cannot split: not all ranks came"));
-  // The parent was in the split, too.
+  // The parent also took part in the split.
   EXPECT_THAT(failure_of([&] { communicator->enqueue([](ncclComm_t) {}, after(1)); }), HasSubstr("cannot split"));
   EXPECT_EQ(fake_nccl().open, 0);
 }
@@ -111,7 +111,7 @@ TEST_F(Hangs, ASplitThatDoesNotEndEndsTheGroup) {
   fake_nccl().split_hangs = true;
   EXPECT_THAT(failure_of([&] { whole->split(0, 0, sdk::named_call("split")); }),
               HasSubstr("nccl: cannot split: not all ranks came in time"));
-  EXPECT_EQ(told.aborts, 2);  // the group's side channel and the watch's
+  EXPECT_EQ(told.aborts, 2);  // by the group's side channel and the watch's
   EXPECT_THAT(failure_of([&] { whole->barrier({}); }), HasSubstr("cannot split"));
 }
 

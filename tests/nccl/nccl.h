@@ -1,4 +1,4 @@
-// As much of NVIDIA's nccl.h as the plugin uses, over the emulated GPU: what its tests link instead of NCCL.
+// The part of NVIDIA's nccl.h that the plugin uses, over the emulated GPU; its tests link this instead of NCCL.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Batching: what is put together, who waits how long, who is turned away; and merged inputs.
+// Tests batching: which requests are merged, how long they wait, which are refused; and merged inputs.
 #include "serve/batcher.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ struct Got {
   Code code;
   std::string error;
   std::vector<float> scores;
-  std::vector<std::vector<float>> further = {};  // of the outputs behind the first
+  std::vector<std::vector<float>> further = {};  // of the outputs after the first
 };
 
 InferRequest request_of(const std::vector<Sample>& samples, bool weighted = false) {
@@ -36,7 +36,7 @@ Sample sample(int i) {
       {0.01f * static_cast<float>(i), 1}, {i % 1000}, std::vector<int64_t>(static_cast<size_t>(i % 3), i % 100), {}};
 }
 
-// Submits and returns what will come.
+// Submits a request and returns its future result.
 std::future<Got> submit(Batcher& batcher, const std::shared_ptr<Predictor>& model, InferRequest request,
                         std::chrono::milliseconds patience = 20s) {
   auto promise = std::make_shared<std::promise<Got>>();
@@ -122,7 +122,7 @@ TEST(Batcher, EveryRequestHasItsPartOfEveryOutput) {
   ASSERT_TRUE(model->wait_for_calls(1));
   std::vector<std::future<Got>> rest;
   for (int i = 1; i <= 5; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i + 50)})));
-  auto other = submit(batcher, plain, request_of({sample(9)}));  // of one output, behind it
+  auto other = submit(batcher, plain, request_of({sample(9)}));  // has one output, and follows it
   model->let_go();
   const auto expect_all = [](const Got& said, const Message& message) {
     EXPECT_EQ(said.scores, message.values(0));
@@ -254,7 +254,7 @@ TEST(MergedBatch, KeepsTheOrderOfSamplesAndFillsWeights) {
   const InferRequest b = request_of({{{5, 6}, {9}, {6, 7}, {}}}, true);
   const InferRequest* both[] = {&a, &b};
   MergedBatch merged;
-  for (int round = 0; round < 2; ++round) {  // buffers are used again
+  for (int round = 0; round < 2; ++round) {  // buffers are reused
     const PredictInput all = merged.merge(both);
     EXPECT_EQ(all.batch, 3);
     EXPECT_THAT(all.dense, ::testing::ElementsAre(1, 2, 3, 4, 5, 6));

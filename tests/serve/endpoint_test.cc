@@ -1,4 +1,5 @@
-// Endpoint parts: what they hand over is answered once, by the handler or when it is due, counted and behind the token.
+// Endpoint components: their requests are answered once, by the handler or at the deadline; they are counted and need
+// the token.
 #include "serve/endpoint.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Hands over what the test says, in its thread.
+// Passes on the requests of the test, in its thread.
 class ByHand : public sdk::Endpoint {
  public:
   explicit ByHand(sdk::Options& options) : refuses_(options.flag("refuses", false)) {}
@@ -122,7 +123,7 @@ TEST(EndpointComponents, WhatIsDueIsAnsweredWhileTheModelIsStuck) {
     EXPECT_EQ(late.status, 503);
     EXPECT_THAT(late.json, HasSubstr("the deadline passed before the model had an answer"));
   }
-  it.model->let_go();  // what comes now has been answered
+  it.model->let_go();  // later answers are for requests already answered
   EXPECT_TRUE(it.model->wait_for_calls(1));
 }
 

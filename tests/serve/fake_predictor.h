@@ -1,5 +1,5 @@
-// A model without tables: its scores are a known function of the input, so that every answer can be checked; it can be
-// held up, and can fail.
+// A model without tables. Its scores are a known function of the input, so that every answer can be checked; it can be
+// blocked, and can fail.
 #pragma once
 
 #include <atomic>
@@ -47,9 +47,9 @@ class FakePredictor : public Predictor {
     bad_ids_.resize(2);
   }
 
-  // What output o says of a score, its w-th value of a sample: the first one of all the score itself.
+  // Value w of output o for a score; the first value of the first output is the score itself.
   static float value(float score, size_t o, size_t w) { return score + static_cast<float>(10 * o + w); }
-  // What sample b scores, computed one by one.
+  // The score of sample b, computed individually.
   static float score(const PredictInput& input, int64_t b) {
     double sum = 0;
     const auto n = static_cast<size_t>(input.batch), wide = input.dense.size() / n, at = static_cast<size_t>(b);
@@ -91,7 +91,7 @@ class FakePredictor : public Predictor {
       }
     }
     for (int64_t b = 0; b < input.batch; ++b) {
-      // A poison that why_not() does not see.
+      // A poisoned value that why_not() does not notice.
       if (input.dense.size() > 0 && input.dense[static_cast<size_t>(b) * input.dense.size() / input.batch] == 666.0f) {
         fail(Code::kInvalidArgument, "poisoned");
       }
@@ -123,7 +123,7 @@ class FakePredictor : public Predictor {
     const std::lock_guard lock(mutex_);
     code_ = code, failure_ = sentence;
   }
-  // Until predict() has been called n times; false after 20 s.
+  // Waits until predict() has been called n times; false after 20 s.
   bool wait_for_calls(int n) {
     std::unique_lock lock(mutex_);
     return arrived_.wait_for(lock, std::chrono::seconds(20), [&] { return calls_ >= n; });
@@ -156,7 +156,7 @@ class FakePredictor : public Predictor {
   std::vector<uint64_t> bad_ids_;
 };
 
-// What a client sends: the same samples as JSON or as binary tensors.
+// A client's samples, which can be sent as JSON or as binary tensors.
 struct Sample {
   std::vector<float> dense{0, 0};
   std::vector<int64_t> user, item;
@@ -186,7 +186,7 @@ class Message {
     return out;
   }
 
-  // Of output o of the model, with so many values a sample.
+  // Values of output o of the model, `width` per sample.
   std::vector<float> values(size_t o, size_t width = 1) const {
     std::vector<float> out;
     for (const float score : scores()) {
@@ -201,7 +201,7 @@ class Message {
     values(out, nullptr);
     return out + "]}";
   }
-  // JSON first, *json_bytes of it, then the tensors.
+  // First JSON, *json_bytes of it, then the tensors.
   std::string binary(size_t* json_bytes) const {
     std::string out = "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[", bytes;
     tensor(out, "dense", "FP32", {samples_.size(), samples_[0].dense.size()}, dense_, &bytes);

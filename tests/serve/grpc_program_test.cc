@@ -1,5 +1,5 @@
 // `tessera serve --endpoint grpc` as a program, asked by gRPC's own client: answers are the model's, errors are the
-// server's sentences, and HTTP goes on beside it.
+// server's sentences, and HTTP also works.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -166,7 +166,7 @@ TEST(ServeGrpc, ModelsComeAndGoAndThePortIsItsOwn) {
   EXPECT_TRUE(ask(&Stub::ModelReady, is_ready, model_ready).ok());
   EXPECT_TRUE(model_ready.ready());
 
-  // The place is taken, also for another gRPC server.
+  // The port is taken, also for another gRPC server.
   const std::string port = address.substr(address.rfind(':') + 1);
   const test::Finished second =
       test::run_tessera({"serve", "--model", model.link(), "--port", "0", "--endpoint", "grpc?port=" + port}, 60);

@@ -1,4 +1,4 @@
-// Routes and responses without a socket, and the model's exchange.
+// Routes and responses without a socket, and model reloads.
 #include "serve/handler.h"
 
 #include <gmock/gmock.h>
@@ -204,7 +204,7 @@ TEST_F(HandlerTest, ARequestForScoresSaysWhichOfSeveralModels) {
   EXPECT_EQ(post("/v1/score", "{").status, 400);
 }
 
-// A large request that has waited for another thread longer than it may.
+// A large request waited too long for another thread.
 TEST_F(HandlerTest, ARequestThatWaitedTooLongIsNotTakenApart) {
   start({.deadline = 1s});
   HttpRequest request{.method = "POST", .target = kInfer, .body = Message(kSamples).json()};
@@ -488,12 +488,12 @@ TEST_F(HandlerTest, UnloadedModelsAnswerWhatTheyHaveAndNothingMore) {
   EXPECT_EQ(post("/v2/repository/index", "{").status, 400);
   EXPECT_EQ(error_of(post("/v2/models/b/infer", message.json())),
             "model \"b\" is unloaded: POST /v2/repository/models/b/load loads it");
-  EXPECT_EQ(get("/v2/health/ready").status, 200);  // a is there, as wanted
+  EXPECT_EQ(get("/v2/health/ready").status, 200);  // a is loaded, as requested
   last->let_go();
   EXPECT_EQ(scores_of(response(std::move(during))), message.scores());
   EXPECT_EQ(change("a/unload").status, 200);
   EXPECT_EQ(get("/v2/health/ready").status, 503);
-  std::this_thread::sleep_for(700ms);  // longer than what is lost takes to be loaded again
+  std::this_thread::sleep_for(700ms);  // longer than reloading a lost model takes
   EXPECT_EQ(state_of_b(), "UNAVAILABLE");
   EXPECT_EQ(change("c/unload").status, 404);
   EXPECT_EQ(change("c/load").status, 404);

@@ -1,4 +1,4 @@
-// A packed model of two heads by two losses, as `tessera train` and `tessera quantize` leave it, for tests.
+// A packed model with two heads of different losses, made by `tessera train` and `tessera quantize`, for tests.
 #pragma once
 
 #include <memory>
@@ -59,11 +59,11 @@ class HeadsModel {
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::string path() const { return file("two"); }
   const std::string& config() const { return config_; }
-  const std::string& quantized() const { return quantized_; }  // what tessera quantize said
+  const std::string& quantized() const { return quantized_; }  // output of tessera quantize
   nlohmann::json report() const { return nlohmann::json::parse(test::contents(file("report.json"))); }
   const ModelDescription& description() const { return predictor_->model(); }
 
-  // What the model says in this process, of each head.
+  // The values of each head, predicted in this process.
   std::vector<std::vector<float>> values(test::OwnInput& input) {
     std::vector<std::vector<float>> out(2, std::vector<float>(static_cast<size_t>(input.batch)));
     const std::vector<std::span<float>> outputs(out.begin(), out.end());

@@ -1,5 +1,5 @@
-// A model of several heads, asked by programs: `tessera predict` writes and `tessera serve` answers what each head says
-// in this process, in one process or over ranks.
+// A model of several heads in programs: `tessera predict` and `tessera serve` give the values that each head has in
+// this process, in one process or over ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class Heads : public testing::Test {
     more.insert(more.begin(), {"predict", "--model", model_->path()});
     return run_tessera(more);
   }
-  // Lines of numbers behind the first one.
+  // Lines of numbers after the first line.
   static std::vector<std::vector<double>> rows_of(const std::string& text) {
     std::istringstream in(text);
     std::string line;
@@ -44,7 +44,7 @@ class Heads : public testing::Test {
     }
     return out;
   }
-  // Asks a server, started by `command` over ranks, and checks what comes back.
+  // Asks a server started by `command`, possibly over ranks, and checks its answers.
   static void expect_served(std::vector<std::string> command) {
     const bool over_ranks = !command.empty();
     command.insert(command.end(), {test::tessera_path(), "serve", "--model", model_->path(), "--port", "0"});
@@ -132,7 +132,7 @@ TEST_F(Heads, AreChosenByName) {
   EXPECT_THAT(vectors.output, HasSubstr("--head says whose scores are wanted"));
 }
 
-// Lines of the prepared format have the labels of all heads, whichever answer; "-" is standard output.
+// Lines of the prepared format have the labels of all heads, whichever heads answer; "-" is standard output.
 TEST_F(Heads, LinesHaveALabelOfEach) {
   test::write_text(model_->file("lines.tsv"), "1,3.5\t0,1,0\t3,4\t17\n0,-2\t0,0,1\t29\t\n");
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{{}, {"--output", "-"}}) {

@@ -1,5 +1,5 @@
-// `tessera serve` among clients and circumstances that mean it harm: its memory stays within bounds, and an honest
-// client gets its answers.
+// `tessera serve` with hostile clients and circumstances: its memory stays within bounds, and an honest client gets its
+// answers.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
 #ifdef TESSERA_TEST_SANITIZE
-constexpr int64_t kFreed = 256 * kMiB;  // that the sanitizer keeps
+constexpr int64_t kFreed = 256 * kMiB;  // memory that the sanitizer keeps
 #else
 constexpr int64_t kFreed = 0;
 #endif
@@ -39,13 +39,13 @@ class Hostile : public ::testing::Test {
     EXPECT_EQ(honest(), "");
   }
   std::string request() { return json_request(model_.predictor().model(), input_); }
-  // An honest client's answer, of a request padded to `bytes`: "" if it is right.
+  // Checks the answer to an honest client's request padded to `bytes`; "" if it is right.
   std::string honest(size_t bytes = 0) {
     std::string body = request();
     body.resize(std::max(bytes, body.size()), ' ');
     return model_.wrong_with(Client(port_).ask(Client::post(kSmall, body)), input_);
   }
-  // The most memory that the server has had.
+  // The server's peak memory.
   int64_t peak_bytes() const {
     std::ifstream in(str_cat("/proc/", program_->pid(), "/status"));
     for (std::string line; std::getline(in, line);) {
@@ -100,7 +100,7 @@ TEST_F(Hostile, ConnectionsThatAnnounceAndStaySilent) {
   EXPECT_LT(peak_bytes() - before, 64 * kMiB);
 }
 
-// 240 MiB that are never completed: 12 of them fill what all share, but not what everybody has.
+// 240 MiB that are never completed: 12 connections fill the shared pool, but not the share of each connection.
 TEST_F(Hostile, ConnectionsThatSendAlmostAll) {
   start();
   const int64_t before = peak_bytes();
@@ -111,7 +111,7 @@ TEST_F(Hostile, ConnectionsThatSendAlmostAll) {
     senders.back().send(announcing(16 * kMiB) + part);
   }
   int large = 0;
-  for (int i = 0; i < 50 && large != 503; ++i) {  // until what they sent has been read
+  for (int i = 0; i < 50 && large != 503; ++i) {  // until their bytes have been read
     large = Client(port_).ask(Client::post(kSmall, part)).status;
   }
   EXPECT_EQ(large, 503);
@@ -125,9 +125,9 @@ TEST_F(Hostile, ConnectionsThatSendAlmostAll) {
   EXPECT_EQ(later, "") << "their bytes come back";
 }
 
-// More of them than the server takes, and than it may have open files if it took all.
+// More connections than the server accepts, and more than it could have open files for.
 TEST_F(Hostile, MoreConnectionsThanOpenFiles) {
-  const rlimit limit{64, 400};  // the first is raised
+  const rlimit limit{64, 400};  // the server raises the first
   start({"--max-connections", "250"}, [&] { setrlimit(RLIMIT_NOFILE, &limit); });
   Client first(port_);
   EXPECT_EQ(first.ask(Client::get("/v2/health/live")).status, 200);
@@ -176,7 +176,7 @@ TEST_F(Hostile, AModelThatIsNestedWithoutEnd) {
   end();
 }
 
-// As an I/O error would do it: a table that is mapped gets shorter.
+// Like an I/O error: a mapped table becomes shorter.
 TEST_F(Hostile, ATableThatCannotBeReadAnyMore) {
   start();
   const std::string table = model_.file("first") + "/table-0.rows", rows = test::contents(table);
@@ -209,7 +209,7 @@ TEST_F(Hostile, WhatElseCannotBeReadIsExplained) {
   EXPECT_THAT(program_->output(), HasSubstr("\ntessera: a file that is mapped into memory cannot be read any more: "));
 }
 
-// The log's reader goes.
+// The log's reader disappears.
 TEST_F(Hostile, NobodyReadsTheLog) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -221,7 +221,7 @@ TEST_F(Hostile, NobodyReadsTheLog) {
   end();
 }
 
-// Each begins a request, its header or its body, and goes on a byte at a time.
+// Each begins a request, its header or its body, and continues one byte at a time.
 TEST_F(Hostile, ConnectionsThatDrip) {
   start();
   const int64_t before = peak_bytes();
@@ -260,7 +260,7 @@ TEST_F(Hostile, TwoThousandConnections) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A client that sends requests on and on, and reads no answer until it has no more to send.
+// A client that sends requests without pause, and reads no answer until it has sent all.
 TEST_F(Hostile, RequestsWithoutReading) {
   start();
   const int64_t before = peak_bytes();
@@ -281,7 +281,7 @@ TEST_F(Hostile, RequestsWithoutReading) {
   EXPECT_EQ(honest(), "");
 }
 
-// Numbers that no type holds, lengths that do not fit, on one connection that stays good.
+// Numbers that no type holds, and lengths that do not fit, on one connection that stays usable.
 TEST_F(Hostile, NumbersAndLengths) {
   start();
   const int64_t before = peak_bytes();
@@ -314,7 +314,7 @@ TEST_F(Hostile, NumbersAndLengths) {
   EXPECT_LT(peak_bytes() - before, 64 * kMiB + kFreed);
 }
 
-// Models are exchanged again and again while clients ask: every answer is one model's.
+// Models are reloaded again and again while clients ask: every answer is that of one model.
 class Reloads : public Hostile {
  protected:
   void reload(int times) {

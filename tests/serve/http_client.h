@@ -1,4 +1,4 @@
-// A client that sees every byte: one socket, requests as they are written, responses taken apart.
+// A client that sees every byte: one socket, requests as written, parsed responses.
 #pragma once
 
 #include <arpa/inet.h>
@@ -37,7 +37,7 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   bool connected() const { return connected_; }
-  // False: the other side does not listen any more.
+  // Returns false if the other side no longer listens.
   bool send(const std::string& text) {
     for (size_t done = 0; done < text.size();) {
       const ssize_t n = ::send(fd_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
@@ -73,7 +73,7 @@ class Client {
     if (!send(request)) return {};
     return read();
   }
-  // The other side closes without another byte, within 20 s.
+  // True if the other side closes without another byte, within 20 s.
   bool is_closed() {
     char byte;
     return buffer_.empty() && recv(fd_, &byte, 1, 0) == 0;

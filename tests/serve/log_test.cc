@@ -1,4 +1,4 @@
-// Log lines and the metrics' text.
+// Tests log lines and the metrics' text.
 #include "serve/log.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// What a log writes into a pipe.
+// Reads what a log writes into a pipe.
 class Pipe {
  public:
   Pipe() {
@@ -29,7 +29,7 @@ class Pipe {
     if (ends_[1] >= 0) close(ends_[1]);
   }
   int in() const { return ends_[1]; }
-  // Reads what is there now.
+  // Reads the available bytes.
   void take() {
     int bytes = 0;
     if (ioctl(ends_[0], FIONREAD, &bytes) != 0) std::abort();
@@ -70,7 +70,7 @@ TEST(Log, LinesAreJsonObjects) {
   EXPECT_EQ(lines[1]["level"], "error");
 }
 
-// Of answers and refusals, where there is one.
+// Lines about answers and refusals name the model, if there is one.
 TEST(Log, LinesNameTheModel) {
   Pipe pipe;
   Log log(Level::kDebug, pipe.in());
@@ -110,7 +110,7 @@ TEST(Log, AFloodIsCutAndCounted) {
   EXPECT_EQ(lines.back()["event"], "deadline");
 }
 
-// As where standard error is a pipe to a program that has stopped: the server serves on.
+// Standard error is a pipe to a program that has stopped: the server still serves.
 TEST(Log, WaitsForNoReader) {
   Pipe pipe;
   Log log(Level::kDebug, pipe.in());

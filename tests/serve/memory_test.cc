@@ -1,6 +1,6 @@
-// Memory that runs out under the server: for every k, the k-th time that one of its threads asks for some. Each request
-// is answered or told so, and what comes after is answered. (Under a connection the small allocations are Asio's, which
-// does not survive that all of them fail; large ones are where memory runs out.)
+// Memory runs out in the server: for every k, the k-th allocation of its threads fails. Each request gets an answer or
+// an error, and later ones are answered. (Small allocations of a connection are Asio's, which does not survive if all
+// of them fail; in practice, large ones fail.)
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace {
 
-// How many more times memory is there, for threads that are not spared. Afterwards it is missing once, or always.
+// Allocations that succeed in threads that are not spared. Then one fails, or all do.
 std::atomic<int64_t> left{1 << 30};
 std::atomic<bool> always{false};
-std::atomic<size_t> least{0};  // bytes: smaller allocations do not count
+std::atomic<size_t> least{0};  // bytes: smaller allocations are not counted
 thread_local bool spared = false;
 
 void* allocate(size_t n) {
@@ -42,7 +42,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// While this lives, memory is missing at the k-th time.
+// While this lives, the k-th allocation fails.
 class Shortage {
  public:
   Shortage(int64_t k, bool for_good, size_t least_bytes = 0) {

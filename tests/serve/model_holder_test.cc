@@ -1,4 +1,4 @@
-// What the log says of a model that comes and goes: each change once, by the name that clients know.
+// Log lines about a model that is loaded and unloaded: each change once, under the name that clients use.
 #include "serve/model_holder.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-// A log in a file that has no name.
+// A log in a file without a name.
 class LogFile {
   std::FILE* const file_ = std::tmpfile();
 
@@ -29,7 +29,7 @@ class LogFile {
 
   Log log{Level::kInfo, fileno(file_)};
 
-  // Its lines about `event`.
+  // The log's lines about `event`.
   std::vector<json> lines(const std::string& event) const {
     std::string text(1 << 16, '\0');
     text.resize(static_cast<size_t>(std::max<ssize_t>(0, pread(fileno(file_), text.data(), text.size(), 0))));

@@ -1,4 +1,4 @@
-// The job of tests that publish: tables cut in each way, on generated data.
+// The job of tests that publish: tables of each sharding type, on generated data.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ base_every = 4
 keep_bases = 100
 )";
 
-// Within half a minute.
+// Waits up to half a minute.
 template <class Condition>
 bool comes_true(const Condition& condition) {
   for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10))) {

@@ -1,7 +1,7 @@
-// tessera train --publish and tessera serve --follow, killed at random, again and again: each answer is to the bit of
-// one publication that there is, none is of an older one than the answer before, and the server catches up. Over two
-// ranks as well, of which one is killed at a time and started anew by the launcher; there no bits are compared, as sums
-// of two ranks may round otherwise, and while a rank is away nobody answers.
+// tessera train --publish and tessera serve --follow, killed at random, again and again. Each answer equals, bit for
+// bit, that of one existing publication, which is not older than that of the previous answer, and the server catches
+// up. Also over two ranks, one of which is killed at a time and restarted by the launcher. Bits are not compared there,
+// because sums of two ranks may round differently, and nobody answers while a rank is away.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using test::Publication;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Asks all the time for the scores of the same samples, whatever answers there.
+// Asks continuously for the scores of the same samples, whichever server answers.
 class Asking {
  public:
   Asking(std::string request, bool may_be_away)
@@ -41,7 +41,7 @@ class Asking {
     std::string version;
     std::vector<float> scores;
   };
-  // Those that are another one than the answer before.
+  // The answers that differ from the previous one.
   std::vector<Answer> answers() {
     const std::lock_guard lock(mutex_);
     return answers_;
@@ -94,7 +94,7 @@ class Asking {
   std::thread thread_;
 };
 
-// What each publication of a directory makes, in their order.
+// The answers of each publication in a directory, in order.
 class Published {
  public:
   struct Version {
@@ -104,13 +104,13 @@ class Published {
   Published(const std::string& directory, test::OwnInput& input) : directory_(directory) {
     for (const int64_t base : publishing::publications_in(directory, Publication::kBase)) {
       const Publication begin = read_publication(directory, Publication::kBase, base);
-      if (versions_.contains(begin.hash)) continue;  // the delta's that it stands beside
+      if (versions_.contains(begin.hash)) continue;  // it is next to a delta with the same content
       publishing::PatchedModel model(test::path_in(directory, Publication::kBase, base));
       add(begin, model.model(), input);
       std::string hash = begin.hash;
       for (int64_t n = base + 1; is_there(n); ++n) {
         const Publication delta = read_publication(directory, Publication::kDelta, n);
-        if (delta.previous != hash) break;  // of the chain of a trainer that came later
+        if (delta.previous != hash) break;  // of a later trainer's chain
         const publishing::Delta content = publishing::read_delta(directory, delta);
         model.check(content, "delta");
         model.apply(content);
@@ -181,12 +181,12 @@ class OnlineKills : public testing::TestWithParam<Kills> {
     }
     return port_of(*server_);
   }
-  // The whole server, which then begins anew, or the process of one of its ranks.
+  // Kills the whole server, which then restarts, or the process of one of its ranks.
   void kill_server(std::mt19937& random, Asking& asking) {
     EXPECT_THAT(server_->output(), Not(HasSubstr("publication_refused")));
     if (GetParam().ranks > 1) {
       const pid_t rank = rank_process(server_->pid(), static_cast<int>(random() % GetParam().ranks));
-      if (rank != 0) kill(rank, SIGKILL);  // 0: it has not come back from the last time
+      if (rank != 0) kill(rank, SIGKILL);  // 0: it has not restarted since the last kill
       return;
     }
     kill(server_->pid(), SIGKILL);
@@ -237,7 +237,7 @@ TEST_P(OnlineKills, NeverShowAWrongRowAndEndWithTheNewest) {
       ++servers;
     }
     if (kill_number % 5 != 0) continue;
-    const int64_t before = newest();  // it gets on, and the server with it
+    const int64_t before = newest();  // the trainer makes progress, and the server follows
     ASSERT_TRUE(comes_true([&] { return newest() > before + 1; })) << trainer_->output();
     const std::string there = asking.last_version();
     ASSERT_TRUE(comes_true([&] { return asking.last_version() != there; })) << server_->output();

@@ -27,7 +27,7 @@ using test::TestFolder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Asks all the time; each answer has to be that of exactly one version.
+// Asks continuously; each answer must be that of exactly one version.
 class Asking {
  public:
   Asking(const std::string& published, int64_t versions, int port) : port_(port) {
@@ -77,7 +77,7 @@ class Asking {
     const std::vector<float> expected = test::scores_of(*found->second, input.view());
     const auto got = body["outputs"][0]["data"].get<std::vector<float>>();
     if (got.size() != expected.size()) return "another number of scores";
-    for (size_t i = 0; i < got.size(); ++i) {  // other batches round differently
+    for (size_t i = 0; i < got.size(); ++i) {  // different batches round differently
       if (std::abs(got[i] - expected[i]) > 1e-6f) return str_cat("score ", got[i], " of version ", version);
     }
     const std::lock_guard lock(mutex_);
@@ -133,7 +133,7 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
     copy_publication(published_, to, Publication::kDelta, n);
     ASSERT_TRUE(serves(n)) << server.output();
   }
-  copy_publication(published_, to, Publication::kDelta, 6);  // and not the one before
+  copy_publication(published_, to, Publication::kDelta, 6);  // without the previous one
   ASSERT_TRUE(comes_true([&] { return server.output().find("delta-5.json is missing") != std::string::npos; }));
   EXPECT_THAT(metrics(), HasSubstr("tessera_followed_refused_total{model=\"published\"} 1\n"));
   copy_publication(published_, to, Publication::kBase, 5);
@@ -146,7 +146,7 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
   EXPECT_THAT(metrics(), HasSubstr("tessera_followed_age_seconds{model=\"published\"} "));
   EXPECT_EQ(json::parse(Client(port).ask(Client::post("/admin/reload", "")).body)["version"],
             publishing::read_publication(published_, Publication::kDelta, 7).hash);
-  // What is unloaded is not served by what follows, and loading it is one event.
+  // An unloaded model is not served by the follower, and loading it is one event.
   const auto events = [&](const std::string& event) {
     const std::string text = server.output(), line = "\"event\":\"" + event + "\",\"model\":\"published\"";
     int count = 0;

@@ -1,5 +1,5 @@
-// `tessera launch -n 2 -- tessera serve --follow`: each answer is that of one version on all ranks, what one rank
-// cannot take none takes, and a rank that is killed comes back to the newest.
+// `tessera launch -n 2 -- tessera serve --follow`: each answer is that of one version on all ranks; a version that one
+// rank cannot take is taken by none; a killed rank returns with the newest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kVersions = 7;
 
-// Trained once: 20 steps, a publication every 3 and at the end, and another run's delta.
+// Trained once: 20 steps, a publication every 3 steps and at the end, and another run's delta.
 class OnlineRanks : public testing::Test {
  protected:
   void SetUp() override {
@@ -50,7 +50,7 @@ class OnlineRanks : public testing::Test {
   void publish(int64_t number, Publication::Kind kind = Publication::kDelta) const {
     for (const char* rank : {"1", "0"}) copy_publication(published_, directory_of(rank), kind, number);
   }
-  // A table cut by rows, one by columns, and one on rank 1 alone.
+  // A table divided by rows, one by columns, and one only on rank 1.
   std::string plan_file() const {
     std::vector<EmbeddingBagConfig> tables;
     const publishing::PatchedModel first = model_at(published_, 1);
@@ -74,7 +74,8 @@ class OnlineRanks : public testing::Test {
     return {
         test::tessera_path(), "launch", "-n", "2", "--restarts", "5", "--grace", "20", "--", "/bin/sh", "-c", serve};
   }
-  // The number of the version that answered; 0: nobody did. An answer that is not to the bit that of one version fails.
+  // The number of the version that answered; 0 if there was no answer. The test fails if an answer is not equal, bit
+  // for bit, to that of one version.
   int64_t ask(uint32_t seed) {
     OwnInput input(predictors_[0]->model(), 1 + seed % 7, seed);
     Client client(port_);
@@ -95,7 +96,7 @@ class OnlineRanks : public testing::Test {
     ADD_FAILURE() << "of no version: " << reply.body;
     return 0;
   }
-  // Asks until `stop`; how often there was no answer.
+  // Asks until `stop`; returns how often there was no answer.
   int ask_on(const std::atomic<bool>& stop, uint32_t seed) {
     int unanswered = 0;
     for (; !stop; seed += 2) unanswered += ask(seed) == 0 ? 1 : 0;
@@ -131,7 +132,7 @@ TEST_F(OnlineRanks, AllTakeAVersionOrNone) {
   stop = true;
   beside.join();
   EXPECT_EQ(unanswered, 0);
-  // Rank 1's copy of the next one is damaged.
+  // Rank 1's copy of the next delta is damaged.
   const std::string damaged = directory_of("1") + "/delta-5.safetensors";
   copy_publication(published_, directory_of("1"), Publication::kDelta, 5);
   const auto size = std::filesystem::file_size(damaged);
@@ -142,7 +143,7 @@ TEST_F(OnlineRanks, AllTakeAVersionOrNone) {
   ASSERT_TRUE(says(server, "publication_refused")) << server.output();
   EXPECT_THAT(server.output(), HasSubstr("rank 1: " + damaged));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(++seed_), 4) << server.output();
-  // The next base has it all.
+  // The next base has everything.
   publish(5, Publication::kBase);
   ASSERT_TRUE(answers_with(5)) << server.output();
   publish(6);
@@ -161,7 +162,7 @@ TEST_F(OnlineRanks, AGapAndAnotherChainAreRefused) {
   ASSERT_TRUE(answers_with(2)) << server.output();
   publish(4);
   ASSERT_TRUE(says(server, "delta-3.json is missing, and publication 4 is there")) << server.output();
-  // Rank 1 has another run's file of that number: of the same job, and so of the same tables.
+  // Rank 1 has another run's file with that number, of the same job and therefore of the same tables.
   const std::string other = folder_.file("other");
   const auto done = test::run_tessera({"train", "--config", folder_.file("job.toml"), "--set", "data.samples=256",
                                        "--publish", other, "--every", "3steps"});
@@ -186,7 +187,7 @@ TEST_F(OnlineRanks, AKilledRankComesBackToTheNewestVersion) {
   ASSERT_TRUE(answers_with(5)) << server.output();
 }
 
-// Whichever ranks look the tables up.
+// Works with any assignment of tables to ranks.
 TEST_F(OnlineRanks, ItemsOfEachVersionAreSearchedByAllRanks) {
   for (const char* items : {"c0", "c1", "c2"}) {
     std::vector<std::string> search{"--top-k", "20", "--items", items, "--query", "dense_arch"};

@@ -1,4 +1,4 @@
-// Outputs by the names of heads: which a request asks for, and how an answer has them.
+// Outputs by the names of heads: which ones a request asks for, and how a response contains them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ FakeOptions of_heads() {
   return out;
 }
 
-// What a request asks for; `outputs` as JSON, empty: it does not say.
+// The outputs that a request asks for; `outputs` is JSON, empty if not given.
 std::vector<WantedOutput> wanted(const std::string& outputs, const FakeOptions& model) {
   const std::string extra = outputs.empty() ? "" : "\"outputs\":" + outputs + ",";
   return parse_infer(FakePredictor(model).model(), Message(kSamples).json(extra), std::nullopt).outputs;
@@ -76,7 +76,7 @@ TEST(Outputs, ThatThereAreNotAreRefused) {
   EXPECT_THAT(refusal(unknown, one), HasSubstr("\"head5\", \"head6\" and 13 others"));
 }
 
-// Each as it was asked for, in that order; bytes of those that go as bytes one behind the other.
+// Each output is returned as asked for, in that order; the bytes of binary ones follow each other.
 TEST(Outputs, AreWhatWasAskedFor) {
   const FakePredictor model(of_heads());
   const std::vector<float> click = {0.5f, 0.25f}, kinds = {1, 2, 3, 4, 5, 6}, like = {0.75f, 1};
@@ -100,7 +100,7 @@ TEST(Outputs, AreWhatWasAskedFor) {
   EXPECT_THAT(back, ElementsAre(0.75f, 1, 1, 2, 3, 4, 5, 6));
 }
 
-// Of a model that answers with items, also where it is one of each sample.
+// A model that answers with items, also with only one item per sample.
 TEST(Outputs, ItemsAreWholeNumbers) {
   ModelDescription model = FakePredictor().model();
   model.type = "top_k";

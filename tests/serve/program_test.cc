@@ -1,5 +1,5 @@
-// `tessera serve` as a program: every answer is what the model predicts in this process, before, while and after models
-// are exchanged; signals; wrong use.
+// `tessera serve` as a program: every answer is what the model predicts in this process, before, during and after
+// reloads; signals; wrong use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class Clients {
     for (std::thread& t : threads_) t.join();
     threads_.clear();
   }
-  // Until so many answers have come in all; false after 60 s.
+  // Waits until there are this many answers in all; false after 60 s.
   bool wait_for(int answers) const {
     for (int i = 0; i < 6000 && answers_ < answers; ++i) std::this_thread::sleep_for(10ms);
     return answers_ >= answers;
@@ -221,7 +221,7 @@ TEST(ServeProgram, SeveralModelsBehindAToken) {
   EXPECT_THAT(program.output(), ::testing::Not(HasSubstr(token)));
 }
 
-// Sockets, a file and the expected answer for tools that ask from outside.
+// Provides sockets, a file and the expected answer for external tools.
 struct Outside {
   explicit Outside(ServedModel& model) : input(model.predictor().model(), 2, 7) {
     std::ofstream(model.file("request.json")) << json_request(model.predictor().model(), input);
@@ -238,7 +238,7 @@ int64_t resident_bytes(int port) {
   return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + name.size());
 }
 
-// `seconds` of load from wrk: no answer wrong or lost, memory stays.
+// Load from wrk for `seconds`: no answer is wrong or lost, and memory does not grow.
 void load(int connections, int seconds) {
   if (std::system("wrk --version >/dev/null 2>&1; [ $? -ne 127 ]") != 0)
     GTEST_SKIP() << "SKIPPED: wrk is not installed";
@@ -255,7 +255,7 @@ void load(int connections, int seconds) {
          model.file("request.json"), model.file("response.json")},
         for_seconds + 120);
   };
-  run(1);  // warm
+  run(1);  // warm-up
   const int64_t before = resident_bytes(port);
   const test::Finished f = run(seconds);
   std::cout << f.output;

@@ -1,4 +1,4 @@
-// The messages: what is read, what is refused with which sentence, what is written.
+// The messages: accepted requests, refused ones with their sentences, responses.
 #include "serve/protocol.h"
 
 #include <gmock/gmock.h>
@@ -69,8 +69,8 @@ TEST(Protocol, JsonAndBytesSayTheSame) {
   EXPECT_TRUE(from_bytes.binary_output);
 }
 
-// A model that knows its columns: texts of users, hours of items in buckets, a dense column of which the logarithm is
-// taken, and a cross.
+// A model that knows its columns: texts of users, hours of items in buckets, a dense column whose logarithm is taken,
+// and a cross.
 constexpr const char* kColumns = R"({"reader": "csv", "columns": [
   {"name": "click", "as": "label", "table": "click"},
   {"name": "price", "as": "dense", "table": "price", "transform": ["log1p", "standardise"], "mean": 1, "deviation": 2},
@@ -126,7 +126,7 @@ TEST(Protocol, ValuesAsTheyStandInFiles) {
   EXPECT_THAT(of(input.features[2].lengths), ElementsAre(0, 2)) << "every user with every item";
   EXPECT_EQ(input.features[2].values.size(), 2u);
 
-  // The same as bytes, each text behind its length.
+  // The same as bytes; each text follows its length.
   std::string bytes;
   for (const std::string text : {"bob", "ann", "nobody", "cy", "ann"}) {
     const auto length = static_cast<uint32_t>(text.size());
@@ -136,7 +136,7 @@ TEST(Protocol, ValuesAsTheyStandInFiles) {
                                     "\"parameters\": {\"binary_data_size\": " + std::to_string(bytes.size()) + "}");
   const InferRequest from_bytes = model.parse(head + bytes, head.size());
   expect_same(from_bytes.input(), input);
-  // Ids and finished dense values are taken as ever.
+  // Ids and complete dense values are accepted as well.
   const InferRequest plain = model.parse(R"({"inputs": [
     {"name": "dense", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]},
     {"name": "user.rows", "datatype": "INT64", "shape": [1], "data": [3]},
@@ -150,7 +150,7 @@ TEST(Protocol, ValuesAsTheyStandInFiles) {
   EXPECT_THAT(of(plain.input().features[2].values), ElementsAre(49));
 }
 
-// As in training: what a column has instead, behind its transform.
+// Like in training: a column's substitute for a missing value, after its transform.
 TEST(Protocol, DenseValuesThatAreMissing) {
   const std::string instead = replaced(kColumns, R"("table": "price",)", R"("table": "price", "missing": 0,)");
   const Described model(instead);
@@ -203,7 +203,7 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
         model.parse(values(c.datatype, str_cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
     EXPECT_THAT(request.features[0].values, ::testing::Each(c.row)) << c.datatype << " " << c.data;
   }
-  // A model that was trained by these words takes texts in other spellings.
+  // A model trained with these words accepts other spellings of the texts.
   const Described modern(replaced(replaced(kColumns, R"(["ann", "bob", "cy"])", R"(["4", "true", "2024-01-31"])"),
                                   R"("reader": "csv",)", R"("reader": "csv", "words": 1,)"));
   for (const Case& c : std::vector<Case>{{"BYTES", "\"4.0\"", 1},
@@ -216,7 +216,7 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
         modern.parse(values(c.datatype, str_cat(c.data, ",", c.data, ",", c.data, ",", c.data, ",", c.data)));
     EXPECT_THAT(request.features[0].values, ::testing::Each(c.row)) << c.datatype << " " << c.data;
   }
-  // null is no value, of texts and of numbers; the last two of each sample count.
+  // null is a missing value, among texts and numbers; the last two of each sample count.
   for (const auto& [datatype, data] : {std::pair<const char*, const char*>{"BYTES", R"(null, null, "4", "0.1", null)"},
                                        {"FP64", "null, null, 4, 0.1, null"}}) {
     const InferRequest request = model.parse(values(datatype, data));
@@ -251,7 +251,7 @@ TEST(Protocol, BinaryNumbersOfAVocabularyAreWords) {
   EXPECT_EQ(row("UINT64", ~uint64_t{0}), 3);
 }
 
-// Numbers with all their digits, and texts of which the model takes a part.
+// Numbers with all their digits, and texts of which the model uses a part.
 TEST(Protocol, TimesAndNumbersOf64Bits) {
   const std::string taken = replaced(
       replaced(kColumns, R"("name": "age", "as": "dense",)", R"("name": "age", "as": "dense", "take": "hour",)"),
@@ -486,7 +486,7 @@ TEST(Protocol, Metadata) {
             json::parse(R"([{"name":"click","datatype":"FP32","shape":[-1]},
                             {"name":"kinds","datatype":"FP32","shape":[-1,3]},
                             {"name":"like","datatype":"FP32","shape":[-1]}])"));
-  // Of columns, what stands in their files.
+  // For columns: the values in their files.
   const data::Columns columns(kColumns, "the test");
   const json described = json::parse(render_model(FakePredictor().model(), "shown", {}, &columns))["inputs"];
   std::map<std::string, std::string> types;

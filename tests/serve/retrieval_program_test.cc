@@ -1,5 +1,5 @@
-// The best items of a model that was trained: two towers, whose answers are those of plain loops over all items'
-// vectors; and of a model that is followed, each answer by the vectors of its own version.
+// The best items of a trained two-tower model equal those of plain loops over all items' vectors. For a followed model,
+// each answer uses the vectors of its own version.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using test::run_tessera;
 using test::TestFolder;
 using ::testing::HasSubstr;
 
-// By plain loops: the best k items for each query.
+// The best k items for each query, found by plain loops.
 std::vector<int64_t> best(const std::vector<float>& queries, const std::vector<float>& items, size_t dim, size_t k) {
   std::vector<int64_t> out;
   for (size_t q = 0; q < queries.size(); q += dim) {
@@ -118,7 +118,7 @@ TEST_F(TwoTowers, FindWhatPlainLoopsFind) {
   }
   const auto found = items_of(client.ask(Client::post("/v2/models/m/infer", json{{"inputs", inputs}}.dump())));
   EXPECT_EQ(found, best(users, items, kDim, kBest));
-  EXPECT_GT(std::set<int64_t>(found.begin(), found.end()).size(), kBest);  // users like different ones
+  EXPECT_GT(std::set<int64_t>(found.begin(), found.end()).size(), kBest);  // users like different items
 }
 
 // Items and queries change with each version.

@@ -1,4 +1,4 @@
-// Rows by the names of their columns: what is read, what is refused with which sentence, what is answered.
+// Rows by the names of their columns: accepted requests, refused ones with their sentences, responses.
 #include "serve/score_rows.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,8 @@ using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Users are lists of texts with weights, items numbers in buckets; a cross of the two; ages may be missing.
+// Users are lists of texts with weights, items are numbers in buckets; there is a cross of the two; ages may be
+// missing.
 constexpr const char* kShopColumns = R"({"reader": "csv", "hash": "xxh64", "columns": [
   {"name": "click", "as": "label", "table": "click"},
   {"name": "price", "as": "dense", "table": "price", "transform": ["log1p"]},
@@ -89,7 +90,7 @@ TEST_F(ScoreRows, ListsOfEachSpelling) {
   EXPECT_THAT(weights_of(request, 0), ElementsAre(1, 0.5f, 1, 0.5f, 1, 0.5f));
 }
 
-// 4, 4.0, "4": one word; "4.0" is that of the model's own rule.
+// 4, 4.0 and "4" are one word; "4.0" follows the model's own rule.
 TEST_F(ScoreRows, NumbersAndTextsAreTheSameWords) {
   const InferRequest request = parse(R"([{"price": 1, "user": 4}, {"price": 1, "user": 4.0}, {"price": 1, "user": "4"},
                                          {"price": 1, "user": true}])");
@@ -134,7 +135,7 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_THAT(refused_row(R"({"price": 1, "age": 1e300})"), HasSubstr("age of sample 1 is too large"));
 }
 
-// A column of the files that two of the model's read, and numbers with a comma.
+// A column of the files that two of the model's columns read, and numbers with a comma.
 TEST_F(ScoreRows, TimesAndNumbersInTexts) {
   const data::Columns columns(R"({"reader": "csv", "columns": [
     {"name": "click", "as": "label", "table": "click"},

@@ -34,7 +34,7 @@ inline std::string json_request(const ModelDescription& model, test::OwnInput& i
   return json{{"inputs", inputs}}.dump();
 }
 
-// Two models under one name that is a link, and what they predict in this process.
+// Two models under one name that is a link, and their predictions in this process.
 class ServedModel {
  public:
   ServedModel() {
@@ -55,7 +55,7 @@ class ServedModel {
   }
   Predictor& predictor(size_t i = 0) { return *predictors_[i]; }
 
-  // "", or what is wrong with the answer to `input`: it has to come from one of the models and be what that predicts.
+  // "", or the error in the answer to `input`, which must be the prediction of one of the models.
   std::string wrong_with(const Reply& reply, test::OwnInput& input) {
     if (reply.status != 200) return str_cat("status ", reply.status, ": ", reply.body);
     const nlohmann::json body = nlohmann::json::parse(reply.body);
@@ -80,7 +80,7 @@ class ServedModel {
 
 inline constexpr const char* kSmall = "/v2/models/small/infer";
 
-// The server's port, once it says so; 0 and a failure of the test after 60 s.
+// The server's port, once it reports it; 0 and a test failure after 60 s.
 inline int port_of(const test::Program& program) {
   for (int i = 0; i < 3000; ++i) {
     const std::string text = program.output();
@@ -93,7 +93,7 @@ inline int port_of(const test::Program& program) {
   return 0;
 }
 
-// The process of a rank among the launcher's children; 0 while there is none.
+// The process of a rank among the launcher's children; 0 if there is none.
 inline pid_t rank_process(pid_t launcher, int rank) {
   std::ifstream in(str_cat("/proc/", launcher, "/task/", launcher, "/children"));
   const std::string wanted = str_cat("RANK=", rank);
@@ -106,7 +106,7 @@ inline pid_t rank_process(pid_t launcher, int rank) {
   return 0;
 }
 
-// Where it is asked over gRPC, as HOST:PORT; "" and a failure of the test where it does not say so.
+// The gRPC address as HOST:PORT; "" and a test failure if the program does not report it.
 inline std::string grpc_address_of(const test::Program& program) {
   port_of(program);
   const std::string text = program.output(), begin = " and grpc://";

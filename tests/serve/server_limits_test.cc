@@ -1,4 +1,4 @@
-// What a client can do wrong: too much, too slow, too many, not HTTP, gone.
+// Misbehaving clients: too much, too slow, too many, not HTTP, gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(Limits, Bodies) {
   const Reply r = declared.ask("POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 1001\r\n\r\n");
   EXPECT_EQ(r.status, 413);
   EXPECT_EQ(error_of(r), "a request takes at most 1000 bytes");
-  Client sent(server.port());  // the response is there although nobody read what was sent
+  Client sent(server.port());  // the response has arrived although nobody read the request
   EXPECT_EQ(sent.ask(Client::post(kInfer, std::string(100000, 'x'))).status, 413);
   EXPECT_TRUE(sent.send("") && sent.is_closed());
   Client chunked(server.port());
@@ -70,7 +70,7 @@ TEST(Limits, SlowSenders) {
     EXPECT_EQ(error_of(r), "the request did not arrive within 150 ms");
     EXPECT_TRUE(client->is_closed());
   }
-  Client dripping(server.port());  // bytes that keep coming do not help
+  Client dripping(server.port());  // bytes that keep coming do not extend the deadline
   const std::string request = good();
   size_t sent = 0;
   for (; sent < request.size() && sent < 60 && dripping.send(request.substr(sent, 1)); ++sent) {
@@ -129,7 +129,7 @@ TEST(Limits, Connections) {
   EXPECT_EQ(a.ask(good()).status, 200);
 }
 
-// 4 connections have 128 bytes each of their own, and the rest of 2048 is shared.
+// Each of 4 connections has 128 bytes of its own; the rest of 2048 is shared.
 RunningOptions small_pool() { return {.server = {.max_connections = 4, .max_body = 2000, .max_bodies = 2048}}; }
 
 TEST(Limits, BytesOfAllRequestsTogether) {
@@ -161,7 +161,7 @@ TEST(Limits, BytesThatDoNotArriveCostNothing) {
   EXPECT_EQ(Client(server.port()).ask(Client::post(kInfer, body + std::string(1500 - body.size(), ' '))).status, 200);
 }
 
-// A line that never ends, before a chunk or behind the last one.
+// A line that never ends, before a chunk or after the last one.
 TEST(Limits, ChunkExtensionsAndTrailers) {
   RunningServer server({.server = {.max_header = 2000}});
   const std::string head = "POST " + std::string(kInfer) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -197,7 +197,7 @@ TEST(Limits, BytesCountUntilTheAnswer) {
   EXPECT_EQ(Client(server.port()).ask(Client::post(kInfer, body)).status, 200);
 }
 
-// The server's end finds a connection whose last other reference goes just then, and is the one that destroys it.
+// The server's end meets a connection whose last other reference disappears at that moment, and destroys it.
 TEST(Limits, AnEndingConnectionMayBeTheLastReference) {
   struct Last : Connection {
     explicit Last(Shared& shared) : Connection(shared) {}

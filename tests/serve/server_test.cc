@@ -87,7 +87,7 @@ TEST(Server, HttpDetails) {
             200);
 }
 
-// Where a coding is not understood, nobody knows where the request ends.
+// If a transfer encoding is not understood, the end of the request is unknown.
 TEST(Server, OtherTransferEncodingsEndTheConnection) {
   RunningServer server;
   for (const char* coding : {"gzip", "gzip, chunked", "identity", "chunked, chunked", "xchunked", "chunked;q=1"}) {
@@ -111,7 +111,7 @@ TEST(Server, OtherTransferEncodingsEndTheConnection) {
       << "it was read, and is no request of the model";
 }
 
-// What another thread takes apart has the same answer.
+// A request parsed by another thread gets the same answer.
 TEST(Server, LargeRequestsAreAnsweredBesideSmallOnes) {
   RunningServer server;
   Client large(server.port()), small(server.port());
@@ -146,7 +146,7 @@ TEST(Server, PipelinedRequestsAreAnsweredInOrder) {
   }
 }
 
-// Whoever sends a thousand requests at once has one in the queue, like everybody else.
+// A client that sends a thousand requests at once still has only one in the queue.
 TEST(Server, AConnectionThatPipelinesDoesNotDelayOthers) {
   RunningServer server({.batcher = {.max_batch = 1}});
   server.model().hold();
@@ -225,7 +225,7 @@ TEST(Server, EndingAnswersWhatIsUnderWayAndClosesTheRest) {
   ending.join();
 }
 
-// Connections go on threads of their own while the ending server calls those that are left.
+// Connections end in their own threads while the ending server calls those that are left.
 TEST(Server, EndingWhileConnectionsClose) {
   for (int round = 0; round < 20; ++round) {
     RunningServer server({.server = {.threads = 3}});
@@ -237,8 +237,8 @@ TEST(Server, EndingWhileConnectionsClose) {
   }
 }
 
-// Clients that ask as fast as they can while the server ends: what was begun is answered, whole, or closed before its
-// first byte.
+// Clients ask as fast as they can while the server ends. A response that was begun is completed; other connections
+// close before the first byte.
 void end_under_load(int rounds) {
   const Message message(kSamples);
   const std::string request = Client::post(kInfer, message.json());

@@ -1,4 +1,4 @@
-// `tessera launch -n 2 -- tessera serve`: tables on two ranks, ranks that are killed, stopped and started again.
+// `tessera launch -n 2 -- tessera serve`: tables on two ranks; ranks are killed, stopped and restarted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -40,7 +40,8 @@ class ShardedServer {
   }
   Reply post(const std::string& target) { return Client(port_).ask(Client::post(target, "")); }
 
-  // Asks until the answer is 200 again; until then 503, or nothing where rank 0 itself is gone. False after 90 s.
+  // Asks until the answer is 200 again. Before that it is 503, or there is none if rank 0 itself is gone. False after
+  // 90 s.
   bool recovers(bool rank_0_is_gone = false) {
     const auto end = std::chrono::steady_clock::now() + 90s;
     for (uint32_t seed = 1; std::chrono::steady_clock::now() < end; ++seed) {
@@ -51,7 +52,7 @@ class ShardedServer {
     }
     return false;
   }
-  // Within 60 s.
+  // Waits up to 60 s.
   bool says(const std::string& text) const {
     for (int i = 0; i < 3000; ++i) {
       if (program_.output().find(text) != std::string::npos) return true;
@@ -62,7 +63,7 @@ class ShardedServer {
   void signal_rank(int rank, int signal) { kill(rank_process(program_.pid(), rank), signal); }
 
  private:
-  // Rows of every table on both ranks.
+  // Both ranks have rows of every table.
   std::string plan_file() const {
     const Runtime runtime;
     const Topology topology = Topology::of(2);
@@ -135,7 +136,7 @@ TEST(ShardedServe, ByAPlanOfOnesOwn) {
   for (uint32_t seed = 1; seed < 10; ++seed) ASSERT_EQ(server.ask(seed).status, 200) << server.program().output();
 }
 
-// The model says itself that a rank is lost: no request has to fail first.
+// The model itself reports the lost rank, so no request has to fail first.
 TEST(ShardedServe, AKilledRankIsReplacedWhileNobodyAsks) {
   ShardedServer server;
   ASSERT_EQ(server.ask(1).status, 200);
@@ -150,7 +151,7 @@ TEST(ShardedServe, AStoppedRankIs503WithinTheDeadline) {
   ASSERT_TRUE(server.recovers());
   server.signal_rank(1, SIGSTOP);
   Reply reply = server.ask(2);
-  // The signal stops one thread after the other: an answer or two may still come.
+  // The signal stops one thread after the other, so an answer or two may still come.
   for (int i = 0; i < 50 && reply.status == 200; ++i) reply = server.ask(2);
   ASSERT_EQ(reply.status, 503) << reply.body;
   EXPECT_EQ(reply.headers.at("retry-after"), "1");

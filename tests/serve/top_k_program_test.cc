@@ -1,5 +1,5 @@
-// Items instead of scores: what `tessera serve --top-k` and `tessera predict --top-k` answer is what plain loops find
-// in the vectors of a table, or of a file that `tessera predict --vectors` has written.
+// Items instead of scores: `tessera serve --top-k` and `tessera predict --top-k` give what plain loops find in the
+// vectors of a table, or of a file that `tessera predict --vectors` has written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kSamples = 7, kBest = 4, kDim = 8;
 
-// The samples, a line each, as `tessera predict` reads them.
+// The samples as `tessera predict` reads them, one per line.
 std::string samples_file(const ServedModel& model, const OwnInput& input) {
   std::string text;
   std::vector<size_t> next(input.values.size(), 0);
@@ -54,7 +54,7 @@ class TopK : public testing::Test {
     predictor->predict_outputs(input_.view(), outputs);
   }
 
-  // By plain loops: the best rows of `vectors` for each sample, and their scores.
+  // The best rows of `vectors` for each sample, and their scores, by plain loops.
   std::pair<std::vector<int64_t>, std::vector<float>> best(const std::vector<float>& vectors) const {
     std::pair<std::vector<int64_t>, std::vector<float>> out;
     for (size_t s = 0; s < kSamples; ++s) {
@@ -80,7 +80,7 @@ class TopK : public testing::Test {
     }
     return {};
   }
-  // The answer of a server with these options, over so many ranks.
+  // The answer of a server with these options, over `ranks` ranks.
   json asked(const std::vector<std::string>& more, int ranks = 1) {
     std::vector<std::string> args;
     if (ranks > 1) args = {test::tessera_path(), "launch", "-n", std::to_string(ranks), "--"};
@@ -117,7 +117,7 @@ TEST_F(TopK, TheServerAnswersWithTheBestRowsOfATable) {
   expect_near(outputs[0]["data"].get<std::vector<float>>(), scores);
 }
 
-// 41 items: on 3 ranks 14, 14 and 13 of them, fewer than are asked for.
+// 41 items: 3 ranks have 14, 14 and 13 of them, fewer than are asked for.
 TEST_F(TopK, RanksFindTogetherWhatOneProcessFinds) {
   for (const char* k : {"4", "30"}) {
     const std::vector<std::string> more{"--top-k", k, "--items", "film", "--query", "dense_arch"};

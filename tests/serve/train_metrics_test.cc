@@ -1,4 +1,4 @@
-// tessera train --metrics: what Prometheus reads of a job while it trains.
+// tessera train --metrics: the metrics of a running job that Prometheus reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ split = "last"
 log_every = 10
 )";
 
-// The value of a line of Prometheus' text; NaN without it.
+// The value of a line of Prometheus' text; NaN if there is none.
 double value_of(const std::string& text, const std::string& name) {
   const size_t at = text.find("\n" + name + " ");
   return at == std::string::npos ? std::nan("") : std::atof(text.c_str() + at + name.size() + 2);

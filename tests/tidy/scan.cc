@@ -1,4 +1,4 @@
-// Reading C++ just well enough: where comments and strings are, and where functions begin and end.
+// Reads just enough C++ to find comments and strings, and where functions begin and end.
 #include <algorithm>
 #include <cctype>
 
@@ -9,7 +9,7 @@ namespace {
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Copies the source while blanking what is not code.
+// Copies the source and blanks everything that is not code.
 class Blanker {
  public:
   explicit Blanker(std::string_view source) : source_(source), out_(source) {}
@@ -25,7 +25,7 @@ class Blanker {
   bool raw_string_here() const {
     return starts("R\"") && (at_ == 0 || !is_word(source_[at_ - 1]) || source_[at_ - 1] == '8');
   }
-  // A quote between digits separates them: 1'000.
+  // A quote between digits is a separator: 1'000.
   bool character_here() const { return source_[at_] == '\'' && (at_ == 0 || !is_word(source_[at_ - 1])); }
 
   void blank_to(size_t end) {
@@ -82,7 +82,7 @@ class Blanker {
   bool line_empty_ = true;
 };
 
-// Does the text between the last statement and a '{' open a namespace, a type or a list rather than a function?
+// True if the text between the last statement and a '{' opens a namespace, a type or a list rather than a function.
 bool opens_scope(std::string_view head) {
   if (head.find('(') == std::string_view::npos) return true;
   size_t i = 0;

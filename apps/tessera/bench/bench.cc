@@ -16,7 +16,8 @@ bool parse(Options& options, const std::vector<std::string>& args, CommonOptions
   auto add = options.add_options();
   add("rounds", po::value(&common->rounds)->default_value(common->rounds), "how often everything is timed");
   add("threads", po::value(&common->threads)->default_value(common->threads), "threads of each rank");
-  po::options_description of_session("Of every bench");  // which the session has taken out of `args`
+  // listed for --help only: the session has already taken these out of `args`
+  po::options_description of_session("Of every bench");
   auto add_session = of_session.add_options();
   add_session("workload", po::value<std::string>()->value_name("FILE"),
               "a file of workloads: options by name, which those of the command line override");

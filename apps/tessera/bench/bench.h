@@ -29,20 +29,21 @@ class Options;  // options.h
 
 struct CommonOptions {
   int rounds = 9;
-  int threads = 1;              // of one rank
-  bool json = false;            // JSON lines instead of a table
-  bool round_per_line = false;  // one round for each line of standard input, printed at once
-  std::string workload;         // of a workload file: a field of every line; empty: there is none
-  int record = -1;              // where lines are kept for the page and the comparison: see bench/report/record.h
+  int threads = 1;              // threads per rank
+  bool json = false;            // print JSON lines instead of a table
+  bool round_per_line = false;  // run one round per line of standard input and print its result at once
+  std::string workload;         // name in a workload file, a field of every line; empty if there is none
+  // descriptor that keeps lines for the page and the comparison (bench/report/record.h); -1: none
+  int record = -1;
 
-  // Seconds that ranks wait for each other: the other program's turns count where a script alternates.
+  // Seconds that ranks wait for each other. When a script alternates programs, this includes the other program's turns.
   double deadline_s(double usual) const { return round_per_line ? 86400 : usual; }
 };
 
-// A bench that has read its options: runs and returns the exit status. Empty: help was printed.
+// A bench that has read its options: runs it and returns the exit status. Empty if only help was printed.
 using BenchRun = std::function<int()>;
 
-// One bench each, in bench/*.cc. They read `args` and refuse what cannot be; nothing is measured yet.
+// One function per bench, in bench/*.cc. They read `args` and refuse impossible values; nothing is measured yet.
 BenchRun bench_lookup(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_infer(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_collective(const std::vector<std::string>& args, const CommonOptions& common);
@@ -56,30 +57,31 @@ BenchRun bench_read(const std::vector<std::string>& args, const CommonOptions& c
 BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common);
 
-// Adds --rounds, --threads and --help to `options` and reads `args`; help lists the session's options too (session.h).
-// False: help was printed, nothing is to be done. UsageError for what cannot be: unknown options, wrong types, rounds
-// or threads below 1.
+// Adds --rounds, --threads and --help to `options` and reads `args`; help also lists the session's options (session.h).
+// Returns false if help was printed and nothing remains to be done. Throws UsageError for unknown options, wrong types,
+// and rounds or threads below 1.
 bool parse(Options& options, const std::vector<std::string>& args, CommonOptions* common);
 
-// "a,b,c"; UsageError for an empty list or item. `option` names it there.
+// Splits "a,b,c". Throws UsageError that names `option` for an empty list or item.
 std::vector<std::string> text_list(const std::string& option, const std::string& text);
-// "4096,2097152": whole numbers of at least `least`.
+// Splits "4096,2097152" into whole numbers of at least `least`.
 std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least);
 
 // --nproc was not given.
 inline constexpr int kNotAsked = std::numeric_limits<int>::min();
-// The ranks that a bench runs on: those that a launcher has started, otherwise `asked`, or `usual` where that is
-// kNotAsked. UsageError for a number that cannot be, and where a launcher has started others than were asked for.
+// The number of ranks that a bench runs on: those that a launcher has started, otherwise `asked`, or `usual` if that is
+// kNotAsked. Throws UsageError for an impossible number, and if a launcher has started a number of ranks other than
+// `asked`.
 int bench_ranks(int asked, int usual);
-// Runs `body` as each of them: in this process, where a launcher has started it, otherwise in forked ones.
+// Runs `body` once per rank: in this process if a launcher started it, otherwise in forked processes.
 void run_bench(int ranks, double timeout_s, const std::function<void(const RankEnvironment&)>& body);
 
-// Counts the rounds: --rounds of them, or one for each line of standard input.
+// Counts the rounds: --rounds of them, or one per line of standard input.
 class Rounds {
  public:
   explicit Rounds(const CommonOptions& common) : common_(common) {}
   bool next();
-  // The same on all ranks of a group: rank 0 decides, the others follow.
+  // Gives the same answer on all ranks of a group: rank 0 decides, the others follow.
   bool next_together(const ProcessGroup& group);
   bool print_each() const { return common_.round_per_line; }
 
@@ -88,8 +90,8 @@ class Rounds {
   int done_ = 0;
 };
 
-// Prints lines (bench/report/lines.h says what belongs into one), each at once: as JSON, or as a row of a table whose
-// header comes first and whenever the columns change. Keeps them in the session's record.
+// Prints each line at once (bench/report/lines.h defines its fields): as JSON, or as a row of a table. The table
+// repeats its header whenever the columns change. Lines are also kept in the session's record.
 class Report {
  public:
   explicit Report(const CommonOptions& common)

@@ -1,4 +1,4 @@
-// tessera bench collective: transports side by side, one operation at a time, over sizes.
+// tessera bench collective: compares transports, one operation at a time, over a range of sizes.
 #include <sched.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr const char* kRaw = "raw";
-constexpr double kBatchUs = 5000;  // a round times each operation for about so long
-constexpr int kMaxCalls = 500;     // and at most so often
+constexpr double kBatchUs = 5000;  // time that a round spends on each operation, about
+constexpr int kMaxCalls = 500;     // calls of an operation in a round, at most
 
 struct CollectiveOptions {
   CommonOptions common;
@@ -31,26 +31,26 @@ struct CollectiveOptions {
   bool bind = true;
 };
 
-// One rank's share of n things cut evenly.
+// Sizes of the ranks' shares when n things are divided evenly.
 std::vector<int64_t> even_counts(int64_t n, int world) {
   std::vector<int64_t> counts;
   for (int r = 0; r < world; ++r) counts.push_back(n * (r + 1) / world - n * r / world);
   return counts;
 }
 
-// Exact in float32, different for each rank and place.
+// Exact in float32, and different for each rank and index.
 float sample(int64_t rank, int64_t i) { return static_cast<float>((rank * 131 + i * 7) % 1009); }
 
 void expect(bool right, const std::string& what) {
   if (!right) fail(Code::kDataLoss, what, ": the result is wrong");
 }
 
-// One operation of one size, on any backend. Buffers are the caller's input of `bytes`, for all_gather its output.
+// One operation of one size, on any backend. Buffers hold the caller's input of `bytes`; for all_gather, its output.
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  virtual void run() = 0;   // once, on all ranks
-  virtual void verify() {}  // fills in, runs, checks
+  virtual void run() = 0;   // runs the operation once, on all ranks
+  virtual void verify() {}  // fills the buffers, runs, and checks the result
 };
 
 class AllToAll : public Exchange {
@@ -65,7 +65,7 @@ class AllToAll : public Exchange {
   void verify() override {
     for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(group_.rank(), i);
     run();
-    int64_t before = 0;  // where this rank's piece begins in everybody's input
+    int64_t before = 0;  // index in every rank's input at which this rank's block begins
     for (int r = 0; r < group_.rank(); ++r) before += send_counts_[r];
     const int64_t mine = send_counts_[group_.rank()];
     for (int64_t i = 0; i < recv_.numel(); ++i) {
@@ -79,7 +79,7 @@ class AllToAll : public Exchange {
   Tensor send_, recv_;
 };
 
-// Zeros stay zeros, however often they are added.
+// The input is all zeros, which stay zeros however often they are added.
 class AllReduce : public Exchange {
  public:
   AllReduce(const ProcessGroup& group, int64_t n) : group_(group), data_(Tensor::zeros({n})) {}
@@ -147,7 +147,7 @@ class AllGather : public Exchange {
   Tensor send_, recv_;
 };
 
-// The bytes that an operation must move: in each direction between two ranks, and what a rank gets from itself.
+// Moves only the bytes that an operation must move: both ways between two ranks, and a copy of the rank's own block.
 class RawExchange : public Exchange {
  public:
   RawExchange(const RawSocket& socket, int rank, const std::string& op, int64_t n)
@@ -191,7 +191,7 @@ Maker maker_of(const std::string& op) {
   throw UsageError("unknown operation \"" + op + "\": all_to_all, all_reduce, reduce_scatter or all_gather");
 }
 
-// Two ranks on one processor, which the scheduler may leave there for a while, are no measurement.
+// Binds each rank to a processor. If the scheduler left two ranks on one, the figures would mean nothing.
 void bind_to_processor(const RankEnvironment& where) {
   const bool told = where.local_world_size > 0;
   const int ranks_here = told ? where.local_world_size : where.world_size;
@@ -204,13 +204,13 @@ void bind_to_processor(const RankEnvironment& where) {
   sched_setaffinity(0, sizeof(own), &own);
 }
 
-// A backend, an operation and a size: what a line of the result is about.
+// The backend, operation and size of one result line.
 struct CollectiveSubject {
   std::string backend, op;
   int64_t bytes = 0;
   std::unique_ptr<Exchange> exchange;
-  int calls = 1;                // in each round
-  std::vector<double> medians;  // of each round
+  int calls = 1;                // calls per round
+  std::vector<double> medians;  // median of each round
 };
 
 class Bench {
@@ -236,7 +236,7 @@ class Bench {
   }
 
  private:
-  // All backends on one operation and size, round by round.
+  // Measures all backends on one operation and size, round by round.
   void run_one(const std::string& op, int64_t bytes) {
     std::vector<CollectiveSubject> subjects;
     for (size_t b = 0; b < groups_.size(); ++b) {
@@ -262,7 +262,7 @@ class Bench {
 
   std::vector<double> time_round(CollectiveSubject& s) {
     control_->barrier("bench");
-    s.exchange->run();  // everybody is awake
+    s.exchange->run();  // wakes all ranks
     std::vector<double> times;
     for (int call = 0; call < s.calls; ++call) {
       const Stopwatch watch;
@@ -273,7 +273,7 @@ class Bench {
     return times;
   }
 
-  // So many calls that they take kBatchUs, the same number on all ranks.
+  // The number of calls that take about kBatchUs, the same on all ranks.
   int calls_for(Exchange& exchange) {
     for (int i = 0; i < 3; ++i) exchange.run();
     const Stopwatch watch;
@@ -300,12 +300,12 @@ class Bench {
   const CollectiveOptions& options_;
   Runtime runtime_;
   Report report_;
-  std::shared_ptr<ProcessGroup> control_;              // for the rounds; not measured
-  std::vector<std::shared_ptr<ProcessGroup>> groups_;  // by backend; null: raw
+  std::shared_ptr<ProcessGroup> control_;              // coordinates the rounds; not measured
+  std::vector<std::shared_ptr<ProcessGroup>> groups_;  // per backend; null for "raw"
   std::unique_ptr<RawSocket> raw_;
 };
 
-// False: help was printed.
+// Returns false if help was printed.
 bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* options) {
   std::string backends, ops, sizes;
   bool no_verify = false, no_bind = false;

@@ -15,12 +15,12 @@
 namespace tessera::cli {
 namespace {
 
-// Bytes on their way stay in the cache, and a call hands over more than that: of the sizes tried on loopback these are
-// among the fastest. As the kernel likes it takes up to twice the time.
+// Sizes among the fastest of those tried on loopback: bytes on their way stay in the cache, and a call hands over more
+// than that. The kernel's defaults take up to twice the time.
 constexpr int kSendBuffer = 256 << 10;
 constexpr int64_t kSlice = 1 << 20;
 
-// How many bytes a call moved; 0: none now.
+// Number of bytes that a call moved; 0 if it would have blocked.
 int64_t moved(ssize_t n, bool receiving = false) {
   if (n > 0) return n;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
@@ -61,7 +61,7 @@ void RawSocket::exchange(const char* send_from, char* recv_to, int64_t bytes) co
     const int64_t before = sent + got;
     if (sent < bytes) sent += moved(send(fd_, send_from + sent, std::min(kSlice, bytes - sent), kFlags));
     if (got < bytes) got += moved(recv(fd_, recv_to + got, std::min(kSlice, bytes - got), kFlags), true);
-    if (sent + got == before) sched_yield();  // the other rank may be waiting for this processor
+    if (sent + got == before) sched_yield();  // lets the other rank run if it waits for this processor
   }
 }
 

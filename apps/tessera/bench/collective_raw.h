@@ -1,4 +1,4 @@
-// A plain duplex exchange over one socket, without headers, checks or sleeping: what two ranks could reach at best.
+// A plain duplex exchange over one socket, without headers, checks or sleeping: the best that two ranks could reach.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RawSocket {
   RawSocket(const RawSocket&) = delete;
   RawSocket& operator=(const RawSocket&) = delete;
 
-  // Sends and receives so many bytes, both at once.
+  // Sends `bytes` bytes and receives as many, both at once.
   void exchange(const char* send_from, char* recv_to, int64_t bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// tessera bench infer: latency of a quantized collection on one process, from ids to pooled rows.
+// tessera bench infer: latency of a quantized collection in one process, from ids to pooled rows.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -14,9 +14,9 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-constexpr double kRoundUs = 50e3;       // of one dtype and batch size
-constexpr size_t kMostSamples = 20000;  // in that time
-constexpr size_t kInputs = 32;          // different batches, in rotation
+constexpr double kRoundUs = 50e3;       // time spent on each dtype and batch size in a round
+constexpr size_t kMostSamples = 20000;  // samples taken in that time, at most
+constexpr size_t kInputs = 32;          // different batches, used in rotation
 
 struct InferBench {
   CommonOptions common;
@@ -26,7 +26,7 @@ struct InferBench {
   std::string kernel = "auto";
 };
 
-// False: help was printed.
+// Returns false if help was printed.
 bool parse_infer(const std::vector<std::string>& args, InferBench* b) {
   std::string batches, dtypes;
   Options options(
@@ -77,7 +77,7 @@ std::vector<QuantizedTable> make_tables(const InferBench& b, RowFormat format) {
   return tables;
 }
 
-// Requests of one size.
+// Requests of one batch size.
 struct Requests {
   Requests(const InferBench& b, int64_t size) : batch(size) {
     data::Random random(static_cast<uint64_t>(size));
@@ -97,7 +97,7 @@ struct Requests {
   Tensor lengths;
 };
 
-// Pooled rows against sums, in double, of what the rows decode to.
+// Compares pooled rows with sums, in double precision, of the decoded rows.
 bool right(const InferBench& b, const QuantEmbeddingBagCollection& module, const Requests& requests,
            const Tensor& output) {
   std::vector<float> row(static_cast<size_t>(b.dim));
@@ -114,7 +114,7 @@ bool right(const InferBench& b, const QuantEmbeddingBagCollection& module, const
       }
       const float* got = output.data<float>() + s * module.width() + t * b.dim;
       for (size_t d = 0; d < row.size(); ++d) {
-        // Written so that NaN is not right.
+        // The condition is written so that NaN fails.
         if (!(std::abs(got[d] - sum[d]) <= 1e-5 + 2e-6 * static_cast<double>(b.pooling) + 1e-5 * std::abs(sum[d]))) {
           return false;
         }
@@ -124,14 +124,14 @@ bool right(const InferBench& b, const QuantEmbeddingBagCollection& module, const
   return true;
 }
 
-// One line of the result.
+// The subject of one result line.
 struct InferSubject {
   RowFormat format;
   std::shared_ptr<QuantEmbeddingBagCollection> module;
   Requests requests;
   bool verified = false;
   size_t next = 0;
-  std::vector<double> samples;  // microseconds of one request
+  std::vector<double> samples;  // microseconds per request
 
   Tensor run() {
     const size_t i = next++ % kInputs;

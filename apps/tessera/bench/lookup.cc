@@ -1,4 +1,4 @@
-// tessera bench lookup: lookup kernels side by side, and the machine's gather limit beside them.
+// tessera bench lookup: compares lookup kernels with each other and with the machine's gather limit.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -17,11 +17,11 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-constexpr double kSampleUs = 1000;    // least time that is measured at once
-constexpr double kDeviceUs = 20000;   // the same on a device, where it ends with a wait
-constexpr int kMaxLookups = 1 << 16;  // in that time
-constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
-constexpr double kMemoryShare = 0.8;  // of what is available
+constexpr double kSampleUs = 1000;    // shortest time measured as one sample
+constexpr double kDeviceUs = 20000;   // the same on a device, where a sample ends with a wait
+constexpr int kMaxLookups = 1 << 16;  // calls in that time, at most
+constexpr size_t kWaysKept = 3;       // ways kept for a subject that has many
+constexpr double kMemoryShare = 0.8;  // share of the available memory that may be used
 constexpr std::pair<const char*, DType> kFloats[] = {
     {"fp32", DType::kFloat32}, {"fp16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
 
@@ -30,11 +30,11 @@ struct LookupBench {
   LookupShape shape;
   std::vector<std::string> kernels;
   std::vector<LookupPass> passes;
-  std::vector<OptimizerSpec> optimizers;  // for train
+  std::vector<OptimizerSpec> optimizers;  // optimizers for `train`
   std::string device;
 };
 
-// Bytes that programs can still have; 0 where the system does not say.
+// Bytes of memory that programs can still get; 0 if the system does not say.
 double available_memory() {
   std::ifstream info("/proc/meminfo");
   std::string name, unit;
@@ -44,7 +44,7 @@ double available_memory() {
   return 0;
 }
 
-// Rows and, for training, their optimizer state; ids and outputs.
+// Bytes for rows and, when training, their optimizer state; for ids and outputs.
 double needed_memory(const Runtime& runtime, const LookupBench& b) {
   const double output = static_cast<double>(b.shape.bags()) * static_cast<double>(b.shape.dim) * sizeof(float);
   const double ids = static_cast<double>(b.shape.lookups()) * b.shape.batches * sizeof(int64_t);
@@ -113,7 +113,7 @@ void read_dtype(const std::string& dtype, LookupShape* shape) {
       str_cat("--dtype \"", dtype, "\" is not measured: fp32, fp16, bf16, int8, int4, int2 and fp8 tables are"));
 }
 
-// False: help was printed.
+// Returns false if help was printed.
 bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   std::string kernels, passes, dtype, optimizers;
   Options options(
@@ -150,7 +150,7 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   if (!parse(options, args, &b->common)) return false;
   check_positive(b->shape);
   if (!(b->shape.load > 0 && b->shape.load <= 1)) throw UsageError("--load must be above 0 and at most 1");
-  b->shape.alpha();  // refuses --index-dist
+  b->shape.alpha();  // throws for an invalid --index-dist
   read_dtype(dtype, &b->shape);
   for (const std::string& name : text_list("--optimizer", optimizers))
     b->optimizers.push_back({name, R"({"learning_rate": 0.01})", 0});
@@ -188,7 +188,7 @@ std::vector<LookupSubject> make_subjects(const Runtime& runtime, const LookupBen
   return subjects;
 }
 
-// All batches once, `way.calls` of them timed together; a short rotation is repeated until it takes kSampleUs.
+// Runs all batches once, timing `way.calls` of them together. A short rotation is repeated until it takes kSampleUs.
 void time_round(LookupWay& way, size_t batches) {
   const auto calls = static_cast<size_t>(way.calls);
   std::vector<double> samples;
@@ -202,15 +202,15 @@ void time_round(LookupWay& way, size_t batches) {
   way.rounds.push_back(percentiles(std::move(samples)).median);
 }
 
-// The same after all batches once, untimed: each way then finds the caches as it leaves them itself, not as the one
-// before it did, so that subjects with several ways, whose rows are the same, gain nothing.
+// Like time_round(), after one untimed pass over all batches. Each way then finds the caches as it leaves them itself,
+// so a subject with several ways over the same rows has no advantage.
 void time_warm_round(LookupWay& way, size_t batches) {
   for (size_t b = 0; b < batches; ++b) way.run(b);
   if (way.wait) way.wait();
   time_round(way, batches);
 }
 
-// Buffers reach their size, and the number of calls per sample is found.
+// Grows buffers to their size and finds the number of calls per sample.
 void warm_up(LookupWay& way, size_t batches) {
   time_round(way, batches);
   way.forget();
@@ -227,7 +227,7 @@ const LookupWay& best_way(const LookupSubject& subject) {
   });
 }
 
-// If there are many ways, the fastest few are kept for the rounds.
+// If there are many ways, keeps the fastest few for the rounds.
 void keep_the_best(LookupSubject& subject, size_t batches) {
   if (subject.ways.size() <= kWaysKept) return;
   for (int sweep = 0; sweep < 3; ++sweep) {
@@ -240,7 +240,7 @@ void keep_the_best(LookupSubject& subject, size_t batches) {
   for (LookupWay& way : subject.ways) way.forget();
 }
 
-// How long it took beside the first one that did the same, round by round; the median.
+// Median over rounds of this subject's time divided by that of the first subject doing the same work.
 double ratio_to(const LookupSubject& first, const LookupSubject& subject) {
   const std::vector<double>&of_first = best_way(first).rounds, &own = best_way(subject).rounds;
   std::vector<double> ratios;
@@ -269,7 +269,7 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"dtype", b.shape.dtype()},
             {"threads", b.common.threads},
             {"alpha", b.shape.alpha()}};
-  if (b.shape.stream) line["device"] = b.device;  // before the first time: a circumstance
+  if (b.shape.stream) line["device"] = b.device;  // set before the first time, so that it counts as a circumstance
   add_percentiles(&line, "us", way.samples);
   add_rounds(&line, "us", way.rounds);
   line.update({{"ns_per_lookup", 1e3 * us / static_cast<double>(b.shape.lookups())},

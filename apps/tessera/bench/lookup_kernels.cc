@@ -12,10 +12,11 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kComparedBatches = 2;         // the second step shows whether state was kept
-constexpr int64_t kComparedLookups = 1 << 18;  // of a batch, about
+constexpr size_t kComparedBatches = 2;         // the second step shows whether optimizer state was kept
+constexpr int64_t kComparedLookups = 1 << 18;  // lookups compared per batch, about
 
-// The served ones of "fused" and "dense"; otherwise a compute kernel of the plugin's own, as where rows come on demand.
+// Returns whichever of "fused" and "dense" the plugin serves; otherwise a compute kernel of its own, such as one that
+// makes rows on demand.
 std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& options) {
   if (options.row_format) return TSR_COMPUTE_QUANT;
   std::string wanted = options.train ? TSR_COMPUTE_FUSED : TSR_COMPUTE_DENSE;
@@ -26,7 +27,7 @@ std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& optio
   return wanted;
 }
 
-// The kernel's instance; its refusal of the shape is the user's matter.
+// Opens an instance of the kernel; if it refuses the shape, that is a usage error.
 Lookup open_kernel(const Runtime& runtime, LookupOptions options, const std::string& id,
                    const OptimizerSpec& optimizer) {
   options.kernel = id;
@@ -59,7 +60,7 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
   }
 }
 
-// The bytes of one row in all of an optimizer's states.
+// Bytes of one row in all of an optimizer's states.
 double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64_t dim) {
   const ComponentPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
   const sdk::OptimizerRef updates(part->raw());
@@ -76,7 +77,7 @@ void train_step(Lookup& lookup, const tsr_lookup& batch, const Tensor& output, c
   lookup.backward(std::move(context), batch, gradient);
 }
 
-// Batches and the output where the kernel is.
+// Batches and the output in the kernel's memory.
 struct Timed {
   Timed(const LookupShape& s, const LookupBatches& b) : stream(s.stream), batches(b), output(place(output_for(s))) {
     for (const auto& batch : batches) {
@@ -92,12 +93,12 @@ struct Timed {
   Tensor output;
 };
 
-// Sums of many terms, in another order: `terms` of size about 1 cancel, and what grew large has a relative error.
-// `rounding`: of the terms themselves, where updates have stored them anew.
+// Compares sums of many terms that were added in another order. `terms` is the number of terms of size about 1, which
+// may cancel; large sums get a relative error. `rounding` is the error of each term, if updates have stored it again.
 bool close(const float* a, const float* b, int64_t n, double terms, double rounding) {
   for (int64_t i = 0; i < n; ++i) {
     const double bound = 1e-5 + 1e-6 * terms + 1e-4 * std::abs(b[i]) + 2 * rounding * (terms + std::abs(b[i]));
-    if (!(std::abs(a[i] - b[i]) <= bound)) return false;  // written so that NaN is not close
+    if (!(std::abs(a[i] - b[i]) <= bound)) return false;  // the condition is written so that NaN fails
   }
   return true;
 }
@@ -164,7 +165,7 @@ std::unique_ptr<LookupBatch> LookupReference::touching(const LookupBatch& batch)
 bool LookupReference::agrees(Lookup& lookup) const {
   Tensor output = output_for(shape_);
   for (size_t b = 0; b < outputs_.size(); ++b) {
-    output.fill(NAN);  // an element that is not written is not close to anything
+    output.fill(NAN);  // an element that is not written then compares unequal to anything
     if (gradient_.defined()) {
       train_step(lookup, batches_[b]->raw(), output, gradient_);
     } else {
@@ -185,7 +186,7 @@ bool LookupReference::agrees(Lookup& lookup) const {
 
 namespace {
 
-// The output as a lookup gives it.
+// Reads a row as a lookup returns it.
 void read_row(Lookup& lookup, int64_t t, int64_t id, std::vector<float>& row) {
   if (!lookup.rows_on_demand()) return lookup.read_rows(static_cast<int>(t), id, 1, row.data());
   const int64_t dim = std::ssize(row);
@@ -228,7 +229,7 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   LookupSubject subject;
   subject.kernel = lookup->kernel_id();
   subject.verified = reference.agrees(*lookup);
-  if (lookup->rows_on_demand()) {  // all rows had room until here
+  if (lookup->rows_on_demand()) {  // until here all rows fit
     for (LookupTable& table : options.tables) {
       table.any_id = true;
       table.rows = static_cast<int64_t>(std::ceil(static_cast<double>(shape.rows) / shape.load));

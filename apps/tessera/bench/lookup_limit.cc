@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kRowsPerPiece = 1024;
 
-// A row in floats: quantized ones are so many bytes.
+// Floats per row; a quantized row counts its bytes, rounded up.
 int64_t floats_of(const LookupShape& shape) { return (shape.row_bytes() + 3) / 4; }
 
 // Whole numbers from -8 to 7: float32 sums of them are exact in any order.
@@ -26,7 +26,7 @@ void fill_with_small_integers(Tensor& table, uint64_t seed) {
   }
 }
 
-// Tables in the memory that kernels' tables lie in, and where each lookup of each batch reads.
+// Tables in the same kind of memory as the kernels' tables, and the row that each lookup of each batch reads.
 class Gather {
  public:
   Gather(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches)
@@ -45,7 +45,8 @@ class Gather {
       rows.resize(rows.size() + kMaxGatherAhead, rows.back());
       rows_.push_back(std::move(rows));
     }
-    // More pieces than threads, so that one that starts late leaves its share to the others; each worth a hand-over.
+    // Uses more pieces than threads, so that a thread that starts late leaves its share to the others. Each piece is
+    // worth a hand-over.
     const int64_t most = runtime.threads() == 1 ? 1 : 8 * runtime.threads();
     sums_.resize(static_cast<size_t>(std::clamp<int64_t>(count_ / kRowsPerPiece, 1, most)));
   }
@@ -61,7 +62,7 @@ class Gather {
     return total;
   }
 
-  // Every way adds up every value of every row.
+  // Checks that every way adds up every value of every row.
   bool reads_all(const std::vector<GatherWay>& ways) {
     double expected = 0;
     for (int64_t i = 0; i < count_; ++i) {
@@ -74,8 +75,8 @@ class Gather {
   const Runtime& runtime_;
   int64_t dim_, count_;
   std::vector<Tensor> tables_;
-  std::vector<std::vector<const float*>> rows_;  // by batch, with kMaxGatherAhead more at the end
-  std::vector<double> sums_;                     // of each piece
+  std::vector<std::vector<const float*>> rows_;  // per batch, with kMaxGatherAhead extra entries at the end
+  std::vector<double> sums_;                     // sum of each piece
 };
 
 }  // namespace

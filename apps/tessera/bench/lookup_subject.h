@@ -1,4 +1,4 @@
-// The subjects that `bench lookup` times, kernels among them.
+// The subjects that `bench lookup` times: kernels, the gather limit, and copies.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,21 @@
 namespace tessera::cli {
 
 enum class LookupPass { kForward, kTrain, kLimit, kCopy };
-LookupPass lookup_pass_from(const std::string& name);  // "forward", "train", "limit", "copy"; UsageError
+// "forward", "train", "limit" or "copy"; throws UsageError otherwise
+LookupPass lookup_pass_from(const std::string& name);
 const char* to_string(LookupPass pass);
 
-// One way to do a batch. A kernel has one; the limit has one for each prefetch distance and hint, of which the best
+// One way to do a batch. A kernel has one way; the limit has one for each prefetch distance and hint, and its fastest
 // counts.
 struct LookupWay {
   std::function<void(size_t batch)> run;
-  std::function<void()> wait;   // for what runs have enqueued on a device; empty: a run is done when it returns
-  int ahead = 0;                // rows between a prefetch and the read
-  const char* hint = "none";    // of the prefetch
-  int calls = 1;                // that are timed together
-  size_t next = 0;              // batch, counted on and on
-  std::vector<double> samples;  // microseconds of one call
-  std::vector<double> rounds;   // of each round: their median
+  std::function<void()> wait;   // waits for work enqueued on a device; empty if a run is done when it returns
+  int ahead = 0;                // prefetch distance in rows
+  const char* hint = "none";    // prefetch hint
+  int calls = 1;                // calls timed together
+  size_t next = 0;              // index of the next batch, modulo their number
+  std::vector<double> samples;  // microseconds per call
+  std::vector<double> rounds;   // median of each round
 
   void forget() {
     samples.clear();
@@ -33,51 +34,53 @@ struct LookupWay {
   }
 };
 
-// A line of the result.
+// The subject of one result line.
 struct LookupSubject {
   std::string kernel, optimizer = "none";
   LookupPass pass = LookupPass::kForward;
-  bool verified = false;        // against the reference kernel, before anything is timed
-  double bytes = 0;             // of rows that a batch moves
-  double moved = 0;             // and of optimizer states
-  std::vector<LookupWay> ways;  // not empty
+  bool verified = false;        // true if compared with the reference kernel before anything is timed
+  double bytes = 0;             // bytes of rows that a batch moves
+  double moved = 0;             // `bytes` plus those of optimizer states
+  std::vector<LookupWay> ways;  // never empty
 };
 
-// The answers of the kernel "reference" for the first batches, and whether another kernel gives them too. It keeps
-// only the rows that these batches touch; of large batches some bags are compared, spread over all, and their rows.
+// Holds the answers of the kernel "reference" for the first batches and compares another kernel with them. It keeps
+// only the rows that these batches touch. Of a large batch it compares some bags, spread evenly, and their rows.
 class LookupReference {
  public:
-  // `optimizer` empty: forward alone. shape and batches must outlive this.
+  // An empty `optimizer` means forward only. shape and batches must outlive this.
   LookupReference(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches,
                   const OptimizerSpec& optimizer);
-  // lookup: fresh, with all rows. Does a forward of each of the first batches, and a backward where there is an
-  // optimizer; compares outputs, the rows touched, and the rows beside them that must not have changed.
+  // `lookup` is fresh and has all rows. Runs a forward of each of the first batches, and a backward if there is an
+  // optimizer. Compares the outputs, the rows touched, and the rows next to them, which must not have changed.
   bool agrees(Lookup& lookup) const;
 
  private:
   void find_touched(size_t compared);
-  std::unique_ptr<LookupBatch> touching(const LookupBatch& batch) const;  // its ids that are, numbered by `touched_`
+  // the batch's ids that are in `touched_`, as indices into it
+  std::unique_ptr<LookupBatch> touching(const LookupBatch& batch) const;
   bool same_rows(Lookup& lookup, int64_t t) const;
 
   const LookupShape& shape_;
   const LookupBatches& batches_;
-  int64_t every_;                              // so many-th bag of a table is compared
-  std::vector<std::vector<int64_t>> touched_;  // by those, by table, ascending
-  std::vector<Tensor> outputs_;                // of each batch compared
-  std::vector<Tensor> rows_;                   // touched, after all steps; by table; empty without an optimizer
+  int64_t every_;                              // every how many bags of a table one is compared
+  std::vector<std::vector<int64_t>> touched_;  // rows touched, per table, ascending
+  std::vector<Tensor> outputs_;                // per compared batch
+  // per table: the touched rows after all steps; empty without an optimizer
+  std::vector<Tensor> rows_;
   Tensor gradient_;
 };
 
-// Kernel `id` with all rows, verified, ready to be timed. UsageError with the kernel's reason where it cannot serve.
-// Everything given must outlive the subject.
+// Opens kernel `id` with all rows, verified and ready to be timed. Throws UsageError with the kernel's reason if it
+// cannot serve. All arguments must outlive the subject.
 LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, const LookupShape& shape,
                              const LookupBatches& batches, const OptimizerSpec& optimizer,
                              const LookupReference& reference);
 
-// A device's copy, within its memory, of as many bytes as a batch reads: what it moves when it only moves.
+// A copy within a device's memory of as many bytes as a batch reads: what the device moves when it only copies.
 LookupSubject copy_subject(const LookupShape& shape);
 
-// The machine's random-gather limit: whole rows of such tables, at the ids of the batches, read and summed.
+// The machine's random-gather limit: reads and sums whole rows of such tables at the ids of the batches.
 LookupSubject limit_subject(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches);
 
 }  // namespace tessera::cli

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kBatchSeed = 1, kScatterSeed = 7, kRowSeed = 11, kGradientSeed = 13;
 
-// The row of each Zipf rank; empty if rows are all alike.
+// The row of each Zipf rank; empty for a uniform distribution.
 std::vector<int64_t> scattered_ranks(const LookupShape& shape) {
   if (shape.alpha() == 0) return {};
   std::vector<int64_t> places(static_cast<size_t>(shape.rows));

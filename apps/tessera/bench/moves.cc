@@ -1,4 +1,4 @@
-// tessera bench moves: rows between the wire and the output, in one process, beside copying as many bytes.
+// tessera bench moves: moves rows between the wire and the output in one process, and compares with a plain copy.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -43,7 +43,7 @@ bool parse_moves(const std::vector<std::string>& args, MovesBench* b) {
   return true;
 }
 
-// A pooled output, and the rows that it is made of: each is its table's number.
+// A pooled output and the rows that it is made of. Each row holds its table's number.
 class MovesRows {
  public:
   explicit MovesRows(const MovesBench& b) : b_(b) {
@@ -77,7 +77,7 @@ class MovesRows {
   }
 
   int64_t bytes() const { return packed_.bytes(); }
-  // After combine(): sums of small whole numbers are exact. Behind split() and combine() too.
+  // Checks the result after combine(), or after split() and combine(): sums of small whole numbers are exact.
   bool right(bool split) const {
     const float* value = split ? copied_.data<float>() : output_.data<float>();
     const int64_t rows = split ? b_.tables * b_.arrivals * b_.batch : b_.batch * b_.tables;
@@ -97,13 +97,13 @@ class MovesRows {
   Tensor packed_, copied_, output_;
 };
 
-// One line of the result.
+// The subject of one result line.
 struct MovesSubject {
   const char* op;
   int threads;
   std::function<void()> run;
   bool verified = true;
-  std::vector<double> samples = {};  // microseconds, of each round
+  std::vector<double> samples = {};  // microseconds per round
 
   void round() {
     constexpr int kTimes = 5;

@@ -1,4 +1,4 @@
-// tessera bench plan: time of a plan and how even it is, on tables as skewed as production's.
+// tessera bench plan: measures planning time and balance, on tables as skewed as in production.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ struct Size {
   int ranks = 0;
 };
 
-// Seconds that a plan may take on one core.
+// Seconds that planning may take on one core.
 struct Bar {
   Size size;
   double seconds;
@@ -38,7 +38,7 @@ struct PlanBenchOptions {
   double torchrec_s = 0;
 };
 
-// "1000x128"
+// Parses "1000x128".
 Size size_from(const std::string& text) {
   Size size;
   char rest = 0;
@@ -55,7 +55,7 @@ double balance(const std::vector<double>& loads) {
   return busiest(loads) * static_cast<double>(loads.size()) / sum;
 }
 
-// The greedy partitioner's result for the options that a plan has chosen; nothing: it finds no room for them.
+// The busiest rank in the greedy partitioner's result for the options that a plan has chosen; unset if they do not fit.
 std::optional<double> greedy_busiest(const PlanResult& result) {
   std::vector<const ShardingOption*> chosen;
   for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
@@ -99,7 +99,7 @@ class PlanBench {
     print(size, device, *result, seconds, torchrec_busiest(modules, planner_options));
   }
 
-  // The result of TorchRec's search after the time it is given.
+  // The result of TorchRec's search when it is given the same time.
   std::optional<double> torchrec_busiest(const std::vector<PlannerModule>& modules, PlannerOptions options) const {
     if (options_.torchrec_s <= 0) return std::nullopt;
     options.search = PlannerSearch::kTorchrec;
@@ -135,7 +135,7 @@ class PlanBench {
   Report report_;
 };
 
-// False: help was printed.
+// Returns false if help was printed.
 bool parse_plan(const std::vector<std::string>& args, PlanBenchOptions* options) {
   std::string sizes, devices;
   Options description(

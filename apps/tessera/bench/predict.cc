@@ -1,4 +1,4 @@
-// tessera bench predict: the cost model's step times beside measured ones, on mixes of tables and on a job.
+// tessera bench predict: compares the cost model's step times with measured ones, on mixes of tables and on a job.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ using json = nlohmann::ordered_json;
 
 constexpr double kDeadline = 900;
 constexpr int kPredictBatches = 32;
-constexpr double kBar = 0.25;  // what a prediction may be off, and by what plans must differ to be ranked
+// bound on a prediction's relative error, and the least difference at which plans must be ranked correctly
+constexpr double kBar = 0.25;
 
 struct PredictBench {
   CommonOptions common;
@@ -35,7 +36,7 @@ struct PredictBench {
   bool quick = false;
 };
 
-// One model on some ranks, trained under several plans in turn.
+// One model on a number of ranks, trained under several plans in turn.
 struct Mix {
   const char* name;
   int ranks;
@@ -61,12 +62,12 @@ ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const Synt
   return step.plan_of(workload_plan(runtime, step.module().tables, name, step.planner().topology));
 }
 
-// A plan on its way through the rounds.
+// One plan's measurements over the rounds.
 struct PredictSubject {
   std::string plan;
   std::unique_ptr<ModelTrainer> trainer;
   StepPrediction predicted;
-  std::vector<double> us;  // of a step, by round
+  std::vector<double> us;  // microseconds per step, per round
 };
 
 PredictSubject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const SyntheticStep& step,
@@ -94,7 +95,7 @@ json stages_of(const PredictSubject& s, double steps) {
   return out;
 }
 
-// Lines of one mix, from one rank.
+// The lines of one mix, from one rank.
 std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto group = ProcessGroup::connect(runtime, where, {"auto", "{}", kDeadline});
@@ -139,7 +140,7 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
   return lines.dump();
 }
 
-// A text under a name of its own, as long as the object lives.
+// Writes a text to a temporary file that lives as long as this object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) {
@@ -160,7 +161,7 @@ class TemporaryFile {
   std::string path_;
 };
 
-// The job of a config, trained for one epoch in each round.
+// Trains the job of a config for one epoch per round.
 json run_config(const PredictBench& b, int ranks, const std::string& topology) {
   std::vector<std::string> set = b.set;
   if (!topology.empty()) set.push_back("planner.topology=\"" + topology + "\"");
@@ -184,8 +185,8 @@ json run_config(const PredictBench& b, int ranks, const std::string& topology) {
   return result_line("config", ranks, "planned", predicted, us);
 }
 
-// Counts the lines that are within the bar, and of the pairs of plans of one mix that differ by more, those that are in
-// the right order.
+// Counts the lines that are within the bar. Of the pairs of plans of one mix that differ by more than the bar, counts
+// those that are ranked in the right order.
 json bars_of(const std::vector<json>& lines) {
   int within = 0, pairs = 0, right = 0;
   double worst = 0;
@@ -205,8 +206,8 @@ json bars_of(const std::vector<json>& lines) {
           {"worst_percent", 100 * worst}, {"pairs_apart", pairs},  {"pairs_ranked_right", right}};
 }
 
-// Figures for so many ranks: those of the file, or measured now: what else a machine does changes from minute to
-// minute.
+// The machine's figures for `ranks` ranks: read from the file, or measured now, because other load on a machine changes
+// from minute to minute.
 Machine machine_for(const PredictBench& b, int ranks) {
   if (!b.topology.empty()) return load_machine(b.topology);
   CalibrateOptions options;

@@ -1,4 +1,4 @@
-// tessera bench read: the training samples of a job's data, from the files to batches.
+// tessera bench read: reads the training samples of a job's data, from the files to batches.
 #include <sys/resource.h>
 
 #include <limits>
@@ -48,7 +48,7 @@ int run_read(const ReadBench& b) {
               {"B", config.data.batch},
               {"streamed", data.train.streamed != nullptr}};
     add_times(&line, "s", seconds);
-    line["cpu_s"] = percentiles(used).median;  // of all threads
+    line["cpu_s"] = percentiles(used).median;  // over all threads
     line["rows_per_cpu_s"] = rows / std::max(percentiles(used).median, std::numeric_limits<double>::min());
     line["ids"] = ids;
     line["open_s"] = open_s;

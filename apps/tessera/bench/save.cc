@@ -1,4 +1,4 @@
-// tessera bench save: checkpoints beside training and apart from it, against memory and disk.
+// tessera bench save: measures checkpoints during training and apart from it, and compares with memory and disk.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,11 +27,11 @@ struct SaveBench {
   CommonOptions common;
   ShardedWorkload workload{8, "500000", 64, 1024, 1, "row_wise"};
   int nproc = kNotAsked;
-  int steps = 20;  // before a save, for the pace without one
+  int steps = 20;  // steps before a save, which give the pace without one
   std::string directory = fs::temp_directory_path().string();
 };
 
-// Removed with all that is in it, by rank 0.
+// A folder that rank 0 removes with everything in it.
 class SaveFolder {
  public:
   SaveFolder(const SaveBench& b, const ProcessGroup& group) : group_(group) {
@@ -53,7 +53,7 @@ class SaveFolder {
   fs::path path_;
 };
 
-// Seconds that a plain program takes to bring bytes to the disk, one block after the other.
+// Seconds that a plain program takes to write the bytes to disk, one block after the other.
 double plain_write(const std::string& path, const Tensor& bytes) {
   constexpr int64_t kBlock = int64_t{16} << 20;
   const Stopwatch watch;
@@ -127,7 +127,7 @@ class SaveSubject {
     plain_.push_back(largest(plain_write(folder_.file(str_cat("plain-", group_->rank())), from_)));
   }
 
-  // The times of all rounds since the last one.
+  // The times of all rounds since the last call.
   Line take_line() {
     const double gib = static_cast<double>(writer_->copy_bytes()) / (1 << 30);
     Line line = {
@@ -143,13 +143,13 @@ class SaveSubject {
   }
 
  private:
-  // The largest of all ranks' values.
+  // The largest value over all ranks.
   double largest(double mine) const {
     const Tensor value = Tensor::scalar(mine);
     if (b_.nproc > 1) group_->all_reduce(value, ReduceOp::kMax, "bench").wait();
     return value.item();
   }
-  // The mean time of steps for as long as `more` wants some, one at least.
+  // Mean time of a step; runs at least one step, and more while `more` asks for some.
   template <class More>
   double steps(const More& more) {
     const Stopwatch watch;

@@ -1,4 +1,4 @@
-// tessera bench search: the best items among many, beside one pass over their vectors in memory.
+// tessera bench search: finds the best of many items, and compares with one pass over their vectors in memory.
 #include <time.h>
 
 #include <array>
@@ -49,7 +49,7 @@ double processor_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
-// Several sums, so that what is waited for is the memory.
+// Uses several sums, so that memory limits the time and not the additions.
 uint64_t read_once(const std::vector<float>& values) {
   std::array<uint64_t, 8> sums{};
   std::array<uint64_t, 8> some{};
@@ -76,7 +76,7 @@ int run_search(const SearchBench& b) {
   std::vector<int32_t> items(static_cast<size_t>(b.batch * b.top_k));
   std::vector<float> scores(items.size());
   std::vector<double> searched, read;
-  uint64_t kept = 0;  // so that reading is not left out
+  uint64_t kept = 0;  // keeps the compiler from removing the reads
   Report report(b.common);
   const auto lines = [&] {
     for (auto& [op, samples] : {std::pair<const char*, std::vector<double>*>{"search", &searched}, {"read", &read}}) {

@@ -30,7 +30,7 @@ struct SessionOptions {
   bool json = false, round_per_line = false;
 };
 
-// Takes the session's own options out of `args`; the bench reads what is left.
+// Takes the session's own options out of `args` and returns the rest for the bench.
 std::vector<std::string> take_options(const std::vector<std::string>& args, SessionOptions* o) {
   po::options_description own;
   own.add_options()("workload", po::value(&o->workload))("only", po::value(&o->only))("html", po::value(&o->html))(
@@ -59,7 +59,7 @@ std::vector<std::string> take_options(const std::vector<std::string>& args, Sess
   }
 }
 
-// A number, or the list of those that the lines have; null where they have none.
+// A number, or the list of numbers that the lines have; null if they have none.
 Line threads_of(const std::vector<Line>& lines) {
   Line all = Line::array();
   for (const Line& line : lines) {
@@ -94,7 +94,7 @@ class Session {
     if (!options_.compare.empty()) before_ = read_result(options_.compare);
   }
 
-  // False: help was printed.
+  // Returns false if help was printed.
   bool prepare() {
     std::vector<Workload> workloads{Workload{}};
     if (!options_.workload.empty()) workloads = load_workloads(options_.workload, bench_.name, options_.only, given_);
@@ -131,7 +131,7 @@ class Session {
   }
 
  private:
-  // A workload of several that cannot be is said and left out: the others' figures are not lost.
+  // A workload that cannot run is reported and skipped, so that the other workloads' figures are not lost.
   int run_one(const Job& job) const {
     if (jobs_.size() == 1) return job.run();
     try {
@@ -144,7 +144,7 @@ class Session {
 
   Line run_record(const std::vector<Line>& lines, double seconds, const std::optional<double>& noise) const {
     Line run{{"bench", "run"}, {"name", bench_.name}};
-    // A file's name need not be UTF-8, but a line is.
+    // A file name need not be UTF-8, but a line must be.
     run["arguments"] = Line::parse(Line(args_).dump(-1, ' ', false, Line::error_handler_t::replace));
     run.update(machine_record());
     if (const Line threads = threads_of(lines); !threads.is_null()) run["threads"] = threads;
@@ -154,7 +154,7 @@ class Session {
     return run;
   }
 
-  // The peers' lines of --compare, which from now on count as measured beside the others.
+  // The peers' lines of --compare. They count as measured in this run from here on.
   std::vector<Line> peers_of(const std::vector<Line>& lines) const {
     std::vector<std::string> strangers;
     std::vector<Line> peers = completed_peers(peers_of_another_run(before_), lines, &strangers);
@@ -174,7 +174,7 @@ class Session {
     if (!without_peers(before_).empty()) changes = compare(before_, lines);
     lines.insert(lines.end(), changes.begin(), changes.end());
     if (!options_.html.empty()) write_page(options_.html, lines);
-    if (options_.round_per_line) return;  // a script reads line by line: no more than it asked for
+    if (options_.round_per_line) return;  // a script reads exactly the lines that it asked for
     if (options_.json) {
       for (const auto& part : {peers, bars, {run}, changes}) {
         for (const Line& line : part) std::cout << line.dump() << '\n';

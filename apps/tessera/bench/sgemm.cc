@@ -7,7 +7,7 @@
 namespace tessera::cli {
 namespace {
 
-// dnnl_sgemm of oneDNN 2 and 3: row-major, dimensions of type dnnl_dim_t.
+// Signature of dnnl_sgemm in oneDNN 2 and 3: row-major, dimensions of type dnnl_dim_t.
 using Sgemm = int (*)(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
                       int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 using SetThreads = void (*)(int);
@@ -36,12 +36,13 @@ struct DenseProducts::Impl {
   int64_t batch = 0;
   std::vector<MatrixProduct> layers;
   double pairs = 0;
-  std::vector<Operands> operands;  // of each thread
+  std::vector<Operands> operands;  // per thread
   Sgemm sgemm = nullptr;
   SetThreads set_threads = nullptr;
 
   void multiply(int64_t rows, Operands& of) const {
-    if (set_threads) set_threads(1);  // of oneDNN, for this thread: the runtime's are those that are asked for
+    // oneDNN's thread count for this thread; the runtime already provides the threads asked for
+    if (set_threads) set_threads(1);
     float *x = of.x.data(), *w = of.w.data(), *y = of.y.data();
     for (const MatrixProduct& l : layers) {
       sgemm('N', 'T', rows, l.out, l.in, 1.0f, x, l.in, w, l.in, 0.0f, y, l.out);

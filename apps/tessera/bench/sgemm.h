@@ -1,5 +1,5 @@
-// How fast the matrix products of a model's dense layers are by themselves: what the dense part of a step is held
-// against.
+// Measures how fast the matrix products of a model's dense layers are by themselves, as a reference for the dense part
+// of a step.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ struct MatrixProduct {
   bool wants_input_gradient = true;
 };
 
-// The products of one training step (forward, the weights' and the inputs' gradients) of layers, by oneDNN's sgemm
-// on memory of their shapes: each of the runtime's threads has its part of the batch, and operands of its own. oneDNN
-// is opened when it is asked for, so that no other command has to load it.
+// The products of one training step of layers: forward, and the gradients of weights and inputs. oneDNN's sgemm runs
+// them on memory of their shapes; each of the runtime's threads has its part of the batch and its own operands. oneDNN
+// is opened only when asked for, so that no other command loads it.
 class DenseProducts {
  public:
-  // `pairs`: flops of a step beside them, of dot products of pairs. The runtime outlives this.
+  // `pairs`: additional flops per step, of dot products of pairs. The runtime outlives this.
   DenseProducts(const Runtime& runtime, std::vector<MatrixProduct> layers, double pairs, int64_t batch);
   ~DenseProducts();
 
-  bool available() const;  // oneDNN is on this machine, and there are layers
-  // Operations of one step, 2 for a product and its addition: these products alone, and with those of pairs.
+  bool available() const;  // true if oneDNN is installed and there are layers
+  // Operations of one step, counting 2 for a product and its addition: for these products, and with those of pairs.
   double flops() const;
   double dense_flops() const;
-  void run();  // all of them once
+  void run();  // runs all products once
 
  private:
   struct Impl;

@@ -49,8 +49,8 @@ bool parse(Options& options, const std::vector<std::string>& args, ShardedBench*
     if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
   }
   b->nproc = bench_ranks(b->nproc, 1);
-  workload_tables(w);      // refuses --rows here rather than in every rank
-  (void)alternatives(*b);  // refuses lists with nothing between commas
+  workload_tables(w);      // throws for invalid --rows here instead of in every rank
+  (void)alternatives(*b);  // throws for lists with an empty item
   return true;
 }
 
@@ -92,7 +92,7 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
     ShardingRequest request;
     request.sharding_type = sharding;
     ParameterSharding cut = make_sharding(runtime, tables[t], request, topology);
-    // A table that stays whole on one rank goes to the next one in turn.
+    // Tables that stay whole on one rank go to the ranks in turn.
     if (cut.shards.size() == 1) cut.shards[0].rank = static_cast<int>(t % static_cast<size_t>(topology.world_size));
     plan.add(tables[t].name, std::move(cut));
   }

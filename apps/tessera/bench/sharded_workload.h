@@ -1,4 +1,4 @@
-// Tables, plans and batches that `bench step` and `bench train` have in common.
+// Tables, plans and batches that `bench step` and `bench train` share.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@ namespace tessera::cli {
 struct ShardedWorkload {
   int64_t tables = 26;  // ignored for criteo:CAP
   std::string rows =
-      "criteo:100000";  // rows of every table, or the 26 cardinalities of Criteo-Kaggle, at most CAP each
+      "criteo:100000";  // rows of every table; criteo:CAP means the 26 cardinalities of Criteo-Kaggle, at most CAP each
   int64_t dim = 16;
-  int64_t batch = 256;  // per rank
+  int64_t batch = 256;  // batch size per rank
   int64_t pooling = 1;
   std::string sharding = "table_wise";
 };
 
-// The settings of a bench over ranks beside its workload.
+// The settings of a bench over ranks, and its workload.
 struct ShardedBench {
   CommonOptions common;
-  ShardedWorkload workload;                       // as parsed, `sharding` is a list
-  std::string kernel = "auto", backend = "auto";  // as parsed, lists
+  ShardedWorkload workload;                       // `sharding` is a list right after parsing
+  std::string kernel = "auto", backend = "auto";  // lists right after parsing
   std::string dims = "16", batches = "256";       // lists
-  int nproc = kNotAsked;                          // once parsed: the number of ranks
+  int nproc = kNotAsked;                          // replaced by the number of ranks when parsed
   int steps_per_round = 10;
 };
 
-// Adds the options of both to `options`, reads `args` and refuses what cannot be. False: help was printed.
+// Adds the options of both to `options`, reads `args` and refuses impossible values. Returns false if help was printed.
 bool parse(Options& options, const std::vector<std::string>& args, ShardedBench* bench);
 
-// One for each choice out of --dim, --batch, --backend, --sharding and --kernel; those of the last are side by side.
+// One bench for each combination of --dim, --batch, --backend, --sharding and --kernel; the last varies fastest.
 std::vector<ShardedBench> alternatives(const ShardedBench& bench);
 
-// Rounds of all subjects in turn, together on all ranks of `control`. Rank 0 prints what each subject's take_line()
-// gives.
+// Runs the rounds of all subjects in turn, together on all ranks of `control`. Rank 0 prints each subject's
+// take_line().
 template <class Subject>
 void run_rounds(const CommonOptions& common, const ProcessGroup& control,
                 const std::vector<std::unique_ptr<Subject>>& subjects) {
@@ -61,10 +61,10 @@ void run_rounds(const CommonOptions& common, const ProcessGroup& control,
   if (!rounds.print_each()) print();
 }
 
-// Tables t0, t1, ... with features f0, f1, ...; UsageError for rows that cannot be.
+// Tables t0, t1, ... with features f0, f1, ...; throws UsageError for impossible rows.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);
 
-// Every table by the sharder named; table-wise kinds spread tables over ranks in turn.
+// A plan that gives every table to the sharder named in the workload; table-wise kinds assign tables to ranks in turn.
 EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                           const std::string& sharding, const Topology& topology);
 

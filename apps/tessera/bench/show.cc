@@ -1,4 +1,4 @@
-// tessera bench run and show: from files, of workloads and of results.
+// tessera bench run and show: start from files of workloads and of results.
 #include <iostream>
 
 #include "bench/report/bars.h"
@@ -15,12 +15,12 @@ namespace {
 
 namespace po = boost::program_options;
 
-// Results that are made anew from measurements.
+// True for results that are computed from measurements.
 bool is_derived(const Line& line) {
   return line["bench"] == "bar" || line["bench"] == "change" || line["bench"] == "compared";
 }
 
-// A row for each measurement, of one round or many.
+// A row per measurement, whether it has one round or many.
 std::vector<Line> summary(const std::vector<Line>& lines) {
   const std::vector<Measured> results = measured(lines);
   const std::vector<std::string> names = labels(results);

@@ -1,4 +1,4 @@
-// tessera bench start: `tessera train` as a process, from its start to the end of its first step.
+// tessera bench start: times `tessera train` as a process, from its start to the end of its first step.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ struct StartBench {
   double timeout_s = 60;
 };
 
-// A folder of its own, with all that is in it for as long as this lives.
+// A temporary folder, removed with its content when this object is destroyed.
 class Folder {
  public:
   Folder() {
@@ -67,7 +67,7 @@ std::string last_line_of(const std::string& path) {
   return last;
 }
 
-// Runs this program in a fork with other arguments; its output goes to `log`.
+// Replaces a forked process by this program with other arguments; its output goes to `log`.
 [[noreturn]] void become_self(std::vector<std::string> args, const std::string& log) {
   args.insert(args.begin(), "tessera");
   std::vector<char*> raw;
@@ -79,7 +79,7 @@ std::string last_line_of(const std::string& path) {
   ::_exit(127);
 }
 
-// Waits for its end.
+// Runs this program with other arguments and waits for it to end.
 void run_self(const std::vector<std::string>& args, const std::string& log, double timeout_s) {
   Processes processes(1, Processes::kWithParent);
   if (processes.fork_rank(0)) become_self(args, log);

@@ -1,4 +1,4 @@
-// tessera bench step: forward + backward of a sharded EmbeddingBagCollection, and where the time goes.
+// tessera bench step: measures forward + backward of a sharded EmbeddingBagCollection, stage by stage.
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ struct StepBench : ShardedBench {
 
 constexpr int kStepBatches = 16;
 
-// The exchanges of one step with nothing between them.
+// Runs the exchanges of one step with nothing between them.
 class BareExchange {
  public:
   BareExchange(const ProcessGroup& group, StepTraffic traffic) : group_(group), traffic_(std::move(traffic)) {
@@ -62,10 +62,10 @@ double largest_over_ranks(const ProcessGroup& group, double value) {
   return t.item();
 }
 
-// A line of the result: one sharder, transport, kernel and optimizer.
+// The subject of one result line: one sharder, transport, kernel and optimizer.
 class StepSubject {
  public:
-  // b: one alternative, with one optimizer; batches outlive this.
+  // `b` is one alternative with one optimizer. The batches outlive this.
   StepSubject(const Runtime& runtime, const StepBench& b, std::shared_ptr<ProcessGroup> group,
               const std::vector<EmbeddingBagConfig>& tables, const std::vector<KeyedJaggedTensor>& batches)
       : b_(b), group_(std::move(group)), batches_(batches) {
@@ -79,7 +79,7 @@ class StepSubject {
     module_.emplace(EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group_));
     gradient_ = Tensor::empty({b_.workload.batch, b_.workload.tables * b_.workload.dim});
     gradient_.fill(1e-4);
-    for (int i = 0; i < kStepBatches; ++i) step();  // buffers reach their size
+    for (int i = 0; i < kStepBatches; ++i) step();  // lets buffers reach their size
     bare_.emplace(*group_, module_->last_traffic());
   }
 
@@ -101,7 +101,7 @@ class StepSubject {
     copies_.push_back(largest_over_ranks(*group_, copy_watch.us() / b_.steps_per_round));
   }
 
-  // The times of all rounds since the last one.
+  // The times of all rounds since the last call.
   json take_line() {
     const double step = percentiles(steps_).median;
     const double kernel = percentiles(kernels_).median, exchange = percentiles(exchanges_).median;
@@ -133,7 +133,7 @@ class StepSubject {
     module_->backward(out, gradient_);
   }
 
-  // The times of this rank: waiting for others is in the exchanges.
+  // Adds the times of this rank. The exchanges include waiting for other ranks.
   void add_stages(const StageTimes& t) {
     const auto add = [&](const char* name, double seconds) {
       stages_[name].push_back(1e6 * seconds / b_.steps_per_round);
@@ -156,16 +156,16 @@ class StepSubject {
   std::optional<BareExchange> bare_;
   Tensor gradient_;
   size_t next_ = 0;
-  std::vector<double> steps_, kernels_, exchanges_, copies_;  // microseconds, of each round
-  std::map<std::string, std::vector<double>> stages_;         // the same, by stage
+  std::vector<double> steps_, kernels_, exchanges_, copies_;  // microseconds per round
+  std::map<std::string, std::vector<double>> stages_;         // the same per stage
 };
 
 void run_rank(const StepBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto tables = [](const ShardedBench& one) { return workload_tables(one.workload); };
-  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
-  std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;    // by size
-  std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // per backend
+  std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;    // per batch size
+  std::shared_ptr<ProcessGroup> control;                        // coordinates the rounds; the first transport's group
   std::vector<std::unique_ptr<StepSubject>> subjects;
   for (const ShardedBench& one : alternatives(b)) {
     std::shared_ptr<ProcessGroup>& group = groups[one.backend];
@@ -192,7 +192,7 @@ BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& c
                         "fused optimizers, separated by commas");
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return {};
-  (void)text_list("--optimizer", b.optimizer);  // refuses a list with nothing between commas
+  (void)text_list("--optimizer", b.optimizer);  // throws for a list with an empty item
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
     return 0;

@@ -1,4 +1,4 @@
-// tessera bench train: whole steps of a DLRM, or of a job's model, one process per rank, alternatives in turn.
+// tessera bench train: times whole steps of a DLRM, or of a job's model, one process per rank, alternatives in turn.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -17,12 +17,12 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-// Once chosen from: one alternative.
+// Options of the bench; alternatives() turns their lists into one alternative each.
 struct TrainBench : ShardedBench {
-  std::string model;  // --model
+  std::string model;  // value of --model
 };
 
-constexpr double kLossTolerance = 1e-4;  // relative, between alternatives
+constexpr double kLossTolerance = 1e-4;  // relative difference allowed between alternatives
 
 ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainedModel& model, const TrainBench& b,
                                     int local_ranks) {
@@ -44,7 +44,7 @@ ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainedModel& 
   return o;
 }
 
-// Mean losses over all ranks' samples, of one step for each batch.
+// Mean losses over all ranks' samples, one step per batch.
 std::vector<double> losses_of(ModelTrainer& trainer, const ProcessGroup& group, const std::vector<Batch>& batches) {
   std::vector<double> losses;
   for (const Batch& batch : batches) {
@@ -56,10 +56,10 @@ std::vector<double> losses_of(ModelTrainer& trainer, const ProcessGroup& group, 
   return losses;
 }
 
-// An alternative: its trainer, and what its rounds took.
+// One alternative: its trainer and the times of its rounds.
 class TrainSubject {
  public:
-  // `model` outlives this. Does a step with each of its batches.
+  // `model` outlives this. The constructor does a step with each of the batches.
   TrainSubject(const Runtime& runtime, const TrainedModel& model, const TrainBench& b,
                std::shared_ptr<ProcessGroup> group)
       : b_(b), group_(std::move(group)), batches_(model.batches) {
@@ -81,7 +81,7 @@ class TrainSubject {
   }
 
   void round() {
-    trainer_->step(next_batch());  // finds the caches as it leaves them itself
+    trainer_->step(next_batch());  // lets each alternative start with its own caches
     trainer_->reset_stages();
     group_->barrier();
     const Stopwatch watch;
@@ -106,7 +106,7 @@ class TrainSubject {
     of_sgemm_.push_back(products_->dense_flops() / dense / (products_->flops() / sgemm_.back()));
   }
 
-  // The times of all rounds since the last one.
+  // The times of all rounds since the last call.
   json take_line();
 
  private:
@@ -119,8 +119,8 @@ class TrainSubject {
   std::unique_ptr<ModelTrainer> trainer_;
   std::vector<double> losses_;  // of the first steps
   size_t next_ = 0;
-  std::vector<double> steps_, dense_, sgemm_, of_sgemm_;  // of each round: microseconds of a step, and the ratio
-  std::vector<std::string> order_;                        // of the stages
+  std::vector<double> steps_, dense_, sgemm_, of_sgemm_;  // per round: microseconds per step, and the ratio
+  std::vector<std::string> order_;                        // order of the stages
   std::map<std::string, std::vector<double>> stages_;
 };
 
@@ -152,7 +152,7 @@ json TrainSubject::take_line() {
   return out;
 }
 
-// The expected losses of the first steps: those of the plainest way to train.
+// The expected losses of the first steps, from the plainest way to train.
 std::vector<double> reference_losses(const Runtime& runtime, const TrainedModel& model, TrainBench b,
                                      const std::shared_ptr<ProcessGroup>& group) {
   b.kernel = "reference";
@@ -167,9 +167,9 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
     TrainedModel model;
     std::vector<double> losses;
   };
-  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
-  std::map<std::pair<int64_t, int64_t>, Input> inputs;          // by dim and batch
-  std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // per backend
+  std::map<std::pair<int64_t, int64_t>, Input> inputs;          // per dim and batch size
+  std::shared_ptr<ProcessGroup> control;                        // coordinates the rounds; the first transport's group
   std::vector<std::unique_ptr<TrainSubject>> subjects;
   for (const ShardedBench& chosen : alternatives(b)) {
     const TrainBench one{chosen, b.model};

@@ -65,7 +65,7 @@ TrainedModel trained_model(const Runtime& runtime, const std::string& name, cons
     fail(Code::kInvalidArgument, "the data of ", name, " has ", job.data.train_rows(), " rows, and a batch has ",
          global, ": give a smaller --batch");
   BatchReader reader(job.data.train, {.batch = global, .rank = rank, .world_size = bench.nproc, .seed = 1});
-  const int64_t full = job.data.train_rows() / global;  // the last ones of an epoch may be smaller
+  const int64_t full = job.data.train_rows() / global;  // the last batches of an epoch may be smaller
   out.batches.resize(kTrainBatches);
   for (int i = 0; i < kTrainBatches; ++i) {
     if (i % full == 0) reader.start_epoch(0);

@@ -14,15 +14,15 @@ namespace tessera::cli {
 struct TrainedModel {
   std::vector<EmbeddingBagConfig> tables;
   ModelGraph graph;
-  std::vector<Batch> batches;  // of this rank
-  double pairs = 0;            // flops of dot products of pairs, forward and backward, of a batch; 0: not counted
+  std::vector<Batch> batches;  // this rank's batches
+  double pairs = 0;            // flops per batch of dot products of pairs, forward and backward; 0 if not counted
 };
 
-// `name`: of `tessera model new`, or a job's config file; empty: the DLRM. A job's batches are the first ones of its
-// data, of the workload's size.
+// `name` is a model of `tessera model new` or a job's config file; empty means the DLRM. A job's batches are the first
+// ones of its data, with the workload's batch size.
 TrainedModel trained_model(const Runtime& runtime, const std::string& name, const ShardedBench& bench, int rank);
 
-// The matrices of its layers. Those of layers that take dense values alone need no gradient of their inputs.
+// The shapes of its layers' matrix products. Layers that take only dense values need no gradient of their inputs.
 std::vector<MatrixProduct> products_of(const Runtime& runtime, const ModelGraph& graph);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// Calibration on this machine, by ranks that it starts (tessera/calibration.h has what they do).
+// Calibrates this machine with ranks that it starts (tessera/calibration.h describes their work).
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace tessera::cli {
 
 struct CalibrateOptions {
   std::string save, kernel = "auto", backend = "auto";
-  int nproc = 0;  // ranks to start on this machine; 0: as many as it has cores, at most 2
+  int nproc = 0;  // ranks to start on this machine; 0: one per core, at most 2
   int threads = 1;
   bool quick = false;
 };
 
-// Starts options.nproc ranks on this machine and measures, again where other programs run. Not to be called from a
-// rank.
+// Starts options.nproc ranks on this machine and measures. Measures again if other programs run. Must not be called
+// from a rank.
 Machine calibrated(const CalibrateOptions& options);
 
 }  // namespace tessera::cli

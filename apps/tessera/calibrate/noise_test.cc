@@ -1,4 +1,4 @@
-// A calibration beside a busy process: it is seen, measured again, and said.
+// Calibrates next to a busy process: the noise is noticed, reported, and the measurement repeated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Processes that are busy as long as this lives, enough of them to be loud however many processors there are.
+// Processes that are busy as long as this lives, enough of them to count as noise on any number of processors.
 class Busy {
  public:
   Busy() {
@@ -43,7 +43,7 @@ class Busy {
   std::vector<pid_t> pids_;
 };
 
-// What `tessera calibrate` does with its ranks, but for the figures.
+// Does what `tessera calibrate` does with its ranks, except for the figures.
 Calibration measured_in(std::chrono::milliseconds time) {
   const Noise noise;
   std::this_thread::sleep_for(time);
@@ -74,13 +74,14 @@ TEST(CalibrateBesideABusyProcess, MeasuresAgainAndSaysHowLoudItWas) {
   EXPECT_THAT(said[3], HasSubstr("the figures are noisy: "));
 }
 
-// Its own ranks, which it waits for, are no other programs. Others may run here now and then: one quiet time is enough.
+// A calibration's own ranks, which it waits for, do not count as noise. Other programs may run now and then, so one
+// quiet attempt is enough.
 TEST(CalibrateBesideABusyProcess, OwnRanksAreNoNoise) {
   std::vector<double> shares;
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Noise noise;
     {
-      const Busy ranks;  // a quarter of the processors at least
+      const Busy ranks;  // at least a quarter of the processors
       std::this_thread::sleep_for(400ms);
     }
     const auto share = noise.share();

@@ -31,7 +31,7 @@ bool same(const json& want, const json& got) {
   return want == got;
 }
 
-// The largest of |got - want| beyond the bound, or 0 where all are within it.
+// The largest of |got - want| beyond the bound, or 0 if all are within it.
 double worst_error(const Tensor& want, const Tensor& got, double rtol, double atol) {
   double worst = 0;
   for (int64_t i = 0; i < want.numel(); ++i) {
@@ -44,7 +44,7 @@ double worst_error(const Tensor& want, const Tensor& got, double rtol, double at
   return worst;
 }
 
-// Integers as integers: a double has fewer digits than an int64.
+// Compares as integers, because a double has fewer digits than an int64.
 bool same_integers(const Tensor& want, const Tensor& got) {
   return want.to(DType::kInt64).to_vector<int64_t>() == got.to(DType::kInt64).to_vector<int64_t>();
 }

@@ -1,5 +1,5 @@
-// Refused calls of area "embedding_modules": `what` is a sentence for people, so calls are found by the words in it.
-// Inputs that a case leaves out are made here.
+// Refused calls of area "embedding_modules". `what` is a sentence for people, so a call is found by words in it. Inputs
+// that a case leaves out are made here.
 #include <regex>
 
 #include "conformance/embedding_modules.h"
@@ -38,7 +38,7 @@ CollectionOptions small_collection(const Words& w, bool pooled) {
   return options;
 }
 
-// Two samples of one id for each key.
+// Two samples with one id per key.
 KeyedJaggedTensor small_batch(const Words& w) {
   KeyedJaggedTensor::Options o;
   o.keys = {"a"};

@@ -48,7 +48,7 @@ bool is_row_gradient(const RowGradient& g) {
          g.values.dtype() == DType::kFloat32 && g.values.dim() == 2 && g.values.size(0) == g.rows.numel();
 }
 
-// One entry per lookup, whose order is not part of the contract: sorted by row, then by values.
+// Sorts the entries by row, then by values: there is one per lookup, and their order is not part of the contract.
 RowGradient sorted(const RowGradient& g) {
   const int64_t count = g.rows.numel(), dim = g.values.size(1);
   const int64_t* rows = g.rows.data<int64_t>();

@@ -1,4 +1,4 @@
-// The common part of the two files of area "embedding_modules" and of others that need tables.
+// Shared by the two files of area "embedding_modules" and by others that need tables.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace tessera::cli {
 
-// given.tables without their weights. `pooled`: by each table's pooling; otherwise kNone.
+// given.tables without their weights. If `pooled`, they have each table's pooling; otherwise kNone.
 std::vector<EmbeddingBagConfig> table_configs_from(const json& tables, bool pooled);
 // Sets the weights that the case gives.
 void set_table_weights(EmbeddingTables& collection, const json& tables);
 CollectionOptions collection_options_from(const CaseContext& c, bool pooled);
 
-// Op "error": finds the call that `what` describes, makes it with the given inputs, or the smallest that fit.
+// Op "error": finds the call that `what` describes and makes it with the given inputs, or with the smallest that fit.
 void embedding_error_op(CaseContext& c);
 
 }  // namespace tessera::cli

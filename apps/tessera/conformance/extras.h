@@ -1,4 +1,4 @@
-// Area "extras": what is beside tables and their kernels. Modules and models are in extras_modules.cc and
+// Area "extras": everything besides tables and their kernels. Modules and models are in extras_modules.cc and
 // extras_models.cc, operators in extras_operators.cc, metrics in extras_metrics.cc, managed collisions in
 // extras_managed_collisions.cc.
 #pragma once

@@ -1,4 +1,4 @@
-// Managed collisions: MCH step by step, hash ZCH looked up, and a collection of bags behind MCH.
+// Managed collisions: MCH step by step, lookups in a hash ZCH, and a bag collection whose ids pass through MCH.
 #include <cstdio>
 
 #include "conformance/extras.h"

@@ -1,11 +1,11 @@
-// TorchRec's metrics of one process: a stream of batches, and the values after each.
+// TorchRec's metrics in one process: a stream of batches, and the values after each.
 #include "conformance/extras.h"
 #include "tessera/rec_metrics.h"
 
 namespace tessera::cli {
 namespace {
 
-// TorchRec's class, and the name that its values carry.
+// TorchRec's class, and the name under which its values appear.
 constexpr std::pair<const char*, const char*> kMetrics[] = {
     {"NEMetric", "ne"},   {"CalibrationMetric", "calibration"},  {"CTRMetric", "ctr"},           {"MSEMetric", "mse"},
     {"MAEMetric", "mae"}, {"WeightedAvgMetric", "weighted_avg"}, {"AccuracyMetric", "accuracy"}, {"AUCMetric", "auc"}};
@@ -26,7 +26,7 @@ void metric_op(CaseContext& c) {
   const int64_t ranks = c.given.at("world_size").get<int64_t>();
   const int64_t window = (c.given.at("window_size").get<int64_t>() + ranks - 1) / ranks;
   std::vector<RecMetric> metrics{RecMetric(prefix, window)};
-  if (prefix == "mse") metrics.emplace_back("rmse", window);  // TorchRec's has both
+  if (prefix == "mse") metrics.emplace_back("rmse", window);  // TorchRec's class gives both
   if (c.given.at("options").value("include_logloss", false)) metrics.emplace_back("logloss", window);
   const json& stream = c.given.at("stream");
   for (size_t i = 0; i < stream.size(); ++i) {

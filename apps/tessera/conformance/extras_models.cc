@@ -1,4 +1,4 @@
-// Whole models, as graphs of layers behind their tables.
+// Whole models, as graphs of layers after their tables.
 #include <functional>
 
 #include "conformance/extras.h"
@@ -9,12 +9,12 @@ namespace {
 
 using Names = std::vector<Net::Name>;
 
-// The common part of the DLRMs: tables, dense values through an mlp with ReLU behind every layer, something between,
-// and an mlp with a plain last layer over it.
+// The common part of the DLRMs: tables, dense values through an mlp with ReLU after every layer, an interaction, and an
+// mlp whose last layer is plain.
 struct Dlrm {
   CaseContext& c;
   Net net;
-  std::string prefix;  // of all names
+  std::string prefix;  // prefix of all names
   Net::Node pooled, dense;
 
   Dlrm(CaseContext& context, const std::string& names_begin)
@@ -110,7 +110,7 @@ void deepfm_op(CaseContext& c) {
   net.backward(tensor_from(c.given.at("output_grad")));
 }
 
-// "Linear(8,2)"
+// Returns 2 for "Linear(8,2)".
 int64_t outputs_of(const std::string& linear) { return std::stoll(linear.substr(linear.find(',') + 1)); }
 
 void towers_op(CaseContext& c) {

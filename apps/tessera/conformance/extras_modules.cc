@@ -1,4 +1,4 @@
-// Single layers, feature processors and batches of other size for each feature.
+// Single layers, feature processors, and batches whose size differs between features.
 #include <algorithm>
 
 #include "conformance/embedding_modules.h"
@@ -83,7 +83,7 @@ void position_weights_op(CaseContext& c) {
                  processor.backward(features, tensor_from(c.given.at("output_grad")))[0]);
 }
 
-// Compares the output and the gradients of all tables, whose names begin with `prefix`.
+// Compares the output and the gradients of all tables; their names begin with `prefix`.
 EmbeddingGradients run_tables(CaseContext& c, const KeyedJaggedTensor& features, bool weighted,
                               const std::string& prefix) {
   const json& tables = c.given.at("config").at("tables");

@@ -7,7 +7,7 @@
 namespace tessera::cli {
 namespace {
 
-// Columns [first, first + to.size(1)) of the rows of `from`, or the other way round.
+// Copies columns [first, first + to.size(1)) of the rows of `from` into `to`, or the other way round.
 void copy_columns(const Tensor& wide, int64_t first, const Tensor& narrow, bool to_wide) {
   const int64_t width = narrow.size(1);
   for (int64_t s = 0; s < narrow.size(0); ++s) {

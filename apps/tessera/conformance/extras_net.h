@@ -1,4 +1,5 @@
-// The core's graph of layers behind tables, for the cases of area "extras": values and gradients by TorchRec's names.
+// The core's graph of layers over tables, for the cases of area "extras", with TorchRec's names of values and
+// gradients.
 #pragma once
 
 #include <deque>
@@ -20,19 +21,19 @@ class Net {
   explicit Net(CaseContext& c) : c_(c) {}
 
   Node input(const Tensor& value);
-  // The pooled features, as one input. Weights and gradients of table t are called prefix + t + ".weight".
+  // The pooled features, as one input. Weights and gradients of table t are named prefix + t + ".weight".
   Node embeddings(const json& tables, const json& features, const std::string& prefix);
-  // Parameters whose TorchRec names match `torch` are called `own` in this layer, as std::regex_replace has it;
-  // "[2]" at its end means that row of it. Names are tried in the order in which they were added.
+  // Parameters whose TorchRec names match `torch` are called `own` in this layer, as std::regex_replace writes it;
+  // "[2]" at its end selects that row. Names are tried in the order in which they were added.
   struct Name {
     std::string torch, own;
   };
   Node layer(const std::string& type, const json& options, const std::vector<Node>& inputs,
              const std::vector<Name>& names);
 
-  // Takes the parameters from given.params, runs all and returns what the last layer gives.
+  // Takes the parameters from given.params, runs all layers and returns the output of the last one.
   Tensor forward();
-  // From that one's gradient; compares the gradients of parameters with expect.param_grads.
+  // Runs backward from the gradient of that output; compares the gradients of parameters with expect.param_grads.
   void backward(const Tensor& grad);
   Tensor gradient(const Node& input) const;
 
@@ -54,8 +55,8 @@ class Net {
   CaseContext& c_;
   ModelGraph graph_;
   std::deque<Tables> tables_;
-  std::vector<Tensor> inputs_;  // in the order of graph_.inputs, beside each other as the pooled rows
-  std::vector<std::pair<std::regex, std::string>> names_;  // to "<layer>.<own>"
+  std::vector<Tensor> inputs_;  // in the order of graph_.inputs, next to each other as in the pooled rows
+  std::vector<std::pair<std::regex, std::string>> names_;  // TorchRec's name to "<layer>.<own>"
   std::optional<LayerGraph> model_;
   Tensor dense_, pooled_, grad_pooled_;
 };

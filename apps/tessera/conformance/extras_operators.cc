@@ -1,4 +1,4 @@
-// Operators between jagged and dense tensors, with their gradients; regrouping of KeyedTensors.
+// Operators between jagged and dense tensors and their gradients; regrouping of KeyedTensors.
 #include <algorithm>
 
 #include "conformance/extras.h"
@@ -29,7 +29,7 @@ void padded_dense_op(CaseContext& c) {
     c.check.tensor("values_grad", c.expect["values_grad"], dense_to_jagged(given(c, "output_grad"), offsets));
 }
 
-// One level of offsets, and the longest row's length in `length`.
+// An op with one level of offsets, and the longest row's length in `length`.
 Op dense_op(const char* length) {
   return [=](CaseContext& c) {
     const Tensor offsets[] = {given(c, "offsets")};
@@ -89,7 +89,7 @@ void bucketize_op(CaseContext& c) {
   check("unbucketize_permute", got.unbucketize_permute);
 }
 
-// The gradient of values is that of bags, taken from [keys * samples].
+// The gradient of the values is the gradient of the bags, taken from [keys * samples].
 void keyed_select_op(CaseContext& c) {
   const int64_t batch = c.given.at("batch_size").get<int64_t>();
   const Tensor indices = given(c, "indices"), lengths = given(c, "lengths");

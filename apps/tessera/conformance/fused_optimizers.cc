@@ -1,4 +1,4 @@
-// Area fused_optimizers: FBGEMM's table-batched embeddings (`tbe`), run on one kernel instance, and its bounds check.
+// Area fused_optimizers: FBGEMM's table-batched embeddings (`tbe`) on one kernel instance, and its bounds check.
 #include <algorithm>
 #include <cctype>
 #include <numeric>
@@ -24,7 +24,7 @@ OptimizerSpec optimizer_from(const json& tbe) {
   }
   options["weight_decay_mode"] = lower(hyper.value("weight_decay_mode", "NONE"));
   const std::string optimizer = lower(tbe.at("optimizer").get<std::string>());
-  // The peer ignores a weight decay that these make nothing of, and our optimizers refuse it.
+  // These modes do not use a weight decay. FBGEMM ignores one, and our optimizers refuse it.
   if (options["weight_decay_mode"] == "none" && optimizer.starts_with("exact_")) options.erase("weight_decay");
   if (tbe.value("stochastic_rounding", false)) throw SkipCase{"stochastic rounding is not offered"};
   const double max_gradient = hyper.value("gradient_clipping", false) ? hyper.at("max_gradient").get<double>() : 0;
@@ -49,8 +49,8 @@ LookupOptions lookup_options_from(const json& tbe, const std::string& kernel) {
   return options;
 }
 
-// The named kernel may have no fused form of the optimizer: its tables then go the unfused way, gradients handed out
-// and applied.
+// If the named kernel has no fused form of the optimizer, its tables take the unfused way: gradients are handed out and
+// applied.
 LookupOptions served_options(const Runtime& runtime, LookupOptions options) {
   if (options.kernel == "auto" || options.compute_kernel != "fused") return options;
   try {
@@ -62,14 +62,14 @@ LookupOptions served_options(const Runtime& runtime, LookupOptions options) {
     try {
       const Lookup served(runtime, unfused);
     } catch (const Error&) {
-      throw refused;  // why it cannot be fused says more
+      throw refused;  // the reason why it cannot be fused says more
     }
     return unfused;
   }
   return options;
 }
 
-// Tables are reached through features only, so one without a feature is a mistake.
+// A table is reached only through features, so a table without one is a mistake.
 std::vector<int> checked_features(const json& tbe, const LookupOptions& options, PoolingType pooling) {
   auto features = tbe.at("feature_table_map").get<std::vector<int>>();
   const int tables = static_cast<int>(options.tables.size());
@@ -111,7 +111,7 @@ class Tbe {
     }
   }
 
-  // Bad ids end here: FBGEMM's FATAL, and its lookup, which refuses -1 too.
+  // Refuses bad ids, as FBGEMM's FATAL mode and its lookup do; the lookup also refuses -1.
   std::unique_ptr<LookupCall> prepare(Tensor ids, Tensor offsets, Tensor weights) const {
     check_ids(ids, offsets, weights);
     auto step = std::make_unique<LookupCall>();
@@ -192,7 +192,7 @@ class Tbe {
     step.output_shape = {sequence ? step.ids.numel() : batch_, width};
   }
 
-  // One gradient over all tables: rows of a table follow those of the tables before it.
+  // Compares with one gradient over all tables: rows of a table follow those of the tables before it.
   void check_sparse(const std::vector<RowGradient>& gradients, const json& want, Checker& check,
                     const std::string& at) const {
     if (want.is_null()) return;
@@ -266,7 +266,7 @@ void bounds_check(CaseContext& c) {
   c.check.equal("warning_count", c.expect.at("warning_count"), got.warning_count);
 }
 
-// Tables of these dims and five rows, SUM, one feature each unless told otherwise.
+// Tables of these dims with five rows each, SUM pooling, and one feature each unless told otherwise.
 json small_tbe(const std::vector<int64_t>& dims, const std::vector<int>& features, const char* pooling) {
   json tables = json::array();
   for (int64_t dim : dims) tables.push_back({{"rows", 5}, {"dim", dim}});
@@ -274,7 +274,7 @@ json small_tbe(const std::vector<int64_t>& dims, const std::vector<int>& feature
           {"pooling_mode", pooling},  {"hyper", json::object()}, {"batch_size", 1}};
 }
 
-// The call that `what` describes, with the inputs beside it or the smallest that fit.
+// Makes the call that `what` describes, with the given inputs or the smallest that fit.
 void refused(CaseContext& c) {
   const std::string what = c.given.at("what").get<std::string>();
   const auto has = [&what](const char* words) { return std::regex_search(what, std::regex(words, std::regex::icase)); };

@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-// mean((output - target)^2) and its gradient; no target: 0.
+// mean((output - target)^2) and its gradient; without a target, 0 is used.
 double squared_loss(const Tensor& output, const Tensor& target, Tensor& grad) {
   grad = Tensor::empty(output.shape());
   const double n = static_cast<double>(output.numel());
@@ -53,7 +53,7 @@ void apply_optimizer_in_backward_op(CaseContext& c) {
   }
 }
 
-// "RowWiseAdagrad (maps to EXACT_ROWWISE_ADAGRAD)", {"lr": ...}
+// Parses "RowWiseAdagrad (maps to EXACT_ROWWISE_ADAGRAD)", {"lr": ...}.
 OptimizerSpec fused_spec_from(const json& given) {
   const std::string text = given.at("fused_optimizer").get<std::string>();
   std::smatch match;
@@ -72,7 +72,7 @@ OptimizerSpec fused_spec_from(const json& given) {
   return spec;
 }
 
-// Pooled rows -> linear layer "over" with one output -> mean(output^2); tables fused, "over" by SGD.
+// Pooled rows -> linear layer "over" with one output -> mean(output^2). Tables are fused, "over" is updated by SGD.
 class FusedModel {
  public:
   explicit FusedModel(const CaseContext& c) : ebc_(c.runtime, collection_options_from(c, true)) {
@@ -118,7 +118,7 @@ class FusedModel {
     return loss;
   }
 
-  // Names as in a model's state dict, sorted.
+  // The values under the names of a model's state dict, sorted.
   std::vector<std::pair<std::string, Tensor>> values() const {
     std::vector<std::pair<std::string, Tensor>> out;
     for (size_t t = 0; t < ebc_.tables().size(); ++t) {

@@ -1,5 +1,5 @@
-// Area "inference" (tests/conformance/QUANTIZATION.md, sections 4 and 5): quantized collections on one rank.
-// Outputs are compared by key: ours keep the order of the float collection.
+// Area "inference" (tests/conformance/QUANTIZATION.md, sections 4 and 5): quantized collections on one rank. Outputs
+// are compared by key, because ours keep the order of the float collection.
 #include "conformance/inference.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ namespace {
 constexpr int64_t kUnshardedAlignment = 16;
 constexpr int64_t kCacheLine = 128;
 
-// TorchRec's collections repair ids unless they are told otherwise. There is no "none" here: every id is checked.
+// TorchRec's collections repair ids unless told otherwise. There is no "none" here: every id is checked.
 void set_bounds(const json& mode, QuantCollectionOptions& options) {
   const std::string name = mode.is_string() ? mode.get<std::string>() : "warning";
   options.bounds_check = name == "none" ? BoundsCheckMode::kIgnore : bounds_check_from(name);
@@ -104,7 +104,7 @@ void check_stored(CaseContext& c, const QuantEmbeddings& module) {
   }
 }
 
-// The caller's ids, before and after.
+// Compares the caller's ids before and after a call.
 class Untouched {
  public:
   Untouched(CaseContext& c, const KeyedJaggedTensor& batch) : c_(c), batch_(batch), ids_(batch.values().clone()) {}

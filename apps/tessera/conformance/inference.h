@@ -1,4 +1,4 @@
-// The common part of the files of area "inference".
+// Shared by the files of area "inference".
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 // given.tables as a float collection with the case's weights, quantized as the case says.
 std::vector<QuantizedTable> quantized_tables(const CaseContext& c, int64_t alignment);
-// Pooled output against expect.keys, length_per_key and values, key by key.
+// Compares pooled output with expect.keys, length_per_key and values, key by key.
 void check_keyed(CaseContext& c, const KeyedTensor& got);
 
 void sharded_inference_op(CaseContext& c);

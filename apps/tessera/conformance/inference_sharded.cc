@@ -1,5 +1,5 @@
 // Area "inference", sharded_quant_ebc (tests/conformance/QUANTIZATION.md, section 6): every case runs in as many
-// processes as it has ranks. The whole batch first comes from every rank, then from rank 0 alone, as in serving.
+// processes as it has ranks. The whole batch comes once from every rank, and once only from rank 0, as in serving.
 #include <algorithm>
 
 #include "conformance/inference.h"
@@ -19,7 +19,7 @@ Topology flat_topology(const json& given) {
   return Topology::of(given.at("world_size"), given.at("world_size"), "cpu");
 }
 
-// Tables as the planner sees them. Where a state dict does not split scale and bias from the codes, TorchRec's planner
+// Tables as the planner sees them. If a state dict does not split scale and bias from the codes, TorchRec's planner
 // takes the stored bytes of a row for its columns.
 std::vector<EmbeddingBagConfig> planned_tables(const json& given, const std::vector<QuantizedTable>& tables) {
   std::vector<EmbeddingBagConfig> configs = configs_of(tables);
@@ -38,7 +38,7 @@ ShardingRequest request_of(const json& given) {
   return request;
 }
 
-// Tables in order, each shard to the rank with the fewest columns so far.
+// Assigns tables in order, each shard to the rank with the fewest columns so far.
 EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const json& given,
                                     const std::vector<EmbeddingBagConfig>& tables) {
   const Topology topology = flat_topology(given);
@@ -73,7 +73,7 @@ json described(const EmbeddingModuleShardingPlan& plan) {
   return out;
 }
 
-// The shards of each rank, empty ones too: tables in order, left to right.
+// The shards of each rank, including empty ones: tables in order, left to right.
 void check_shards(CaseContext& c, const EmbeddingModuleShardingPlan& plan, const std::vector<QuantizedTable>& tables) {
   for (const json& want : c.expect.at("shards")) {
     const std::string at = str_cat("shards of rank ", want.at("rank").get<int>());
@@ -113,7 +113,7 @@ KeyedTensor keyed_from(const json& text) {
 }
 
 std::string run_rank(const CaseContext& c, const RankEnvironment& where) {
-  const Runtime runtime;  // of this process
+  const Runtime runtime;  // one runtime per process
   const CaseContext mine{runtime, c.kernel, c.device, c.given, c.expect, c.check, c.tolerance};
   const auto group = ProcessGroup::connect(runtime, where);
   const std::vector<QuantizedTable> tables = quantized_tables(mine, 1);
@@ -138,7 +138,7 @@ void sharded_inference_op(CaseContext& c) {
   const std::vector<EmbeddingBagConfig> planned = planned_tables(c.given, tables);
   const EmbeddingModuleShardingPlan plan = plan_of(c.runtime, c.given, planned);
   c.check.equal("plan", c.expect.at("plan"), described(plan));
-  if (!c.expect.contains("values")) {  // the plan alone: what it makes of the output's width
+  if (!c.expect.contains("values")) {  // only the plan is checked: how it divides the output's width
     json lengths = json::array();
     int64_t columns = 0;
     for (const EmbeddingBagConfig& t : planned) {

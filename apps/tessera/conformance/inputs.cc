@@ -1,4 +1,4 @@
-// Values of the case files as Tessera's types.
+// Converts values of the case files to Tessera's types.
 #include <cmath>
 #include <limits>
 
@@ -7,7 +7,7 @@
 namespace tessera::cli {
 namespace {
 
-// JSON has no spelling for these; the files write them as text, in Python's or JavaScript's words.
+// JSON cannot spell these numbers; the files write them as text, in Python's or JavaScript's words.
 double number_from(const json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) {

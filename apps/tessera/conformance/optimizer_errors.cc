@@ -1,4 +1,4 @@
-// Refused calls of area "optimizer_wrappers": `what` is a sentence for people, so calls are found by the words in it.
+// Refused calls of area "optimizer_wrappers". `what` is a sentence for people, so a call is found by words in it.
 #include <regex>
 
 #include "conformance/optimizer_wrappers.h"
@@ -30,11 +30,11 @@ void warmup_with(const std::vector<json>& stages) {
 
 void sparse_gradient() {
   const KeyedOptimizerPtr optimizer = small_optimizer("rowwise_adagrad");
-  optimizer->params().at(0).parameter->grad = Tensor::zeros({1, 2});  // the values of one row
+  optimizer->params().at(0).parameter->grad = Tensor::zeros({1, 2});  // the values of only one row
   optimizer->step();
 }
 
-// "RowWiseAdagrad with eps=-1.0"
+// Handles sentences like "RowWiseAdagrad with eps=-1.0".
 void negative_option(const std::string& what) {
   std::smatch match;
   if (!std::regex_search(what, match, std::regex("(\\w+) ?= ?(-[0-9.e-]+)"))) {

@@ -1,4 +1,4 @@
-// The common part of the two files of area "optimizer_wrappers".
+// Shared by the two files of area "optimizer_wrappers".
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace tessera::cli {
 
-// [{"key", "value"}]
+// Reads a list of {"key", "value"}.
 ParameterList parameters_from(const json& params);
-DenseOptimizerSpec dense_spec_from(const json& given);  // fields optimizer, optimizer_kwargs
+DenseOptimizerSpec dense_spec_from(const json& given);  // reads the fields optimizer and optimizer_kwargs
 WarmupStage warmup_stage_from(const json& stage);
 
-// state is key -> name -> tensor; exactly the keys and names expected.
+// The state is key -> name -> tensor; it must have exactly the keys and names expected.
 void check_optimizer_state(CaseContext& c, const std::string& field, const json& want,
                            const std::vector<std::pair<std::string, OptimizerState>>& state);
 

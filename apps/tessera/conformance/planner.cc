@@ -1,4 +1,4 @@
-// Areas "plans" (whole plans and errors) and "planner" (the figures behind them): tests/conformance/SHARDING.md.
+// Areas "plans" (whole plans and errors) and "planner" (the figures they are based on): tests/conformance/SHARDING.md.
 #include "tessera/planner.h"
 
 #include <cmath>
@@ -97,7 +97,7 @@ Problem problem_from(const json& given) {
   p.options.cost_model = "torchrec";
   read(given, "batch_size", p.options.batch_size);
   if (p.options.batch_size == 0)
-    p.options.batch_size = PlannerOptions{}.batch_size;  // TorchRec takes it for none given
+    p.options.batch_size = PlannerOptions{}.batch_size;  // TorchRec treats this as not given
   if (const auto found = given.find("constraints"); found != given.end() && found->is_object()) {
     for (const auto& [name, value] : found->items()) p.options.constraints[name] = constraints_from(value);
   }
@@ -110,7 +110,7 @@ Problem problem_from(const json& given) {
   return p;
 }
 
-// Numbers of a case with the relative tolerance that it states.
+// Compares numbers of a case with the relative tolerance that it states.
 class Numbers {
  public:
   Numbers(CaseContext& c, const char* key) : check_(c.check), rel_(c.tolerance.value(key, 0.0)) {}
@@ -150,7 +150,7 @@ json plan_json(const ShardingPlan& plan) {
 
 json storage_json(const Storage& s) { return {{"hbm", s.hbm}, {"ddr", s.ddr}, {"ssd", s.ssd}}; }
 
-// Those members of `got` that `want` has.
+// The members of `got` that `want` also has.
 json same_members(const json& want, const json& got) {
   if (!want.is_object()) return got;
   json out = json::object();

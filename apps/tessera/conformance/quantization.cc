@@ -60,7 +60,7 @@ RowFormat format_of_bits(int64_t bits) {
   fail(Code::kInvalidArgument, "rows are quantized to 8, 4 or 2 bits, not to ", bits);
 }
 
-// The bound that grows with the row: "2e-6 * max|row|".
+// The factor of a bound that grows with the row: "2e-6 * max|row|".
 double row_factor(const json& tolerance) {
   const json& values = field_or_null(tolerance, "values");
   const json& text = values.is_object() ? field_or_null(values, "atol_scale") : field_or_null(tolerance, "atol_scale");
@@ -73,7 +73,7 @@ double row_factor(const json& tolerance) {
   return factor;
 }
 
-// Decoded rows [rows, dim], each within the bound of its largest recorded magnitude.
+// Decoded rows [rows, dim]; each row's bound is relative to its largest recorded magnitude.
 void check_decoded(CaseContext& c, const std::string& field, const json& want, const Tensor& got) {
   const Tensor expected = tensor_from(want);
   c.check.equal(field + ".shape", expected.shape(), got.shape());
@@ -110,7 +110,7 @@ Tensor fused_from_stored(const Tensor& rows, int64_t data_bytes) {
   return out;
 }
 
-// Cases on NaN and infinity are informative: such rows are refused here, by number.
+// Cases on NaN and infinity are informative: such rows are refused here, with their number.
 bool refuses_non_finite(CaseContext& c, RowFormat format, const Tensor& input) {
   if (!c.given.value("informative", false)) return false;
   expect_refusal(c, [&] { (void)quantize_rows(input, format, "given"); });
@@ -178,7 +178,7 @@ void sbfloat_then_half_op(CaseContext& c) {
 
 void fp16_op(CaseContext& c) {
   const Tensor input = input_of(c);
-  // The cast alone, which keeps infinities; tables refuse them.
+  // This op is only the cast, which keeps infinities; tables refuse them.
   const Tensor stored = Tensor::empty({input.size(0), 2 * input.size(1)}, DType::kUInt8);
   sdk::encode_row(RowFormat::kFloat16, input.data<float>(), input.numel(), stored.raw());
   c.check.tensor("bytes", c.expect.at("bytes"), stored);
@@ -213,12 +213,12 @@ QuantCollectionOptions collection_of(const CaseContext& c, std::vector<Quantized
   options.tables = std::move(tables);
   options.kernel = c.kernel;
   options.output_dtype = dtype_from(c.given.at("output_dtype").get<std::string>());
-  options.bounds_check = BoundsCheckMode::kIgnore;  // the peer's kernel repairs ids, and skips -1
+  options.bounds_check = BoundsCheckMode::kIgnore;  // FBGEMM's kernel repairs ids and skips -1
   options.bad_ids_become_0 = true;
   return options;
 }
 
-// One row for each id, tables one after the other. All are equally wide.
+// One row per id, tables one after the other, all equally wide.
 Tensor looked_up_rows(const CaseContext& c, const std::vector<QuantizedTable>& tables, const KeyedJaggedTensor& batch) {
   const auto module =
       served(c, [&] { return std::make_unique<QuantEmbeddingCollection>(c.runtime, collection_of(c, tables)); });
@@ -269,7 +269,7 @@ void storage_op(CaseContext& c) {
 
 int64_t offset_at(const Tensor& offsets, int64_t i) { return static_cast<int64_t>(offsets.item(i)); }
 
-// Pooled: [batch, sum of dims]. Not pooled: a row for each id, tables one after the other.
+// Pooled output is [batch, sum of dims]; otherwise there is a row per id, tables one after the other.
 Tensor looked_up(const CaseContext& c, std::vector<QuantizedTable> tables) {
   const PoolingType pooling = pooling_from(c.given.at("pooling").get<std::string>());
   for (QuantizedTable& t : tables) t.config.pooling = pooling;

@@ -1,4 +1,4 @@
-// The common part of the areas "quantization" and "inference".
+// Shared by the areas "quantization" and "inference".
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace tessera::cli {
 
-// A table of the lookup ops, quantized: rows stored with this alignment.
+// A quantized table of the lookup ops; its rows are stored with this alignment.
 QuantizedTable table_from(const std::string& name, const Tensor& weights, RowFormat format, int64_t alignment);
 
-// given.indices, offsets and per_sample_weights (may be missing): one feature per table, named like it, over bags that
-// lie table by table.
+// A batch from given.indices, offsets and per_sample_weights (optional): one feature per table with the table's name;
+// bags lie table by table.
 KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json& given);
 
 // Tables one after the other in one block, each rounded up to `rounding` bytes (FBGEMM's weights_host).
@@ -24,10 +24,10 @@ struct TableImage {
 };
 TableImage image_of(const std::vector<Tensor>& tables, int64_t rounding);
 
-// uint8 data alone: recorded shapes of packed codes count otherwise.
+// Compares only the uint8 data, because recorded shapes count packed codes differently.
 void check_bytes(Checker& check, const std::string& field, const json& want, const uint8_t* bytes, int64_t size);
 
-// A kernel that was asked for by name and cannot serve the case is no failure.
+// Runs a call. A kernel that was asked for by name and cannot serve the case is not a failure.
 template <class Call>
 auto served(const CaseContext& c, const Call& call) {
   try {

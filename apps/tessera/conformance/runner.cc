@@ -33,7 +33,7 @@ OpTable ops_of(const std::string& area) {
   return {};
 }
 
-// given.op; "<area>/<given.module>"; "<area>". The first is what a failure names.
+// Candidates: given.op; "<area>/<given.module>"; "<area>". A failure names the first.
 std::vector<std::string> op_names(const std::string& area, const json& given) {
   if (const json& op = field_or_null(given, "op"); op.is_string()) return {op.get<std::string>()};
   std::vector<std::string> names;
@@ -51,8 +51,8 @@ const Op* find_op(const OpTable& ops, const std::vector<std::string>& names) {
   return nullptr;
 }
 
-// Numbers of the forms in use: "exact"; {"rtol", "atol"}; the same under "values"; {"perf_rel"} and the like, which are
-// the ops' own business and exact here.
+// Tolerances have these forms: "exact"; {"rtol", "atol"}; the same under "values"; {"perf_rel"} and the like, which the
+// ops read themselves and which are exact here.
 Checker checker_for(const json& tolerance) {
   if (!tolerance.is_object()) return {0, 0};
   const json& values = tolerance.contains("values") ? tolerance["values"] : tolerance;
@@ -60,8 +60,8 @@ Checker checker_for(const json& tolerance) {
   return {values.value("rtol", 0.0), values.value("atol", 0.0)};
 }
 
-// "[json.exception.type_error.302] (/cases/3/given/stride) type must be number, but is null" without what the case's
-// name says already: "given/stride: type must be number, but is null". The path is JSON_DIAGNOSTICS'.
+// Shortens "[json.exception.type_error.302] (/cases/3/given/stride) type must be number, but is null" to "given/stride:
+// type must be number, but is null", because the case's name says the rest. JSON_DIAGNOSTICS adds the path.
 std::string field_text(const json::exception& e) {
   std::smatch parts;
   std::string text = e.what();
@@ -83,7 +83,7 @@ Outcome run_one(const Op& op, const json& one, const Runtime& runtime, const Run
   } catch (const SkipCase& skip) {
     return {Outcome::kSkipped, skip.reason};
   } catch (const Error& e) {
-    // A kernel that was asked for by name and cannot serve the case is no failure of it.
+    // A kernel that was asked for by name and cannot serve the case is not a failure.
     if (e.code() == Code::kUnimplemented && options.kernel != "auto") return {Outcome::kSkipped, e.what()};
     return {Outcome::kDiffers, e.what()};
   } catch (const json::exception& e) {
@@ -101,7 +101,7 @@ bool is_quirk(const json& one) {
   return !quirk.is_null() && quirk != json(false);
 }
 
-// A file that does not name its area has that of its ops, where these belong to one only.
+// If a file does not name its area, it is the area of its ops, provided that they belong to only one.
 std::optional<std::string> area_by_ops(const json& cases) {
   std::optional<std::string> found;
   for (const char* area : {"sparse", "embedding_modules", "fused_optimizers", "optimizer_wrappers", "quantization"}) {
@@ -146,7 +146,8 @@ CaseFile read_case_file(const std::string& path) {
   try {
     file.content = json::parse(in);
   } catch (const json::parse_error& e) {
-    const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    // for example "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string text = e.what();
     const size_t start = text.find("] ");
     throw UsageError(str_cat(path, " is not JSON: ", start == std::string::npos ? text : text.substr(start + 2)));
   }

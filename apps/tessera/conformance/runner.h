@@ -1,7 +1,7 @@
-// The conformance runner's inside: a case, what it expects, and the table of ops. One file per area adds ops.
+// The interface of the conformance runner: a case, what it expects, and the table of ops. One file per area adds ops.
 //
 // A file of cases is {"area", "cases": [{"name", "given", "expect", "tolerance", "quirk"?}]}; tests/conformance/ has
-// the semantics. A case passes when everything that its op compared agrees. A quirk case that differs is printed as
+// the semantics. A case passes if everything that its op compared agrees. A quirk case that differs is printed as
 // QUIRK and counts as passed, because following a quirk is optional.
 #pragma once
 
@@ -24,34 +24,36 @@ namespace tessera::cli {
 
 using json = nlohmann::ordered_json;
 
-// A tensor of the case files: {"shape", "dtype", "data"}; null gives an undefined Tensor. kInvalidArgument otherwise.
+// Reads a tensor of the case files: {"shape", "dtype", "data"}; null gives an undefined Tensor. Throws kInvalidArgument
+// otherwise.
 Tensor tensor_from(const json& value);
-// {"keys", "values", "weights", "lengths" or "offsets", "stride", "stride_per_key_per_rank", "inverse_indices"}; all
-// but keys and values may be absent or null.
+// Reads {"keys", "values", "weights", "lengths" or "offsets", "stride", "stride_per_key_per_rank", "inverse_indices"};
+// all except keys and values may be absent or null.
 KeyedJaggedTensor kjt_from(const json& value);
-// object[field], or null where the field is absent.
+// object[field], or null if the field is absent.
 const json& field_or_null(const json& object, const char* field);
 
 // Collects differences between what was expected and what came out.
 class Checker {
  public:
   Checker(double rtol, double atol) : rtol_(rtol), atol_(atol) {}
-  // |got - want| <= atol + rtol * |want|, after rounding to want's dtype; shape and dtype exact. NaN agrees with NaN.
+  // Compares |got - want| <= atol + rtol * |want|, after rounding to want's dtype; shape and dtype are exact. NaN
+  // equals NaN.
   void tensor(const std::string& field, const json& want, const Tensor& got);
   void number(const std::string& field, double want, double got);
-  // Exact: text, integers, lists, shapes. The order of an object's members does not matter.
+  // Compares exactly: text, integers, lists, shapes. The order of an object's members does not matter.
   void equal(const std::string& field, const json& want, const json& got);
   void fail(const std::string& field, const std::string& what);
   bool ok() const { return failures_.empty(); }
-  // "field, largest error 3.1e-05" of the worst field first.
+  // A text like "field, largest error 3.1e-05" that starts with the worst field.
   std::string summary() const;
-  int compared() const { return compared_; }  // how many things were looked at: 0 is a failure of the runner
+  int compared() const { return compared_; }  // number of comparisons; 0 is a failure of the runner
   double rtol() const { return rtol_; }
   double atol() const { return atol_; }
 
  private:
   struct Failure {
-    double error;  // infinite for what is no number
+    double error;  // infinite if the difference is not one of numbers
     std::string text;
   };
   double rtol_, atol_;
@@ -65,11 +67,11 @@ struct CaseContext {
   DeviceStreamPtr device;  // --device: where features are; null: host memory
   const json& given;
   const json& expect;
-  Checker& check;         // made from the case's tolerance where that has rtol and atol (also under "values")
+  Checker& check;         // made from the case's tolerance if that has rtol and atol (also under "values")
   const json& tolerance;  // as written, for areas with other forms
 };
 
-// Thrown by an op for a case that this build cannot run: printed as `SKIP name: reason`.
+// Thrown by an op for a case that this build cannot run; it is printed as `SKIP name: reason`.
 struct SkipCase {
   std::string reason;
 };
@@ -78,7 +80,7 @@ using Op = std::function<void(CaseContext&)>;
 // The op of a case is the first that exists of: given.op; "<area>/<given.module>"; "<area>".
 using OpTable = std::map<std::string, Op>;
 
-// One function per area file; the runner merges them by area.
+// One function per area file; the runner merges their tables.
 OpTable sparse_ops();
 OpTable embedding_module_ops();
 OpTable fused_optimizer_ops();
@@ -86,13 +88,13 @@ OpTable optimizer_wrapper_ops();
 OpTable planner_ops();         // areas plans and planner
 OpTable sharded_module_ops();  // starts the ranks itself
 OpTable quantization_ops();
-OpTable inference_ops();  // starts ranks where tables are sharded
+OpTable inference_ops();  // starts ranks if tables are sharded
 OpTable extra_ops();
 
 // For op "error": runs the call and passes if it throws tessera::Error.
 void expect_refusal(CaseContext& c, const std::function<void()>& call);
 
-// A file of cases, read and checked for form. UsageError names the file and what is wrong.
+// A file of cases, read and checked for form. Throws UsageError that names the file and the fault.
 struct CaseFile {
   std::string path;
   std::string area;
@@ -108,7 +110,7 @@ struct RunOptions {
 struct Tally {
   int passed = 0, failed = 0, skipped = 0;
 };
-// Prints one line per case that did not plainly pass.
+// Prints one line per case except those that plainly passed.
 void run_cases(const CaseFile& file, const Runtime& runtime, const RunOptions& options, std::ostream& out,
                Tally& tally);
 

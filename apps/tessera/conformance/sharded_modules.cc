@@ -1,5 +1,5 @@
 // Area sharded_modules (tests/conformance/SHARDING.md section 9): every case runs in as many processes as it has ranks,
-// which meet over the default transport. Pooled outputs are compared by key: ours keep the unsharded order.
+// which meet over the default transport. Pooled outputs are compared by key, because ours keep the unsharded order.
 #include <algorithm>
 
 #include "conformance/runner.h"
@@ -124,7 +124,7 @@ void describe_state(const ShardedEmbeddings& module, const std::string& prefix, 
   for (const auto& [name, grad] : module.data_parallel_gradients()) out["data_parallel_grad"][name] = to_json(grad);
 }
 
-// Names and kinds of what a state dict has, and of what the fused optimizers of this rank update.
+// Names and kinds of the entries of a state dict, and of what this rank's fused optimizers update.
 json describe_names(const ShardedEmbeddings& module) {
   json out = {{"state_dict", json::array()}, {"fused", json::array()}};
   const auto keys = module.state_dict_keys();
@@ -136,7 +136,7 @@ json describe_names(const ShardedEmbeddings& module) {
                                  {"shape", {table.num_embeddings, table.embedding_dim}}});
   }
   for (const std::string& key : module.fused_optimizer()->param_keys()) {
-    if (key.find('#') == std::string::npos) out["fused"].push_back(key);  // "#1": another shard of the same table
+    if (key.find('#') == std::string::npos) out["fused"].push_back(key);  // "#1" marks another shard of the same table
   }
   return out;
 }

@@ -160,13 +160,13 @@ JaggedTensorDict jt_dict_from(const json& jts) {
   return dict;
 }
 
-// Features where --device says.
+// Moves the features to the device that --device names.
 KeyedJaggedTensor features(const CaseContext& c, const json& value) {
   const KeyedJaggedTensor made = kjt_from(value);
   return c.device ? made.to(*c.device) : made;
 }
 
-// The results, for comparing. Lengths and offsets are made of each other where the features are.
+// Copies the results to host memory for comparison. Lengths and offsets are derived from each other on the device.
 KeyedJaggedTensor result(const KeyedJaggedTensor& made) {
   made.lengths();
   made.offsets();

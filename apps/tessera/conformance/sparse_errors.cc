@@ -1,5 +1,5 @@
-// Refused calls of area "sparse": `what` is a sentence for people, so calls are found by the words in it, and the files
-// may hold any of those that tests/conformance/README.md lists. Inputs that a case leaves out are made here.
+// Refused calls of area "sparse". `what` is a sentence for people, so a call is found by words in it; the files may
+// hold any of those that tests/conformance/README.md lists. Inputs that a case leaves out are made here.
 #include <algorithm>
 #include <regex>
 
@@ -56,7 +56,7 @@ bool is_keyed(const std::string& what, const json& given) {
   return given.contains("kjt") || given.contains("keys") || found(what, "kjt|keyedjagged");
 }
 
-// The numbers of the first [..] in `what`.
+// The numbers of the first [..] in `what`; `otherwise` if there is none.
 std::vector<int64_t> listed(const std::string& what, std::vector<int64_t> otherwise) {
   std::smatch match;
   if (!std::regex_search(what, match, std::regex(R"(\[\s*(-?\d+(\s*,\s*-?\d+)*)\s*\])"))) return otherwise;
@@ -78,7 +78,7 @@ std::vector<KeyedJaggedTensor> to_concat(const std::string& what, const json& gi
   return {};
 }
 
-// A JaggedTensor of `given`, or of `count` rows with one value each, with `options` changed by the caller.
+// Options of a JaggedTensor: from `given`, or `count` rows with one value each.
 JaggedTensor::Options jagged_options(const json& given, int64_t count) {
   JaggedTensor::Options o;
   o.values = given.contains("values") ? tensor_from(given["values"]) : ids(count);
@@ -203,7 +203,7 @@ struct SparseRefusal {
   void (*call)(const std::string& what, const json& given);
 };
 
-// The first that matches; the more special ones come first.
+// The first match counts, so special patterns come before general ones.
 constexpr SparseRefusal kSparseRefusals[] = {
     {"regroup", regroup},
     {"from_tensor_list|tensors whose sizes", from_tensor_list},

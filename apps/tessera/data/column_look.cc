@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kDay = 86400e9;  // nanoseconds
+constexpr double kDay = 86400e9;  // nanoseconds per day
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void ColumnLook::follow(double number) {
   previous_ = number;
 }
 
-// A column's values are what all of them are.
+// Finds the form that all values of a column share.
 void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
   const int64_t there = fields_ - empty_, numbers = numbers_.count();
   const int64_t words = words_may_miss && !list_ ? words_ : 0;
@@ -121,7 +121,7 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     take_written(out);
 }
 
-// Texts that are numbers with a sign of money, groups of digits or a decimal comma.
+// Recognises texts that are numbers with a currency sign, grouped digits or a decimal comma.
 void ColumnLook::take_written(ColumnSeen& out) const {
   std::vector<std::string> texts;
   for (const Entry& e : entries_) {

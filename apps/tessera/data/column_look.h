@@ -1,4 +1,4 @@
-// The profile of a column: it looks at all fields, one after the other, in bounded memory.
+// Profiles a column: looks at all fields, one after the other, in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -17,37 +17,37 @@ namespace tessera::cli {
 
 enum class Form {
   kEmpty,    // no field has a value
-  kNumbers,  // each value is a number; words as NA count as missing
-  kWritten,  // numbers that are written as people do: $12.99, 65,5
+  kNumbers,  // each value is a number; words such as NA count as missing
+  kWritten,  // numbers as people write them: $12.99, 65,5
   kTimes,    // each value is a date, or a date and a time
   kTexts,
   kLists,
-  kNested  // begins with [ or { and is no list of items: JSON, lists of lists
+  kNested  // begins with [ or { but is not a list of items: JSON, lists of lists
 };
 
 struct ColumnSeen {
   std::string name;
-  std::string unknown_type;  // of the files, which no reader gives values of; empty: it has values
+  std::string unknown_type;  // type in the files from which no reader makes values; empty if the column has values
   Form form = Form::kEmpty;
   int64_t fields = 0, missing = 0;
-  std::vector<std::string> missing_words;  // of numbers: "NA", "?", which are counted as missing
-  std::vector<ListText::Value> values;     // most frequent ones first; at most those that there was memory for
-  bool exact = true;                       // `values` are all there are
+  std::vector<std::string> missing_words;  // words such as "NA" and "?" that count as missing numbers
+  std::vector<ListText::Value> values;     // most frequent first; at most as many as fit into memory
+  bool exact = true;                       // `values` is complete
   int64_t distinct = 0;                    // an estimate unless exact
-  int64_t once = 0;                        // of `values`, or of the items of lists: how many came once
-  bool repeated = false;                   // a value came again
+  int64_t once = 0;                        // how many of `values`, or of the items of lists, occurred once
+  bool repeated = false;                   // some value occurred more than once
   NumberSummary numbers;                   // kNumbers, kWritten; kTimes: days since 1970
-  int64_t numbers_among = 0;               // kTexts: fields that are numbers
-  bool counts = false;                     // each number is larger than the one before
-  bool sorted = false;                     // no number or time is less than the one before
+  int64_t numbers_among = 0;               // kTexts: number of fields that are numbers
+  bool counts = false;                     // each number is larger than its predecessor
+  bool sorted = false;                     // no number or time is less than its predecessor
   bool hours = false;                      // kTimes: some are not at midnight
-  WrittenNumber written;                   // kWritten
-  bool list = false;                       // of a format that has lists: fields are their values
+  WrittenNumber written;                   // kWritten only
+  bool list = false;                       // the file format has lists, so fields are list values
   bool weighted = false;                   // a list whose items have weights
-  ListText items;                          // kLists of texts
-  uint64_t words_hash = 0;                 // of all fields in their order: equal columns have equal ones
+  ListText items;                          // kLists made of texts
+  uint64_t words_hash = 0;                 // hash over all fields in order; equal columns have equal hashes
   // The last tenth of the rows, and the others.
-  double tail_mean = 0, head_mean = 0;  // of the numbers
+  double tail_mean = 0, head_mean = 0;  // means of the numbers
   int64_t tail_fields = 0;
 };
 
@@ -56,7 +56,7 @@ inline bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers ||
 
 class ColumnLook {
  public:
-  // The bounds of the values that are kept: how many different ones, and their bytes.
+  // Bounds on the values that are kept: the number of different ones, and their bytes.
   struct Room {
     size_t values = 20000;
     size_t bytes = size_t{8} << 20;
@@ -64,9 +64,9 @@ class ColumnLook {
 
   ColumnLook(std::string name, bool list, bool weighted, Room room);
 
-  // `tail`: the row is in the last tenth.
+  // `tail` is true for rows in the last tenth.
   void add(std::string_view field, bool tail);
-  // `words_may_miss`: the reader can take words as NA for no number.
+  // `words_may_miss`: the reader has an option that treats words such as NA as missing numbers.
   ColumnSeen seen(bool words_may_miss) const;
 
  private:
@@ -86,9 +86,9 @@ class ColumnLook {
   std::string name_;
   bool list_, weighted_;
   Room room_;
-  std::unordered_map<uint64_t, size_t> found_;  // by hash
+  std::unordered_map<uint64_t, size_t> found_;  // hash to index
   std::vector<Entry> entries_;
-  std::optional<HyperLogLog> estimate_;  // once there is no room
+  std::optional<HyperLogLog> estimate_;  // set once the bounds are reached
   int64_t fields_ = 0, tail_fields_ = 0, empty_ = 0, words_ = 0, times_ = 0, texts_ = 0;
   bool hours_ = false, repeated_ = false;
   NumberSummary numbers_, days_;

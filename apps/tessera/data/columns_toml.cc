@@ -11,7 +11,7 @@
 namespace tessera::cli {
 namespace {
 
-// The [[column]]s of one job, whose names are all different.
+// Writes the [[column]] sections of one job; all names are different.
 class Writer {
  public:
   Writer(const std::vector<ColumnSeen>& columns, bool mean) : mean_(mean) {
@@ -24,16 +24,16 @@ class Writer {
   size_t dense = 0;
 
  private:
-  // The head of a section: the column itself, or another one that reads the same column of the files.
+  // Starts a section: the column itself, or a further one that reads the same column of the files.
   std::string section(const ColumnSeen& c, const std::string& what);
   std::string table(const ColumnSeen& c, const std::string& what, const std::string& keys);
   std::string number(const ColumnSeen& c, const std::string& what, const std::string& keys);
   std::string ids(const ColumnSeen& c) const;
 
   bool mean_;
-  bool first_ = true;  // no section of the column is written
+  bool first_ = true;  // no section of the column has been written yet
   std::set<std::string> taken_;
-  std::string name_;  // of the last section
+  std::string name_;  // name of the last section
 };
 
 std::string Writer::section(const ColumnSeen& c, const std::string& what) {
@@ -60,9 +60,10 @@ std::string Writer::number(const ColumnSeen& c, const std::string& what, const s
 }
 
 std::string Writer::ids(const ColumnSeen& c) const {
-  // If many texts are rare, others will come that are not there: then rare ones teach what those mean.
+  // If many texts are rare, unknown texts will also come later. Rare ones then share the row of unknown texts, to train
+  // it.
   constexpr int64_t kMany = 10;            // one in ten
-  constexpr int64_t kMostWords = 2000000;  // of a vocabulary
+  constexpr int64_t kMostWords = 2000000;  // size of a vocabulary
   std::string out = "ids = \"vocabulary\"\n";
   if (c.distinct > kMostWords) {
     out = str_cat("ids = \"hash\"\nrows = ", c.distinct, "\n");
@@ -76,7 +77,7 @@ std::string Writer::ids(const ColumnSeen& c) const {
 }
 
 bool is_skewed(const ColumnSeen& c) {
-  constexpr double kSkewed = 10;  // the largest number is as many times the mean
+  constexpr double kSkewed = 10;  // largest number divided by the mean
   return c.numbers.least() >= 0 && c.numbers.most() > kSkewed * c.numbers.mean();
 }
 
@@ -86,7 +87,7 @@ std::string dense_keys(const ColumnSeen& c) {
   return out + (is_skewed(c) ? "transform = [\"log1p\", \"standardise\"]\n" : "transform = \"standardise\"\n");
 }
 
-// Ranges that have about the same number of rows each; empty: there are too few different numbers.
+// Bounds of ranges with about the same number of rows each; empty if there are too few different numbers.
 std::string bounds(const ColumnSeen& c) {
   constexpr int kRanges = 32;
   const std::vector<double> sample = c.numbers.sample();
@@ -118,7 +119,7 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   return out;
 }
 
-// A comment on what is uncertain about a feature, and what to write if it is otherwise.
+// A comment on what is uncertain about a feature, and what to write instead if the guess is wrong.
 std::string feature_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
     return comment(
@@ -142,7 +143,7 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
   return {};
 }
 
-// A column of texts of which nearly all are numbers.
+// A comment on a column of texts of which nearly all are numbers.
 std::string strangers_note(const ColumnSeen& c) {
   if (c.form != Form::kTexts || c.list) return {};
   std::vector<std::string> strangers;
@@ -158,7 +159,7 @@ std::string strangers_note(const ColumnSeen& c) {
               ": so all are texts. If these fields are empty or NA instead, the column is read as numbers."));
 }
 
-// A column that would tell the label, most likely: what to write if it does not.
+// Comments a column out that most likely gives the label away, and says what to write if it does not.
 std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
   const std::string feature = writer.feature(c, d);
   const LabelForm form = label_form(c);

@@ -1,4 +1,4 @@
-// The [[column]]s of a job, with what was seen of each as comments.
+// The [[column]] sections of a job, with what was seen of each column as comments.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace tessera::cli {
 
 struct ColumnsToml {
   std::string text;
-  std::vector<std::string> tables;  // columns of ids, of which each is a table
-  size_t dense = 0;                 // columns of numbers
-  bool missing_words = false;       // a number has words such as NA, which the reader must take for none
+  std::vector<std::string> tables;  // id columns, each of which is a table
+  size_t dense = 0;                 // number of dense columns
+  bool missing_words = false;       // a dense column has words such as NA that the reader must treat as missing
 };
 
 ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const Labels& labels);
 
-// "943 different, 1 to 943, 3 of 1000 missing": what was seen of a column.
+// Describes a column in short: "943 different, 1 to 943, 3 of 1000 missing".
 std::string summary(const ColumnSeen& column);
 
 }  // namespace tessera::cli

@@ -10,11 +10,11 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kEnough = 100;  // rows that must be there before "each row has another one" means something
+constexpr int64_t kEnough = 100;  // rows needed before "each row has a different value" means something
 
 bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
 
-// Words of names: "userId", "user_id" and "user.id" are user and id.
+// Splits a name into words: "userId", "user_id" and "user.id" give user and id.
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> out(1);
   for (size_t i = 0; i < name.size(); ++i) {
@@ -33,16 +33,16 @@ bool has_word(const ColumnSeen& c, const std::vector<std::string>& words) {
                      [&](const std::string& w) { return std::find(words.begin(), words.end(), w) != words.end(); });
 }
 
-// Named as numbers of things are: their order and distance say nothing.
+// True if the name says that the numbers are ids, whose order and distance mean nothing.
 bool named_as_id(const ColumnSeen& c) {
   const std::string name = lower(c.name);
   return name.ends_with("id") || name.ends_with("code") ||
          has_word(c, {"id", "user", "item", "film", "movie", "product", "zip", "zipcode", "code"});
 }
 
-// A time in seconds, milliseconds, ... since 1970, named as one.
+// True for a time in seconds, milliseconds, ... since 1970 whose name says so.
 bool is_epoch(const ColumnSeen& c) {
-  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds: March 1973, and 2261
+  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds: the years 1973 and 2261
   if (!is_number(c) || c.form != Form::kNumbers) return false;
   if (!has_word(c, {"timestamp", "time", "date", "datetime", "ts", "at", "created", "updated", "epoch"})) return false;
   constexpr std::array<double, 4> kUnits = {1, 1e3, 1e6, 1e9};
@@ -58,7 +58,7 @@ bool nearly_all_differ(const ColumnSeen& c) {
   return c.fields - c.missing >= kEnough && static_cast<double>(c.distinct) > kNearlyAll * there(c);
 }
 
-// Whole numbers of which none comes twice: they number the rows, and say nothing of others.
+// True for whole numbers that are all different. They number the rows and say nothing about other rows.
 bool is_key(const ColumnSeen& c) {
   return all_whole(c) && c.fields - c.missing >= kEnough && !c.repeated &&
          static_cast<double>(c.distinct) > 0.97 * there(c);
@@ -85,13 +85,13 @@ std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& col
   return {};
 }
 
-// The name without digits at its end: labels that belong together are called so.
+// The name without digits at its end; labels that belong together share it.
 std::string stem(const std::string& name) {
   const size_t end = name.find_last_not_of("0123456789_-. ");
   return end == std::string::npos ? "" : lower(name.substr(0, end + 1));
 }
 
-// Why a column seems to be another label; empty: it does not.
+// The reason why a column seems to be another label; empty if it does not.
 std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (named_as_label(c) && (label_form(c) == LabelForm::kBinary || label_form(c) == LabelForm::kThreshold ||
                             label_form(c) == LabelForm::kReal))
@@ -107,8 +107,8 @@ std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& column
 
 void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr double kMany = 0.05;
-  constexpr int64_t kOrdered = 2;  // more values than these have an order
-  constexpr int64_t kOften = 20;   // rows of a number on average, from which on it can be learned as an id
+  constexpr int64_t kOrdered = 2;  // from more values than this, their order means something
+  constexpr int64_t kOften = 20;   // mean rows per number from which it can be learned as an id
   if (c.form == Form::kTimes || is_epoch(c)) {
     d.times = true;
     return;

@@ -1,4 +1,4 @@
-// The role of each column of the files in the job.
+// Decides which role each column of the files has in the job.
 #pragma once
 
 #include <string>
@@ -12,15 +12,16 @@ namespace tessera::cli {
 struct Decision {
   enum class Kind { kLabel, kOtherLabel, kLeftOut, kFeature };
   Kind kind = Kind::kFeature;
-  std::string reason;        // kLeftOut: "it is empty"; kOtherLabel: why it seems to be one
-  bool dense = false;        // the number itself
-  bool ids = false;          // a row of a table for each value, or each item of a list
-  bool buckets = false;      // a row of a table for each range of the number
-  bool was_missing = false;  // 1 if there is no number
+  // kLeftOut: why it is left out, such as "it is empty"; kOtherLabel: why it seems to be a label
+  std::string reason;
+  bool dense = false;        // use the number itself
+  bool ids = false;          // a table row for each value, or for each item of a list
+  bool buckets = false;      // a table row for each range of the number
+  bool was_missing = false;  // also a dense feature that is 1 if the number is missing
   bool times = false;        // hour, weekday and days of a time
 };
 
-// The decision for each column. A number has few values if at most kFewNumbers of them differ.
+// The decision for each column. A number column has few values if at most kFewNumbers of them differ.
 constexpr int64_t kFewNumbers = 50;
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels);
 

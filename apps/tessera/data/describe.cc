@@ -18,14 +18,14 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kTested = 0.1;  // of the rows
+constexpr double kTested = 0.1;  // share of the rows
 
 struct Looked {
   std::vector<ColumnLook> columns;
-  int64_t rows = 0, of = 0;  // that were looked at, that there are
+  int64_t rows = 0, of = 0;  // rows that were looked at, and rows in the files
 };
 
-// A line that is drawn again while rows are looked at.
+// A line that is redrawn while rows are looked at.
 class LookProgress {
  public:
   LookProgress(bool shown, int64_t rows) : shown_(shown && rows > kLarge), rows_(rows) {}
@@ -43,12 +43,12 @@ class LookProgress {
   }
 
  private:
-  static constexpr int64_t kLarge = 100000;  // rows, from which on a look takes a while
+  static constexpr int64_t kLarge = 100000;  // rows from which on a look takes noticeable time
   bool shown_;
   int64_t rows_, drawn_ = -1;
 };
 
-// `tail`: the first row of the last tenth, counted in this block.
+// `tail` is the index, in this block, of the first row of the last tenth.
 void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, std::vector<ColumnLook>& columns) {
   for (size_t c = 0; c < columns.size(); ++c) {
     const auto* bytes = static_cast<const char*>(values[c].values);
@@ -62,7 +62,7 @@ void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t ta
   }
 }
 
-// Room for values in all columns together.
+// Divides a bound on the values of all columns among them.
 ColumnLook::Room room_of(size_t columns) {
   constexpr size_t kValues = 4000000, kBytes = size_t{256} << 20;
   ColumnLook::Room room;
@@ -71,7 +71,7 @@ ColumnLook::Room room_of(size_t columns) {
   return room;
 }
 
-// All rows; or of some blocks, as far from each other as can be, or the first ones if none can be skipped.
+// Looks at all rows, or at blocks spread as evenly as possible; at the first rows if none can be skipped.
 Looked look_at_files(data::ReaderComponent& files, int64_t most, bool progress) {
   Looked out;
   const std::vector<data::FileColumn> columns = files.columns();
@@ -100,7 +100,7 @@ std::string with_option(const std::string& reader, const std::string& option) {
   return str_cat(reader, reader.find('?') == std::string::npos ? "?" : "&", option);
 }
 
-// The reader with an option by which words as NA are no numbers; empty: it has none such.
+// The reader with the option that treats words such as NA as missing numbers; empty if it has no such option.
 std::string with_missing_words(const Runtime& runtime, const std::string& reader) {
   std::string out = with_option(reader, "missing_words=true");
   try {
@@ -112,7 +112,7 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
   }
 }
 
-// Columns that no values can be read of, by the names of their types.
+// Adds columns from which no values can be read, with the names of their types.
 void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>& columns) {
   for (const data::FileColumn& c : files.unreadable_columns()) {
     ColumnSeen seen;

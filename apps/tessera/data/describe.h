@@ -1,4 +1,4 @@
-// A description of files: the config of a job that trains on their columns.
+// Describes files by the config of a job that trains on their columns.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace tessera::cli {
 
 struct DescribeOptions {
   std::string path;
-  // Reader plugins: the first one, or if the files' rows do not fit it, the one that finds most columns.
+  // Candidate reader plugins. The first is used, or, if the rows do not fit it, the one that finds most columns.
   std::vector<std::string> readers;
-  bool text = false;      // the readers take an encoding
-  std::string label;      // columns' names with commas between them; empty: what seems to be it
-  int64_t rows = 0;       // to look at, from blocks all over the files; 0: all
+  bool text = false;      // the readers have an encoding option
+  std::string label;      // names of label columns, separated by commas; empty: guess
+  int64_t rows = 0;       // rows to look at, in blocks spread over the files; 0: all
   bool progress = false;  // draw a line on standard error
 };
 
@@ -24,7 +24,7 @@ struct Description {
   std::string page;  // the same as HTML
 };
 
-// kInvalidArgument: no column can be the label.
+// Throws kInvalidArgument if no column can be the label.
 Description describe_files(const Runtime& runtime, const DescribeOptions& options);
 
 }  // namespace tessera::cli

@@ -12,7 +12,7 @@ namespace {
 
 bool continues(unsigned char c) { return (c & 0xc0) == 0x80; }
 
-// The bytes of the UTF-8 character that begins with `c`; 0: none does.
+// Bytes of the UTF-8 character that begins with `c`; 0 if none does.
 size_t length_of(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xc2 && c <= 0xdf) return 2;
@@ -20,7 +20,7 @@ size_t length_of(unsigned char c) {
   return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
 }
 
-// How much of `text` is whole characters of UTF-8. `wrong`: behind them stands what is none.
+// Length of the prefix of `text` that consists of whole UTF-8 characters. `wrong` is set if invalid bytes follow.
 size_t valid_bytes(std::string_view text, bool& wrong) {
   wrong = false;
   size_t at = 0;
@@ -39,7 +39,7 @@ size_t valid_bytes(std::string_view text, bool& wrong) {
   return at;
 }
 
-// Signs that Windows-1252 has where Latin-1 has controls: quotes, dashes, the euro.
+// True if the text has characters that Windows-1252 has in place of Latin-1's controls: quotes, dashes, the euro.
 bool of_windows(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -69,7 +69,7 @@ std::string encoding_of(const std::string& path) {
       const size_t valid = valid_bytes(text, odd);
       text.erase(0, valid);
       if (odd && of_windows(text)) return "windows-1252";
-      if (!odd) continue;  // the beginning of a character may be left
+      if (!odd) continue;  // the beginning of a character may remain
     }
     text.clear();
   }

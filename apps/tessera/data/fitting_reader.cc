@@ -8,7 +8,7 @@
 namespace tessera::cli {
 namespace {
 
-// The files, and that the first block's rows have a field for each column.
+// Opens the files and checks that the first block's rows have a field for each column.
 std::unique_ptr<data::ReaderComponent> open_and_try(const Runtime& runtime, const std::string& reader,
                                                     const std::string& path) {
   constexpr int64_t kBlock = int64_t{256} << 10;

@@ -1,4 +1,4 @@
-// Which of several reader plugins files are for: text does not say what is between its fields.
+// Finds the reader plugin that fits a set of files, because text does not say what separates its fields.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ struct FittingReader {
   std::unique_ptr<data::ReaderComponent> files;
 };
 
-// The first one, unless it finds one column alone or rows that do not fit the header; then the one of the others that
-// finds most columns, and two at least. Where none does, the first one's sentence.
+// Returns the first reader, unless it finds only one column or rows that do not fit the header. Then returns the one of
+// the others that finds most columns, at least two. If none does, throws the first one's error.
 FittingReader fitting_reader(const Runtime& runtime, const std::vector<std::string>& readers, const std::string& path);
 
-// All columns of the files as texts.
+// All columns of the files, requested as texts.
 std::vector<data::WantedColumn> all_texts(const std::vector<data::FileColumn>& columns);
 
 }  // namespace tessera::cli

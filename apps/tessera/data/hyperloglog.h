@@ -1,4 +1,4 @@
-// About how many different values there are, in 16 KiB whatever their number: HyperLogLog (Flajolet et al., 2007) with
+// Estimates the number of different values in 16 KiB, whatever their number: HyperLogLog (Flajolet et al., 2007) with
 // the estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), which needs no
 // correction for small and large counts.
 #pragma once
@@ -16,7 +16,7 @@ class HyperLogLog {
  public:
   static constexpr int kBits = 14;  // the standard error is 1.04 / sqrt(2^14), 0.8 %
 
-  // `hash`: 64 well-mixed bits of the value.
+  // `hash` has 64 well-mixed bits of the value.
   void add(uint64_t hash) {
     const uint64_t rest = hash << kBits;
     const auto rank = static_cast<uint8_t>(rest == 0 ? kRanks : std::countl_zero(rest) + 1);
@@ -25,7 +25,7 @@ class HyperLogLog {
   }
 
   double count() const {
-    std::array<double, kRanks + 1> histogram{};  // registers by their value
+    std::array<double, kRanks + 1> histogram{};  // number of registers with each value
     for (const uint8_t rank : registers_) histogram[rank] += 1;
     constexpr double kRegisters = 1 << kBits;
     double z = kRegisters * tau(1 - histogram[kRanks] / kRegisters);

@@ -21,7 +21,7 @@ bool zero_or_one(const ColumnSeen& c) {
          c.numbers.most() <= 1;
 }
 
-// Whole numbers or halves.
+// True if all numbers are whole or halves.
 bool in_steps(const ColumnSeen& c) {
   const std::vector<double> sample = c.numbers.sample();
   return std::all_of(sample.begin(), sample.end(), [](double x) { return 2 * x == std::floor(2 * x); });
@@ -41,7 +41,7 @@ std::string some_values(const ColumnSeen& c) {
   return out + (c.values.size() > kSome ? ", ..." : "");
 }
 
-// Why a column that somebody named can be no label.
+// The reason why a column that the user named cannot be a label.
 std::string why_not(const ColumnSeen& c) {
   if (!c.unknown_type.empty())
     return str_cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
@@ -76,7 +76,7 @@ size_t named(const std::vector<ColumnSeen>& columns, const std::string& name) {
        names_of(columns));
 }
 
-// Ranks the columns for a guess: how good a label each would be, the best one first; 0: none.
+// How good a label each column would be, higher is better; 0 if it cannot be guessed as one.
 int rank_of(const ColumnSeen& c) {
   const LabelForm form = label_form(c);
   if (form == LabelForm::kNone || c.name.empty()) return 0;
@@ -134,7 +134,7 @@ bool named_as_label(const ColumnSeen& c) {
                                                               "outcome", "churn",      "survived"};
   const std::string name = lower(c.name);
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return false;
-  return name != "y" || label_form(c) != LabelForm::kReal;  // beside x and z it is a length
+  return name != "y" || label_form(c) != LabelForm::kReal;  // next to columns x and z, a real y is a coordinate
 }
 
 double threshold_of(const ColumnSeen& c) {
@@ -161,7 +161,7 @@ Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& 
   }
   Labels out;
   std::string rest = wanted;
-  // A name that has a comma itself is one column.
+  // A name that itself contains a comma is one column.
   const bool whole = std::any_of(columns.begin(), columns.end(), [&](const ColumnSeen& c) { return c.name == wanted; });
   while (!rest.empty()) {
     const size_t comma = whole ? std::string::npos : rest.find(',');

@@ -1,4 +1,4 @@
-// The [[column]] of a label.
+// Writes the [[column]] section of a label.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace tessera::cli {
 
 std::string label_toml(const ColumnSeen& column);
-// For a label that was guessed: that it is a guess, and the other candidates. Empty for others.
+// For a guessed label, says so and lists the other candidates; empty otherwise.
 std::string guess_note(const std::vector<ColumnSeen>& columns, const Labels& labels);
-// The keys that read numbers such as $12.99; empty for plain ones.
+// The keys that read numbers such as $12.99; empty for plain numbers.
 std::string written_keys(const ColumnSeen& column);
 
 }  // namespace tessera::cli

@@ -8,9 +8,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kMostItems = 200000;  // different ones that are counted
+constexpr size_t kMostItems = 200000;  // bound on the different items that are counted
 
-// The id of "id:0.5"; empty: it has no weight.
+// The id in "id:0.5"; empty if the item has no weight.
 std::string_view id_with_weight(std::string_view item) {
   const size_t colon = item.rfind(':');
   double weight = 0;
@@ -24,7 +24,7 @@ void count(std::string_view text, int64_t times, std::unordered_map<std::string,
   counts[std::move(key)] += times;
 }
 
-// Finds the text between the brackets of "[3, 17]"; false: it is no list of items in brackets.
+// Finds the text between the brackets of "[3, 17]". Returns false if it is not a list of items in brackets.
 bool between_brackets(std::string_view text, std::string_view& out) {
   text = trimmed(text);
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
@@ -46,7 +46,7 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// Splits as the readers do: several blanks are one, another separator has an item on both sides.
+// Splits as the readers do: consecutive blanks count as one, any other separator has an item on both sides.
 ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {
   Items out;
   for (const auto& [field, times, tail] : values) {
@@ -77,8 +77,8 @@ ListText::Items ListText::cut(const std::vector<Value>& values, char separator) 
   return out;
 }
 
-// A list's items come again, where a sentence's whole does not: with others, in other fields. Between blanks and commas
-// there may be words of a name: of those there are far fewer than names, and whole names do not come again and again.
+// Tells lists from sentences and names. A list's items occur again with others in other fields, while a whole sentence
+// does not. The words of names are far fewer than the names, and whole names do not repeat often.
 ListText::Reading ListText::reading(const Items& items, char separator, int64_t there, bool exact) {
   constexpr int64_t kFarFewer = 4;
   constexpr int64_t kAgain = 10;
@@ -92,7 +92,7 @@ ListText::Reading ListText::reading(const Items& items, char separator, int64_t 
   return separator == ' ' && again ? Reading::kEither : Reading::kList;
 }
 
-// True: most fields begin with a bracket.
+// Returns true if most fields begin with a bracket.
 bool ListText::take_brackets(const std::vector<Value>& values) {
   int64_t all = 0, opened = 0, lists = 0, several = 0, commas = 0;
   for (const auto& [text, times, tail] : values) {
@@ -111,7 +111,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     return true;
   }
   bracketed_ = true;
-  const char separator = commas == 0 && several > 0 ? ' ' : ',';  // numpy writes blanks
+  const char separator = commas == 0 && several > 0 ? ' ' : ',';  // numpy separates by blanks
   Items items;
   for (const auto& [text, times, tail] : values) {
     std::string_view inside = text;

@@ -1,4 +1,4 @@
-// Which fields of text are lists of items, and what stands between the items.
+// Recognises fields of text that are lists of items, and the separator between the items.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +9,43 @@
 
 namespace tessera::cli {
 
-// Without blanks and tabs at its ends.
+// `text` without blanks and tabs at its ends.
 std::string_view trimmed(std::string_view text);
 
 class ListText {
  public:
-  // A different field, and how many rows have it.
+  // One distinct field, and the number of rows that have it.
   struct Value {
     std::string text;
     int64_t count = 0;
-    int64_t tail = 0;  // of these in the last tenth of the rows
+    int64_t tail = 0;  // those of the rows that are in the last tenth
   };
 
   ListText() = default;
-  // `there`: rows that have a value; `exact`: `values` are all different fields.
+  // `there` is the number of rows with a value. `exact` is true if `values` has all distinct fields.
   ListText(const std::vector<Value>& values, int64_t there, bool exact);
 
-  char separator() const { return separator_; }              // 0: the fields seem to be no lists
-  bool bracketed() const { return bracketed_; }              // written as [3, 17]
-  bool weighted() const { return weighted_; }                // each item is id:weight
-  bool nested() const { return nested_; }                    // most fields begin with [ or { and are no lists of items
-  char other_separator() const { return other_separator_; }  // of a category that could be a list of words as well
-  int64_t wholes() const { return wholes_; }                 // different fields that have several items
-  int64_t distinct() const { return distinct_; }             // items
-  int64_t once() const { return once_; }                     // items that came once
+  char separator() const { return separator_; }  // 0 if the fields do not seem to be lists
+  bool bracketed() const { return bracketed_; }  // written as [3, 17]
+  bool weighted() const { return weighted_; }    // each item is id:weight
+  bool nested() const { return nested_; }        // most fields begin with [ or { but are not lists of items
+  // separator of a category that could also be a list of words
+  char other_separator() const { return other_separator_; }
+  int64_t wholes() const { return wholes_; }      // distinct fields that have several items
+  int64_t distinct() const { return distinct_; }  // distinct items
+  int64_t once() const { return once_; }          // items that occurred once
   double mean_length() const { return mean_length_; }
   int64_t longest() const { return longest_; }
 
  private:
   using Counts = std::unordered_map<std::string, int64_t>;
-  // The fields, cut at one separator; counts are of rows.
+  // The fields split at one separator; counts are rows.
   struct Items {
-    int64_t fields = 0;          // that have the separator
-    int64_t weighted_alone = 0;  // of the others
-    int64_t wholes = 0;          // different ones
+    int64_t fields = 0;          // fields with the separator
+    int64_t weighted_alone = 0;  // weighted fields without it
+    int64_t wholes = 0;          // distinct fields with it
     int64_t all = 0, empty = 0, weighted = 0, longest = 0;
-    Counts distinct, ids;  // ids: without their weights, as long as all have one
+    Counts distinct, ids;  // ids are items without their weights, as long as all have one
   };
   enum class Reading { kWhole, kEither, kList, kWeighted };
 

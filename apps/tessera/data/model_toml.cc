@@ -10,13 +10,13 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kValidated = 0.1;  // of the training rows
+constexpr double kValidated = 0.1;  // share of the training rows
 
 int64_t trained_rows(const ModelFacts& facts) {
   return static_cast<int64_t>(static_cast<double>(facts.rows) * (1 - facts.test_fraction) * (1 - kValidated));
 }
 
-// An epoch has some 200 steps, as far as batches of 32 to 1024 rows allow.
+// Chooses a batch for about 200 steps per epoch, within 32 to 1024 rows.
 int64_t batch_of(int64_t rows) {
   constexpr int64_t kSmallest = 32, kLargest = 1024, kSteps = 200;
   int64_t batch = kSmallest;
@@ -25,11 +25,11 @@ int64_t batch_of(int64_t rows) {
 }
 
 int64_t epochs_of(int64_t rows) {
-  constexpr int64_t kFewest = 4, kMost = 40, kSamples = 1000000;  // seen in all epochs together
+  constexpr int64_t kFewest = 4, kMost = 40, kSamples = 1000000;  // kSamples: rows to train on in all epochs together
   return std::clamp(kSamples / std::max<int64_t>(rows, 1), kFewest, kMost);
 }
 
-// Names of layers and heads: letters, digits, _ and -.
+// Makes a name of a layer or head: letters, digits, _ and -.
 std::string plain_name(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -57,7 +57,7 @@ class Graph {
     return str_cat("\n[[layer]]\nname = ", quoted(name), "\ntype = \"", type, "\"\ninputs = [", inputs, "]\n",
                    options.empty() ? "" : str_cat("options = { ", options, " }\n"));
   }
-  // A name that no table, layer or head has.
+  // Returns a name that no table, layer or head has.
   std::string free_name(const std::string& wanted) {
     std::string name = wanted;
     for (int i = 2; taken_.contains(name) || taken_.contains(name + "_label"); ++i) name = str_cat(wanted, "_", i);
@@ -110,7 +110,7 @@ std::string data_sizes(const ModelFacts& facts) {
 
 std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& labels, const ColumnsToml& features,
                        const ModelFacts& facts, bool in_time) {
-  constexpr size_t kMany = 100;  // tables, from which on rows are narrower
+  constexpr size_t kMany = 100;  // number of tables from which on rows are narrower
   const int64_t dim = features.tables.size() > kMany ? 4 : 8;
   const bool several = labels.columns.size() > 1;
   std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",

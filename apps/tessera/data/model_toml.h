@@ -1,4 +1,4 @@
-// The model of a job and how it is trained: what fits the number of rows and of columns.
+// Chooses the model of a job and its training, to fit the number of rows and columns.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace tessera::cli {
 
 struct ModelFacts {
-  int64_t rows = 0;            // of the files
-  double test_fraction = 0.1;  // of the rows, for the test
+  int64_t rows = 0;            // rows in the files
+  double test_fraction = 0.1;  // share of the rows used for the test
 };
 
-// Batch and epochs of [data], below its reader and path.
+// Batch and epochs of [data], for the lines after its reader and path.
 std::string data_sizes(const ModelFacts& facts);
-// [validation], optimizers, schedule, [[layer]]s and [[head]]s, one for each label.
+// [validation], optimizers, schedule, [[layer]]s and [[head]]s, one head per label.
 std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& labels, const ColumnsToml& features,
                        const ModelFacts& facts, bool in_time);
 

@@ -14,7 +14,7 @@ void NumberSummary::moments(double value, double times) {
   squares_ += before * (value - mean_) * times;
 }
 
-// Reservoir sampling: the i-th number takes the place of a kept one with probability kSample / i.
+// Reservoir sampling: the i-th number replaces a kept one with probability kSample / i.
 void NumberSummary::add(double value) {
   moments(value, 1);
   ++count_;

@@ -17,7 +17,7 @@ struct Bin {
   double height;
 };
 
-// Ranges of equal width between the 1st and the 99th percentile, with what lies outside in the outermost ones.
+// Ranges of equal width between the 1st and the 99th percentile; the outermost ones include everything outside.
 std::vector<Bin> bins_of_numbers(const ColumnSeen& c) {
   constexpr size_t kBins = 24;
   const std::vector<double> sample = c.numbers.sample();

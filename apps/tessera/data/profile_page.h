@@ -1,4 +1,4 @@
-// The profile of files as a page: what was seen of each column, with a small histogram.
+// Shows the profile of files as a page: what was seen of each column, with a small histogram.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// A whole page of HTML, which needs nothing else. `about`: which rows were looked at.
+// A whole HTML page that needs nothing else. `about` says which rows were looked at.
 std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const std::string& about, const std::string& job);
 

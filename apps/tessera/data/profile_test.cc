@@ -1,4 +1,4 @@
-// What is seen of columns: counts, forms, lists, numbers as people write them, encodings.
+// Tests of column profiles: counts, forms, lists, numbers as people write them, encodings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

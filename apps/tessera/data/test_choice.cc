@@ -9,16 +9,16 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kEnoughRows = 100;  // rows of the last tenth, from which on a difference means something
+constexpr int64_t kEnoughRows = 100;  // rows of the last tenth from which on a difference means something
 
-// How far the last tenth is from the other rows, in deviations.
+// Distance between the means of the last tenth and of the other rows, in deviations.
 double drift(const ColumnSeen& c) {
   const double deviation = c.numbers.deviation();
   if (c.form != Form::kNumbers || c.list || c.tail_fields < kEnoughRows || deviation == 0) return 0;
   return std::abs(c.tail_mean - c.head_mean) / deviation;
 }
 
-// How much of the last tenth has other words than the rest: half of the sum of the differences of shares.
+// Total variation distance between the words of the last tenth and of the other rows, in [0, 1].
 double other_words(const ColumnSeen& c) {
   constexpr size_t kFew = 50;
   const auto tail = static_cast<double>(c.tail_fields), head = static_cast<double>(c.fields - c.tail_fields);

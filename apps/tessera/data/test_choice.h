@@ -1,4 +1,4 @@
-// Which rows of the files test the model.
+// Chooses the rows of the files that test the model.
 #pragma once
 
 #include <string>

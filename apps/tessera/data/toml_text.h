@@ -1,4 +1,4 @@
-// Texts of a job file.
+// Helpers that format texts of a job file.
 #pragma once
 
 #include <string>
@@ -6,21 +6,21 @@
 
 namespace tessera::cli {
 
-// A string of TOML, whose escapes are JSON's.
+// A TOML string; its escapes are those of JSON.
 std::string quoted(const std::string& text);
-// In small letters, as far as they are ASCII.
+// Converts ASCII letters to lower case.
 std::string lower(std::string text);
-// A number without more digits than it needs; whole ones in all their digits where a double has them.
+// A number with no more digits than it needs. Whole numbers have all their digits, as far as a double has them.
 std::string plain_number(double value);
-// The number with 4 digits, for people.
+// The number rounded to 4 digits, for people.
 std::string short_number(double value);
 // The number with no more decimals than `step` needs.
 std::string rounded(double value, double step);
-// Lines of a comment, each of at most 100 columns, with "# " before them.
+// Lines of a comment, each of at most 100 columns and starting with "# ".
 std::string comment(const std::string& text);
-// `text`, each line of it as a comment.
+// `text` with each of its lines turned into a comment.
 std::string commented(const std::string& text);
-// "a", "b" and "c" without more than `most` of them.
+// At most `most` of the texts, as "a", "b" and "c".
 std::string listed(const std::vector<std::string>& texts, size_t most);
 
 }  // namespace tessera::cli

@@ -10,10 +10,10 @@ namespace {
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// Signs of money and of parts; a blank or an apostrophe groups digits, or stands beside a sign.
+// Signs of currency and of fractions. A blank or an apostrophe groups digits, or stands next to a sign.
 constexpr std::array<std::string_view, 9> kSigns = {"$", "€", "£", "¥", "₹", "%", "‰", "\xc2\xa0", "'"};
 
-// The signs in `text`, which are taken off it.
+// Removes the signs from `text` and returns them.
 std::string take_signs(std::string& text) {
   std::string out;
   for (const std::string_view sign : kSigns) {
@@ -25,7 +25,7 @@ std::string take_signs(std::string& text) {
   return out;
 }
 
-// Each `separator` stands behind one to three digits or a group, and before exactly three digits.
+// True if each `separator` follows one to three digits or a group, and precedes exactly three digits.
 bool groups_in_threes(std::string_view text, char separator) {
   if (text.starts_with("-") || text.starts_with("+")) text.remove_prefix(1);
   size_t before = 0;
@@ -51,15 +51,15 @@ void trim(std::string& text) {
   text.erase(text.find_last_not_of(" \t") + 1);
 }
 
-// What the texts have between their digits.
+// The marks that the texts have between their digits.
 struct Marks {
   std::string signs;
   bool blanks = false, commas = false, points = false;
-  bool comma_groups = true, point_groups = true;  // wherever there is one
+  bool comma_groups = true, point_groups = true;  // true if every such mark separates groups of three
   bool one_comma = true;
 };
 
-// False: a text is no number.
+// Returns false if a text is not a number.
 bool look(std::string text, Marks& m) {
   const std::string signs = take_signs(text);
   for (const std::string_view sign : kSigns) {

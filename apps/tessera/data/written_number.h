@@ -1,4 +1,4 @@
-// Numbers as people write them: $12.99, 50 %, 1,234,567, 65,5, 1.234,5.
+// Reads numbers as people write them: $12.99, 50 %, 1,234,567, 65,5, 1.234,5.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace tessera::cli {
 
-// The [[column]] keys that read them.
+// The [[column]] keys that make a reader understand them.
 struct WrittenNumber {
-  std::string strip;       // characters that are left out
-  std::string decimal;     // the decimal sign; empty: the point
+  std::string strip;       // characters to remove
+  std::string decimal;     // the decimal sign; empty means the point
   bool ambiguous = false;  // the comma groups digits in threes, and could be a decimal sign
 
-  // Empty: the text is no number.
+  // Unset if the text is not a number.
   std::optional<double> read(std::string_view text) const;
 };
 
-// The keys by which all of these texts are numbers, of which at least one needs them. Empty: there are none.
+// The keys that turn all of these texts into numbers, if at least one of them needs a key. Otherwise unset.
 std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& texts);
 
 }  // namespace tessera::cli

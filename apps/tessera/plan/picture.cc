@@ -15,16 +15,16 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kPanel = 300;  // height of the fullest rank
-constexpr double kMargin = 70;  // left, for the scale
+constexpr double kMargin = 70;  // left margin, for the scale
 constexpr double kTop = 66;
-constexpr double kBetween = 84;  // of the panels
+constexpr double kBetween = 84;  // gap between the panels
 constexpr double kWidest = 160, kNarrowest = 8;
-constexpr double kFullWidth = 1100;  // of all columns, if they can be so narrow
+constexpr double kFullWidth = 1100;  // width of all columns, if they can be so narrow
 constexpr double kHostGap = 8;
-constexpr double kNameHeight = 14, kNameWidth = 30;  // least room in a box for its table's name
-constexpr double kLegend = 56;                       // below the panels, whose ranks and hosts have names there
+constexpr double kNameHeight = 14, kNameWidth = 30;  // smallest box that shows its table's name
+constexpr double kLegend = 56;                       // below the panels and their names of ranks and hosts
 
-// The style of the image, also if it stands alone.
+// The style of the image, also used when the image stands by itself.
 constexpr const char* kImageStyle = R"(
 .page { fill: var(--bg); } .host { fill: var(--grid); } .shard { stroke: var(--bg); stroke-width: 0.5; }
 svg text { fill: var(--ink); } svg text.soft { fill: var(--soft); } svg text.on { fill: var(--on); font-size: 11px; }
@@ -117,7 +117,7 @@ class Picture {
     return kMargin + rank * column_ + host * kHostGap;
   }
 
-  // Boxes of one quantity, bottom up; the fullest rank is kPanel high.
+  // Draws the boxes of one quantity, bottom up; the fullest rank is kPanel high.
   std::string panel(const char* name, const char* caption, double top, double Box::*size,
                     std::string (*words)(double)) const {
     std::vector<double> filled(static_cast<size_t>(result_.topology.world_size), 0.0);
@@ -143,7 +143,7 @@ class Picture {
     return out + "</g>\n";
   }
 
-  // Hosts as grey fields with their names, ranks with their numbers where there is room.
+  // Draws hosts as grey fields with their names, and ranks with their numbers if they fit.
   std::string frames(double top) const {
     const int local = result_.topology.local_world_size;
     std::string out;

@@ -1,4 +1,4 @@
-// The picture of a plan: well-formed, with nothing but text that was escaped, and with areas that mean something.
+// Tests the picture of a plan: it is well-formed, all text is escaped, and areas have the right size.
 #include "plan/picture.h"
 
 #include <gmock/gmock.h>
@@ -60,12 +60,12 @@ PlanResult example() {
   return r;
 }
 
-// The elements of an XML document, in order, after a check that every one is closed where it must be and that every
+// The elements of an XML document, in order. The parser checks that each is closed in the right place and every
 // attribute is quoted.
 struct Element {
   std::string name;
   std::map<std::string, std::string> attributes;
-  std::string parent;  // id of the group around it
+  std::string parent;  // id of the enclosing group
 };
 
 std::vector<Element> parsed(const std::string& xml) {
@@ -100,7 +100,7 @@ std::vector<Element> parsed(const std::string& xml) {
   return out;
 }
 
-// Areas of the boxes of a panel by their column.
+// Areas of a panel's boxes, summed per column.
 std::map<double, double> areas(const std::string& svg, const std::string& panel) {
   std::map<double, double> out;
   for (const Element& e : parsed(svg)) {
@@ -146,7 +146,7 @@ TEST(Picture, LegendNamesEveryTypeOnce) {
   EXPECT_EQ(count(">table_wise</text>"), 1u);
 }
 
-// Names are in the boxes that have room for them, hosts below their ranks, and the legend below all that.
+// Names are in the boxes that have space for them, hosts are below their ranks, and the legend is below everything.
 TEST(Picture, SaysWhatIsWhere) {
   const std::string svg = plan_svg(example());
   EXPECT_THAT(svg, HasSubstr(">user</text>"));

@@ -1,4 +1,4 @@
-// tessera plan: what the planner makes of a config or a list of tables, and how two plans differ.
+// tessera plan: plans for a config or a list of tables, and shows how two plans differ.
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -49,11 +49,11 @@ struct Arguments {
   int64_t batch_size = 0;
   bool torchrec_limits = false, no_data = false;
   std::string search;
-  double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // not given
+  double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // NaN: not given
   std::vector<std::string> hbm_gib, ddr_gib, ssd_gib;
 };
 
-// Nothing: help was printed.
+// Nothing if help was printed.
 std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments a;
   Options options("plan", kForms, kAbout);
@@ -98,8 +98,8 @@ struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
   std::unique_ptr<Runtime> runtime;
-  Config config;                    // where it is of one
-  std::vector<TableConfig> tables;  // of it
+  Config config;                    // set if the tables come from one
+  std::vector<TableConfig> tables;  // the config's tables
 };
 
 Job job_from_tables(const Arguments& a) {
@@ -121,7 +121,7 @@ Job job_from_tables(const Arguments& a) {
   return job;
 }
 
-// "40", "40,80" or words of these.
+// Parses "40" or "40,80", or several such words.
 std::vector<double> numbers_of(const char* option, const std::vector<std::string>& words) {
   std::vector<double> out;
   for (const std::string& word : words) {
@@ -173,12 +173,12 @@ Job job_from_config(const Arguments& a) {
   const std::vector<TableConfig>& tables = read.tables;
   const auto inputs = static_cast<int64_t>(data.dense.size());
   job.tables = tables;
-  // The folders in which tessera train and tessera serve look for them.
+  // tessera train and tessera serve look for the tables under these module names.
   const ModelTables split = split_by_pooling(embedding_configs(tables));
   job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, split.pooled, 0});
   if (!split.sequences.empty())
     job.modules.push_back({kSequencePath, PlannerModule::Kind::kEmbeddingCollection, split.sequences, 0});
-  if (data.train || config.model.type != kGraphType) {  // without data the widths of a graph's layers are not known
+  if (data.train || config.model.type != kGraphType) {  // without data, the widths of a graph's layers are unknown
     job.modules.push_back(
         {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});
   }
@@ -216,7 +216,7 @@ EmbeddingModuleShardingPlan module_of(const ShardingPlan& plan, const std::strin
   return {};
 }
 
-// Lines "- what A has" and "+ what B has"; empty for equal plans.
+// Lines "- what A has" and "+ what B has"; empty if the plans are equal.
 std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
   std::string out;
   const auto line = [&](char sign, const std::string& text) { out += str_cat(sign, " ", text, "\n"); };

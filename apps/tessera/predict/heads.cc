@@ -19,8 +19,8 @@ size_t output_of(const ModelDescription& model, const std::string& name) {
   return static_cast<size_t>(at - known.begin());
 }
 
-// `alone`: no other head is asked, so that it is about the one label that there is, whatever that is called; but for
-// one that is another head's.
+// `alone`: only this head is asked. It then uses the only label of the data, whatever its name, unless that is the
+// label of another head.
 std::optional<size_t> label_of(const ModelDescription& model, const ModelOutput& output,
                                const std::vector<std::string>& labels, bool alone) {
   const auto at = std::find(labels.begin(), labels.end(), output.label);
@@ -40,7 +40,7 @@ MetricSet metrics_of(bool probability, bool streamed) {
   return MetricSet({"auc?bins=1048576", "logloss", "normalized_entropy", "calibration"});
 }
 
-// As metrics take them.
+// The values in the form that metrics take.
 Tensor scores_of(const std::vector<float>& values, bool probability) {
   Tensor out = Tensor::empty({std::ssize(values)});
   for (size_t i = 0; i < values.size(); ++i) {

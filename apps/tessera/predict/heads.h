@@ -1,5 +1,5 @@
-// The heads of a model that a command asks: what they are called, which labels of the data they are about, and how good
-// their answers are.
+// The heads of a model that a command asks: their names, the labels of the data that they predict, and the quality of
+// their answers.
 #pragma once
 
 #include <optional>
@@ -13,37 +13,37 @@
 namespace tessera::cli {
 
 struct AskedHead {
-  size_t output = 0;            // of the model
-  std::string name;             // the head's; of one alone "score"
-  size_t width = 1;             // values of a sample
-  std::optional<size_t> label;  // of the data
+  size_t output = 0;            // index of the model's output
+  std::string name;             // name of the head; "score" if it is the only one
+  size_t width = 1;             // values per sample
+  std::optional<size_t> label;  // index of the data's label; unset if there is none
 };
 
-// The model's outputs of the heads called `names`, in that order; without names all. kInvalidArgument: there is no head
-// of a name, and which is the nearest.
+// The model's outputs of the heads in `names`, in that order; all heads if `names` is empty. Throws kInvalidArgument,
+// naming the nearest head, for an unknown name.
 std::vector<size_t> asked_outputs(const ModelDescription& model, const std::vector<std::string>& names = {});
-// kInvalidArgument: one head is asked, and of several labels none is the one that it predicts. One of several heads has
-// no label then.
+// Throws kInvalidArgument if only one head is asked and the data has several labels, but not the one it predicts. If
+// several heads are asked, such a head has no label.
 std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vector<size_t>& outputs,
                                    const Dataset& data);
-// Values of a sample that each output of the model is asked for; 0: none.
+// Values per sample that each output of the model is asked for; 0 if it is not asked.
 std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<AskedHead>& heads);
 
-// How good the answers of each head are that has a label and one value a sample: the usual metrics, called as training
-// does, "HEAD.METRIC" of several heads.
+// Judges the answers of each head that has a label and one value per sample, by the usual metrics. Their names are
+// those of training, "HEAD.METRIC" if there are several heads.
 class HeadJudge {
  public:
-  // `streamed`: no sample is kept, and the AUC is one over bins.
+  // `streamed`: samples are not kept, and the AUC is computed over bins.
   HeadJudge(const ModelDescription& model, const std::vector<AskedHead>& heads, bool streamed);
-  // A batch: values[o] of output o.
+  // Adds a batch; values[o] are those of output o.
   void add(const std::vector<std::vector<float>>& values, const Batch& batch);
-  MetricValues values() const;  // none where no head is judged
+  MetricValues values() const;  // empty if no head is judged
 
  private:
   struct Judged {
     AskedHead head;
-    bool probability;    // scores are in (0, 1), and judged as the logits that gave them
-    std::string before;  // what stands before its metrics' names
+    bool probability;    // scores are in (0, 1) and are judged as their logits
+    std::string before;  // prefix of its metrics' names
     MetricSet set;
   };
   std::vector<Judged> judged_;

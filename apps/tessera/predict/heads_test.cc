@@ -1,4 +1,4 @@
-// Which heads answer, about which labels, and how their answers are written and judged.
+// Tests which heads answer, which labels they use, and how their answers are written and judged.
 #include "predict/heads.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ Dataset data_of(const std::vector<std::string>& labels, bool labelled = true) {
 const ModelDescription kModel =
     model_of({{"click", 1, true, "label"}, {"kinds", 2, false, "kind"}, {"stars", 1, false, "rating"}});
 
-// The label that each head is about; -1: none.
+// The label of each head; -1 if it has none.
 std::vector<int> labels_of(const ModelDescription& model, const Dataset& data) {
   std::vector<int> out;
   for (const AskedHead& head : asked_heads(model, asked_outputs(model), data))
@@ -81,7 +81,7 @@ struct Answered {
     batch.further_labels = Tensor::from<float>({3, 5}).reshape({1, 2});
   }
   std::vector<std::vector<float>> values = {{0.75f, 0.25f}, {1, 2, 3, 4}, {4, 4}};
-  Batch batch;  // "label" and "rating"
+  Batch batch;  // has the labels "label" and "rating"
 };
 
 std::string written(const std::vector<AskedHead>& heads, bool as_json) {

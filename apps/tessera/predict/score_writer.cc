@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// A name in the first line of a CSV file.
+// Escapes a name for the first line of a CSV file.
 std::string csv_field(const std::string& name) {
   if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
   std::string out = "\"";
@@ -51,7 +51,7 @@ ScoreWriter::ScoreWriter(const std::string& path, bool as_json, const std::vecto
 }
 
 void ScoreWriter::add_number(const char* format, float number) {
-  if (as_json_ && !std::isfinite(number)) {  // JSON has no word for it
+  if (as_json_ && !std::isfinite(number)) {  // JSON cannot express it
     line_ += "null";
     return;
   }

@@ -1,4 +1,4 @@
-// What `tessera predict` writes of each sample: its number, and of each head that was asked its label and its values.
+// Writes the output of `tessera predict`: for each sample its number and, per head asked, its label and values.
 #pragma once
 
 #include <fstream>
@@ -9,20 +9,20 @@
 
 namespace tessera::cli {
 
-// One line per sample: "row,label,score" of one head, "row,click_label,click,..." of several; a head with several
-// values a sample has columns NAME_0, NAME_1, ..., in JSON a list.
+// One line per sample: "row,label,score" for one head, "row,click_label,click,..." for several. A head with several
+// values per sample has columns NAME_0, NAME_1, ..., and a list in JSON.
 class ScoreWriter {
  public:
-  // `path` empty: standard output.
+  // An empty `path` means standard output.
   ScoreWriter(const std::string& path, bool as_json, const std::vector<AskedHead>& heads);
-  // A batch: values[o] of output o of the model.
+  // Adds a batch; values[o] are those of output o of the model.
   void add(const std::vector<std::vector<float>>& values, const Batch& batch);
   void flush();
 
  private:
   struct Column {
     AskedHead head;
-    std::string label_key, value_key;  // what stands before these numbers in a line
+    std::string label_key, value_key;  // keys in front of these numbers in a line
   };
   std::ostream& out();
   void add_number(const char* format, float number);

@@ -20,7 +20,7 @@ void best_of_parts(std::span<const FoundByPart> parts, int64_t k, std::span<floa
     next.assign(parts.size(), first);
     for (size_t i = first; i < first + best; ++i) {
       size_t from = parts.size();
-      // The first part's item wins among equal ones: its items have the lower numbers.
+      // Among equal items the first part's wins, because its items have the lower numbers.
       for (size_t p = 0; p < parts.size(); ++p) {
         if (next[p] == first + best || parts[p].items[next[p]] < 0) continue;
         if (from == parts.size() || parts[p].scores[next[p]] > parts[from].scores[next[from]]) from = p;

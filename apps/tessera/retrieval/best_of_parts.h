@@ -1,4 +1,4 @@
-// The best items of each part of them, put together.
+// Merges the best items of several parts of the items.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 namespace tessera::retrieval {
 
 // The result of one part for `batch` queries, as bytes: scores float32 [batch, k], then items int32 [batch, k], the
-// best first; behind those that it has, item -1.
+// best first. Missing items are -1.
 struct FoundByPart {
   std::span<float> scores;
   std::span<int32_t> items;
   static int64_t bytes_of(int64_t k) { return k * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)); }
-  // `bytes` is aligned as float32 is.
+  // `bytes` must be aligned for float32.
   static FoundByPart in(std::span<std::byte> bytes, int64_t batch, int64_t k);
 };
 
-// The k best of all parts, by score and then the lower item; the parts have at least k items together. scores and items
-// are [batch, k].
+// The k best of all parts, by score, then by lower item number. The parts have at least k items together. scores and
+// items are [batch, k].
 void best_of_parts(std::span<const FoundByPart> parts, int64_t k, std::span<float> scores, std::span<float> items);
 
 }  // namespace tessera::retrieval

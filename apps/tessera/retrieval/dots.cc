@@ -1,4 +1,4 @@
-// With Highway compiled once per target by its foreach_target; without it plain loops.
+// If Highway is available, its foreach_target compiles this file once per target; otherwise plain loops are used.
 #include "retrieval/dots.h"
 
 #ifdef TESSERA_HIGHWAY
@@ -17,9 +17,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Lanes = hn::CappedTag<float, kBeside>;
 using Vec = hn::Vec<Lanes>;
-constexpr size_t kLanes = HWY_MIN(HWY_LANES(float), kBeside);  // targets whose vectors have a size alone
+constexpr size_t kLanes = HWY_MIN(HWY_LANES(float), kBeside);  // for targets whose vectors have a fixed size
 
-// kVectors of one block, or of two that follow each other, with kCount queries.
+// Multiplies kVectors vectors of one block, or of two consecutive blocks, with kCount queries.
 template <size_t kCount, size_t kVectors>
 HWY_INLINE void some_products(const float* queries, const float* items, size_t dim, size_t apart, float* out,
                               size_t out_apart, size_t stride) {
@@ -32,7 +32,8 @@ HWY_INLINE void some_products(const float* queries, const float* items, size_t d
     Vec x[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
       x[v] = hn::LoadU(d, items + v * apart + c * kBeside);
-      hwy::Prefetch(items + (v + 2 * kVectors) * apart + c * kBeside);  // of blocks to come; harmless behind the last
+      // prefetches later blocks; harmless after the last one
+      hwy::Prefetch(items + (v + 2 * kVectors) * apart + c * kBeside);
     }
     for (size_t q = 0; q < kCount; ++q) {
       const Vec value = hn::Set(d, queries[c * kQueries + q]);
@@ -47,7 +48,7 @@ HWY_INLINE void some_products(const float* queries, const float* items, size_t d
 template <size_t kCount>
 void products_of(const float* queries, const ItemBlocks& in, float* out, size_t stride) {
   const size_t block = in.dim * kBeside;
-  // The number of chains that hides the latency of one, within half of the registers of narrow vectors.
+  // Uses as many chains as hide the latency of one, within half of the registers of narrow vectors.
   constexpr size_t kBlocks = kCount == 1 ? 4 : kLanes == kBeside ? 2 : 1;
   size_t b = 0;
   for (; b + kBlocks <= in.blocks; b += kBlocks) {

@@ -11,13 +11,14 @@ namespace {
 
 using Found = ItemIndex::Found;
 
-constexpr size_t kChunkBytes = size_t{128} << 10;  // of items, which stay in the cache while all queries meet them
-constexpr size_t kMostOfChunk = 2048;              // items: their products, too
+// bytes of items that stay in the cache while all queries pass over them
+constexpr size_t kChunkBytes = size_t{128} << 10;
+constexpr size_t kMostOfChunk = 2048;  // items in a chunk, which bounds their products as well
 
-// The best items are the first ones.
+// Orders by score, then by lower item number.
 bool better(const Found& a, const Found& b) { return a.score > b.score || (a.score == b.score && a.item < b.item); }
 
-// The best so far of one query, the worst of them on top.
+// The best items of one query so far, with the worst of them on top.
 struct Heap {
   std::span<Found> room;
   size_t& count;
@@ -61,7 +62,7 @@ void ItemIndex::search(std::span<const float> queries, int64_t k, Scratch& scrat
   const auto best = static_cast<size_t>(k);
   TESSERA_CHECK(k >= 1 && k <= items_ && items.size() == n * best && scores.size() == n * best, "room for the best");
   const size_t groups = (n + kQueries - 1) / kQueries;
-  scratch.queries.assign(groups * kQueries * dim, 0.0f);  // by groups: [dim][kQueries]
+  scratch.queries.assign(groups * kQueries * dim, 0.0f);  // [dim][kQueries] per group
   for (size_t q = 0; q < n; ++q) {
     float* const to = scratch.queries.data() + q / kQueries * kQueries * dim + q % kQueries;
     for (size_t c = 0; c < dim; ++c) to[c * kQueries] = queries[q * dim + c];
@@ -80,13 +81,13 @@ void ItemIndex::search(std::span<const float> queries, int64_t k, Scratch& scrat
       for (size_t q = 0; q < together; ++q) {
         Heap heap{std::span(scratch.found).subspan((q0 + q) * best, best), scratch.counts[q0 + q]};
         const float* const products = scratch.products.data() + q * chunk;
-        const size_t real = std::min(count, all - first);  // those behind are none
+        const size_t real = std::min(count, all - first);  // the items after these are padding
         const auto found = [&](size_t i) {
           return Found{products[i], static_cast<int32_t>(static_cast<size_t>(first_) + first + i)};
         };
         size_t i = 0;
         for (; i < real && !heap.full(); ++i) heap.add(found(i));
-        // Items come in the order of their numbers: one that is as good as the worst is no better.
+        // Items come in the order of their numbers, so one that equals the worst is not better.
         if (heap.full()) {
           for (i = loops_.next_above(products, i, count, heap.worst()); i < real;
                i = loops_.next_above(products, i + 1, count, heap.worst()))

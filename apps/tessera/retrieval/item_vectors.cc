@@ -10,7 +10,7 @@
 namespace tessera::retrieval {
 namespace {
 
-// The rows of a part of `rows`: the first one, and how many.
+// The first row of a part of `rows` rows, and the part's size.
 std::pair<int64_t, int64_t> rows_of(int64_t rows, const ItemPart& part) {
   const int64_t each = (rows + part.parts - 1) / part.parts, first = std::min(rows, part.part * each);
   return {first, std::min(rows, first + each) - first};

@@ -1,4 +1,4 @@
-// The search against plain loops, bit for bit, and which models and items it refuses.
+// Compares the search with plain loops, bit for bit; checks which models and items it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST(ItemIndex, AQueryFindsTheSameWhateverIsBesideIt) {
   }
 }
 
-// Each part's best, as a rank sends them: with room for k, of which it may fill fewer.
+// Each part's best items as a rank sends them: there is space for k, of which it may fill fewer.
 TEST(BestOfParts, IsTheBestOfAllToTheBit) {
   std::mt19937 random(7);
   constexpr size_t kItems = 23, kDim = 5, kAsked = 6;
@@ -126,7 +126,7 @@ TEST(BestOfParts, IsTheBestOfAllToTheBit) {
   }
 }
 
-// More than one chunk of items, and more wanted than a chunk has.
+// Uses more than one chunk of items, and asks for more than a chunk has.
 TEST(ItemIndex, FindsThemInManyChunks) {
   std::mt19937 random(8);
   const std::vector<float> vectors = whole_numbers(random, size_t{5000} * 9),

@@ -48,7 +48,7 @@ class Retriever : public Predictor {
 
   const std::unique_ptr<Predictor> inner_;
   const ModelDescription model_;
-  const size_t query_;  // the output of the inner model
+  const size_t query_;  // the query's output of the inner model
   const ItemIndex items_;
   const int64_t k_;
   inference::Pool<Scratch> scratch_{[] { return std::make_unique<Scratch>(); }};
@@ -64,7 +64,7 @@ void add_output(InferenceModel& model, const std::string& layer) {
   if (std::find(known.begin(), known.end(), name) == known.end() && !known.empty())
     fail(Code::kInvalidArgument, "the model has no layer \"", name, "\" and no such input; the nearest is \"",
          sdk::nearest_name(name, known), '"');
-  model.graph.heads.push_back({layer, layer, "none"});  // no loss: its values as they are
+  model.graph.heads.push_back({layer, layer, "none"});  // without a loss, values are returned as they are
 }
 
 void check(const RetrieverOptions& options) {

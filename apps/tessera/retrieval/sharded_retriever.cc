@@ -12,7 +12,7 @@
 namespace tessera::retrieval {
 namespace {
 
-// A rank's items.
+// Searches one rank's items.
 class SearchPart : public RankPart {
  public:
   SearchPart(const ItemVectors& of, int64_t k) : k_(k) {
@@ -37,14 +37,14 @@ class SearchPart : public RankPart {
 
  private:
   const int64_t k_;
-  std::optional<ItemIndex> items_;  // none: there are more ranks than items
+  std::optional<ItemIndex> items_;  // unset if there are more ranks than items
   ItemIndex::Scratch scratch_;
   std::vector<int32_t> few_items_;
   std::vector<float> few_scores_;
 };
 
 struct Search {
-  size_t query = 0;  // the output of the inner model
+  size_t query = 0;  // the query's output of the inner model
   int64_t dim = 0, k = 0;
   int world_size = 1;
 };

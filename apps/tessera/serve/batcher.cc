@@ -8,10 +8,10 @@
 namespace tessera::serve {
 namespace {
 
-// Ids that are predicted at once, unless one request has more: what merging may copy.
+// Bound on the ids predicted at once, and so on what merging copies. One request may have more.
 constexpr size_t kMaxIds = 1 << 20;
 
-// A worker's buffers, and how it answers a batch.
+// A worker's buffers. Answers a batch.
 class BatchRunner {
  public:
   explicit BatchRunner(Metrics& metrics) : metrics_(metrics) {}
@@ -31,7 +31,7 @@ class BatchRunner {
   }
 
  private:
-  // Of these samples of what was predicted last.
+  // The answer for samples [first, first + samples) of the last prediction.
   Answer part(const ModelDescription& model, int64_t first, int64_t samples) {
     for (size_t o = 0; o < model.outputs.size(); ++o) {
       const int64_t width = model.outputs[o].width;
@@ -40,7 +40,7 @@ class BatchRunner {
     }
     return {Code::kOk, "", std::span(parts_).first(model.outputs.size())};
   }
-  // Where even the answer finds no memory, the one who waits for it gives up at its deadline.
+  // If there is no memory even for the answer, the waiting client gives up at its deadline.
   static void tell(Job& job, const Answer& answer) {
     try {
       job.done(job.request, answer);
@@ -68,8 +68,8 @@ class BatchRunner {
     metrics_.batch(jobs.size(), samples, std::chrono::duration<double>(Clock::now() - start).count());
     return answer;
   }
-  // A model that finds fault with a request that it had nothing against: the others shall not have the damage. What is
-  // too large together may find memory one by one.
+  // Used if the model rejects a merged batch: a faulty request must not fail the others. A batch too large for memory
+  // may fit one request at a time.
   void answer_each(std::vector<Job>& jobs) {
     for (Job& job : jobs) {
       const Answer answer = predict(*job.model, job.request.batch, [&] { return job.request.input(); });
@@ -109,12 +109,12 @@ class BatchRunner {
   Metrics& metrics_;
   MergedBatch merged_;
   std::vector<const InferRequest*> requests_;
-  std::vector<std::vector<float>> values_;     // of each output, of all samples
-  std::vector<std::span<float>> wanted_;       // these
-  std::vector<std::span<const float>> parts_;  // and those of one request
+  std::vector<std::vector<float>> values_;     // per output, of all samples
+  std::vector<std::span<float>> wanted_;       // views of these
+  std::vector<std::span<const float>> parts_;  // views of one request's share
 };
 
-// False: there is no memory for more.
+// Returns false if there is no memory for more.
 bool grow(std::vector<Job>& jobs) {
   try {
     jobs.reserve(2 * jobs.capacity());
@@ -150,7 +150,7 @@ bool Batcher::submit(Job&& job) {
     const int64_t samples = job.request.batch;
     queue_.push_back({std::move(job), Clock::now() + options_.max_wait});
     samples_ += samples;
-    // Those between wait for the batch that the first one has opened.
+    // Requests in between wait for the batch that the first one has opened.
     wake = queue_.size() == 1 || (!was_full && samples_ >= options_.max_batch);
   }
   if (wake) wake_.notify_one();
@@ -185,13 +185,13 @@ void Batcher::take(std::vector<Job>& jobs) {
 void Batcher::work() {
   BatchRunner runner(metrics_);
   std::vector<Job> jobs;
-  jobs.reserve(1);  // so that there is always room for one
+  jobs.reserve(1);  // so that one more always fits
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return !queue_.empty() || stopping_; });
     if (queue_.empty()) return;
     if (!ready()) {
-      const auto due = queue_.front().due;  // a copy: another worker may take the request meanwhile
+      const auto due = queue_.front().due;  // a copy, because another worker may take the request meanwhile
       wake_.wait_until(lock, due);
       continue;
     }
@@ -200,7 +200,7 @@ void Batcher::work() {
     lock.unlock();
     if (more) wake_.notify_one();
     runner.answer(jobs);
-    jobs.clear();  // requests and models go without the lock
+    jobs.clear();  // requests and models are destroyed without the lock
     lock.lock();
   }
 }

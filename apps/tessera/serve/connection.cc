@@ -26,11 +26,11 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using Parser = http::request_parser<RequestBody>;
 
-constexpr auto kGrace = std::chrono::milliseconds(250);  // of an idle connection when the server ends
+constexpr auto kGrace = std::chrono::milliseconds(250);  // limit of an idle connection after the server ends
 constexpr auto kAgain = std::chrono::milliseconds(50);
-constexpr auto kLinger = std::chrono::milliseconds(2000);  // for a client to read why it was refused
-constexpr size_t kRead = 16384;                            // bytes at once, beyond the longest header
-constexpr size_t kLarge = size_t{64} << 10;                // a body beyond it is taken apart by another thread
+constexpr auto kLinger = std::chrono::milliseconds(2000);  // time for a client to read why it was refused
+constexpr size_t kRead = 16384;                            // bytes read at once, more than the longest header
+constexpr size_t kLarge = size_t{64} << 10;                // a body larger than this is parsed by another thread
 
 bool is_loopback(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -45,7 +45,7 @@ HttpResponse busy(const std::string& why) {
   return out;
 }
 
-// Why reading stopped, as a response; nothing where the client is gone or never began.
+// The reason why reading stopped, as a response; nothing if the client is gone or never began.
 std::optional<HttpResponse> refusal(const error_code& error, bool timed_out, const ServerOptions& options) {
   if (timed_out) {
     return HttpResponse::failed(408, Failure::kSlowSender,
@@ -103,7 +103,7 @@ class StreamConnection final : public Connection {
 
   void start(bool crowded) override {
     asio::co_spawn(stream_.get_executor(), run(self(), crowded), [](const std::exception_ptr& failure) {
-      if (failure) std::rethrow_exception(failure);  // for the log
+      if (failure) std::rethrow_exception(failure);  // the caller logs it
     });
   }
   void end_soon() override {
@@ -116,11 +116,12 @@ class StreamConnection final : public Connection {
   using Self = std::shared_ptr<StreamConnection>;
   Self self() { return std::static_pointer_cast<StreamConnection>(shared_from_this()); }
 
-  // Coroutines here hand objects over in members, and await in statements of their own: gcc 12 moves temporaries that
-  // live across a suspension wrongly.
+  // Coroutines here pass objects in members and await in statements of their own, because gcc 12 miscompiles moves of
+  // temporaries that live across a suspension.
   auto token() { return asio::redirect_error(asio::use_awaitable, error_); }
 
-  // However run() ends, for want of memory too: a limit that is still armed would keep this connection for ever.
+  // Runs however run() ends, also when memory is exhausted: a limit still armed would keep this connection alive
+  // forever.
   struct Leave {
     StreamConnection& connection;
     ~Leave() {
@@ -156,7 +157,7 @@ class StreamConnection final : public Connection {
     co_return !error_;
   }
 
-  // One request and its response. False: no more of them.
+  // Handles one request and its response. Returns false if no more requests follow.
   asio::awaitable<bool> turn() {
     bool good = co_await first_byte();
     if (!good) co_return false;
@@ -192,7 +193,8 @@ class StreamConnection final : public Connection {
     co_return !error_;
   }
 
-  // The request, into the parser. False: there will be none, because of response_ or because the client is gone.
+  // Reads the request into the parser. Returns false if there will be none, because of response_ or because the client
+  // is gone.
   asio::awaitable<bool> read() {
     co_await http::async_read_header(stream_, buffer_, *parser_, token());
     if (error_) {
@@ -219,7 +221,7 @@ class StreamConnection final : public Connection {
           431, Failure::kTooLarge,
           str_cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
     }
-    // What is not understood does not say where the request ends.
+    // If the transfer encoding is not understood, the end of the request is unknown.
     const size_t codings = fields.count(http::field::transfer_encoding);
     if (codings > 1 || (codings == 1 && !beast::iequals(fields[http::field::transfer_encoding], "chunked"))) {
       return HttpResponse::failed(
@@ -247,14 +249,14 @@ class StreamConnection final : public Connection {
     return out;
   }
 
-  // What the handler says, or that it was too late: into response_.
+  // Sets response_ to the handler's answer, or to the one that says it was too late.
   asio::awaitable<void> answer() {
     const uint64_t turn = ++turn_;
     response_.reset();
     due_.reset();
     const auto respond = [self = self(), turn](HttpResponse response) {
       asio::dispatch(self->stream_.get_executor(), [self, turn, response = std::move(response)]() mutable {
-        if (turn != self->turn_) return;  // too late
+        if (turn != self->turn_) return;  // the answer came too late
         self->response_ = std::move(response);
         self->arrived_.cancel();
       });
@@ -280,7 +282,7 @@ class StreamConnection final : public Connection {
     if (!response_) response_ = shared_.handler->overdue();
   }
 
-  // Has another thread ask the handler, and then tell this one when the response is due.
+  // Lets another thread call the handler, then tells this one when the response is due.
   void hand_over(HttpRequest&& request, const RequestHandler::Respond& respond, uint64_t turn) {
     const auto given = std::make_shared<HttpRequest>(std::move(request));
     asio::post(*shared_.parsers, [self = self(), respond, turn, given] {
@@ -297,7 +299,7 @@ class StreamConnection final : public Connection {
     });
   }
 
-  // The response, if there is one, to a request that was not read to its end: the last of this connection.
+  // Sends the response, if any, to a request that was not read to its end. It is the last one of this connection.
   asio::awaitable<bool> refuse() {
     if (!response_) co_return false;
     count(Clock::now(), *response_, shared_.metrics, shared_.log);
@@ -306,7 +308,7 @@ class StreamConnection final : public Connection {
     co_return false;
   }
 
-  // True: the connection goes on.
+  // Returns true if the connection goes on.
   asio::awaitable<bool> send(bool keep) {
     const bool head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
     const unsigned version = parser_ && parser_->is_header_done() ? parser_->get().version() : 11;
@@ -321,7 +323,7 @@ class StreamConnection final : public Connection {
     co_return keep && !error_;
   }
 
-  // A socket that is closed while bytes of the client are unread takes the response back: so these are read for a
+  // Closing a socket while bytes of the client are unread would discard the response, so these bytes are read for a
   // while.
   asio::awaitable<void> close() {
     limit(kLinger);
@@ -339,7 +341,7 @@ class StreamConnection final : public Connection {
 #endif
   }
 
-  // What this connection waits for next is given up after `duration`, by cancelling it.
+  // Cancels the next wait of this connection after `duration`.
   void limit(std::chrono::milliseconds duration) {
     timed_out_ = false;
     timer_.expires_after(duration);
@@ -364,13 +366,13 @@ class StreamConnection final : public Connection {
 
   Stream stream_;
   const bool loopback_;
-  asio::steady_timer timer_;    // of reading and writing
-  asio::steady_timer arrived_;  // cancelled when the response is there
+  asio::steady_timer timer_;    // limits reading and writing
+  asio::steady_timer arrived_;  // cancelled when the response has arrived
   beast::flat_buffer buffer_;
-  error_code error_;              // of the operation before
-  std::optional<Parser> parser_;  // of this turn's request
+  error_code error_;              // of the previous operation
+  std::optional<Parser> parser_;  // parses this turn's request
   std::optional<HttpResponse> response_;
-  std::optional<Clock::time_point> due_;  // set when the handler has the request
+  std::optional<Clock::time_point> due_;  // set once the handler has the request
   uint64_t turn_ = 0, armed_ = 0;
   bool idle_ = false, timed_out_ = false, lingers_ = false;
 };
@@ -393,7 +395,8 @@ size_t Shared::connections() {
 }
 
 void Shared::end_all() {
-  std::vector<std::shared_ptr<Connection>> alive;  // goes without the mutex, which the last reference's end takes
+  // destroyed without the mutex, because the end of the last reference takes it
+  std::vector<std::shared_ptr<Connection>> alive;
   {
     const std::lock_guard lock(mutex);
     alive.reserve(open.size());

@@ -1,4 +1,4 @@
-// One connection: its requests one after the other, within limits of size and time.
+// One connection: handles its requests one after the other, within limits of size and time.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace tessera::serve {
 
 class Connection;
 
-// What the connections of a server share.
+// State that all connections of a server share.
 struct Shared {
   Shared(const ServerOptions& o, Metrics& m, Log& l)
       : options(o), metrics(m), log(l), bodies(o.max_bodies, o.max_connections) {}
@@ -28,10 +28,10 @@ struct Shared {
   Metrics& metrics;
   Log& log;
   RequestHandler* handler = nullptr;
-  boost::asio::thread_pool* parsers = nullptr;  // for large requests, which would keep small ones waiting
-  boost::asio::ssl::context* tls = nullptr;     // nullptr: plain
+  boost::asio::thread_pool* parsers = nullptr;  // parses large requests, which would otherwise delay small ones
+  boost::asio::ssl::context* tls = nullptr;     // nullptr: no TLS
   std::atomic<bool> ending{false};
-  BodyPool bodies;  // of requests under way
+  BodyPool bodies;  // bodies of requests under way
   std::mutex mutex;
   std::unordered_set<Connection*> open;
 
@@ -42,13 +42,13 @@ struct Shared {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  virtual ~Connection();  // takes Shared's mutex: drop no reference while holding it
+  virtual ~Connection();  // takes Shared's mutex, so no reference may be dropped while holding it
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // `crowded`: there are too many connections, this one is only told so.
+  // `crowded`: there are too many connections, and this one is only told so.
   virtual void start(bool crowded) = 0;
-  // [any-thread] The server ends: the request under way is the last one, an idle connection closes soon.
+  // [any-thread] The server ends: the request under way is the last one, and an idle connection closes soon.
   virtual void end_soon() = 0;
 
  protected:
@@ -56,7 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Shared& shared_;
 };
 
-// It lives as long as it has something to do.
+// The connection lives as long as it has something to do.
 std::shared_ptr<Connection> make_connection(boost::asio::ip::tcp::socket socket, Shared& shared);
 
 }  // namespace tessera::serve

@@ -36,8 +36,8 @@ tsr_endpoint_response response_of(const HttpResponse& from) {
 
 }  // namespace
 
-// The requests of an endpoint that wait for their answer. Each gets one: the handler's, or when it is due the one that
-// says so. Whoever answers late, when the endpoint has gone, finds this, and that there is nothing left to do.
+// The requests of an endpoint that wait for their answer. Each gets exactly one: the handler's, or at its deadline the
+// one that says so. A late answer after the endpoint's end still finds this object, and does nothing.
 class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
  public:
   Asked(RequestHandler& handler, Metrics& metrics, Log& log)
@@ -51,14 +51,14 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
           request_of(given),
           [self = shared_from_this(), request](const HttpResponse& response) { self->answer(*request, response); });
       if (due != Clock::time_point::max()) expect(request, due);
-    } catch (const std::exception&) {  // for want of memory: so the answer takes none
+    } catch (const std::exception&) {  // there is no memory, so this answer must not allocate
       constexpr std::string_view kBody = R"({"error":"there is not enough memory for this request: ask again later"})";
       const tsr_endpoint_response response{sizeof(response), 0, 503, 0, kBody.data(), std::ssize(kBody), -1};
       if (!request || !answered(*request)) respond(context, &response);
     }
   }
 
-  // Nothing is asked any more.
+  // Ends the watch over deadlines; no request may follow.
   void end() {
     {
       const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
     if (first) wake_.notify_all();
   }
 
-  // True: it has an answer already. From now on it has one.
+  // Marks the request as answered. Returns true if it already was.
   bool answered(Request& request) {
     const std::lock_guard lock(mutex_);
     if (request.place) due_.erase(*std::exchange(request.place, std::nullopt));
@@ -99,7 +99,7 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
     if (answered(request)) return;
     try {
       count(request.start, response, metrics_, log_);
-    } catch (const std::bad_alloc&) {  // it is not counted, then
+    } catch (const std::bad_alloc&) {  // the answer is then not counted
     }
     const tsr_endpoint_response told = response_of(response);
     request.respond(request.context, &told);
@@ -159,7 +159,7 @@ Endpoint::Endpoint(const Runtime& runtime, const std::string& name, const Server
 
 Endpoint::~Endpoint() {
   {
-    AbiError ignored;  // stopped it is
+    AbiError ignored;  // it counts as stopped in any case
     const plugin::CallScope call(*part_, "stop");
     (void)part_->api<tsr_endpoint>().stop(part_->self(), ignored.out());
   }

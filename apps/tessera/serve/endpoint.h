@@ -1,5 +1,5 @@
-// An endpoint part (abi/draft/endpoint.h) beside the server's own HTTP: what its clients ask goes the way of every
-// request, to the same handler, with the same deadline, counted and logged alike.
+// An endpoint component (abi/draft/endpoint.h) next to the server's own HTTP. Requests of its clients go to the same
+// handler, with the same deadline, and are counted and logged in the same way.
 #pragma once
 
 #include <map>
@@ -15,16 +15,16 @@ namespace tessera::serve {
 
 class Endpoint {
  public:
-  // Listens, and asks `handler` from now on. `name`: of the part, with its options ("grpc?port=8001"); of `options` it
-  // gets address, TLS and limits. Errors: no such part; what it says.
+  // Listens, and passes requests to `handler` from now on. `name` is the component with its options ("grpc?port=8001");
+  // address, TLS and limits come from `options`. Throws if there is no such component, and errors of the component.
   Endpoint(const Runtime& runtime, const std::string& name, const ServerOptions& options, RequestHandler& handler,
            Metrics& metrics, Log& log);
-  // Returns when all is answered. Of `handler`, threads may still call what they were given to respond with.
+  // Returns when all requests are answered. Threads may still call the `respond` functions that `handler` was given.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  const std::string& url() const { return url_; }  // what clients use
+  const std::string& url() const { return url_; }  // address for clients
 
  private:
   class Asked;

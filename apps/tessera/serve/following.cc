@@ -8,7 +8,8 @@
 namespace tessera::serve {
 namespace {
 
-constexpr auto kLongestPause = std::chrono::milliseconds(10000);  // while what is published cannot be looked at
+// limit of the pause while looking for publications fails
+constexpr auto kLongestPause = std::chrono::milliseconds(10000);
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void Following::work() {
   }
 }
 
-// Once, and again each minute as long as it lasts.
+// Logs an error once, and again each minute as long as it lasts.
 void Following::say(const std::string& error) {
   const auto now = std::chrono::steady_clock::now();
   if (error == said_ && now < said_at_ + std::chrono::minutes(1)) return;
@@ -54,9 +55,9 @@ void Following::say(const std::string& error) {
 bool Following::look() {
   bool changed = false;
   try {
-    // Where a rank is lost the next group begins at a base, which is for ModelHolder to ask for.
+    // If a rank is lost, the next group begins at a base; ModelHolder asks for that one.
     if (follower_->current()->usable()) changed = follower_->update();
-  } catch (const std::exception& e) {  // the next look may do better
+  } catch (const std::exception& e) {  // the next look may succeed
     failed_ = true;
     say(e.what());
   }
@@ -64,7 +65,7 @@ bool Following::look() {
     log_.write(Level::kError, "publication_refused",
                {{"model", holder_.name()}, {"error", why}, {"served", follower_->status().version}});
   }
-  // A reload may have been faster, and what is unloaded stays so.
+  // A reload may have been faster, and an unloaded model stays unloaded.
   const FollowStatus now = follower_->status();
   if (holder_.replace(follower_->current()))
     log_.write(Level::kInfo, "publication_served",

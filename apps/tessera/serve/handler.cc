@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kNever = Clock::time_point::max();
 
-// %41 -> A. What is no such thing stays as it is.
+// Decodes %41 to A. Invalid escapes stay as they are.
 std::string decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -33,7 +33,7 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
-// "NAME[/versions/V][/ACTION]"
+// Parses "NAME[/versions/V][/ACTION]".
 struct ModelPath {
   std::string name, version;
   std::string_view action;
@@ -64,14 +64,14 @@ constexpr std::string_view kModels = "/v2/models/", kRepository = "/v2/repositor
                            kScorePath = "/v1/score";
 bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 
-// "NAME[/versions/V]/ACTION" behind `begin`.
+// True for "NAME[/versions/V]/ACTION" after `begin`.
 bool is_asked(std::string_view path, std::string_view begin, std::string_view action) {
   if (!starts_with(path, begin)) return false;
   const ModelPath parts = model_path(path.substr(begin.size()));
   return parts.good && parts.action == action;
 }
 
-// "NAME/load" and "NAME/unload", behind kRepository.
+// True for "NAME/load" and "NAME/unload" after kRepository.
 bool is_change(std::string_view path) {
   if (path == kReload) return true;
   if (!starts_with(path, kRepository)) return false;
@@ -102,7 +102,7 @@ Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond)
     return kNever;
   }
   HttpResponse response = posts ? index(request.body) : get(path);
-  const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection keeps HEAD's body back
+  const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection omits the body for HEAD
   if (!posts && response.status != 404 && !reads) response = HttpResponse::not_allowed(request.method, "GET, HEAD");
   respond(std::move(response));
   return kNever;
@@ -167,7 +167,7 @@ HttpResponse Handler::metrics_text() const {
   return HttpResponse::prometheus(metrics_.text(gauges));
 }
 
-// {"ready": true}: only models that are loaded.
+// {"ready": true} lists only models that are loaded.
 HttpResponse Handler::index(const std::string& body) const {
   bool ready = false;
   try {
@@ -214,7 +214,7 @@ Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, c
     return kNever;
   };
   if (!found.model) return answer(std::move(found.refusal));
-  // It waited too long for a thread to take it apart.
+  // The request waited too long for a thread to parse it.
   if (http.arrived != Clock::time_point() && Clock::now() > http.arrived + options_.deadline) return answer(overdue());
   Predictor& model = *found.model;
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {

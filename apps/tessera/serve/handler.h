@@ -1,5 +1,5 @@
-// From an HTTP request to its response: the routes, and the way of an inference request through parser, check, queue
-// and model. Knows no socket.
+// Turns an HTTP request into its response: the routes, and the way of an inference request through parser, check, queue
+// and model. It knows no socket.
 #pragma once
 
 #include <atomic>
@@ -17,18 +17,18 @@
 namespace tessera::serve {
 
 struct HandlerOptions {
-  std::chrono::milliseconds deadline{1000};  // of a request, from its last byte; a client may ask for less
-  int64_t max_samples = 1024;                // of one request
+  std::chrono::milliseconds deadline{1000};  // per request, from its last byte; a client may ask for less
+  int64_t max_samples = 1024;                // per request
 };
 
-// Requests are answered within handle(), or later by a thread of the batcher or the holder.
+// Requests are answered within handle(), or later by a thread of the batcher or of the holder.
 class Handler : public RequestHandler {
  public:
   Handler(const HandlerOptions& options, ModelRepository& models, Batcher& batcher, Metrics& metrics);
 
   Clock::time_point handle(HttpRequest&& request, const Respond& respond) override;
   HttpResponse overdue() const override;
-  void end() override { ending_ = true; }  // not ready any more
+  void end() override { ending_ = true; }  // reports "not ready" from now on
   void count_connections(const std::function<size_t()>& connections) override { connections_ = connections; }
 
  private:
@@ -42,7 +42,7 @@ class Handler : public RequestHandler {
   HttpResponse answered(Served& served, const std::shared_ptr<Predictor>& model, const InferRequest& request,
                         const Answer& answer);
   HttpResponse index(const std::string& body) const;
-  // /admin/reload and /v2/repository/models/NAME/load and /unload.
+  // Handles /admin/reload and /v2/repository/models/NAME/load and /unload.
   void change(std::string_view path, const HttpRequest& request, const Respond& respond);
 
   const HandlerOptions options_;

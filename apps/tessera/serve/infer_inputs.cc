@@ -11,7 +11,7 @@
 namespace tessera::serve {
 namespace {
 
-// {"name": "user.values", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+// For example {"name": "user.values", "datatype": "BYTES", "shape": [1], "data": ["a"]}.
 std::string example_of(const InputForm& input) {
   std::string shape, data;
   const char* const value = input.datatype == "BYTES" ? "\"a\"" : "1";
@@ -39,7 +39,7 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
   if (model.dense_inputs > 0 && dense.empty()) out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
   for (const ModelFeature& feature : model.features) {
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
-    if (column != nullptr && !column->cross.empty()) continue;  // made of others
+    if (column != nullptr && !column->cross.empty()) continue;  // computed from other columns
     const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
     const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_INT64 ? "INT64" : "FP32";
     out.push_back({feature.name + ".values", datatype, {-1}});

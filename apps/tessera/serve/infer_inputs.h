@@ -1,4 +1,4 @@
-// What a model takes: the inputs of the Open Inference Protocol, for its metadata and for sentences.
+// The inputs of a model in the Open Inference Protocol, for its metadata and for error messages.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace tessera::serve {
 
-// What the client calls the model.
+// The model's name for clients.
 inline std::string_view served_name(const ModelDescription& model, const InferLimits& limits) {
   return limits.name.empty() ? std::string_view(model.name) : limits.name;
 }
 
 struct InputForm {
   std::string name, datatype;
-  std::vector<int64_t> shape;  // -1: as the request has it
+  std::vector<int64_t> shape;  // -1: as in the request
 };
 // `columns`: of the data that the model was trained on, or null.
 std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Columns* columns);
 
-// Why a request without `name` is refused: what the model takes, and an example.
+// The message that refuses a request without input `name`: the inputs of the model, and an example.
 std::string missing_text(const ModelDescription& model, const std::string& name, const InferJson& json,
                          const InferLimits& limits);
 
-// The rest of parse_infer(): tensors that were found, the bytes behind their JSON. Throws MissingInput.
+// The rest of parse_infer(): takes the tensors found in the JSON and in the bytes after it. Throws MissingInput.
 InferRequest take_tensors(const ModelDescription& model, InferJson& json, std::string_view bytes,
                           const InferLimits& limits);
 

@@ -10,9 +10,10 @@ namespace tessera::serve {
 namespace {
 
 constexpr size_t kMaxDims = 8;
-constexpr size_t kFewOutputs = 16;  // so many of any model: one may be asked for by several names
+// outputs allowed for any model, because one output may be asked for by several names
+constexpr size_t kFewOutputs = 16;
 
-// What the parser is inside of.
+// The place in the document that the parser is in.
 enum class Where {
   kStart,
   kRequest,
@@ -28,11 +29,11 @@ enum class Where {
   kPassedOver,
 };
 
-// Which containers the protocol has, and where.
+// The containers that the protocol has, and where they occur.
 struct Container {
   Where in;
-  std::string_view key;  // of an object's member; empty in arrays
-  bool object;           // else an array
+  std::string_view key;  // key of an object's member; empty in arrays
+  bool object;           // otherwise an array
   Where to;
 };
 constexpr Container kContainers[] = {
@@ -123,7 +124,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(number_float_t value, const string_t&) override { return real(value); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    constexpr int kTooLarge = 406;  // a number's exponent
+    constexpr int kTooLarge = 406;  // exponent of a number that is too large
     if (e.id == kTooLarge) fail(Code::kInvalidArgument, "the request holds a number that is too large");
     config::no_json(text_, source_, position);
   }
@@ -132,7 +133,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   Where top() const { return stack_.empty() ? Where::kStart : stack_.back(); }
   JsonTensor& tensor() { return out_.inputs.back(); }
 
-  // Would a value of the right type here mean something?
+  // True if a value of the right type is known here.
   bool known_member() const {
     switch (top()) {
       case Where::kStart:
@@ -159,7 +160,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  // Which member or element is meant, for a person: "inputs[3].shape".
+  // The member or element being read, for an error message: "inputs[3].shape".
   std::string place() const {
     switch (top()) {
       case Where::kStart:
@@ -237,11 +238,11 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   int64_t real_bits(int64_t value) {
     const auto number = static_cast<double>(value);
-    constexpr double kBeyond = 0x1p63;  // what int64 cannot be
+    constexpr double kBeyond = 0x1p63;  // the first number beyond int64
     tensor().rounded = tensor().rounded || number >= kBeyond || static_cast<int64_t>(number) != value;
     return std::bit_cast<int64_t>(number);
   }
-  // Its integers so far become doubles.
+  // Turns the integers read so far into doubles.
   void become_real() {
     if (tensor().real) return;
     for (size_t i = tensor().first; i < out_.numbers.size(); ++i) {
@@ -254,7 +255,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     tensor().real = true;
     tensor().large = false;
   }
-  // Nulls so far become texts that are missing.
+  // Turns the nulls read so far into missing texts.
   void begin_texts() {
     const size_t nulls = tensor().nulls;
     out_.numbers.resize(tensor().first);

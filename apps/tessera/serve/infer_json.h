@@ -1,5 +1,5 @@
-// The JSON of an inference request, read in one pass into a flat list of tensors: no tree is built, so what a request
-// costs is bounded by its size.
+// Reads the JSON of an inference request in one pass into a flat list of tensors. It builds no tree, so the cost of a
+// request is bounded by its size.
 #pragma once
 
 #include <bit>
@@ -15,16 +15,17 @@ struct JsonTensor {
   std::string name, datatype;
   std::vector<int64_t> shape;
   std::optional<int64_t> binary_size;  // "binary_data_size"
-  bool has_data = false;               // "data" was there
-  size_t first = 0, count = 0;         // its numbers in InferJson::numbers, or its texts in InferJson::texts
-  bool real = false;                   // these are doubles (bit patterns), not int64
-  bool text = false;                   // these are texts
-  bool truth = false;                  // these are true (1) and false (0)
-  bool large = false;                  // these are uint64 (bit patterns), and one of them is 2^63 or more
-  bool negative = false;               // an integer below 0 is among them
-  bool rounded = false;                // an integer among them has lost digits, because others are doubles
-  bool taken = false;                  // these are numbers after `take` of their column
-  size_t nulls = 0;                    // so many of the first are null
+  bool has_data = false;               // true if "data" was present
+  // range of its numbers in InferJson::numbers, or of its texts in InferJson::texts
+  size_t first = 0, count = 0;
+  bool real = false;      // true if these are doubles (bit patterns), not int64
+  bool text = false;      // true if these are texts
+  bool truth = false;     // true if these are true (1) and false (0)
+  bool large = false;     // true if these are uint64 (bit patterns) and one of them is 2^63 or more
+  bool negative = false;  // true if one of the integers is below 0
+  bool rounded = false;   // true if an integer has lost digits, because other values are doubles
+  bool taken = false;     // true if these are numbers after their column's `take`
+  size_t nulls = 0;       // how many of the first values are null
 };
 
 struct InferJson {
@@ -37,12 +38,12 @@ struct InferJson {
     std::optional<bool> binary;  // "binary_data"
   };
   std::vector<Output> outputs;
-  std::string unknown;           // the first member of the request that the protocol does not have
+  std::string unknown;           // the first member of the request that the protocol does not define
   std::vector<int64_t> numbers;  // of all tensors, row by row; null is NaN
-  // Bytes of texts, one behind the other; text i is [ends[i], ends[i + 1]).
+  // Bytes of all texts; text i is [ends[i], ends[i + 1]).
   std::string texts;
   std::vector<int64_t> ends = {0};
-  std::vector<size_t> no_texts;  // which of the texts are null, ascending
+  std::vector<size_t> no_texts;  // indices of the texts that are null, ascending
 
   double real(const JsonTensor& t, size_t i) const {
     const int64_t bits = numbers[t.first + i];
@@ -51,16 +52,16 @@ struct InferJson {
   }
 };
 
-// What a model has room for.
+// Bounds that follow from the model.
 struct InferJsonLimits {
-  size_t inputs = 0, outputs = 0;  // tensors
+  size_t inputs = 0, outputs = 0;  // numbers of tensors
 };
 
-// Keys that the protocol does not name are passed over. kInvalidArgument: no JSON (with the place), a member of the
-// wrong type, more inputs than there can be, or many more outputs, nested too deep.
+// Skips keys that the protocol does not define. Throws kInvalidArgument for invalid JSON (with the place), a member of
+// the wrong type, more inputs than the model can have, many more outputs, or nesting that is too deep.
 InferJson read_infer_json(std::string_view text, const InferJsonLimits& limits);
 
-// A client's text in an error: at most so many bytes of it.
+// A client's text as quoted in an error, shortened to a bounded number of bytes.
 std::string shown(std::string_view text);
 
 }  // namespace tessera::serve

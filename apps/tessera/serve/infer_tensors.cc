@@ -14,7 +14,7 @@ struct Type {
   using type = T;
 };
 
-// take(Type<T>()) of a datatype of the protocol. False: it is none of numbers.
+// Calls take(Type<T>()) for a numeric datatype of the protocol. Returns false for other datatypes.
 template <class F>
 bool with_type(std::string_view datatype, const F& take) {
   if (datatype == "BOOL")
@@ -44,7 +44,7 @@ bool with_type(std::string_view datatype, const F& take) {
   return true;
 }
 
-// A number of the JSON where a datatype of integers is.
+// Converts a number of the JSON for a tensor whose datatype is an integer.
 int64_t as_integer(const JsonTensor& t, double value) {
   constexpr double kLeast = -0x1p63, kBeyond = 0x1p63;
   if (value != std::trunc(value) || value < kLeast || value >= kBeyond)
@@ -117,7 +117,7 @@ size_t Tensors::elements_of_list(const JsonTensor& t) const {
   return count;
 }
 
-// take(value) for each element, a bool, an integer, a float or a double; NaN where there is none.
+// Calls take(value) for each element: a bool, an integer, a float or a double; NaN if the value is missing.
 template <class F>
 void Tensors::visit(size_t at, const F& take) const {
   const JsonTensor& t = json_.inputs[at];
@@ -177,7 +177,7 @@ void Tensors::append_words(size_t at, Words& out) const {
   };
   if (t.datatype != "BYTES") return visit(at, add);
   if (t.binary_size || t.text || t.count == 0) return append_texts(at, out);
-  for (size_t i = 0, count = elements_of_list(t); i < count; ++i) {  // numbers among the texts of JSON
+  for (size_t i = 0, count = elements_of_list(t); i < count; ++i) {  // numbers in a JSON list of texts
     if (t.truth)
       add(json_.numbers[t.first + i] != 0);
     else if (t.real)
@@ -207,7 +207,7 @@ void Tensors::append_texts(size_t at, Words& out) const {
     }
     return;
   }
-  std::string_view rest = places_[at];  // each text behind its length, an uint32
+  std::string_view rest = places_[at];  // each text follows its length, a uint32
   for (size_t i = 0; i < count; ++i) {
     uint32_t length = 0;
     if (rest.size() >= sizeof(length)) std::memcpy(&length, rest.data(), sizeof(length));

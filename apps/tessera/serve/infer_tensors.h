@@ -1,4 +1,4 @@
-// The tensors of an inference request by their names, wherever their numbers are: in the JSON or behind it.
+// The tensors of an inference request by name, whether their numbers are in the JSON or after it.
 #pragma once
 
 #include <bit>
@@ -17,25 +17,25 @@ namespace tessera::serve {
 
 static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
 
-// The client's fault.
+// An error caused by the client.
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   fail(Code::kInvalidArgument, parts...);
 }
 
-// A tensor that a request lacks, to be told with what the model takes.
+// Thrown for a tensor that a request lacks; the message also lists the model's inputs.
 struct MissingInput {
   std::string name;
 };
 
-// Values as words (tessera/sdk/values.h).
+// Values in the form of words (tessera/sdk/values.h).
 struct Words {
-  std::string bytes;                // one behind the other
+  std::string bytes;                // all words, without separators
   std::vector<int64_t> ends = {0};  // word i is [ends[i], ends[i + 1])
-  std::vector<bool> present;        // false: there is no value
+  std::vector<bool> present;        // false: the value is missing
 };
 
-// What a tensor of the model is called: a feature's name and which of its arrays, or "dense".
+// The name of a tensor of the model: a feature's name and one of its arrays, or "dense".
 struct TensorName {
   std::string_view stem, suffix;
   bool is(std::string_view name) const {
@@ -45,21 +45,21 @@ struct TensorName {
   std::string text() const { return str_cat(stem, suffix); }
 };
 
-// The tensors of a request by name, each handed out once, wherever its numbers are.
+// The tensors of a request by name, each taken once, whether its numbers are in the JSON or after it.
 class Tensors {
  public:
   Tensors(const InferJson& json, std::string_view bytes);
 
-  // Its index, if it is there. Clients mostly keep the model's order, so the search goes on from the last find.
+  // The tensor's index, if present. Clients mostly keep the model's order, so the search goes on from the last find.
   std::optional<size_t> find(const TensorName& name);
   size_t require(const TensorName& name);  // throws MissingInput
-  // Whether it is there, with values of the type if one is given.
+  // True if the tensor is present; if a datatype is given, its values must have it.
   bool has(const TensorName& name, std::string_view datatype = "") const;
-  const JsonTensor* unused() const;  // the first one that nobody asked for; null: there is none
+  const JsonTensor* unused() const;  // the first tensor that was not taken; null if all were
 
   const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
 
-  // The tensor's elements appended to `out`, which are of type `datatype`. `dims` is what its shape has to have.
+  // Appends the tensor's elements, of type `datatype`, to `out`. `dims` is the required shape.
   template <class T>
   void append(size_t at, const char* datatype, size_t dims, std::vector<T>& out) const {
     const JsonTensor& t = json_.inputs[at];
@@ -87,14 +87,14 @@ class Tensors {
     for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
   }
 
-  // The same of a tensor of one dimension and any datatype but BYTES; NaN where there is no value.
+  // Appends a tensor of one dimension and any datatype except BYTES; a missing value is NaN.
   void append_numbers(size_t at, std::vector<double>& out) const;
-  // Of any datatype: the word of a number or a truth value, a text as it is.
+  // Takes any datatype: a number or truth value becomes its word, a text stays as it is.
   void append_words(size_t at, Words& out) const;
 
  private:
   static size_t elements(const JsonTensor& t);
-  static void check_kind(const JsonTensor& t);  // of its JSON values, which its datatype has to fit
+  static void check_kind(const JsonTensor& t);  // checks that the JSON values fit the datatype
   size_t elements_of_list(const JsonTensor& t) const;
   template <class F>
   void visit(size_t at, const F& take) const;
@@ -114,7 +114,7 @@ class Tensors {
   }
 
   const InferJson& json_;
-  std::vector<std::string_view> places_;  // of binary tensors
+  std::vector<std::string_view> places_;  // bytes of each binary tensor
   std::vector<bool> used_;
   size_t next_ = 0;
 };

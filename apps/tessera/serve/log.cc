@@ -29,7 +29,7 @@ std::string now_text() {
   return out + std::string(3 - millis.size(), '0') + millis + "Z";
 }
 
-// Whether a write of up to PIPE_BUF bytes returns at once, or does after so many milliseconds.
+// True if a write of up to PIPE_BUF bytes would return at once, now or within this many milliseconds.
 bool takes_more(int fd, int milliseconds) {
   pollfd polled{fd, POLLOUT, 0};
   return ::poll(&polled, 1, milliseconds) == 1;
@@ -68,7 +68,7 @@ void Log::print(Level level, std::string_view event, std::initializer_list<Field
     if (torn_) return;
     const ssize_t n = ::write(fd_, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // nobody reads any more: not a reason to stop serving
+    if (n <= 0) return;  // a missing reader is no reason to stop serving
     rest.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -23,14 +23,15 @@ struct Field {
 
 class Log {
  public:
-  // Lines above `most` are left out. `fd` is not closed; -1: no lines at all.
+  // Lines above level `most` are left out. `fd` is not closed; -1 means no lines at all.
   explicit Log(Level most, int fd = 2) : most_(most), fd_(fd) {}
 
-  // [any-thread] Never waits for a reader: while the descriptor takes nothing, lines are lost, and the next one that is
-  // written says how many ("lost"). A line of up to PIPE_BUF bytes is one write().
+  // [any-thread] Never waits for a reader. While the descriptor accepts nothing, lines are lost; the next line that is
+  // written reports their number ("lost"). A line of up to PIPE_BUF bytes is one write().
   void write(Level level, std::string_view event, std::initializer_list<Field> fields = {});
-  // For what clients cause: at most kPerSecond lines of one event and second, so that a flood of bad requests does not
-  // become a flood of lines. The next second's first line says how many were left out ("left_out").
+  // For events that clients cause: writes at most kPerSecond lines per event and second, so that a flood of bad
+  // requests does not become a flood of lines. The next second's first line reports how many were left out
+  // ("left_out").
   void write_some(Level level, std::string_view event, std::initializer_list<Field> fields = {});
   bool on(Level level) const { return fd_ >= 0 && level <= most_; }
 
@@ -47,11 +48,11 @@ class Log {
 
   const Level most_;
   const int fd_;
-  std::mutex writing_;  // of these two, and the order of lines
+  std::mutex writing_;  // guards these two and the order of lines
   int64_t lost_ = 0;
-  bool torn_ = false;  // the last line has no end
+  bool torn_ = false;  // the last line was written only in part
   std::mutex mutex_;
-  std::array<Flow, 8> flows_;  // a few events are limited; more than eight share the last
+  std::array<Flow, 8> flows_;  // only a few events are limited; those beyond the eighth share the last entry
 };
 
 }  // namespace tessera::serve

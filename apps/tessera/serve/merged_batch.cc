@@ -19,7 +19,7 @@ PredictInput MergedBatch::merge(std::span<const InferRequest* const> requests) {
     values += r->values.size();
     samples += static_cast<size_t>(r->batch);
   }
-  // Views of these arrays are handed out while they are filled.
+  // The arrays must not move, because views of them are handed out while they are filled.
   values_.reserve(values), weights_.reserve(values), lengths_.reserve(samples * features);
   for (size_t f = 0; f < features; ++f) {
     bool weighted = false;

@@ -1,4 +1,4 @@
-// The requests of a batch, one after the other, as one input. Its buffers only grow.
+// Concatenates the requests of a batch into one input. Its buffers only grow.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::serve {
 
 class MergedBatch {
  public:
-  // The input is valid until the next call. `requests` is not empty, all are of one model.
+  // The input is valid until the next call. `requests` is not empty, and all are for one model.
   PredictInput merge(std::span<const InferRequest* const> requests);
 
  private:

@@ -15,12 +15,12 @@ using prometheus::label;
 using prometheus::line;
 using prometheus::number;
 
-// Up to the brace that closes them.
+// The labels up to the closing brace.
 std::string labels(const Gauges::Model& model) {
   return "{model=" + label(model.name) + ",version=" + label(model.version);
 }
 
-// Nothing where no model has a vocabulary.
+// Writes nothing if no model has a vocabulary.
 void unknown_ids_text(std::string& out, const Gauges& gauges) {
   const auto each = [&](const char* name, const char* help, const auto& value) {
     bool any = false;
@@ -40,7 +40,7 @@ void unknown_ids_text(std::string& out, const Gauges& gauges) {
        [](const UnknownIds& ids) { return ids.unknown; });
 }
 
-// Nothing where no model is followed. Without versions in the labels: these are lines over time.
+// Writes nothing if no model is followed. The labels have no versions, so that each series continues over time.
 void followed_text(std::string& out, const Gauges& gauges) {
   using Followed = Gauges::Model::Followed;
   const auto each = [&](const char* name, const char* type, const char* help, const auto& value) {

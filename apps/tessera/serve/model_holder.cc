@@ -8,8 +8,8 @@
 namespace tessera::serve {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(500);         // between looks whether the model is still usable
-constexpr auto kReloadPause = std::chrono::milliseconds(500);  // between attempts to load a lost model again
+constexpr auto kLook = std::chrono::milliseconds(500);         // between checks whether the model is still usable
+constexpr auto kReloadPause = std::chrono::milliseconds(500);  // between attempts to reload a lost model
 
 }  // namespace
 
@@ -48,12 +48,12 @@ void ModelHolder::reload(std::function<void(const Reloaded&)> done) {
 bool ModelHolder::replace(std::shared_ptr<Predictor> model) {
   const std::lock_guard lock(mutex_);
   if (!current_ || current_ == model) return false;
-  current_.swap(model);  // what was before goes without the lock
+  current_.swap(model);  // the previous model is destroyed without the lock
   return true;
 }
 
 void ModelHolder::unload() {
-  std::shared_ptr<Predictor> gone;  // goes without the lock
+  std::shared_ptr<Predictor> gone;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     gone = std::move(current_);

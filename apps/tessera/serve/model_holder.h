@@ -1,5 +1,5 @@
-// A model that is served, and its successor: loaded beside it, then swapped in. Requests keep the model they were
-// checked against alive, so none is dropped.
+// A served model and its successor, which is loaded while the first one still serves and then replaces it. Requests
+// keep the model they were checked against alive, so none is dropped.
 #pragma once
 
 #include <condition_variable>
@@ -18,40 +18,40 @@ namespace tessera::serve {
 
 struct Reloaded {
   bool done = false;
-  std::string error;              // a sentence, unless done
-  std::string previous, version;  // of the models
+  std::string error;              // a sentence, if not done
+  std::string previous, version;  // versions of the models
 };
 
 class ModelHolder {
  public:
-  using Open = std::function<std::shared_ptr<Predictor>()>;  // throws where there is no model
+  using Open = std::function<std::shared_ptr<Predictor>()>;  // throws if there is no model
 
-  // Loads the first model: throws what `open` throws. `open` is called by one thread at a time, the later times by a
-  // thread of the holder's. `name`: what clients call it; empty: as the first one was packed.
+  // Loads the first model and throws what `open` throws. `open` is called by one thread at a time, after the first time
+  // by the holder's own thread. `name` is the name for clients; empty: the name in the first packed model.
   ModelHolder(const std::string& name, Open open, Metrics& metrics, Log& log);
-  // Waits for a load under way.
+  // Waits for a load that is under way.
   ~ModelHolder();
 
   const std::string& name() const { return name_; }
 
-  // [any-thread] nullptr while a lost model is being loaded again, and where it is unloaded.
+  // [any-thread] nullptr while a lost model is being reloaded, and while the model is unloaded.
   std::shared_ptr<Predictor> current() const;
 
-  // [any-thread] Loads the model anew, beside the one that is served; `done` is called by the holder's thread. What is
-  // served stays when that fails. A request that comes while one waits shares its load.
+  // [any-thread] Loads the model anew while the current one still serves; the holder's thread calls `done`. If loading
+  // fails, the current model stays. A request made while another one waits shares its load.
   void reload(std::function<void(const Reloaded&)> done = {});
 
-  // [any-thread] `model` is served from now on: a later version of it, which somebody else has opened. False: it is
-  // served already, or none is.
+  // [any-thread] Serves `model` from now on, a later version that somebody else has opened. Returns false if it is
+  // already served, or if no model is served.
   bool replace(std::shared_ptr<Predictor> model);
 
-  // [any-thread] The model is served no longer, until a reload.
+  // [any-thread] Stops serving the model until a reload.
   void unload();
   bool unloaded() const;
 
-  // [any-thread] `model` cannot answer any more (a rank of it is lost): it is not served any longer, and is loaded
-  // again, as often as it takes, unless another one has taken its place.
-  // A model that says so itself (usable()) is found within a second.
+  // [any-thread] Call this if `model` cannot answer any more, because one of its ranks is lost. It is no longer served,
+  // and is reloaded, with as many attempts as it takes, unless another model has replaced it. A model that reports the
+  // loss itself (usable()) is noticed within a second.
   void lost(const std::shared_ptr<Predictor>& model);
 
  private:

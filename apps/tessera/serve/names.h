@@ -1,4 +1,4 @@
-// Lists of names in sentences.
+// Formats lists of names for sentences.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tessera::serve {
 
-// "a", "b" and "c"; of more than eight the first ones and how many others there are.
+// "a", "b" and "c"; of more than eight names, the first ones and the number of the others.
 std::string listed(const std::vector<std::string>& names, const char* quote = "\"");
 
 }  // namespace tessera::serve

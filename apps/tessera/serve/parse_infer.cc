@@ -37,7 +37,7 @@ void check_batch(int64_t batch, int64_t most) {
   if (batch > most) refuse("a request of ", batch, " samples is too large: at most ", most);
 }
 
-// The first tensor that tells how many samples there are.
+// The number of samples, from the first tensor that tells it.
 void take_batch(int64_t samples, const InferLimits& limits, std::string_view input, InferRequest& out) {
   if (out.batch == 0) {
     out.batch = samples;
@@ -58,14 +58,14 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
   check_finite("dense", out.dense.data(), out.dense.size(), static_cast<size_t>(model.dense_inputs));
 }
 
-// Dense columns as they stand in files, where one may have no value: NaN, or the column is not there at all. They are
-// laid out once the request's features have told how many samples there are.
+// Dense columns as in files, where a value may be missing: NaN, or the column is absent. They are put into place once
+// the request's features have told the number of samples.
 class DenseColumns {
  public:
   explicit DenseColumns(const data::Columns* columns) : columns_(columns) {
     if (columns != nullptr) names_ = columns->dense();
   }
-  // Whether the request sends columns, and no dense tensor that is laid out already.
+  // True if the request sends columns, and no complete dense tensor.
   bool are_in(const Tensors& tensors) const {
     const bool called_so = std::find(names_.begin(), names_.end(), "dense") != names_.end();
     return !names_.empty() && (called_so || !tensors.has({"dense", ""}, "FP32"));
@@ -77,7 +77,7 @@ class DenseColumns {
       const bool required = !column.missing && column.take != "missing";
       const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
       if (!at) continue;
-      // Other columns of texts hold numbers that are written as such: a request may send them as numbers, too.
+      // A text column with another `take` holds written numbers; a request may also send these as numbers.
       const bool texts = column.take != "value" || tensors[*at].datatype == "BYTES";
       if (data::Columns::type_of(column) == TSR_READER_TEXT && texts && !tensors[*at].taken)
         read_texts(name, *at, tensors, values);
@@ -103,7 +103,7 @@ class DenseColumns {
   }
 
  private:
-  // What stands for a value that is not there.
+  // The substitute for a missing value.
   double none_of(const std::string& name) const {
     return columns_->column(name)->take == "missing" ? 1 : std::numeric_limits<double>::quiet_NaN();
   }
@@ -124,10 +124,10 @@ class DenseColumns {
 
   const data::Columns* columns_;  // or null
   std::vector<std::string> names_;
-  std::vector<std::vector<double>> values_;  // by name; empty: not there
+  std::vector<std::vector<double>> values_;  // by name; empty if absent
 };
 
-// Where a feature's ids, lengths and weights are in the flat arrays.
+// The position of a feature's ids, lengths and weights in the flat arrays.
 struct Place {
   size_t values = 0, ids = 0, lengths = 0, weights = 0;
   bool weighted = false;
@@ -141,7 +141,7 @@ void place_ids(const data::Columns::Ids& ids, InferRequest& out, Place& place) {
     out.lengths.push_back(static_cast<int32_t>(ids.begins[b + 1] - ids.begins[b]));
 }
 
-// Reads one feature's lists of values, whatever these are.
+// Reads one feature's lists of values, whatever their type.
 class FeatureReader {
  public:
   FeatureReader(const ModelDescription& model, const InferLimits& limits, Tensors& tensors, InferRequest& out)
@@ -169,7 +169,7 @@ class FeatureReader {
     return place;
   }
 
-  // As they stand in files.
+  // Reads values as in files.
   Place read_values(const std::string& name, int32_t type) {
     const size_t at = tensors_.require({name, ".values"});
     Words words;
@@ -215,12 +215,12 @@ class FeatureReader {
     return place;
   }
 
-  // Numbers as the column's texts are written.
+  // Writes numbers in the way the column's texts are written.
   static void spell(Words& words, const ColumnConfig& column, std::string_view datatype) {
     if (datatype != "BYTES" && !column.decimal.empty())
       std::replace(words.bytes.begin(), words.bytes.end(), '.', column.decimal[0]);
   }
-  // A value that is missing is no id of its sample.
+  // Removes missing values, because they are not ids of their sample.
   static void leave_out_missing(Words& words, std::vector<double>& numbers, std::vector<int32_t>& lengths,
                                 std::vector<float>& weights) {
     if (std::find(words.present.begin(), words.present.end(), false) == words.present.end()) return;
@@ -232,7 +232,7 @@ class FeatureReader {
         if (!words.present[from]) continue;
         if (!numbers.empty()) numbers[to] = numbers[from];
         if (!weights.empty()) weights[to] = weights[from];
-        if (words.ends.size() > 1) ends.push_back(words.ends[from + 1]);  // what is missing has no bytes
+        if (words.ends.size() > 1) ends.push_back(words.ends[from + 1]);  // missing values have no bytes
         ++to;
       }
       length = static_cast<int32_t>(to - first);
@@ -249,7 +249,7 @@ class FeatureReader {
     check_lengths(name, {lengths.data() + before, lengths.size() - before}, values);
   }
 
-  // False: there are none.
+  // Returns false if there are none.
   bool read_weights(const std::string& name, size_t ids, std::vector<float>& weights) {
     if (!model_.is_weighted) return false;
     const std::optional<size_t> at = tensors_.find({name, ".weights"});
@@ -268,7 +268,7 @@ class FeatureReader {
   InferRequest& out_;
 };
 
-// The ids of a cross, from those of its parts.
+// Computes the ids of a cross from those of its parts.
 Place cross(const data::Columns& columns, const ModelDescription& model, const std::string& name,
             const std::vector<Place>& places, InferRequest& out) {
   const std::vector<std::string>& crossed = columns.column(name)->cross;
@@ -288,7 +288,7 @@ Place cross(const data::Columns& columns, const ModelDescription& model, const s
       parts[p].begins.push_back(parts[p].begins.back() + out.lengths[place.lengths + b]);
     pointers.push_back(&parts[p]);
   }
-  for (size_t b = 0; b < static_cast<size_t>(out.batch); ++b) {  // else a small request would make a large one
+  for (size_t b = 0; b < static_cast<size_t>(out.batch); ++b) {  // otherwise a small request could become a large one
     const auto lists = std::count_if(parts.begin(), parts.end(), [&](const data::Columns::Ids& part) {
       return part.begins[b + 1] - part.begins[b] > 1;
     });
@@ -305,7 +305,7 @@ Place cross(const data::Columns& columns, const ModelDescription& model, const s
 std::vector<Place> read_features(const ModelDescription& model, const InferLimits& limits, Tensors& tensors,
                                  InferRequest& out) {
   std::vector<Place> places(model.features.size());
-  std::vector<size_t> crosses;  // that are not given: made when all others are there
+  std::vector<size_t> crosses;  // crosses that the request does not give; made once all other features are there
   FeatureReader reader(model, limits, tensors, out);
   for (size_t f = 0; f < places.size(); ++f) {
     const std::string& name = model.features[f].name;
@@ -319,18 +319,19 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   return places;
 }
 
-// 2 features "a" and "b".
+// For example: 2 features "a" and "b".
 std::string counted(const std::vector<std::string>& names, const char* what) {
   return str_cat(names.size(), ' ', what, names.size() == 1 ? " " : "s ", listed(names));
 }
 
-// With what there is to send, as the model's metadata have it.
+// Throws a message with the inputs that may be sent, as in the model's metadata.
 [[noreturn]] void refuse_unused(const JsonTensor& tensor, const ModelDescription& model, const InferLimits& limits) {
   const auto dense = limits.columns != nullptr ? limits.columns->dense() : std::vector<std::string>();
   std::vector<std::string> features;
   for (const ModelFeature& feature : model.features) {
     const ColumnConfig* const column = limits.columns != nullptr ? limits.columns->column(feature.name) : nullptr;
-    if (column == nullptr || column->cross.empty()) features.push_back(feature.name);  // else made of others
+    // otherwise computed from other columns
+    if (column == nullptr || column->cross.empty()) features.push_back(feature.name);
   }
   std::string takes;
   if (!dense.empty())
@@ -342,7 +343,7 @@ std::string counted(const std::vector<std::string>& names, const char* what) {
          model.is_weighted ? " and NAME.weights" : "", " of its ", counted(features, "feature"));
 }
 
-// The output that a request calls so; "score" is the first one of all, where no head is called so.
+// The output that a request calls by this name. "score" is the first of all, if no head has that name.
 size_t find_output(const ModelDescription& model, std::string_view name) {
   const auto called_so = [&](const ModelOutput& output) { return output.name == name; };
   const auto at = std::find_if(model.outputs.begin(), model.outputs.end(), called_so);
@@ -362,7 +363,7 @@ void take_outputs(const ModelDescription& model, InferJson& json, InferRequest& 
     const size_t output = find_output(model, wanted.name);
     const bool binary = wanted.binary.value_or(out.binary_output);
     if (one && wanted.name == kScore)
-      out.binary_output = binary;  // all that there is, by its own name
+      out.binary_output = binary;  // all outputs, by their own names
     else
       out.outputs.push_back({output, std::move(wanted.name), binary});
   }

@@ -12,7 +12,7 @@ void head(std::string& out, const char* name, const char* type, const char* help
   out += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
 }
 
-std::string label(const std::string& text) {  // backslash, quote and newline are escaped
+std::string label(const std::string& text) {  // escapes backslash, quote and newline
   std::string out = "\"";
   for (char c : text) {
     if (c == '\\' || c == '"') out += '\\';

@@ -15,13 +15,13 @@ json tensor(const std::string& name, const char* datatype, json shape) {
   return {{"name", name}, {"datatype", datatype}, {"shape", std::move(shape)}};
 }
 
-// Whether an output is numbers of items, and whether it has a dimension beside the samples'.
+// Tell whether an output has item numbers, and whether it has a dimension besides the samples'.
 bool is_items(const ModelDescription& model, size_t output) { return answers_items(model) && output == 1; }
 bool has_columns(const ModelDescription& model, size_t output) {
   return answers_items(model) || model.outputs[output].width > 1;
 }
 
-// The outputs of an answer: their JSON, and the bytes of those that go behind it.
+// The outputs of an answer: their JSON, and the bytes of those that follow it.
 class Outputs {
  public:
   Outputs(const ModelDescription& model, std::string& body) : model_(model), body_(body) {}
@@ -45,7 +45,7 @@ class Outputs {
     begun_ = true;
     binary_ = binary_ || binary;
   }
-  bool binary() const { return binary_; }  // of some output
+  bool binary() const { return binary_; }  // some output is returned as bytes
   const std::string& bytes() const { return bytes_; }
 
  private:

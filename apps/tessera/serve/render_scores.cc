@@ -10,7 +10,7 @@ struct Scored {
   std::string name;
 };
 
-// What an output is called: the one of a model predicts a label, which has a name.
+// The name of an output. The only output of a model predicts a label, whose name is used.
 std::string name_of(const ModelDescription& model, const data::Columns* columns, size_t output) {
   if (model.outputs.size() > 1) return model.outputs[output].name;
   const std::string& label = model.outputs[output].label;
@@ -40,7 +40,7 @@ void add_scores(std::string& out, const ModelDescription& model, const std::vect
   out += '}';
 }
 
-// The best items first.
+// Writes the best items first.
 void add_items(std::string& out, const ModelDescription& model, size_t row,
                std::span<const std::span<const float>> values) {
   const auto width = static_cast<size_t>(model.outputs[0].width);

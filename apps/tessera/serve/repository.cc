@@ -15,7 +15,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// Says in the log which model it is about.
+// Adds the model's name to the response, for the log.
 HttpResponse about(const Served& served, HttpResponse response) {
   response.model = served.name();
   return response;
@@ -30,13 +30,13 @@ HttpResponse not_there(const Served& served) {
                                                  "the model, or a rank of it, is lost; it is being loaded again"));
 }
 
-// "a" is, or "a" and "b" are: what there is.
+// Formats "a" is, or "a" and "b" are, for the names that exist.
 std::string there_is(std::vector<std::string> names, const char* quote) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return listed(names, quote) + (names.size() == 1 ? " is" : " are");
 }
 
-// The loads of several models that were asked for at once: `respond` is called with the last.
+// The loads of several models requested at once; `respond` is called after the last one.
 class Loads {
  public:
   Loads(size_t count, std::function<void(HttpResponse)> respond)
@@ -83,7 +83,7 @@ std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Pr
   if (encoding.empty()) return nullptr;
   const std::lock_guard lock(columns_mutex_);
   if (columns_model_.lock() == model) return columns_;
-  if (!columns_ || columns_text_ != encoding) {  // versions of a model that is followed have the same
+  if (!columns_ || columns_text_ != encoding) {  // versions of a followed model have the same encoding
     columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
     columns_text_ = encoding;
   }
@@ -121,7 +121,7 @@ HttpResponse ModelRepository::unknown(const std::string& name) const {
 Found ModelRepository::find(const std::string& name, const std::string& version) const {
   const Served* last = nullptr;
   Found out;
-  for (const auto& served : all_) {  // no list of them: this is asked for every request
+  for (const auto& served : all_) {  // runs for every request, so it makes no list of them
     if (served->name() != name) continue;
     last = served.get();
     std::shared_ptr<Predictor> model = served->holder().current();

@@ -1,4 +1,4 @@
-// The models that a server has, by name and version, and their coming and going.
+// The models that a server has, by name and version; loads and unloads them.
 #pragma once
 
 #include <atomic>
@@ -23,16 +23,16 @@ class Columns;
 namespace tessera::serve {
 
 struct ModelSource {
-  std::string name;  // what clients call it; empty: as it was packed
+  std::string name;  // the name for clients; empty: the name in the packed model
   ModelHolder::Open open;
-  std::shared_ptr<const ModelFollower> followed = nullptr;  // whose versions `open` gives
+  std::shared_ptr<const ModelFollower> followed = nullptr;  // the follower whose versions `open` gives
 };
 
-// One model under its name. Its version changes with every load of other contents. All but the constructor
-// [any-thread].
+// One model under its name. Its version changes with every load of different content. All members except the
+// constructor are [any-thread].
 class Served {
  public:
-  // Loads it: throws what `open` throws.
+  // Loads the model and throws what `open` throws.
   Served(const ModelSource& source, Metrics& metrics, Log& log);
 
   const std::string& name() const { return holder_.name(); }
@@ -40,9 +40,10 @@ class Served {
   const ModelHolder& holder() const { return holder_; }
   BadIds& bad_ids() { return bad_ids_; }
   UnknownIdCounts& unknown_ids() { return unknown_ids_; }
-  const ModelFollower* followed() const { return followed_.get(); }  // nullptr: it stays as it was packed
+  // nullptr if the model does not follow publications
+  const ModelFollower* followed() const { return followed_.get(); }
 
-  // How the model's data were encoded; null: it does not say. Read from its description once.
+  // The encoding of the model's data; null if its description has none. It is parsed once per description.
   std::shared_ptr<const data::Columns> columns_of(const std::shared_ptr<Predictor>& model);
 
  private:
@@ -51,36 +52,37 @@ class Served {
   BadIds bad_ids_;
   UnknownIdCounts unknown_ids_;
   std::mutex columns_mutex_;
-  std::weak_ptr<Predictor> columns_model_;  // whose columns_ are
+  std::weak_ptr<Predictor> columns_model_;  // the model that columns_ belong to
   std::shared_ptr<const data::Columns> columns_;
   std::string columns_text_;
 };
 
-// Which model a request is for; or, without one, what to tell the client.
+// The model that a request is for, or the response if there is none.
 struct Found {
   Served* served = nullptr;
   std::shared_ptr<Predictor> model;
   HttpResponse refusal;
 };
 
-// All but the constructor [any-thread].
+// All members except the constructor are [any-thread].
 class ModelRepository {
  public:
-  // Loads all; sources of one name are its versions. kInvalidArgument: two of a name have the same version.
+  // Loads all sources; sources with the same name are versions of one model. Throws kInvalidArgument if two of them
+  // have the same version.
   ModelRepository(const std::vector<ModelSource>& sources, Metrics& metrics, Log& log);
 
-  // Without a version: of those with this name the one that was given last, of those that are loaded.
+  // Without a version, finds the last given model of this name among those that are loaded.
   Found find(const std::string& name, const std::string& version) const;
-  std::vector<std::string> versions(const std::string& name) const;  // that are loaded
-  // 200 where some model is loaded and none is lost.
+  std::vector<std::string> versions(const std::string& name) const;  // loaded versions
+  // 200 if some model is loaded and none is lost.
   HttpResponse ready() const;
-  // What the repository extension of the Open Inference Protocol calls its index: name, version, state and reason of
-  // each model. `ready`: only those that are loaded.
+  // The index of the Open Inference Protocol's repository extension: name, version, state and reason of each model.
+  // `ready`: only those that are loaded.
   std::string index(bool ready) const;
 
-  // Loads those with this name, or with "" all, anew; `respond` is called once all are done.
+  // Reloads the models with this name, or all for ""; `respond` is called once all are done.
   void load(const std::string& name, const std::function<void(HttpResponse)>& respond);
-  // Those with this name answer no more, but for requests that they have, until they are loaded again.
+  // Stops the models with this name after the requests they already have, until they are loaded again.
   HttpResponse unload(const std::string& name);
 
   const std::vector<std::unique_ptr<Served>>& all() const { return all_; }

@@ -1,4 +1,4 @@
-// The bytes of requests under way, counted as they arrive: what a client merely announces costs nothing.
+// Counts the bytes of requests under way as they arrive; a merely announced length costs nothing.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace tessera::serve {
 
-// What all requests may take together. Every connection has a part of its own; what a request needs beyond that comes
-// out of one pool. So whoever fills the pool, honest or not, keeps no small request out.
+// Bounds the bytes of all requests together. Every connection has a share of its own, and any need beyond it comes out
+// of one pool. Clients that fill the pool therefore cannot keep small requests out.
 class BodyPool {
  public:
   BodyPool(size_t bytes, size_t connections)
       : own_(std::min(kMostOwn, bytes / 4 / connections)), left_(bytes - own_ * connections) {}
 
-  size_t own() const { return own_; }  // bytes, of each connection
+  size_t own() const { return own_; }  // bytes reserved for each connection
   bool take(size_t bytes) {
     size_t left = left_;
     while (left >= bytes) {
@@ -39,7 +39,7 @@ class BodyPool {
   std::atomic<size_t> left_;
 };
 
-// A body that takes its bytes out of the pool, and gives them back with clear() or its end.
+// A body that takes its bytes out of the pool, and returns them in clear() or in its destructor.
 class RequestBytes {
  public:
   explicit RequestBytes(BodyPool& pool) : pool_(&pool) {}
@@ -47,7 +47,7 @@ class RequestBytes {
   RequestBytes(const RequestBytes&) = delete;
   RequestBytes& operator=(const RequestBytes&) = delete;
 
-  // False: the pool is empty. Throws bad_alloc.
+  // Returns false if the pool is empty. Throws bad_alloc.
   bool append(const char* bytes, size_t n) {
     const size_t wanted = std::max(text_.size() + n, pool_->own()) - pool_->own();
     if (wanted > taken_) {
@@ -60,9 +60,9 @@ class RequestBytes {
     text_.append(bytes, n);
     return true;
   }
-  // How long it is going to be, so that it does not reserve more.
+  // Sets the final length, so that the text does not reserve more.
   void announce(size_t bytes) { announced_ = bytes; }
-  // The text, which stays charged.
+  // Moves the text out; its bytes stay counted.
   std::string take_text() { return std::move(text_); }
   void clear() {
     text_ = {};
@@ -76,7 +76,7 @@ class RequestBytes {
   size_t announced_ = std::numeric_limits<size_t>::max();
 };
 
-// The same for Beast's parser. Its errors: no_buffer_space where the pool is empty, not_enough_memory.
+// Adapts RequestBytes to Beast's parser. Its errors: no_buffer_space if the pool is empty, not_enough_memory.
 struct RequestBody {
   using value_type = RequestBytes;
 

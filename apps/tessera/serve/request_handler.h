@@ -1,4 +1,4 @@
-// What a server asks for each HTTP request: whoever answers knows no socket, and the server no route.
+// The interface between a server and its handler: the handler knows no socket, and the server knows no route.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ struct HttpRequest {
   std::string json_bytes;        // the header Inference-Header-Content-Length; empty: absent
   std::string content_encoding;  // empty: absent
   std::string authorization;     // empty: absent
-  bool local = false;            // from this host, and not handed on by a proxy or a web page
-  Clock::time_point arrived{};   // its last byte; unset: just now
+  bool local = false;            // from this host, and not forwarded by a proxy or a web page
+  Clock::time_point arrived{};   // time of its last byte; unset: now
 };
 
 struct HttpResponse {
@@ -31,41 +31,42 @@ struct HttpResponse {
   const char* allow = nullptr;       // header Allow
   const char* challenge = nullptr;   // header WWW-Authenticate
   bool retry = false;                // header Retry-After
-  bool inference = false;            // its time counts
+  bool inference = false;            // its time is measured
   std::optional<Failure> failure;
-  std::string sentence;         // of the failure, for the log
-  std::string_view model = {};  // the served one that this is about, for the log: a view of a name that stays
+  std::string sentence;         // describes the failure, for the log
+  std::string_view model = {};  // the served model that this is about, for the log; a view of a name that outlives it
 
   static HttpResponse json(std::string body);
   static HttpResponse failed(int status, Failure failure, const std::string& sentence);
-  static HttpResponse unavailable(Failure failure, const std::string& sentence);  // 503, to be asked again later
+  // 503, which tells the client to ask again later
+  static HttpResponse unavailable(Failure failure, const std::string& sentence);
   static HttpResponse not_found(const std::string& sentence);
   static HttpResponse not_allowed(const std::string& method, const char* allow);
-  static HttpResponse prometheus(std::string text);  // of Prometheus' text format
+  static HttpResponse prometheus(std::string text);  // in Prometheus' text format
 };
 
-// There is no memory for a request just now.
+// The response if there is no memory for a request at the moment.
 HttpResponse out_of_memory();
 
 // Counts and logs the response to a request whose last byte came at `start`. [any-thread]
 void count(Clock::time_point start, const HttpResponse& response, Metrics& metrics, Log& log);
 
-// The target without query and final slash.
+// The target without its query and final slash.
 std::string_view path_of(std::string_view target);
 
-// All [any-thread].
+// All members are [any-thread].
 class RequestHandler {
  public:
-  // Called once: within handle(), or later by a thread of the handler's.
+  // Called once, within handle() or later by a thread of the handler.
   using Respond = std::function<void(HttpResponse)>;
 
   virtual ~RequestHandler() = default;
-  // Returns when the response is due: who asked answers with overdue() then, and drops what comes later.
+  // Returns the time when the response is due. The caller then answers with overdue() and drops a later response.
   virtual Clock::time_point handle(HttpRequest&& request, const Respond& respond) = 0;
   virtual HttpResponse overdue() const = 0;
-  // The server ends. Requests are still answered.
+  // Tells the handler that the server ends. Requests are still answered.
   virtual void end() {}
-  // The number of open connections. Set before the first request.
+  // Provides the number of open connections. Set before the first request.
   virtual void count_connections(const std::function<size_t()>&) {}
 };
 

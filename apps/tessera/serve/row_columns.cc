@@ -50,7 +50,7 @@ void RowColumn::take(const RowValue& value, bool in_list) {
     numbers_.push_back(std::bit_cast<int64_t>(number));
   } else if (form_.kind == Kind::kDense) {
     const double number = number_of(value);
-    if (std::isnan(number)) return;  // end_row() says whether that may be
+    if (std::isnan(number)) return;  // end_row() checks whether a value may be missing
     numbers_.push_back(std::bit_cast<int64_t>(number));
   } else if (is_missing(value)) {
     took_ = false;
@@ -73,7 +73,7 @@ void RowColumn::take_word(const RowValue& value) {
       [&](const auto& v) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::string_view>)
-          texts_ += v;  // as it is: the model has the rule
+          texts_ += v;  // unchanged: the model applies the rule
         else if constexpr (!std::is_same_v<T, std::monostate>)
           sdk::append_word(texts_, v);
       },
@@ -133,7 +133,7 @@ int64_t RowColumn::id_of(const RowValue& value) const {
   refuse("its ids are rows of a table: whole numbers from 0 on");
 }
 
-// As the field of a file: items, with their weights behind a colon.
+// Splits a text like the field of a file: items, with their weights after a colon.
 void RowColumn::split(std::string_view text) {
   while (!text.empty()) {
     const size_t end = std::min(text.find(form_.separator), text.size());
@@ -229,7 +229,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
   std::vector<std::string> wanted;
   for (const ModelFeature& feature : model.features) {
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
-    if (column != nullptr && !column->cross.empty()) continue;  // made of others
+    if (column != nullptr && !column->cross.empty()) continue;  // computed from other columns
     const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
     add({.name = feature.name,
          .kind = type == TSR_READER_TEXT    ? Kind::kTexts

@@ -1,4 +1,4 @@
-// The columns of a request's rows: what each takes, and the values so far, one list a row.
+// The columns of a request's rows: the values that each accepts, and the values so far, one list per row.
 #pragma once
 
 #include <cstdint>
@@ -13,43 +13,43 @@
 
 namespace tessera::serve {
 
-// A value of the JSON; a text may be the word of any.
+// A value of the JSON. A text may be the word for a value of any type.
 using RowValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
 
 class RowColumn {
  public:
   enum class Kind {
-    kTexts,    // of a vocabulary or a hash: words
-    kNumbers,  // of buckets
-    kIds,      // numbers of rows
-    kDense,    // one number a row, or none
-    kArray,    // all dense inputs of a model that knows no columns
+    kTexts,    // words of a vocabulary or hash column
+    kNumbers,  // values of a bucket column
+    kIds,      // row numbers
+    kDense,    // one number per row, or none
+    kArray,    // all dense inputs of a model without columns
   };
   struct Form {
-    std::string name, field;  // of the model, and of the rows
+    std::string name, field;  // name in the model, and name in the rows
     Kind kind = Kind::kIds;
     bool weighted = false;
-    char separator = 0;                      // of a list in one text; 0: a text is one value
-    bool needed = false;                     // dense, and there is nothing instead of a missing value
-    size_t width = 1;                        // of kArray
-    const data::Columns* columns = nullptr;  // which read a dense column's texts; null: they are plain numbers
-    bool takes_all = false;                  // dense: numbers, too, are taken as their texts are
-    bool counts_missing = false;             // a value that is missing is a value
-    char decimal = 0;                        // of numbers in its texts; 0: the point
+    char separator = 0;                      // separates a list within one text; 0: a text is one value
+    bool needed = false;                     // a dense value that must not be missing, because it has no substitute
+    size_t width = 1;                        // values of a kArray
+    const data::Columns* columns = nullptr;  // read a dense column's texts; null: these are plain numbers
+    bool takes_all = false;                  // dense: numbers are also treated like texts
+    bool counts_missing = false;             // a missing value counts as a value
+    char decimal = 0;                        // decimal sign of numbers in texts; 0: the point
   };
   explicit RowColumn(Form form) : form_(std::move(form)) {}
 
   const Form& form() const { return form_; }
   bool takes_lists() const { return form_.kind != Kind::kDense; }
 
-  // For each row, from 1: begin(), take() for each value, end_row(); without the first two where it has none.
-  // kInvalidArgument, with row and column: the value is none of the column's; the column is there twice.
+  // Call begin(), take() for each value, then end_row() for each row, counted from 1; only end_row() if the row has no
+  // value. Throws kInvalidArgument, with row and column, for an invalid value and for a column that occurs twice.
   void begin(int64_t row);
   void take(const RowValue& value, bool in_list);
-  void weigh(const RowValue& weight);  // of the value before
+  void weigh(const RowValue& weight);  // weight of the last value
   void end_row(int64_t row);
 
-  // Appended to a request as tensors; empty where no row has a value of a dense column.
+  // Appends the column to a request as tensors; appends nothing if no row has a value of a dense column.
   void give(InferJson& out) const;
 
   template <class... Parts>
@@ -59,20 +59,20 @@ class RowColumn {
 
  private:
   void take_word(const RowValue& value);
-  double number_of(const RowValue& value) const;  // NaN: it is missing
+  double number_of(const RowValue& value) const;  // NaN: missing
   double taken_of(std::string_view text) const;
   int64_t id_of(const RowValue& value) const;
   void split(std::string_view text);
   size_t count() const { return form_.kind == Kind::kTexts ? ends_.size() - 1 : numbers_.size(); }
 
   Form form_;
-  int64_t row_ = 0;    // that is being read
-  size_t before_ = 0;  // values of the rows before
-  bool seen_ = false;  // of this row
-  bool took_ = false;  // the value before was one
+  int64_t row_ = 0;    // the row being read
+  size_t before_ = 0;  // values of the previous rows
+  bool seen_ = false;  // this row has the column
+  bool took_ = false;  // the last take() added a value
   bool any_ = false;   // some row has a value
   std::string texts_;
-  std::vector<int64_t> ends_ = {0}, numbers_;  // unless these are ids the bits of doubles
+  std::vector<int64_t> ends_ = {0}, numbers_;  // ids, or the bits of doubles
   std::vector<int32_t> lengths_;
   std::vector<float> weights_;
 };

@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kMembers = {"rows", "model", "version", "id", "outputs"};
 
-// What the parser is inside of.
+// The place in the document that the parser is in.
 enum class InRows { kStart, kRequest, kOutputs, kRows, kRow, kList, kPair, kWeights, kPassedOver };
 
-// The rows of a request, into its columns.
+// Reads the rows of a request into its columns.
 class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   RowsReader(std::string_view text, const config::JsonSource& source, const ModelDescription& model,
@@ -129,7 +129,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool binary(binary_t&) override { return wrong("bytes"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    constexpr int kTooLarge = 406;  // a number's exponent
+    constexpr int kTooLarge = 406;  // exponent of a number that is too large
     if (e.id == kTooLarge) fail(Code::kInvalidArgument, "the request holds a number that is too large");
     config::no_json(text_, source_, position);
   }
@@ -171,14 +171,14 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
            " rows is too large: send them in several requests");
     ++row_;
   }
-  // Those that the key means. None: a column of the data that the model does not take.
+  // Finds the columns that the key means. There is none if the model does not take this column of the data.
   void find_columns() {
     const auto found = by_field_.find(key_);
     current_ = found == by_field_.end() ? std::vector<RowColumn*>() : found->second;
     for (RowColumn* column : current_) column->begin(row_);
     if (!current_.empty() || (limits_.columns != nullptr && is_of_data())) return;
     std::vector<std::string> known;
-    for (const RowColumn& column : columns_) {  // several may read one
+    for (const RowColumn& column : columns_) {  // several may read the same key
       const std::string& field = column.form().field;
       if (std::find(known.begin(), known.end(), field) == known.end()) known.push_back(field);
     }
@@ -219,16 +219,16 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   const InferLimits& limits_;
   std::vector<RowColumn> columns_;
   std::map<std::string, std::vector<RowColumn*>, std::less<>> by_field_;
-  std::vector<RowColumn*> current_;  // that the member of the row is a value of
+  std::vector<RowColumn*> current_;  // the columns that the row's current member is a value of
   InferJson out_;
   std::vector<InRows> stack_;
   std::string key_;
   int64_t row_ = 0;
-  int pair_ = 0;  // values of the pair so far
+  int pair_ = 0;  // values of the current pair so far
   bool rows_ = false;
 };
 
-// "model" and "version", wherever they stand.
+// Reads "model" and "version", wherever they are.
 class TargetReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   TargetReader(std::string_view text, const config::JsonSource& source) : text_(text), source_(source) {}
@@ -307,7 +307,7 @@ std::string example_rows(const ModelDescription& model, const data::Columns* col
   std::set<std::string> fields;
   for (const RowColumn& column : all) {
     const RowColumn::Form& form = column.form();
-    if (!fields.insert(form.field).second) continue;  // several columns may read one
+    if (!fields.insert(form.field).second) continue;  // several columns may read the same field
     if (told++ == kMost) {
       row += ", ...";
       break;

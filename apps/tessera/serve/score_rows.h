@@ -2,9 +2,9 @@
 //
 //   {"rows": [{"user": "u3", "age": 31, "tags": ["new", "red"]}]}  ->  {"scores": [{"click": 0.12}], ...}
 //
-// A value is a text, a number, true or false; null, "" and a column that is left out are missing. A list is an array;
-// of a column with weights it may be an object {"id": weight} or an array of pairs [id, weight]. Columns of the
-// training data that the model does not take, as its label, are passed over.
+// A value is a text, a number, true or false; null, "" and an absent column are missing values. A list is an array. A
+// column with weights also accepts an object {"id": weight} or an array of pairs [id, weight]. Columns of the training
+// data that the model does not take, such as its label, are skipped.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@
 
 namespace tessera::serve {
 
-// What a request says before its rows can be read. kInvalidArgument: no JSON.
+// The fields of a request that must be known before its rows can be read. Throws kInvalidArgument for invalid JSON.
 struct ScoreTarget {
-  std::string model, version;  // empty: it does not say
+  std::string model, version;  // empty if not given
 };
 ScoreTarget score_target(std::string_view body);
 
-// kInvalidArgument: a sentence with row (from 1) and column. Memory as of parse_infer().
+// Throws kInvalidArgument: a sentence with the row (from 1) and the column. Memory is bounded as in parse_infer().
 InferRequest parse_scores(const ModelDescription& model, std::string_view body, const InferLimits& limits);
 
-// The answer to such a request, as render_infer(). `columns`: of the model's data, or null.
+// The answer to such a request, like render_infer(). `columns`: of the model's data, or null.
 std::string render_scores(const ModelDescription& model, std::string_view name, const data::Columns* columns,
                           const InferRequest& request, std::span<const std::span<const float>> values);
 
-// {"rows": [{"user": "a", "age": 1, ...}]}, for sentences.
+// An example for messages: {"rows": [{"user": "a", "age": 1, ...}]}.
 std::string example_rows(const ModelDescription& model, const data::Columns* columns);
 
 }  // namespace tessera::serve

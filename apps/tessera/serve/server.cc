@@ -20,7 +20,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // when the system has no more descriptors
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // pause when the system has no more descriptors
 
 std::string with_port(const tcp::endpoint& at) {
   const std::string host = at.address().to_string();
@@ -90,11 +90,11 @@ struct Server::Impl {
     local = acceptor.local_endpoint();
   }
 
-  // Accepts until the acceptor is closed, also where a connection finds no memory.
+  // Accepts until the acceptor is closed, even if a connection finds no memory.
   void keep_accepting() {
     asio::co_spawn(acceptor.get_executor(), accept(), [this](const std::exception_ptr& failure) {
       if (failure && acceptor.is_open()) keep_accepting();
-      if (failure) std::rethrow_exception(failure);  // for the log
+      if (failure) std::rethrow_exception(failure);  // the caller logs it
     });
   }
 
@@ -112,7 +112,7 @@ struct Server::Impl {
     }
   }
 
-  // What the system has accepted by now is answered too.
+  // Connections that the system has accepted by now are answered.
   void stop_accepting() {
     error_code error;
     acceptor.non_blocking(true, error);
@@ -124,7 +124,7 @@ struct Server::Impl {
     acceptor.close(error);
   }
 
-  // Too many are told so, unless too many are being told.
+  // Tells surplus connections so, unless too many are being told already.
   void admit(tcp::socket socket) {
     const size_t open = shared.connections();
     if (open >= options.max_connections + ServerOptions::kTurnedAway) return;
@@ -142,7 +142,7 @@ struct Server::Impl {
     shared.end_all();
   }
 
-  // What a handler throws (there is no memory) ends its connection, not the server.
+  // An exception of a handler, such as bad_alloc, ends its connection and not the server.
   void work() {
     while (true) {
       try {
@@ -161,7 +161,7 @@ struct Server::Impl {
         hangup();
         wait_for_signal();
       } else {
-        signals.clear();  // the next one ends the process
+        signals.clear();  // the next signal ends the process
         asio::post(acceptor.get_executor(), [this] { end(); });
       }
     });
@@ -171,9 +171,9 @@ struct Server::Impl {
   std::unique_ptr<TlsContext> tls;
   Shared shared;
   asio::thread_pool parsers;
-  asio::io_context io;  // may hold the last connections, which use what is above
+  asio::io_context io;  // declared last: it may hold the last connections, which use the members above
   tcp::acceptor acceptor;
-  asio::signal_set signals;  // in the acceptor's strand
+  asio::signal_set signals;  // used in the acceptor's strand
   std::function<void()> hangup;
   tcp::endpoint local;
 };

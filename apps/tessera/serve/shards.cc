@@ -15,8 +15,9 @@ namespace tessera::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kRetryPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
-constexpr auto kSettle = std::chrono::seconds(1);             // for a successor that opens while its predecessor closes
+constexpr auto kRetryPause = std::chrono::milliseconds(100);  // between attempts that fail at once
+// time for a successor to open while its predecessor closes
+constexpr auto kSettle = std::chrono::seconds(1);
 
 std::shared_ptr<ProcessGroup> meet(const Runtime& runtime, const ShardOptions& options) {
   ProcessGroupOptions group;
@@ -38,7 +39,7 @@ std::shared_ptr<ShardedPredictor> open_together(const Runtime& runtime, const Sh
       runtime, [&] { return open_packed_model(options.model); }, meet(runtime, options), sharded_options(options));
 }
 
-// SIGTERM and SIGINT as something to ask for. Made before other threads, which inherit the mask.
+// Blocks SIGTERM and SIGINT, to be polled by wait(). Must be created before other threads, which inherit the mask.
 class EndSignals {
  public:
   EndSignals() {
@@ -46,7 +47,7 @@ class EndSignals {
     for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
   }
-  // Waits for one, at most so long. SIGHUP is for rank 0.
+  // Waits for one of them, at most this long. SIGHUP concerns only rank 0.
   bool wait(std::chrono::milliseconds most) const {
     const timespec limit{most.count() / 1000, (most.count() % 1000) * 1000000};
     const int signal = sigtimedwait(&set_, nullptr, &limit);
@@ -57,8 +58,8 @@ class EndSignals {
   sigset_t set_{};
 };
 
-// What the threads of a rank tell each other: each of them knocks until rank 0 lets it in, then serves one model while
-// the next thread knocks.
+// State shared by the threads of a rank. Each thread knocks until rank 0 lets it in, then serves one model while the
+// next thread knocks.
 class ShardRank {
  public:
   ShardRank(const RuntimeOptions& runtime, const ShardOptions& options, Log& log)
@@ -86,7 +87,7 @@ class ShardRank {
   void knock() {
     std::thread([this] { serve_one(); }).detach();
   }
-  // By one thread at a time.
+  // Called by one thread at a time.
   std::shared_ptr<ShardedPredictor> open() {
     return follower_ ? follower_->open(meet(runtime_, options_)) : open_together(runtime_, options_);
   }
@@ -138,7 +139,7 @@ class ShardRank {
   std::optional<ShardFollower> follower_;
   std::mutex mutex_;
   int serving_ = 0;
-  bool finished_ = false;  // rank 0 took its leave
+  bool finished_ = false;  // rank 0 said goodbye
   Clock::time_point alone_since_ = Clock::now();
   std::string trouble_ = "it was never there";
 };
@@ -157,7 +158,7 @@ FollowRanks follow_ranks(const Runtime& runtime, const ShardOptions& options) {
 }
 
 int serve_shards(const RuntimeOptions& runtime, const ShardOptions& options, Log& log) {
-  // Not destroyed: a thread that knocks uses it until the process ends.
+  // Never destroyed, because a knocking thread uses it until the process ends.
   auto* rank = new ShardRank(runtime, options, log);
   return rank->run();
 }

@@ -12,7 +12,7 @@
 namespace tessera::serve {
 namespace {
 
-constexpr size_t kLeast = 16, kMost = 4096;  // characters
+constexpr size_t kLeast = 16, kMost = 4096;  // bounds on the characters of a token
 
 bool is_token(std::string_view text) {
   while (!text.empty() && text.back() == '=') text.remove_suffix(1);
@@ -27,7 +27,7 @@ bool is_token(std::string_view text) {
 
 std::string read_token(const std::string& path) {
   struct stat info {};
-  // A pipe or a terminal has its own rights.
+  // Only regular files are checked; a pipe or a terminal has its own access rights.
   if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IROTH | S_IWOTH)) != 0)
     fail(Code::kInvalidArgument, "--token-file: everybody on this host can read or change ", path,
          ": take that right away, as `chmod 600 ", path, "` does");

@@ -1,4 +1,4 @@
-// Who may ask: requests without the server's token get 401.
+// Authentication: requests without the server's token get 401.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tessera::serve {
 
-// The first line of a file. kNotFound: it cannot be read; kInvalidArgument: what is there is no token (RFC 6750:
-// letters, digits and -._~+/, then = signs), or shorter than 16 characters, which one could guess; everybody on the
-// host may read or write the file.
+// Reads the token, the first line of a file. Throws kNotFound if the file cannot be read. Throws kInvalidArgument if
+// the line is not a token (RFC 6750: letters, digits and -._~+/, then = signs) or is shorter than 16 characters, which
+// could be guessed, or if everybody on the host may read or write the file.
 std::string read_token(const std::string& path);
 
-// Hands requests on that have "Authorization: Bearer TOKEN", and those for /v2/health, which says nothing about models
-// and is asked by orchestrators that have no token. The comparison takes equally long wherever tokens differ.
+// Passes on requests with "Authorization: Bearer TOKEN", and those for /v2/health, which reveals nothing about models
+// and is used by orchestrators that have no token. The comparison takes the same time wherever tokens differ.
 class TokenHandler : public RequestHandler {
  public:
   TokenHandler(std::string token, RequestHandler& behind) : token_(std::move(token)), behind_(behind) {}

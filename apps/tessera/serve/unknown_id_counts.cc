@@ -9,7 +9,7 @@ namespace tessera::serve {
 namespace {
 
 constexpr auto kMinute = std::chrono::minutes(1);
-constexpr int64_t kEnough = 100;  // ids of a column, for a line in the log
+constexpr int64_t kEnough = 100;  // ids of a column needed before the log mentions it
 
 }  // namespace
 

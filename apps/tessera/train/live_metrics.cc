@@ -22,10 +22,10 @@ void add(std::string& out, const char* name, const char* type, const char* help,
   prometheus::line(out, name, "", value);
 }
 
-// Descriptors that training opens beside those that are open when it begins: files of a checkpoint, a trace, data.
+// Descriptors that training opens after its start: files of a checkpoint, a trace, data.
 constexpr size_t kOfTraining = 128;
 
-// Connections take descriptors, and shall leave enough for checkpoints. Raises the limit, or refuses the `options`.
+// Connections must leave enough descriptors for checkpoints. Raises the limit, or refuses the `options`.
 const serve::ServerOptions& with_descriptors(const serve::ServerOptions& options) {
   namespace fs = std::filesystem;
   std::error_code failed;
@@ -45,7 +45,7 @@ const serve::ServerOptions& with_descriptors(const serve::ServerOptions& options
 }  // namespace
 
 serve::ServerOptions metrics_address(const std::string& text) {
-  constexpr size_t kConnections = 16;  // one or two programs ask, every few seconds
+  constexpr size_t kConnections = 16;  // one or two programs ask every few seconds
   serve::ServerOptions out;
   out.max_connections = kConnections;
   const size_t colon = text.rfind(':');
@@ -154,7 +154,7 @@ void LiveMetrics::add_checkpoint(std::string& out) const {
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(path);
     add(out, "tessera_train_checkpoint_age_seconds", "gauge", "Of the newest checkpoint in --save DIR.",
         std::chrono::duration<double>(age).count());
-  } catch (const std::exception&) {  // there is none yet
+  } catch (const std::exception&) {  // there is no checkpoint yet
   }
 }
 

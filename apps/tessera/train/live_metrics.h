@@ -1,4 +1,4 @@
-// What a job that trains is at, for Prometheus: an HTTP server of rank 0's that answers GET /metrics.
+// Reports the state of a training job to Prometheus: an HTTP server on rank 0 that answers GET /metrics.
 #pragma once
 
 #include <chrono>
@@ -13,20 +13,20 @@
 
 namespace tessera::cli {
 
-// "[ADDRESS:]PORT", as --metrics takes it; port 0: a free one. kInvalidArgument: neither.
+// Parses "[ADDRESS:]PORT", the value of --metrics; port 0 means a free one. Throws kInvalidArgument for anything else.
 serve::ServerOptions metrics_address(const std::string& text);
 
-// [any-thread] is handle(), which the server calls; all else is the training thread's.
+// Only handle(), which the server calls, is [any-thread]; everything else belongs to the training thread.
 class LiveMetrics : private serve::RequestHandler {
  public:
-  // Listens and answers from now on. `checkpoints`: whose newest one's age is told; empty: none. kUnavailable: the port
-  // is in use.
+  // Listens and answers from now on. `checkpoints` is the folder whose newest checkpoint's age is reported; empty:
+  // none. Throws kUnavailable if the port is in use.
   LiveMetrics(const serve::ServerOptions& address, std::string checkpoints, int64_t steps);
   ~LiveMetrics() override;
 
   std::string url() const { return server_.url() + "/metrics"; }
-  // Seconds since the job began: `stages` by rank; `waited`, what all other ranks together have waited for each rank,
-  // empty where the transport does not say.
+  // Sets seconds since the job began: `stages` per rank; `waited` per rank, the time that all other ranks together have
+  // waited for it, empty if the transport does not measure it.
   void set(const TrainProgress& progress, std::vector<Stages> stages, std::vector<double> waited);
   void set(const TrainValidation& validation);
 
@@ -39,9 +39,9 @@ class LiveMetrics : private serve::RequestHandler {
 
   const std::string checkpoints_;
   const int64_t steps_;
-  std::mutex mutex_;  // of these five
+  std::mutex mutex_;  // guards these five
   TrainProgress progress_;
-  double seconds_ = 0;  // from the start to that
+  double seconds_ = 0;  // from the start to `progress_`
   std::vector<Stages> stages_;
   std::vector<double> waited_;
   TrainValidation validation_;
@@ -49,7 +49,7 @@ class LiveMetrics : private serve::RequestHandler {
   serve::Metrics counts_;
   serve::Log log_{serve::Level::kError, -1};
   serve::Server server_;
-  std::thread thread_;  // the server's
+  std::thread thread_;  // runs the server
 };
 
 }  // namespace tessera::cli

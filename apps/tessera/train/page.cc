@@ -42,7 +42,7 @@ std::string validation_curves(const json& report) {
   return out;
 }
 
-// The test, and the best validation.
+// The results of the test and of the best validation.
 std::string metrics_table(const json& report) {
   std::vector<Line> rows;
   const auto add = [&](const std::string& of, const json& metrics) {
@@ -80,7 +80,7 @@ std::string plan_table(const json& report) {
   std::vector<Line> rows;
   for (const json& module : report["plan"]["modules"]) {
     for (const json& table : module["tables"]) {
-      std::map<int64_t, int64_t> shards;  // by rank
+      std::map<int64_t, int64_t> shards;  // per rank
       for (const json& shard : table["shards"]) ++shards[shard["rank"].get<int64_t>()];
       std::string ranks;
       for (const auto& [rank, n] : shards)

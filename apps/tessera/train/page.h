@@ -1,4 +1,4 @@
-// A run's report as one HTML page that needs nothing else: curves, metrics, plan, stages, settings.
+// Shows a run's report as one HTML page that needs nothing else: curves, metrics, plan, stages, settings.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,7 +6,7 @@
 
 namespace tessera::cli {
 
-// Of TrainJob::report().
+// `report` is TrainJob::report().
 std::string train_page(const nlohmann::ordered_json& report);
 
 }  // namespace tessera::cli

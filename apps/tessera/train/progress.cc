@@ -11,7 +11,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kBarUpdates = 200;  // redraws per run at most
+constexpr int64_t kBarUpdates = 200;  // bound on redraws per run
 constexpr int64_t kStepsToJudge = 10;
 constexpr double kSecondsToJudge = 1;
 constexpr int kWidestBar = 30, kNarrowestBar = 8;
@@ -23,14 +23,14 @@ std::string formatted(const char* format, Values... values) {
   return text;
 }
 
-// "0:42", "1:02:03".
+// Formats "0:42", "1:02:03".
 std::string duration_text(double seconds) {
   const long long s = std::llround(seconds);
   if (s < 3600) return formatted("%lld:%02lld", s / 60, s % 60);
   return formatted("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-// What matters most comes first.
+// The pieces of the line, the most important first.
 std::vector<std::string> pieces(const ProgressState& p) {
   std::vector<std::string> out{formatted("%s%lld", p.loss ? "step " : "", static_cast<long long>(p.step))};
   if (p.steps > 0) out[0] += formatted("/%lld", static_cast<long long>(p.steps));
@@ -60,13 +60,13 @@ std::string progress_text(const ProgressState& state) {
 }
 
 std::string progress_line(const ProgressState& state, int columns) {
-  const auto most = static_cast<size_t>(std::max(columns - 1, 0));  // in the last column some terminals wrap
+  const auto most = static_cast<size_t>(std::max(columns - 1, 0));  // some terminals wrap after the last column
   std::string text;
   for (const std::string& piece : pieces(state)) {
     if (text.size() + (text.empty() ? 0 : 2) + piece.size() > most) break;
     text += (text.empty() ? "" : "  ") + piece;
   }
-  const int width = std::min(static_cast<int>(most - text.size()) - 3, kWidestBar);  // "[", "] "
+  const int width = std::min(static_cast<int>(most - text.size()) - 3, kWidestBar);  // "[" and "] "
   if (width < kNarrowestBar) return text;
   const auto full = static_cast<size_t>(state.steps ? width * state.step / state.steps : width);
   return "[" + std::string(full, '#') + std::string(static_cast<size_t>(width) - full, '.') + "] " + text;
@@ -93,7 +93,7 @@ ProgressState Progress::state(int64_t step, int64_t samples) const {
 }
 
 void Progress::draw(const ProgressState& state) {
-  // Back to the line's start, and what an older and longer line left behind is erased.
+  // Returns to the line's start, and erases the rest of a longer previous line.
   std::fprintf(stderr, "\r%s\x1b[K", progress_line(state, terminal_columns()).c_str());
   drawn_ = true;
 }

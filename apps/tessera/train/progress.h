@@ -1,4 +1,4 @@
-// How far training is: one line of a terminal that is drawn again, plain lines otherwise.
+// Shows the progress of training: on a terminal one line that is redrawn, otherwise plain lines.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace tessera::cli {
 
-// What a line of progress says.
+// The values shown in a line of progress.
 struct ProgressState {
-  int64_t step = 0, steps = 0;  // done, and in all; 0: there is no end
+  int64_t step = 0, steps = 0;  // steps done, and in all; 0: there is no end
   int64_t epoch = 0;
   double samples_per_s = 0;
-  std::optional<double> seconds_left;     // nothing where that cannot be told yet
-  std::optional<double> loss;             // a mean over the last steps; nothing where there is none
-  std::string validation;                 // what the last one said of its monitor; empty: none was
-  double table_rate = 1, dense_rate = 1;  // factors of the learning rates; shown where they are not 1
+  std::optional<double> seconds_left;     // unset if it cannot be estimated yet
+  std::optional<double> loss;             // mean over the last steps; unset if there is none
+  std::string validation;                 // the monitor's value in the last validation; empty if there was none
+  double table_rate = 1, dense_rate = 1;  // factors of the learning rates; shown unless they are 1
 };
 
-// "step 120/500  0:42 to go  loss 0.6931  98000 samples/s  epoch 0  rates x 0.5 (tables) x 1 (dense)"
+// For example "step 120/500  0:42 to go  loss 0.6931  98000 samples/s  epoch 0  rates x 0.5 (tables) x 1 (dense)".
 std::string progress_text(const ProgressState& state);
-// The same for a terminal, shorter than `columns`: what comes last is left out where it does not fit, and a bar fills
-// what is left, where that is enough for one.
+// The same for a terminal, shorter than `columns`: the last pieces are left out if they do not fit, and a bar fills the
+// remaining width if there is enough.
 std::string progress_line(const ProgressState& state, int columns);
 
 class Progress {
@@ -32,25 +32,25 @@ class Progress {
   // `shown`: only one rank prints. `log_every`: steps between plain lines; 0: none. `terminal`: draw a bar.
   struct Options {
     int64_t first = 0;  // steps done before this run
-    int64_t steps = 0;  // in all; 0: there is no end
+    int64_t steps = 0;  // steps in all; 0: there is no end
     int64_t log_every = 100;
     bool shown = true;
     bool terminal = false;
   };
   explicit Progress(Options options) : options_(options) {}
-  ~Progress() { finish(); }  // what an error says begins on a line of its own
+  ~Progress() { finish(); }  // so that an error message begins on a line of its own
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // True when report() after this step would print: the caller then agrees on the loss with the other ranks. The same
-  // on all ranks.
+  // True if report() after this step would print. The answer is the same on all ranks, so that they can agree on the
+  // loss first.
   bool due(int64_t step) const;
   void report(const TrainProgress& done);
-  // The same where there is no loss; nothing without a terminal.
+  // The same without a loss; does nothing without a terminal.
   void report(int64_t step, int64_t samples);
-  // Stands in the line from now on.
+  // Sets a text that is part of the line from now on.
   void set_validation(const std::string& text) { validation_ = text; }
-  // A line of its own.
+  // Prints a line of its own.
   void note(const std::string& text);
   void finish();
 
@@ -64,7 +64,7 @@ class Progress {
   std::string validation_;
 };
 
-// True when standard error is a terminal that can rewrite a line.
+// True if standard error is a terminal that can rewrite a line.
 bool stderr_is_terminal();
 
 }  // namespace tessera::cli

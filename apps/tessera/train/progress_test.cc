@@ -1,4 +1,4 @@
-// Progress on a terminal: one line, whatever the terminal's width.
+// Tests progress on a terminal: it stays on one line, whatever the terminal's width.
 #include "train/progress.h"
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@ TEST(Progress, FitsEveryWidth) {
   EXPECT_EQ(progress_line(half_way(), 120), "[###############...............] " + whole);
 }
 
-// Standard error on a pseudo terminal of so many columns, for as long as this lives.
+// Redirects standard error to a pseudo terminal of this many columns, as long as this object lives.
 class Terminal {
  public:
   explicit Terminal(unsigned short columns) : saved_(::dup(STDERR_FILENO)) {
@@ -106,7 +106,7 @@ TEST(Progress, ATerminalSeesOneLineThatIsDrawnAgain) {
   }
   EXPECT_EQ(lines, 10u);
   EXPECT_THAT(seen, HasSubstr("step 100/100  0:00 to go"));
-  EXPECT_EQ(std::count(seen.begin(), seen.end(), '\n'), 1);  // finish()
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), '\n'), 1);  // printed by finish()
 }
 
 TEST(Reading, SaysHowMuchOfWhat) {
@@ -114,7 +114,7 @@ TEST(Reading, SaysHowMuchOfWhat) {
             "reading clicks.csv (334 MB): 120 MB so far, 2 s");
   EXPECT_EQ(reading_text("in/*.csv", 0, 0, 1), "reading *.csv: 0 MB so far, 1 s");
   testing::internal::CaptureStderr();
-  { const ReadingLine line("clicks.csv", true); }  // before there is anything to tell
+  { const ReadingLine line("clicks.csv", true); }  // destroyed before there is anything to report
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
@@ -132,7 +132,7 @@ TEST(Progress, ARunThatGoesOnCountsItsOwnSteps) {
   progress.report({1000, 0, 0, 0.5});
   progress.report({2000, 0, 64, 0.5});
   const std::string seen = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(seen, StartsWith("step 1000/2000  loss 0.5000"));  // nothing is known yet
+  EXPECT_THAT(seen, StartsWith("step 1000/2000  loss 0.5000"));  // no time can be estimated yet
   EXPECT_THAT(seen, HasSubstr("step 2000/2000  0:00 to go"));
   EXPECT_THAT(seen, Not(HasSubstr("\r")));
 }

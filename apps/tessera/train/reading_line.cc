@@ -25,7 +25,7 @@ int64_t bytes_read() {
   return 0;
 }
 
-// Of a file or of a directory's files; 0: of a pattern or a pipe.
+// Size of a file or of a directory's files; 0 for a pattern or a pipe.
 int64_t size_of(const std::string& path) {
   std::error_code failed;
   if (fs::is_regular_file(path, failed)) return static_cast<int64_t>(fs::file_size(path, failed));

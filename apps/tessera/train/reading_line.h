@@ -1,4 +1,4 @@
-// What a terminal shows while a job reads its data, before the first step.
+// A line that a terminal shows while a job reads its data, before the first step.
 #pragma once
 
 #include <condition_variable>
@@ -9,13 +9,13 @@
 
 namespace tessera::cli {
 
-// "reading clicks.csv (334 MB): 120 MB so far, 2 s"; `read`: bytes. Files may be read more than once.
+// For example "reading clicks.csv (334 MB): 120 MB so far, 2 s". `read` is in bytes; files may be read more than once.
 std::string reading_text(const std::string& path, int64_t size, int64_t read, double seconds);
 
-// Draws that line on standard error from the first second on, and erases it at its end.
+// Draws that line on standard error from the first second on, and erases it in its destructor.
 class ReadingLine {
  public:
-  // `shown`: false: it does nothing.
+  // Does nothing if `shown` is false.
   ReadingLine(std::string path, bool shown);
   ~ReadingLine();
   ReadingLine(const ReadingLine&) = delete;

@@ -85,9 +85,9 @@ void print_traffic(const json& report) {
   }
 }
 
-constexpr size_t kHeadsOfALine = 2;  // more are a table, a line for each
+constexpr size_t kHeadsOfALine = 2;  // more heads become a table with a line for each
 
-// Metrics "head.metric" as lines of heads and columns of metrics.
+// Arranges metrics "head.metric" as a table: a line per head, a column per metric.
 class HeadTable {
  public:
   explicit HeadTable(const MetricValues& m) {
@@ -122,7 +122,7 @@ class HeadTable {
  private:
   static int width(const std::string& metric) { return std::max(8, static_cast<int>(metric.size())); }
 
-  std::vector<std::string> heads_, metrics_;  // in the order in which they come
+  std::vector<std::string> heads_, metrics_;  // in the order of first appearance
   std::map<std::pair<std::string, std::string>, double> values_;
 };
 
@@ -163,7 +163,7 @@ void print_training(const json& report) {
   std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
-  const double steps = std::max(1.0, number(report["steps"]));  // of this run
+  const double steps = std::max(1.0, number(report["steps"]));  // steps of this run
   for (const auto& [name, table] : report["tables"].items()) {
     if (table.contains("storage_reads")) {
       const double read = number(table["read_us"]);
@@ -175,7 +175,7 @@ void print_training(const json& report) {
           read > 0 ? 100 * std::max(0.0, 1 - number(table["wait_us"]) / read) : 100.0);
       continue;
     }
-    if (number(table["hits"]) >= number(table["lookups"])) continue;  // every row was there
+    if (number(table["hits"]) >= number(table["lookups"])) continue;  // every lookup found its row
     std::printf("table %s: %.0f rows in use, %.0f evicted, %.1f %% of its lookups found one\n", name.c_str(),
                 number(table["rows_in_use"]), number(table["evictions"]),
                 100 * number(table["hits"]) / number(table["lookups"]));

@@ -1,4 +1,4 @@
-// What a job's report (TrainJob::report) says, for people.
+// Prints a job's report (TrainJob::report) for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,18 +11,19 @@ namespace tessera::cli {
 // A value of a report; null is NaN.
 double number(const nlohmann::ordered_json& value);
 
-// How many steps of what, how fast, and with which loss.
+// Prints the number of steps, the speed, and the loss.
 void print_training(const nlohmann::ordered_json& report);
-// "AUC 0.7312  logloss 0.5521  (10000 samples)", with `note` behind it; of more than two heads a table, a line for
-// each.
+// For example "AUC 0.7312  logloss 0.5521  (10000 samples)", followed by `note`. More than two heads give a table with
+// a line for each.
 std::string metrics_text(const MetricValues& metrics, int digits, const std::string& note = "");
 // "auc 0.7312"
 std::string monitor_text(const std::string& monitor, const MetricValues& metrics);
 // "validation at step 500: AUC 0.7312  logloss 0.5521  (10000 samples)  best so far"
 std::string validation_text(const TrainValidation& validation);
-// "tessera: warning: b.csv: user: 100 % of the 1200 ids were not in the vocabulary, ...": of ids that are many.
+// A warning about many unknown ids: "tessera: warning: b.csv: user: 100 % of the 1200 ids were not in the vocabulary,
+// ...".
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids);
-// Where the time of a step went, and what its exchanges carried.
+// Prints how the time of a step is divided, and how many bytes its exchanges carried.
 void print_tables(const nlohmann::ordered_json& report);
 
 }  // namespace tessera::cli

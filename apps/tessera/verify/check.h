@@ -1,8 +1,8 @@
-// One thing that `tessera verify` looks at, and what a check is given to look with.
+// One check of `tessera verify`, and the tools it gets.
 //
-// A check is a function that is run in a process of its own, in which the plugin is not open yet. It returns when all
-// is well, and throws Broken, Skipped or Warning otherwise. It says what it asks of the plugin before it asks
-// (Subject::doing), so that a crash or an endless call is told with it.
+// A check is a function that runs in a process of its own, in which the plugin is not open yet. It returns if all is
+// well, and throws Broken, Skipped or Warning otherwise. It announces each question to the plugin before asking it
+// (Subject::doing), so that the report of a crash or an endless call names the question.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@
 
 namespace tessera::cli::verify {
 
-// The part does not do what the contract says. One sentence: what it did, and with what.
+// The component breaks the contract. One sentence: what it did, and with which input.
 class Broken : public std::runtime_error {
  public:
   explicit Broken(const std::string& text, std::string rule = "") : std::runtime_error(text), rule_(std::move(rule)) {}
-  const std::string& rule() const { return rule_; }  // "": the check's
+  const std::string& rule() const { return rule_; }  // "": the check's own rule
 
  private:
   std::string rule_;
 };
-// It is no defect, but nobody wants it.
+// Not a defect, but undesirable.
 class Warning : public Broken {
   using Broken::Broken;
 };
-// It cannot be looked at here: why.
+// The check is impossible here; the text says why.
 class Skipped : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -50,24 +50,24 @@ void require(bool holds, const Parts&... parts) {
 }
 
 using Random = std::mt19937_64;
-// A number in [low, high].
+// A random number in [low, high].
 inline int64_t between(Random& random, int64_t low, int64_t high) {
   return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
 }
 
-// The caller's half of a call: an error as the contract has it, with bytes behind it that nobody may write.
+// The caller's half of a call: an error as the contract defines it, followed by guard bytes that must not be written.
 class Call {
  public:
   Call();
   tsr_error* out() { return &raw_.error; }
-  // Broken unless it succeeded; `what` is the call: "forward".
+  // Throws Broken unless the call succeeded; `what` names the call: "forward".
   void succeeds(tsr_code code, const std::string& what) const;
-  // Broken where it succeeded, and where its error is not filled as abi/base.h has it. Returns the message.
+  // Throws Broken if the call succeeded, or if its error is not filled as abi/base.h requires. Returns the message.
   std::string fails(tsr_code code, const std::string& what) const;
-  // The same, if it failed; "" where it succeeded.
+  // The same if the call failed; returns "" if it succeeded.
   std::string fails_well(tsr_code code, const std::string& what) const;
   std::string message() const;
-  int32_t rank() const { return raw_.error.rank; }  // whom it blames
+  int32_t rank() const { return raw_.error.rank; }  // the rank that the error blames
 
  private:
   struct {
@@ -98,17 +98,17 @@ class Made {
   ComponentPtr inner_;
 };
 
-// The component that a check looks at; a whole file where `line` has no id.
+// The component that a check looks at; a whole file if `line` has no id.
 class Subject {
  public:
   struct What {
     std::string path;
     plugin::ManifestLine line;
-    std::string options = "{}";  // JSON, for create
-    std::string inner;           // the part to wrap; "": what serves host memory best, where it wraps at all
-    std::string compute_kernel;  // of kernels: which one, with a table's options; "": one that updates rows
+    std::string options = "{}";  // JSON, passed to create
+    std::string inner;           // the component to wrap; "": the best one for host memory, if it wraps one at all
+    std::string compute_kernel;  // for kernels: the compute kernel, with a table's options; "": one that updates rows
     uint64_t seed = 1;
-    int level = 4;  // the highest that was asked for: checks do more at 5
+    int level = 4;  // the highest level asked for; checks do more at 5
   };
   Subject(What what, std::function<void(const std::string&)> tell) : what_(std::move(what)), tell_(std::move(tell)) {}
 
@@ -118,9 +118,9 @@ class Subject {
   void doing(const std::string& text) const { tell_(text); }
 
   TestHost& host() { return host_; }
-  // Opens the plugin at the first call. Broken where it cannot be.
+  // Opens the plugin at the first call. Throws Broken if that fails.
   const tsr_component& component();
-  // The state of the process that opening it changed, and that was put back; "" for nothing.
+  // The process state that opening the plugin changed, and that was restored; "" if nothing changed.
   std::string changed_when_opened();
   template <class Api>
   const Api& api() {
@@ -128,8 +128,8 @@ class Subject {
   }
   Made make() { return make(what_.options); }
   Made make(const std::string& options, const tsr_host* host = nullptr);
-  ComponentPtr inner();  // null where the component wraps nothing
-  // Parts of other plugins, those beside this program.
+  ComponentPtr inner();  // null if the component wraps nothing
+  // Components of other plugins, those next to this program.
   const Runtime& others();
 
  private:
@@ -142,17 +142,17 @@ class Subject {
 };
 
 struct Check {
-  enum Gate { kNone, kFile, kComponent };  // what is not looked at any further when it fails
-  const char* name;                        // "sharder.tiling"
+  enum Gate { kNone, kFile, kComponent };  // what is not checked any further after a failure
+  const char* name;                        // such as "sharder.tiling"
   int level;
-  const char* kind;  // of the components it is for; nullptr: of all; "": of the file
-  const char* rule;  // where it is said: "abi/sharder.h, tsr_layout"
-  double seconds;    // until it is stopped
+  const char* kind;  // kind of components it is for; nullptr: all; "": the file
+  const char* rule;  // place of the rule: "abi/sharder.h, tsr_layout"
+  double seconds;    // after which it is stopped
   void (*run)(Subject&);
   Gate gate = kNone;
 };
 
-// The checks in the order in which they run.
+// All checks, in the order in which they run.
 std::vector<Check> all_checks();
 std::span<const Check> static_checks();
 std::span<const Check> load_checks();
@@ -161,7 +161,7 @@ std::span<const Check> sharder_checks();
 std::span<const Check> optimizer_checks();
 std::span<const Check> kernel_checks();
 std::span<const Check> collective_checks();
-std::span<const Check> collective_info_checks();  // what they say of themselves
+std::span<const Check> collective_info_checks();  // check a transport's description of itself
 std::span<const Check> module_checks();
 
 }  // namespace tessera::cli::verify

@@ -44,13 +44,13 @@ void check_collective_describe(Subject& subject) {
   }
 }
 
-// Every type that it says it adds up.
+// Tests every type that the transport claims to add up.
 void check_collective_reducible(Subject& subject) {
   in_all_ranks(subject, {.world = 2}, [](Group& group) {
     const DLDevice device{group.on_emulated_device() ? kDLExtDev : kDLCPU, 0};
     const std::span<const DLDataType> reducible(group.info().reducible, group.info().num_reducible);
     for (const DLDataType& type : reducible) {
-      std::vector<uint64_t> zeros(8);  // are zeros in every type
+      std::vector<uint64_t> zeros(8);  // zeros in every type
       int64_t n = 64 * static_cast<int64_t>(zeros.size()) / (int64_t{type.bits} * type.lanes);
       const DLTensor tensor{zeros.data(), device, 1, type, &n, nullptr, 0};
       try {
@@ -63,7 +63,8 @@ void check_collective_reducible(Subject& subject) {
       }
       require(zeros == std::vector<uint64_t>(8), "the sum of zeros is not 0 in DLPack type ", int{type.code}, " with ",
               int{type.bits}, " bits");
-      group.barrier("after a described type");  // a rank that is ahead would fail the others in the type before
+      // a rank that is ahead would otherwise make the others fail in the previous type
+      group.barrier("after a described type");
     }
   });
 }

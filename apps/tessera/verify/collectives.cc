@@ -1,4 +1,4 @@
-// Transports: every operation on 1 to 8 ranks, and what ranks are told when one of them fails.
+// Checks transports: every operation on 1 to 8 ranks, and what ranks are told if one of them fails.
 #include "tessera/abi/collective.h"
 
 #include <signal.h>
@@ -29,8 +29,8 @@ std::string type_name() {
   return str_cat(std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
 }
 
-// Other numbers on each rank and at each position, whose sums are exact in every type. Floats have 12 bits behind the
-// point, which a transport that sends them as float16 loses.
+// A different number for each rank and position; sums are exact in every type. Floats have 12 bits after the point,
+// which a transport that sends them as float16 loses.
 template <class T>
 T value(int64_t rank, int64_t i) {
   const auto whole = static_cast<T>((rank * 31 + i * 7) % 23);
@@ -72,7 +72,7 @@ void expect(const std::vector<T>& got, const std::vector<T>& want, const Group& 
   }
 }
 
-// One operation of each kind on n elements, checked against what it must give.
+// Runs one operation of each kind on n elements and checks the results.
 template <class T>
 class Operations {
  public:
@@ -164,18 +164,18 @@ class Operations {
   DLDevice device_;
 };
 
-// A transport that runs where ranks are forked.
+// Skips the check if a transport does not work in forked ranks.
 void needs_forked_ranks(Subject& subject) {
   const auto& api = subject.api<tsr_collective>();
   if ((api.flags & TSR_COLLECTIVE_LAUNCHES) != 0)
     throw Skipped("its ranks are started by its own launcher: run the checks of what is built on it under that");
 }
 
-// Finds out, in a process of its own, if the ranks of this kind of transport can be forked: the plugin must not be
-// open in the one that forks.
+// Finds out whether the ranks of this transport can be forked. It runs in a process of its own, because the plugin must
+// not be open in the process that forks.
 void check_collective_forkable(Subject& subject) { needs_forked_ranks(subject); }
 
-// The places of tensors: in host memory, and on an emulated device, whose memory is the host's.
+// The devices of tensors: host memory, and an emulated device whose memory is the host's.
 std::vector<DLDevice> devices_of(const Group& group) {
   if (group.on_emulated_device()) return {kHost, {kDLExtDev, 0}};
   return {kHost};
@@ -273,7 +273,7 @@ void check_collective_split(Subject& subject) {
       part.barrier("in the part");
     }
     group.barrier("after the split");
-    // The other way round, but for ranks 1 and 2, whose keys are equal.
+    // The reverse order, except for ranks 1 and 2, whose keys are equal.
     const Group turned(group.api(), group.split(0, me == 2 ? -1 : -me), group.info());
     const int want[] = {3, 1, 2, 0};
     require(turned.rank() == want[me], "of keys 0, -1, -1 and -3, rank ", me, " becomes rank ", turned.rank(),
@@ -320,7 +320,7 @@ void check_collective_stopped(Subject& subject) {
   }
 }
 
-// The waiter of the same rank, and those of the others.
+// Aborts a wait of the same rank, and waits of the other ranks.
 void check_collective_abort(Subject& subject) {
   const auto ends = in_ranks(subject, {.world = 3, .timeout_s = 15, .patience_s = 12}, [](Group& group) {
     group.barrier("before");
@@ -356,7 +356,7 @@ std::string status_of(const Group& group) {
   return call.fails_well(code, "status");
 }
 
-// One that fails makes every later one fail.
+// After one failed operation, every later one must fail.
 void check_collective_poison(Subject& subject) {
   const auto ends = in_ranks(subject, {.world = 2, .timeout_s = 10, .patience_s = 20}, [](Group& group) {
     group.barrier("before");
@@ -385,7 +385,7 @@ void check_collective_poison(Subject& subject) {
 
 // ---- level 5 ----
 
-// The same sequence on all ranks.
+// Runs the same random sequence on all ranks.
 void check_collective_sequences(Subject& subject) {
   for (const int world : {2, 4}) {
     in_all_ranks(subject, {.world = world, .patience_s = 80}, [&](Group& group) {

@@ -1,4 +1,4 @@
-// tessera verify PLUGIN.so [COMPONENT...]: does a plugin do what the contract says?
+// tessera verify PLUGIN.so [COMPONENT...]: checks whether a plugin keeps the contract.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +63,7 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   if (!parse_options(args, options)) return std::nullopt;
   if (a.plugin.empty()) throw UsageError("no PLUGIN.so given: see tessera verify --help");
   if (a.level < 1 || a.level > 5) throw UsageError(str_cat("--level is ", a.level, ", but there are levels 1 to 5"));
-  if (!a.compute_kernel.empty()) (void)compute_kernel_name(a.compute_kernel);  // refuses what is none
+  if (!a.compute_kernel.empty()) (void)compute_kernel_name(a.compute_kernel);  // throws for an invalid name
   std::error_code error;
   const auto path = std::filesystem::canonical(a.plugin, error);
   if (error) throw UsageError(str_cat("cannot read ", a.plugin, ": ", error.message()));
@@ -80,13 +80,13 @@ std::regex pattern(const std::string& text) {
   }
 }
 
-// The components asked for; all of the file's where none is. Empty where the file has no note that can be read.
+// The components asked for, or all of the file's if none was asked for. Empty if the file has no readable note.
 std::vector<Subject::What> components_of(const Arguments& a) {
   std::vector<plugin::ManifestLine> lines;
   try {
     lines = plugin::Library(a.plugin).note().components;
   } catch (const Error&) {
-    return {};  // the first check says why
+    return {};  // the first check reports the reason
   }
   std::vector<Subject::What> out;
   if (a.components.empty()) {
@@ -133,7 +133,7 @@ class Verification {
     }
   }
 
-  // True if later checks may run.
+  // Returns true if later checks may run.
   bool run(const Check& check, const Subject::What& what) {
     const bool chosen = std::regex_search(check.name, only_);
     if (check.level > a_.level || (!chosen && check.gate == Check::kNone)) return true;

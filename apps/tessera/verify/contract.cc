@@ -1,4 +1,4 @@
-// Level 3, for components of every kind: creation, options, errors, memory, and what belongs to the process.
+// Level 3, for components of every kind: creation, options, errors, memory, and the state of the process.
 #include <cstring>
 #include <string_view>
 
@@ -9,7 +9,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// Components of its own plugin, with the component that it wraps.
+// Creates components of one plugin, with the component that they wrap.
 struct Creation {
   explicit Creation(Subject& subject) : component(subject.component()), inner(subject.inner()) {}
   tsr_code operator()(const tsr_host* host, const std::string& options, tsr_error* err) {
@@ -44,7 +44,7 @@ void check_contract_bad_options(Subject& subject) {
   }
 }
 
-// A caller whose error has room for a few letters only.
+// Calls with an error whose text has space for only a few letters.
 void check_contract_errors(Subject& subject) {
   struct Small {
     tsr_error error;

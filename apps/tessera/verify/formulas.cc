@@ -62,7 +62,7 @@ void rowwise_adagrad(const tsr_update& u, PlainState& row) {
     row.weights[d] -= u.learning_rate * row.grad[d] / (std::sqrt(sum) + kEps);
 }
 
-// The direction of Adam and LAMB, decay included; moments are updated.
+// The direction of Adam and LAMB, including decay; updates the moments.
 std::vector<double> moments(const tsr_update& u, PlainState& row) {
   const bool by_row = row.states[1].size() == 1 && row.weights.size() > 1;
   const double t = static_cast<double>(u.step);
@@ -128,7 +128,7 @@ const std::vector<Formula>& formulas() {
   return all;
 }
 
-// The formula on a kernel's floats.
+// Applies the formula to a kernel's floats.
 void update_row(void* self, const tsr_update* update, int64_t dim, float* weight, const float* grad,
                 float* const* states) {
   const Formula& formula = *static_cast<const Formula*>(self);

@@ -1,4 +1,5 @@
-// The formulas of optimizers with TorchRec's names, in doubles: to compare with, and for kernels to be verified with.
+// The formulas of optimizers with TorchRec's names, in doubles: for comparison, and for kernels under test to update
+// with.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,13 @@ struct PlainState {
 
 struct Formula {
   const char* id;
-  const char* options;          // JSON: those that the constants in `update` stand for
-  std::vector<int32_t> states;  // TSR_STATE_* each
+  const char* options;          // JSON: the options that the constants in `update` stand for
+  std::vector<int32_t> states;  // a TSR_STATE_* each
   const char* text;
   void (*update)(const tsr_update& update, PlainState& row);
 };
 
-// One for each set of options that is compared; empty: none of that name is known.
+// One formula per set of options that is compared; empty if the name is unknown.
 std::vector<const Formula*> formulas_of(const std::string& id);
 
 // A row that is updated as the formula says.
@@ -37,10 +38,10 @@ class PlainRow : private PlainState {
   const Formula& formula_;
 };
 
-// An optimizer with that formula as a part, for kernels to update with. Lives as long as the process.
+// An optimizer component with that formula, for kernels to update with. It lives as long as the process.
 const tsr_instance& optimizer_instance(const Formula& formula);
 
-// The JSON object `options` with one more.
+// The JSON object `options` with one more member.
 std::string with_option(const std::string& options, const std::string& key, double value);
 
 }  // namespace tessera::cli::verify

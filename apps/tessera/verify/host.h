@@ -1,5 +1,5 @@
-// The host that a verified plugin sees: memory that is never zero and has guards around it, memory that runs out when
-// a check wants it to, threads that start for each call.
+// The host that a verified plugin sees. Its memory is never zero and has guards around it, runs out when a check wants
+// that, and its threads start anew for each call.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@ class TestHost {
   const tsr_host* raw() const { return &raw_; }
 
   uint32_t threads = 1;
-  // From now on so many allocations succeed; < 0: all.
+  // Lets this many further allocations succeed; < 0: all.
   void allow(int64_t allocations) { left_ = allocations; }
   int64_t live_bytes() const { return live_; }
-  // The plugin's misuse of memory; "" for none.
+  // Describes the plugin's misuse of memory; "" if there was none.
   std::string misuse();
 
  private:

@@ -73,7 +73,7 @@ std::string KernelShape::text() const {
 }
 
 LookupBatch::LookupBatch(Random& random, const KernelShape& shape, const BatchShape& how) {
-  constexpr int64_t kGap = 3;  // floats between bags that are nobody's
+  constexpr int64_t kGap = 3;  // unused floats between bags
   std::vector<int64_t> all_ids, all_offsets{0}, all_rows;
   const size_t outputs = how.listed ? 2 : 1;
   std::vector<int64_t> widths(outputs, kGap), heights(outputs, how.bags);

@@ -1,4 +1,4 @@
-// A kernel's instance with random tables and batches, and the same in plain loops to compare with.
+// A kernel instance with random tables and batches, and the same tables in plain loops for comparison.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ namespace tessera::cli::verify {
 inline constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 inline constexpr DLDataType kFloat16{kDLFloat, 16, 1};
 inline constexpr DLDataType kBFloat16{kDLBfloat, 16, 1};
-const char* name_of(DLDataType type);  // "float16"
+const char* name_of(DLDataType type);  // such as "float16"
 
-// A tensor over memory of its own, with bytes behind it that nobody may write.
+// A tensor that owns its memory, followed by guard bytes that must not be written.
 class Array {
  public:
   Array(DLDataType type, std::vector<int64_t> shape);
@@ -31,7 +31,7 @@ class Array {
   T* data() {
     return reinterpret_cast<T*>(bytes_.data());
   }
-  void check_end(const std::string& who) const;  // Broken: it wrote behind it
+  void check_end(const std::string& who) const;  // throws Broken if `who` wrote beyond the end
 
  private:
   std::vector<int64_t> shape_;
@@ -46,7 +46,7 @@ struct TableShape {
 struct KernelShape {
   std::vector<TableShape> tables;
   DLDataType weights = kFloat32, output = kFloat32;
-  std::string compute_kernel = "fused", table_options = "";  // JSON, or none
+  std::string compute_kernel = "fused", table_options = "";  // JSON, or empty
   bool train = true;
   double max_gradient = 0;
   std::string text() const;
@@ -54,12 +54,12 @@ struct KernelShape {
 
 struct BatchShape {
   int64_t bags = 12, longest = 6;
-  bool weighted = false, wide = true;  // int64 ids, else int32
-  std::vector<int32_t> poolings;       // of each feature; feature f reads table f % tables
-  bool listed = false;                 // rows of features that list theirs, over two outputs
+  bool weighted = false, wide = true;  // wide: int64 ids, otherwise int32
+  std::vector<int32_t> poolings;       // per feature; feature f reads table f % tables
+  bool listed = false;                 // features list their rows, over two outputs
 };
 
-// Jagged bags, ids with many repeats, in one or two outputs with gaps that belong to nobody.
+// Jagged bags, ids with many repeats, in one or two outputs with unused gaps.
 struct LookupBatch {
   LookupBatch(Random& random, const KernelShape& shape, const BatchShape& how);
   std::vector<tsr_lookup_feature> features;
@@ -70,15 +70,15 @@ struct LookupBatch {
   int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
     return static_cast<int64_t>(offsets->get(f.first_offset + bag));
   }
-  int64_t ids_of(uint32_t table) const;  // looked up there
-  // First element of what position p of bag b gives.
+  int64_t ids_of(uint32_t table) const;  // ids looked up in this table
+  // Index of the first output element that position p of bag b is written to.
   int64_t place(const tsr_lookup_feature& f, int64_t bag, int64_t position) const;
 };
 
-// The value of outputs before forward writes them.
+// The value that outputs have before forward writes them.
 inline constexpr double kUntouched = 77;
 
-// Tensors for a batch's outputs or their gradients.
+// Tensors for a batch's outputs, or for their gradients.
 class Outputs {
  public:
   Outputs(const LookupBatch& batch, DLDataType type);
@@ -93,7 +93,7 @@ class Outputs {
   std::vector<DLTensor> raw_;
 };
 
-// A lookup that the kernel does not do, and says so.
+// The kernel reported that it does not support a lookup.
 class Unimplemented : public Broken {
   using Broken::Broken;
 };
@@ -124,15 +124,15 @@ class KernelBed {
   uint32_t num_states() const { return updates_rows() ? updates_.num_states() : 0; }
   int64_t state_width(uint32_t k, size_t table) const;
 
-  // Before open(): row r of a table starts with start_value(kind, table, r, column), and not with 0.
+  // Call before open(): row r of a table starts with start_value(kind, table, r, column) instead of 0.
   void start_values(int64_t kind);
   static float start_value(int64_t kind, uint32_t table, int64_t row, int64_t col) {
     return static_cast<float>((row * 31 + col * 7 + int64_t{table} * 3 + kind * 13) % 64 - 32) / 64;
   }
 
-  std::string why_not() const;  // what supports() says; "" where it does
+  std::string why_not() const;  // the reason given by supports(); "" if supported
   tsr_code try_open(Call& call);
-  void open();  // Skipped where it is not supported
+  void open();  // throws Skipped if not supported
   void close();
 
   tsr_context* forward(const LookupBatch& batch, Outputs& out, bool backward_follows);
@@ -173,20 +173,20 @@ class KernelBed {
   tsr_update update_{};
 };
 
-// The tables of a bed in plain loops, in doubles; updates are the bed's optimizer's.
+// The tables of a bed in plain loops, in doubles; updates use the bed's optimizer.
 class PlainTables {
  public:
-  // Random rows, imported into the bed, too.
+  // Makes random rows, which are also imported into the bed.
   PlainTables(KernelBed& bed, Random& random);
 
-  // The expected outputs. Broken names the first element that is not.
+  // Compares with the expected outputs. Throws Broken that names the first wrong element.
   void compare_outputs(const LookupBatch& batch, Outputs& got) const;
-  // Sums of each row's gradient, by table and row.
+  // Sums of each row's gradients, by table and row.
   using RowGradients = std::vector<std::map<int64_t, std::vector<double>>>;
   RowGradients gradients(const LookupBatch& batch, Outputs& grad, double scale) const;
   void compare_weight_gradients(const LookupBatch& batch, Outputs& grad, double scale, const Array& got) const;
   void update(const RowGradients& gradients, int64_t step);
-  // Once an update: from here on the rows are the kernel's, so that what it rounds otherwise does not add up.
+  // Call once per update. The kernel's rows replace those here, so that different rounding does not accumulate.
   void compare_rows(KernelBed& bed, const std::string& when);
 
  private:
@@ -203,7 +203,7 @@ class PlainTables {
 
 inline constexpr double kLearningRate = 0.0625;
 
-// Forward, backward and update of a random batch, in both; outputs are compared.
+// Forward, backward and update of a random batch, in both; compares the outputs.
 void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step);
 
 }  // namespace tessera::cli::verify

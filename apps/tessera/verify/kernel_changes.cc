@@ -1,4 +1,4 @@
-// A kernel that says which of its rows have changed: the draft tessera.kernel.changes.
+// Checks kernels that report which of their rows have changed: the draft tessera.kernel.changes.
 #include "tessera/abi/draft/changes.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using RowsById = std::map<int64_t, std::vector<float>>;
 
-// The draft's calls on a bed's instance.
+// Calls the draft's functions on a bed's instance.
 class Changes {
  public:
   Changes(const Kernel& kernel, KernelBed& bed) : bed_(bed) {
@@ -34,7 +34,7 @@ class Changes {
     bed_.subject().doing("count");
     return api_->count(bed_.instance(), follower, table, changed, removed, call.out());
   }
-  // Those that changed, `at_once` in a call, which are as many as count says.
+  // Fetches the changed rows, `at_once` per call, and checks that there are as many as count says.
   RowsById changed(uint32_t follower, uint32_t table, int64_t at_once) {
     const int64_t dim = bed_.shape().tables[table].dim;
     RowsById out;
@@ -81,7 +81,7 @@ RowsById rows_of(KernelBed& bed, size_t table) {
   return out;
 }
 
-// Each value that has changed is named, with its new value.
+// Checks that each value that has changed is reported, with its new value.
 void check_named(const RowsById& before, const RowsById& now, const RowsById& changed, const char* by) {
   for (const auto& [id, row] : now) {
     const auto was = before.find(id);
@@ -95,7 +95,7 @@ void check_named(const RowsById& before, const RowsById& now, const RowsById& ch
   }
 }
 
-// Some rows, with states.
+// Imports some rows, with states.
 void import_some(KernelBed& bed, const std::vector<int64_t>& ids, float weight) {
   const auto dim = static_cast<size_t>(bed.shape().tables[0].dim);
   KernelBed::Rows rows{ids, std::vector<float>(ids.size() * dim, weight), {}};
@@ -104,7 +104,7 @@ void import_some(KernelBed& bed, const std::vector<int64_t>& ids, float weight) 
   bed.import_rows(0, rows);
 }
 
-// One that follows is told what changed since its own mark, whatever the other one asks.
+// A follower is told the changes since its own mark, whatever another follower asks.
 void check_followers(const Kernel& k) {
   KernelBed bed(k.with(k.any_shape({{37, 8}}), "exact_adagrad"));
   Changes changes(k, bed);
@@ -146,7 +146,7 @@ void check_kernel_changes(Subject& subject) {
   Call early;
   early.fails(changes.count(0, 0, &changed, &removed, early), "count without a mark");
   Random random = subject.random();
-  PlainTables plain(bed, random);  // imports rows, which is before the mark
+  PlainTables plain(bed, random);  // imports rows, before the mark is set
   changes.mark(0);
   require(changes.changed(0, 1, 7).empty(), "right behind a mark some rows have changed");
   RowsById before = rows_of(bed, 0);

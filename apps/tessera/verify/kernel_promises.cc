@@ -1,5 +1,5 @@
-// The promises of a kernel beside right sums: flags that it must understand, cursors, evaluations that change nothing,
-// rows that it makes itself, what it keeps of a row besides, ids that it is told early, lookups by several threads.
+// Checks a kernel's promises besides right sums: flags that it must understand, cursors, evaluations that change
+// nothing, rows that it makes itself, extra data kept per row, announced ids, lookups by several threads.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-constexpr uint32_t kMust = 1u << 31, kHint = 1u << 15;  // defined nowhere
+constexpr uint32_t kMust = 1u << 31, kHint = 1u << 15;  // flags that nobody defines
 
 tsr_kernel_stats stats_of(const KernelBed& bed, uint32_t table) {
   tsr_kernel_stats stats{};
@@ -71,7 +71,7 @@ void check_kernel_flags(Subject& subject) {
   must_refuse(code, call, "forward with a flag that has to be understood, and that nobody knows,");
 }
 
-// An export that is given up half way, because the table changes.
+// Gives an export up half way, because the table changes.
 void check_kernel_cursors(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
@@ -113,7 +113,7 @@ void check_kernel_extra(Subject& subject) {
   require(bytes % 4 == 0, "tsr_kernel_stats::extra_bytes is ", bytes, ", which is no multiple of 4");
   Random random = subject.random();
   const PlainTables plain(bed, random);
-  const size_t stride = bytes + 8;  // the room between belongs to nobody
+  const size_t stride = bytes + 8;  // the gap between the values is unused
   const auto call_with = [&](const auto& slot, const char* what, std::vector<unsigned char>& extra) {
     Array ids({kDLInt, 64, 1}, {37}), weights(kFloat32, {37, 8});
     for (int64_t i = 0; i < 37; ++i) ids.set(i, static_cast<double>(i));
@@ -168,7 +168,7 @@ void check_kernel_read_only(Subject& subject) {
             " where no row exists: that is 0");
 }
 
-// Sums of start values are what the first lookup that trains gives.
+// The first lookup that trains must give sums of start values.
 void check_kernel_start_values(Subject& subject) {
   const Kernel k(subject);
   const bool promised = (k.api.flags & (TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_STARTS_ROWS)) != 0;
@@ -200,7 +200,7 @@ void check_kernel_start_values(Subject& subject) {
   require(looked_up(1) != looked_up(2), "tables with other start values give the same rows");
 }
 
-// Batches that are announced while the step before is under way, and changes rows of theirs.
+// Announces batches while the previous step is under way and changes rows of theirs.
 void check_kernel_prefetch(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
@@ -234,10 +234,11 @@ void check_kernel_prefetch(Subject& subject) {
   plain.compare_rows(bed, "after steps with batches that were prefetched beside them");
 }
 
-// A planner asks about bands of a table's rows: what a kernel has once for all of them is not had again in each.
+// A planner asks about bands of a table's rows. Memory that a kernel has once for all of them must not count in each
+// band.
 void check_kernel_estimate(Subject& subject) {
   constexpr int64_t kRows = 1 << 20, kDim = 16;
-  constexpr uint64_t kRounded = 256;  // bytes in which an answer may be off by a row
+  constexpr uint64_t kRounded = 256;  // bytes by which an answer may differ, at the granularity of a row
   const Kernel k(subject);
   if (!TSR_HAS(tsr_kernel, &k.api, estimate)) throw Skipped("it has no estimate");
   KernelBed bed(k.with(k.any_shape({{kRows, kDim}})));
@@ -275,7 +276,7 @@ void check_kernel_threads(Subject& subject) {
   KernelBed bed(k.with(shape));
   bed.open();
   Random random = subject.random();
-  const PlainTables plain(bed, random);  // rows that are not all alike
+  const PlainTables plain(bed, random);  // makes rows that are not all alike
   std::vector<LookupBatch> batches;
   std::vector<std::vector<double>> want;
   for (int t = 0; t < 4; ++t) {

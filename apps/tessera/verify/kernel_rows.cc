@@ -1,4 +1,4 @@
-// The rows of a kernel: rows that go out and in, and those that are quantized.
+// Checks the rows of a kernel: export, import, and quantized rows.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// Bytes on their way out or in, as many as `room`.
+// Bytes being exported or imported, at most `room` per call.
 struct Stream {
   std::vector<char> bytes;
   size_t at = 0, room = SIZE_MAX;
@@ -38,7 +38,7 @@ struct Stream {
                    }};
 };
 
-// A kernel whose rows come on demand: those that are given take the place of all.
+// Kernels whose rows come on demand: imported rows replace all others.
 void check_replaced(KernelBed& bed, const KernelBed::Rows& some) {
   KernelBed::Rows one{{some.ids[1]}, {some.weights.begin(), some.weights.begin() + 8}, {}};
   for (uint32_t s = 0; s < bed.num_states(); ++s)
@@ -60,7 +60,7 @@ void check_kernel_rows(Subject& subject) {
   Random random = subject.random();
   const bool exact = k.exact();
   KernelBed::Rows some;
-  for (const int64_t id : {30, 2, 17, 0, 36}) {  // any subset in any order
+  for (const int64_t id : {30, 2, 17, 0, 36}) {  // a subset in no particular order
     some.ids.push_back(id);
     for (int64_t d = 0; d < 8; ++d) some.weights.push_back(static_cast<float>(between(random, -100, 100)) / 64);
   }
@@ -133,7 +133,7 @@ void check_kernel_save(Subject& subject) {
   }
 }
 
-// Kernels for quantized rows: what a lookup gives is the pooled sum of what export_rows gives.
+// Kernels for quantized rows: a lookup must give the pooled sum of the rows that export_rows gives.
 void check_kernel_quantized(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();

@@ -1,4 +1,4 @@
-// A kernel as its checks take it: in host memory, with what it serves.
+// A kernel in host memory as its checks take it, with the compute kernels it serves.
 #pragma once
 
 #include <string_view>
@@ -24,7 +24,7 @@ struct Kernel {
     if (!asked.name.empty() && !plugin::serves(api, asked.name))
       throw Skipped(str_cat("it does not serve \"", asked.name, "\""));
   }
-  // If one was asked for, no other is looked at.
+  // If one compute kernel was asked for, others do not count.
   bool serves(const char* compute_kernel) const {
     return plugin::serves(api, compute_kernel) && (asked.name.empty() || asked.name == compute_kernel);
   }
@@ -32,7 +32,7 @@ struct Kernel {
   void needs_rows() const {
     if (!moves_rows()) throw Skipped("it exports or imports no rows, so verify does not know what it holds");
   }
-  // The compute kernel whose backward updates rows, "fused" or one of its own; "": none does.
+  // The compute kernel whose backward updates rows, "fused" or one of its own; "" if there is none.
   std::string updating() const {
     if (!TSR_HAS(tsr_kernel, &api, backward)) return "";
     if (serves(TSR_COMPUTE_FUSED)) return TSR_COMPUTE_FUSED;
@@ -45,13 +45,13 @@ struct Kernel {
   void needs_updates() const {
     if (updating().empty()) throw Skipped("it serves \"dense\" alone, or only infers: its backward updates nothing");
   }
-  bool exact() const { return !updating().empty() || serves(TSR_COMPUTE_DENSE); }  // rows are as imported
+  bool exact() const { return !updating().empty() || serves(TSR_COMPUTE_DENSE); }  // rows stay as imported
   KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {
     if (shape.compute_kernel == TSR_COMPUTE_FUSED && !updating().empty()) shape.compute_kernel = updating();
     const Formula& formula = *formulas_of(optimizer).front();
     return {subject, *part.raw(), optimizer_instance(formula), formula.options, std::move(shape)};
   }
-  // One that it supports, for checks that do not care: fused where it trains, rows of float32 where it has such.
+  // A shape that it supports, for checks that do not care: fused if it trains, float32 rows if it has them.
   KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {
     KernelShape shape{std::move(tables)};
     shape.table_options = asked.options;
@@ -64,23 +64,23 @@ struct Kernel {
       tried.weights = type;
       if (KernelBed(with(tried)).why_not().empty()) return tried;
     }
-    return shape;  // why not of float32 is what it will say
+    return shape;  // the kernel will report why float32 is not supported
   }
   Subject& subject;
   Made part;
   const tsr_kernel& api;
-  ComputeKernelName asked;  // nothing where any will do
+  ComputeKernelName asked;  // unset if any will do
 };
 
-// In kernel_rows.cc.
+// Defined in kernel_rows.cc.
 void check_kernel_rows(Subject& subject);
 void check_kernel_save(Subject& subject);
 void check_kernel_quantized(Subject& subject);
 
-// In kernel_changes.cc.
+// Defined in kernel_changes.cc.
 void check_kernel_changes(Subject& subject);
 
-// In kernel_promises.cc.
+// Defined in kernel_promises.cc.
 void check_kernel_flags(Subject& subject);
 void check_kernel_cursors(Subject& subject);
 void check_kernel_extra(Subject& subject);

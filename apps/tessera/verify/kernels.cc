@@ -1,4 +1,5 @@
-// Kernels, in host memory: against plain loops over random jagged batches, and what they owe those who call them.
+// Checks kernels in host memory: compares them with plain loops over random jagged batches, and tests their duties to
+// callers.
 #include <cmath>
 #include <cstring>
 
@@ -32,11 +33,11 @@ void check_kernel_supports(Subject& subject) {
   shape = k.any_shape();
   shape.weights = {kDLComplex, 128, 1};
   refuses(shape, {kDLCPU, 0}, "rows of complex numbers");
-  constexpr auto kNoDevice = static_cast<DLDeviceType>(5);  // a number that DLPack has given to none
+  constexpr auto kNoDevice = static_cast<DLDeviceType>(5);  // a number that DLPack assigns to no device
   refuses(k.any_shape(), {kNoDevice, 0}, "a device type that does not exist");
 }
 
-// The output of forward for a batch; `longer`: with every struct longer than the plugin knows.
+// The output of forward for a batch. `longer`: every struct is longer than the plugin knows.
 std::vector<double> looked_up(const Kernel& k, bool longer) {
   KernelBed bed(k.with(k.any_shape()), longer);
   bed.open();
@@ -128,7 +129,7 @@ void check_kernel_close(Subject& subject) {
 
 // ---- level 4 ----
 
-// Forward for one shape, where it is supported.
+// Compares forward for one shape, if it is supported.
 void compare_forward(const Kernel& k, KernelShape shape, const BatchShape& how, uint64_t salt) {
   KernelBed bed(k.with(std::move(shape)));
   if (!bed.why_not().empty()) return;
@@ -166,7 +167,7 @@ void check_kernel_forward(Subject& subject) {
   how.poolings = {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX};
   try {
     compare_forward(k, k.any_shape(kTables), how, 100);
-  } catch (const Unimplemented&) {  // it has no MAX pooling
+  } catch (const Unimplemented&) {  // the kernel has no MAX pooling
   }
   how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN};
   how.longest = 0;
@@ -199,7 +200,7 @@ void check_kernel_update(Subject& subject) {
     for (const DLDataType rows : {kFloat32, kFloat16, kBFloat16}) {
       KernelShape shape = k.any_shape(kTables);
       shape.weights = rows;
-      shape.max_gradient = ++salt % 2 == 0 ? 0.6 : 0;  // of each type in turn
+      shape.max_gradient = ++salt % 2 == 0 ? 0.6 : 0;  // each type in turn gets a limit
       subject.host().threads = 1 + static_cast<uint32_t>(salt / 2 % 3);
       KernelBed bed(k.with(shape, optimizer));
       if (why_not = bed.why_not(); !why_not.empty()) continue;
@@ -216,7 +217,7 @@ void check_kernel_update(Subject& subject) {
   if (!any) throw Skipped(why_not);
 }
 
-// Rows and sums as plain loops have them, ascending, none twice.
+// Compares rows and sums with those of plain loops; rows must be ascending and unique.
 void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const PlainTables::RowGradients& want,
                            const KernelShape& shape) {
   for (size_t t = 0; t < want.size(); ++t) {
@@ -269,11 +270,11 @@ void check_kernel_gradients(Subject& subject) {
   for (uint64_t salt = 1; salt <= 6; ++salt) compare_gradients(k, salt, kPoolings);
   try {
     compare_gradients(k, 7, {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX});
-  } catch (const Unimplemented&) {  // it has no MAX pooling
+  } catch (const Unimplemented&) {  // the kernel has no MAX pooling
   }
 }
 
-// Two batches under way at once, the second one's backward first.
+// Two batches are under way at once, and the second one's backward comes first.
 void check_kernel_contexts(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();

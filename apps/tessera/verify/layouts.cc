@@ -44,7 +44,7 @@ std::string why_not_combined(const OnePart& part, const Question& q) {
   return "";
 }
 
-// The rectangles of all parts; of copies, one.
+// The reason why the rectangles do not cover the table; of copies, only one is considered.
 std::string why_not_covering(const OneLayout& layout, const Question& q) {
   std::vector<tsr_rectangle> all;
   for (const OnePart& part : layout.parts) {

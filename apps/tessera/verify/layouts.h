@@ -1,4 +1,4 @@
-// The layouts that a sharder proposes, kept and checked.
+// The layouts that a sharder proposes, copied and checked.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +46,10 @@ struct Question {
   }
 };
 
-// Broken where the layout does not suit the question.
+// Throws Broken if the layout does not fit the question.
 void check_layout(const OneLayout& layout, const Question& q, bool routes);
 
-// The rows of each row set, over all parts; empty where rows are ranges.
+// The rows of each row set, over all ranks; empty if rows are ranges.
 std::vector<int64_t> row_sets_of(const OneLayout& layout);
 
 }  // namespace tessera::cli::verify

@@ -1,4 +1,4 @@
-// Level 2: opening the file and asking what it holds.
+// Level 2: opens the file and asks for its content.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ void check_load_entry(Subject& subject) {
   require(a == b && a != nullptr, "the entry gives another table at another call");
 }
 
-// A host with members at its end that the plugin does not know, and one that lacks its last.
+// Tests a host with members at its end that the plugin does not know, and a host that lacks its last member.
 void check_load_host_sizes(Subject& subject) {
   subject.component();
   const tsr_entry entry = entry_of(subject);

@@ -1,4 +1,4 @@
-// Dense layers: gradients by differences, and what they owe those who call them.
+// Checks dense layers: compares gradients with finite differences, and tests their duties to callers.
 #include "tessera/abi/module.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Values dense(const std::vector<int64_t>& widths) {
   return out;
 }
 
-// The outputs for such inputs; nothing where they are refused.
+// The outputs for such inputs; unset if they are refused.
 std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values& inputs) {
   Values out;
   for (uint32_t i = 0; i < 1000; ++i) {
@@ -43,7 +43,7 @@ std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values
   broken("its list of outputs does not end");
 }
 
-// Inputs that a layer takes: found by asking, as a layer's options mean what they like.
+// Inputs that a layer accepts. They are found by trying, because a layer's options can mean anything.
 Values find_inputs(const tsr_module& api, void* self) {
   std::vector<Values> tries;
   for (const int64_t w : {12, 8, 16, 4}) tries.push_back(dense({w}));
@@ -72,7 +72,7 @@ Values find_inputs(const tsr_module& api, void* self) {
       "of integers or jagged rows of up to 64, or one with a jagged one of the same width of up to 16");
 }
 
-// The list of slot(i, out, err): parameters, or buffers.
+// Lists the results of slot(i, out, err): parameters or buffers.
 template <class Slot>
 std::vector<tsr_parameter> list_of(const char* what, const Slot& slot) {
   std::vector<tsr_parameter> out;
@@ -142,7 +142,7 @@ class Layer {
     }
     return context;
   }
-  // The gradients of `wanted` inputs; those of the others have data NULL.
+  // Computes the gradients of `wanted` inputs; the others' tensors have data NULL.
   void backward(tsr_module_context* context, bool wanted = true) {
     Raw raw(*this);
     raw.call.flags = TSR_MODULE_TRAIN;
@@ -168,7 +168,7 @@ class Layer {
     subject_.doing("release");
     api_.release(part_.self(), context);
   }
-  // The sum of outputs * directions, of a forward that trains: so that no buffer of an earlier one counts.
+  // The sum of outputs * directions of a training forward, so that buffers of an earlier one do not matter.
   double loss() {
     release(forward(true));
     double sum = 0;
@@ -186,7 +186,7 @@ class Layer {
   }
 
   Arrays inputs, offsets, parameters, buffers, grad_parameters, outputs, directions;
-  Arrays grad_inputs;  // null where the input is of integers
+  Arrays grad_inputs;  // null for an integer input
 
  private:
   // A call with the tensors of the layer.
@@ -322,7 +322,7 @@ void check_module_inference(Subject& subject) {
   }
 }
 
-// The slope of the loss at an element, by differences; nothing where it has a kink there.
+// The slope of the loss at an element, by finite differences; unset if the loss has a kink there.
 std::optional<double> slope(Layer& layer, Array& at, int64_t i, double loss) {
   constexpr double kStep = 2e-3;
   const double before = at.get(i);
@@ -361,7 +361,7 @@ void check_module_gradients(Subject& subject) {
   }
 }
 
-// Gradients of parameters are added to; gradients of inputs are written, and only where they are wanted.
+// Gradients of parameters are accumulated. Gradients of inputs are written, and only those that are wanted.
 void check_module_accumulation(Subject& subject) {
   Random random = subject.random(7);
   Layer layer(subject, random, 4);

@@ -1,4 +1,4 @@
-// Optimizers: the formulas of those that have one in common with TorchRec, and what holds for every other, too.
+// Checks optimizers: the formulas of those that TorchRec also has, and rules that hold for every one.
 #include "tessera/abi/optimizer.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kDims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 130};
 
-// Rows with their states and gradients, floats behind which nobody may write.
+// Rows with their states and gradients, each followed by guard floats that must not be written.
 class RowSet {
  public:
   static constexpr float kBehind = -7.25e30f;
@@ -57,7 +57,7 @@ class RowSet {
   std::vector<std::vector<float>> states;
 
  private:
-  // A float more behind each row's.
+  // Each row gets one guard float more.
   std::vector<float> array(int64_t width, float start) const {
     std::vector<float> out(static_cast<size_t>(count_ * (width + 1)), start);
     for (int64_t i = 0; i < count_; ++i) out[static_cast<size_t>(i * (width + 1) + width)] = kBehind;
@@ -78,7 +78,7 @@ struct Optimizer {
     std::vector<float*> states(ref.num_states() + 1);
     for (int64_t i = begin; i < end; ++i) {
       for (uint32_t k = 0; k < ref.num_states(); ++k) states[k] = rows.state(k, i);
-      ref.update_table(update, states.data());  // each row has a table's value of its own here
+      ref.update_table(update, states.data());  // here each row has its own copy of the table's values
       api.update_row(part.self(), &update, rows.dim(), rows.weight(i), rows.grad(i), states.data());
     }
   }
@@ -187,7 +187,7 @@ void check_optimizer_zeros(Subject& subject) {
     require(std::isfinite(rows.weight(0)[d]), "a row of zeros with a gradient of zeros becomes ", rows.weight(0)[d]);
 }
 
-// Many rows at once give the same bits as one after the other.
+// Updating many rows at once gives the same bits as one after the other.
 void check_optimizer_rows_together(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();

@@ -7,7 +7,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// The value as a row of that type holds it.
+// The value after rounding to a row's type.
 float stored(DLDataType type, double value) {
   const float f = static_cast<float>(value);
   if (type.bits == 32) return f;
@@ -18,7 +18,7 @@ float stored(DLDataType type, double value) {
 double step_of(DLDataType type) { return type.bits == 32 ? 2e-5 : type.code == kDLFloat ? 2e-3 : 1.6e-2; }
 double tolerance(DLDataType type, double want) { return step_of(type) * (4 + 10 * std::abs(want)); }
 
-// From one number of the type to the next, at most, where numbers are as large; 0: as good as exact.
+// The largest distance between neighbouring numbers of the type at this size; 0 if it is negligible.
 double spacing(DLDataType type, double size) {
   const double digits = type.bits == 32 ? 0 : type.code == kDLFloat ? 0x1p-10 : 0x1p-7;
   return digits * size;
@@ -159,7 +159,7 @@ void PlainTables::update(const RowGradients& gradients, int64_t step) {
   for (size_t t = 0; t < gradients.size(); ++t) {
     const auto dim = static_cast<size_t>(shape_.tables[t].dim);
     for (int64_t row = 0; optimizer.updates_tables() && row < shape_.tables[t].rows; ++row)
-      optimizer.update_table(how, states_of(t, row).data());  // here each row has a value of its own
+      optimizer.update_table(how, states_of(t, row).data());  // here each row has its own copy of the table's values
     for (const auto& [row, sum] : gradients[t]) {
       const std::vector<float> grad(sum.begin(), sum.end());
       float* weight = rows_[t].weights.data() + static_cast<size_t>(row) * dim;
@@ -171,7 +171,7 @@ void PlainTables::update(const RowGradients& gradients, int64_t step) {
 }
 
 void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
-  constexpr double kLargest = 2;  // rows are that large when they are made
+  constexpr double kLargest = 2;  // size of initial rows
   for (size_t t = 0; t < shape_.tables.size(); ++t) {
     const KernelBed::Rows got = bed.export_rows(t, std::max<int64_t>(1, shape_.tables[t].rows));
     require(got.ids.size() == rows_[t].ids.size(), "export_rows gave ", got.ids.size(), " of ", rows_[t].ids.size(),
@@ -180,7 +180,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
     for (size_t i = 0; i < got.weights.size(); ++i) {
       const auto id = static_cast<size_t>(got.ids[i / dim]);
       const double want = rows_[t].weights[id * dim + i % dim], is = got.weights[i];
-      // Either neighbour will do, and formulas that round twice.
+      // Accepts either neighbour, and formulas that round twice.
       const double bound =
           4 * tolerance(kFloat32, want) + 2 * spacing(shape_.weights, std::max(kLargest, std::abs(want)));
       require(std::abs(is - want) <= bound, "column ", i % dim, " of row ", id, " of a table of ",

@@ -179,7 +179,7 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
 
 void in_all_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body) {
   const std::vector<RankEnd> ends = in_ranks(subject, meeting, body);
-  // The finding of a rank says more than what the others were told of its end.
+  // A rank's own finding says more than what the others were told about its end.
   for (const bool own : {true, false}) {
     for (size_t rank = 0; rank < ends.size(); ++rank) {
       if (ends[rank].threw && (ends[rank].code == TSR_UNKNOWN) == own)

@@ -1,4 +1,4 @@
-// Ranks for a check of a transport: forked processes that meet over it, and groups as C++.
+// Ranks for a check of a transport: forked processes that meet over it, and a C++ wrapper of groups.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@
 
 namespace tessera::cli::verify {
 
-// The error of a transport when a call failed.
+// The error of a transport whose call failed.
 class Refused : public std::runtime_error {
  public:
   Refused(tsr_code code, const std::string& text, int32_t rank) : std::runtime_error(text), code_(code), rank_(rank) {}
   tsr_code code() const { return code_; }
-  int32_t rank() const { return rank_; }  // whom it blames
+  int32_t rank() const { return rank_; }  // the rank that the error blames
 
  private:
   tsr_code code_;
   int32_t rank_;
 };
 
-// A vector as a tensor of one dimension, of a device whose memory is the host's.
+// A vector as a one-dimensional tensor, on a device whose memory is the host's.
 template <class T>
 class Elements {
  public:
@@ -40,10 +40,10 @@ class Elements {
   DLTensor tensor_;
 };
 
-// Every call throws Refused when it fails.
+// Wraps a group; every call throws Refused if it fails.
 class Group {
  public:
-  // `info`: of the object that connected it.
+  // `info` is from the object that connected the group.
   Group(const tsr_collective& api, tsr_group* raw, const tsr_collective_info& info)
       : api_(&api), raw_(raw), info_(info) {}
   ~Group();
@@ -57,8 +57,8 @@ class Group {
   const tsr_collective& api() const { return *api_; }
   tsr_group* raw() const { return raw_; }
   const tsr_collective_info& info() const { return info_; }
-  bool on_emulated_device() const;  // whether it takes tensors there, in memory that is the host's
-  // The operation that `start(call, work, err)` of the transport's table starts.
+  bool on_emulated_device() const;  // true if it takes tensors of the emulated device, whose memory is the host's
+  // Starts an operation of the transport's table: `start(call, work, err)`.
   using Start = std::function<tsr_code(const tsr_collective_call*, tsr_work**, tsr_error*)>;
   tsr_work* begin(const char* label, double timeout_s, const Start& start) const;
   void wait(tsr_work* work) const;
@@ -75,29 +75,29 @@ class Group {
 
 // How a rank ended.
 struct RankEnd {
-  bool returned = false;  // its body did, or threw: then with code and text
+  bool returned = false;  // true if its body returned or threw; then code and text are set
   bool threw = false;
-  tsr_code code = TSR_OK;  // TSR_UNKNOWN for what is no Refused
+  tsr_code code = TSR_OK;  // TSR_UNKNOWN for exceptions other than Refused
   std::string text;
-  double seconds = 0;   // since all were started
+  double seconds = 0;   // time since all ranks were started
   int32_t blamed = -1;  // tsr_error::rank
 };
 
-// The description of a transport by itself.
+// A transport's description of itself.
 tsr_collective_info described(const Made& part);
 
 struct Meeting {
   int world = 2;
   double timeout_s = 15;         // of the group
-  double patience_s = 25;        // until ranks that have not ended are killed
+  double patience_s = 25;        // after which ranks that have not ended are killed
   std::vector<int> lost = {};    // ranks that nobody waits for
-  std::vector<int> absent = {};  // ranks that do not come
+  std::vector<int> absent = {};  // ranks that never connect
 };
 
-// Starts the ranks, each of which opens the plugin, connects and runs `body`. The kind of transport that its own
-// launcher has to start is Skipped.
+// Starts the ranks, each of which opens the plugin, connects and runs `body`. Throws Skipped for a transport whose
+// ranks only its own launcher can start.
 std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body);
-// The same; Broken with the first failure of a rank.
+// The same; throws Broken with the first failure of a rank.
 void in_all_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body);
 
 }  // namespace tessera::cli::verify

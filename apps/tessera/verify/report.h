@@ -1,4 +1,4 @@
-// The results of a run as text, JSON and JUnit's XML.
+// Prints the results of a run as text, JSON and JUnit's XML.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera::cli::verify {
 
-// "FAILED sharder.tiling, acme.hot: what it did [abi/sharder.h, tsr_layout]"
+// For example "FAILED sharder.tiling, acme.hot: what it did [abi/sharder.h, tsr_layout]".
 std::string line_of(const Result& result);
 // "12 passed, 1 failed, ...": all outcomes that occurred.
 std::string summary_of(const std::vector<Result>& results);

@@ -18,10 +18,10 @@
 namespace tessera::cli::verify {
 namespace {
 
-// The report of a check's process, in memory that it shares with the one that waits for it.
+// The report of a check's process, in memory shared with the process that waits for it.
 struct Report {
   static constexpr int kNothing = -1;
-  std::atomic<int> outcome{kNothing};  // set last
+  std::atomic<int> outcome{kNothing};  // written last
   char text[1500]{};
   char rule[200]{};
   char doing[300]{};
@@ -32,7 +32,7 @@ void put(char (&to)[N], const std::string& text) {
   std::strncpy(to, text.c_str(), N - 1);
 }
 
-// A page that forked processes see alike.
+// A page of memory that forked processes share.
 class SharedReport {
  public:
   SharedReport() {
@@ -68,7 +68,7 @@ void say(Report& report, Outcome outcome, const std::string& text, const std::st
   report.outcome = static_cast<int>(outcome);
 }
 
-// Runs in the check's process. An exception of no type of ours is the plugin's.
+// Runs in the check's process. An exception of a type that is not ours comes from the plugin.
 void perform(const Check& check, const Subject::What& what, Report& report) {
   try {
     Subject subject(what, [&](const std::string& text) { put(report.doing, text); });
@@ -90,7 +90,7 @@ void perform(const Check& check, const Subject::What& what, Report& report) {
   }
 }
 
-// True if it ended before the deadline.
+// Returns true if the process ended before the deadline.
 bool wait_for(pid_t pid, double seconds, int* status) {
   for (const Deadline deadline = after(seconds); waitpid(pid, status, WNOHANG) == 0; usleep(1000)) {
     if (Clock::now() >= deadline) return false;
@@ -140,12 +140,12 @@ Result run_check(const Check& check, const Subject::What& what) {
   if (pid == 0) {
     set_up_process();
     perform(check, what, *report);
-    _exit(0);  // what the plugin does at its end is no concern of this check
+    _exit(0);  // skips what the plugin would do at exit, which is not part of this check
   }
-  setpgid(pid, pid);  // whoever comes first
+  setpgid(pid, pid);  // in both processes, because either may run first
   int status = 0;
   const bool in_time = wait_for(pid, check.seconds, &status);
-  kill(-pid, SIGKILL);  // ranks and what else it started
+  kill(-pid, SIGKILL);  // kills ranks and anything else it started
   if (!in_time) waitpid(pid, &status, 0);
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const int said = report->outcome;

@@ -1,4 +1,4 @@
-// Runs a check in a process of its own, which may crash, hang, or leave anything behind.
+// Runs a check in a process of its own, which may crash, hang, or leave things behind.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ const char* to_string(Outcome outcome);  // "passed", "FAILED", ...
 inline bool is_defect(Outcome o) { return o == Outcome::kFailed || o == Outcome::kCrashed || o == Outcome::kTimedOut; }
 
 struct Result {
-  std::string check;      // "sharder.tiling"
-  std::string component;  // its id; the file's name where the check is for the file
+  std::string check;      // such as "sharder.tiling"
+  std::string component;  // its id; the file's name if the check is for the file
   int level = 0;
   Outcome outcome = Outcome::kPassed;
-  std::string text;  // one sentence, for all but kPassed
-  std::string rule;  // where the contract says so, for defects and warnings
+  std::string text;  // one sentence, unless kPassed
+  std::string rule;  // place in the contract, for defects and warnings
   double seconds = 0;
 };
 

@@ -1,4 +1,4 @@
-// Sharders: layouts that tile, the same ones in every process, and route / unroute that undo each other.
+// Checks sharders: layouts tile the table, are the same in every process, and unroute undoes route.
 #include "tessera/abi/sharder.h"
 
 #include <sys/mman.h>
@@ -36,14 +36,14 @@ Question random_question(Random& random, bool limited) {
   return q;
 }
 
-// The arguments when a struct is longer than the plugin knows.
+// The arguments with a struct longer than the plugin knows.
 template <class T>
 struct Longer {
   T value;
   unsigned char more[32];
 };
 
-// A sharder, and what it said last.
+// A sharder, and its last answer.
 class Asked {
  public:
   explicit Asked(Subject& subject) : subject_(subject), part_(subject.make()), api_(part_.api<tsr_sharder>()) {}
@@ -59,7 +59,7 @@ class Asked {
     return sink.layouts;
   }
 
-  // A sink that takes nothing.
+  // Calls with a sink that accepts no layout.
   tsr_code refused(const Question& q, Call& call) const {
     const tsr_layout_sink sink{sizeof(tsr_layout_sink), 0, nullptr,
                                [](const tsr_layout_sink*, const tsr_layout*, tsr_error* err) {
@@ -188,7 +188,7 @@ void check_sharder_limits(Subject& subject) {
   }
 }
 
-// Ids and rows of one table, through one sharder.
+// Routes ids and rows of one table through one sharder.
 struct Routes {
   const Asked& sharder;
   const Question& q;
@@ -208,7 +208,7 @@ struct Routes {
     std::vector<int32_t> row_sets;
     std::vector<int64_t> rows;
   };
-  // The result of route; kUnwritten where it writes nothing.
+  // The result of route; kUnwritten if it writes nothing.
   Place asked(const std::vector<int64_t>& ids) const {
     const auto n = static_cast<int64_t>(ids.size());
     Array in({kDLInt, 64, 1}, {n}), row_sets({kDLInt, 32, 1}, {n}), rows({kDLInt, 64, 1}, {n});
@@ -249,7 +249,7 @@ struct Routes {
   }
 };
 
-// A number for all answers of a seeded series of questions.
+// A fingerprint of all answers to a seeded series of questions.
 uint64_t fingerprint(const Asked& sharder, Random random, std::vector<uint64_t>* each) {
   uint64_t all = 0xcbf29ce484222325u;
   const auto mix = [&](int64_t value) { all = (all ^ static_cast<uint64_t>(value)) * 0x100000001b3u; };
@@ -274,7 +274,7 @@ uint64_t fingerprint(const Asked& sharder, Random random, std::vector<uint64_t>*
   return all;
 }
 
-// Other processes: another number, other variables of a launcher, memory elsewhere.
+// Uses other processes: different pids, different launcher variables, different memory addresses.
 void check_sharder_determinism(Subject& subject) {
   constexpr size_t kProcesses = 4, kQuestions = 60;
   struct Answers {
@@ -292,7 +292,7 @@ void check_sharder_determinism(Subject& subject) {
       setenv("RANK", std::to_string(p).c_str(), 1);
       setenv("LOCAL_RANK", std::to_string(p).c_str(), 1);
       (void)mmap(nullptr, (p * 37 + 1) << 16, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                 0);  // what follows lies elsewhere
+                 0);  // moves later allocations to other addresses
       [[maybe_unused]] static void* volatile shift = std::malloc(p * 4096 + 1);
       try {
         std::vector<uint64_t> each;
@@ -318,7 +318,7 @@ void check_sharder_determinism(Subject& subject) {
   }
 }
 
-// `held`: the rows of each row set.
+// `held` has the rows of each row set.
 void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Random& random) {
   const Question& q = routes.q;
   std::vector<int64_t> ids(static_cast<size_t>(q.rows));
@@ -347,14 +347,14 @@ void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Ran
               ", but route takes id ", owner[s][i], " there");
     }
   }
-  for (size_t i = 0; i < std::min<size_t>(ids.size(), 20); ++i) {  // one at a time, as all at once
+  for (size_t i = 0; i < std::min<size_t>(ids.size(), 20); ++i) {  // one id at a time must give the same as all at once
     const Routes::Place alone = routes.of({ids[i]});
     require(alone.row_sets[0] == at.row_sets[i] && alone.rows[0] == at.rows[i], q.text(), ": route takes id ", ids[i],
             " elsewhere when it is asked for it alone");
   }
 }
 
-// The same where rows keep their ids (abi/draft/keyed_rows.h).
+// The same check for rows that keep their ids (abi/draft/keyed_rows.h).
 void check_keyed(const Routes& routes, size_t row_sets) {
   const Question& q = routes.q;
   std::vector<int64_t> ids(static_cast<size_t>(q.rows));
@@ -375,7 +375,7 @@ void check_sharder_routes(Subject& subject) {
   Random random = subject.random(3);
   const Asked sharder(subject);
   if (!TSR_HAS(tsr_sharder, &sharder.api(), route)) throw Skipped("it routes no rows: its parts are ranges");
-  const Asked elsewhere(subject);  // as in a process that runs a plan which another one made
+  const Asked elsewhere(subject);  // as in a process that runs a plan made by another process
   int routed = 0;
   for (int i = 0; i < (subject.thorough() ? 600 : 80); ++i) {
     const Question q = random_question(random, i % 5 == 0);

@@ -1,4 +1,4 @@
-// Level 1: what the file says about itself. None of its code runs.
+// Level 1: what the file says about itself, without running its code.
 #include <elf.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kLinking = "docs/ABI.md, The rules";
 
-// The dynamic symbols and flags of a file whose segments lie inside it (parse_elf_note has seen to that).
+// The dynamic symbols and flags of a file. parse_elf_note has already checked that its segments lie inside it.
 class DynamicSection {
  public:
   explicit DynamicSection(const plugin::PluginFile& file) : file_(file) {
@@ -64,7 +64,7 @@ class DynamicSection {
     for (char c = at<char>(offset); c != '\0' && out.size() < 400; c = at<char>(++offset)) out += c;
     return out;
   }
-  // Without section headers (a file may lack them) the symbols' number is not known; linkers write them.
+  // The number of symbols is in the section headers. A file may lack these, but linkers write them.
   void read_symbols(const Elf64_Ehdr& header) {
     for (uint16_t i = 0; i < header.e_shnum; ++i) {
       const auto section = at<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr));

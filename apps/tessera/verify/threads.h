@@ -1,10 +1,10 @@
-// Threads of this process.
+// Counts the threads of this process.
 #pragma once
 
 namespace tessera::cli::verify {
 
 int threads_now();
-// How many are left once those that are about to end have had a second.
+// The number of threads, after up to a second for those that are about to end.
 int threads_once_at_most(int expected);
 
 }  // namespace tessera::cli::verify

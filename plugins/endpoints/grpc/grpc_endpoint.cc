@@ -23,9 +23,9 @@ using sdk::EndpointResponse;
 using sdk::EndpointServer;
 using sdk::Failure;
 
-constexpr auto kGrace = std::chrono::milliseconds(250);  // of open connections when the server ends
+constexpr auto kGrace = std::chrono::milliseconds(250);  // limit of open connections after the server ends
 
-// "ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5"; asked by nobody else's proxy.
+// True for peers such as "ipv4:127.0.0.1:5" and "ipv6:%5B::1%5D:5", unless a proxy forwarded the call.
 bool is_local(const CallbackServerContext& context) {
   const std::string peer = context.peer();
   const auto begins = [&](std::string_view with) { return std::string_view(peer).substr(0, with.size()) == with; };
@@ -47,7 +47,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
  public:
   explicit Service(const EndpointServer& server) : server_(server) {}
 
-  // Refuses calls from now on, and returns when those before are answered.
+  // Refuses calls from now on, and returns when earlier calls are answered.
   void end() {
     std::unique_lock lock(mutex_);
     ending_ = true;
@@ -124,7 +124,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
 
  private:
   static EndpointRequest get(std::string target) { return {"GET", std::move(target), "", "", std::nullopt, false}; }
-  // The body is the caller's.
+  // The caller owns the body.
   static EndpointRequest post(std::string target, std::string_view body) {
     return {"POST", std::move(target), "", body, std::nullopt, false};
   }
@@ -146,7 +146,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
                [](const EndpointResponse& answer) { return answer.status == 200 ? Status::OK : failed(answer); });
   }
 
-  // `read` puts the server's answer into the call's message and says how the call ends.
+  // `read` converts the server's answer to the call's message and returns the call's status.
   template <class Read>
   ServerUnaryReactor* ask(CallbackServerContext* context, EndpointRequest request, Read read) {
     {
@@ -176,7 +176,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   const EndpointServer server_;
   std::mutex mutex_;
   std::condition_variable answered_;
-  int64_t under_way_ = 0;  // calls that the server has
+  int64_t under_way_ = 0;  // calls being served
   bool ending_ = false;
 };
 
@@ -197,7 +197,7 @@ class GrpcEndpoint : public sdk::Endpoint {
   ~GrpcEndpoint() override { stop(); }
 
   std::string start(const EndpointServer& server) override {
-    gpr_set_log_function([](gpr_log_func_args*) {});  // lines of its own on standard error; failures come as status
+    gpr_set_log_function([](gpr_log_func_args*) {});  // suppresses its lines on standard error; failures come as status
     service_ = std::make_unique<Service>(server);
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());

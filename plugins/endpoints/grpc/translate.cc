@@ -54,7 +54,7 @@ void put(const Field& field, std::string& out) {
   }
 }
 
-// Which field of the contents has a data type's values, and how they become bytes.
+// The field of the contents that has a data type's values, and their conversion to bytes.
 struct Datatype {
   const char* name;
   const char* field;
@@ -90,7 +90,7 @@ constexpr Datatype kDatatypes[] = {
 };
 #undef TESSERA_DATATYPE
 
-// The tensor's values, as many as `contents` has in the field of its data type, appended to `out`.
+// Appends the tensor's values to `out`: as many as `contents` has in the field of its data type.
 void put_contents(const Tensor& tensor, std::string& out) {
   const Contents& c = tensor.contents();
   const int values = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() + c.uint_contents_size() +

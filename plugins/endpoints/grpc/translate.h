@@ -1,5 +1,5 @@
-// The Open Inference Protocol's gRPC messages as the requests that the server takes over HTTP, and its answers as
-// messages. Knows no socket. What cannot be said throws sdk::Failure with a sentence.
+// Converts the Open Inference Protocol's gRPC messages to the requests that the server takes over HTTP, and its answers
+// to messages. It knows no socket. Throws sdk::Failure with a sentence for messages that cannot be converted.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -14,22 +14,23 @@
 
 namespace tessera::endpoint {
 
-// "/v2/models/NAME[/versions/V]" and, behind it, `action`, with its slash.
+// "/v2/models/NAME[/versions/V]" followed by `action`, which includes its slash.
 std::string model_path(std::string_view name, std::string_view version, std::string_view action);
 
-// A request's body: JSON with the tensors' names and shapes, then their bytes. `left` is how long the client waits.
+// A request's body: JSON with the tensors' names and shapes, then their bytes. `left` is how long the client still
+// waits.
 struct InferBody {
   std::string bytes;
   int64_t json_bytes = 0;
 };
 InferBody infer_body(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left);
 
-// Answers of status 200.
+// Converts answers of status 200.
 void read_infer(const sdk::EndpointResponse& answer, inference::ModelInferResponse& out);
 void read_index(const sdk::EndpointResponse& answer, inference::RepositoryIndexResponse& out);
-void read_json(std::string_view json, google::protobuf::Message& out);  // of the same names
+void read_json(std::string_view json, google::protobuf::Message& out);  // by equal field names
 
-// Any other.
+// Converts any other answer.
 grpc::Status failed(const sdk::EndpointResponse& answer);
 
 }  // namespace tessera::endpoint

@@ -1,4 +1,4 @@
-// codec: rows and their gradients in float16, bfloat16 or int8 between ranks, over any transport.
+// codec: sends rows and their gradients as float16, bfloat16 or int8, over any transport.
 #include "codec.h"
 
 TESSERA_PLUGIN("codec", "1.0.0",

@@ -1,7 +1,7 @@
-// The values of an exchange that may lose precision travel in fewer bytes; everything else goes as it is, through the
-// inner transport.
+// Encodes the values of exchanges that may lose precision, so that they travel in fewer bytes. Everything else goes
+// unchanged through the inner transport.
 //
-// Host memory is encoded when an operation starts and decoded when it is waited for. A rank's piece for itself does not
+// Host memory is encoded when an operation starts and decoded when it is waited for. A rank's block for itself does not
 // travel and stays exact.
 #pragma once
 
@@ -42,7 +42,7 @@ class CodecGroup final : public WrappedGroup {
   Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                      const CollectiveCall& call) override {
     const Encoding encoding = rules_.encoding(send.dtype, call.row_elements, call.flags);
-    // The inner transport refuses what is not sound, on all ranks.
+    // The inner transport refuses invalid calls, on all ranks.
     if (encoding.is_exact() || !is_sound(send, send_counts) || !is_sound(recv, recv_counts))
       return WrappedGroup::all_to_all_v(send, send_counts, recv, recv_counts, call);
     Exchange& exchange = take_exchange();
@@ -63,7 +63,7 @@ class CodecGroup final : public WrappedGroup {
     Counts recv_counts;
   };
 
-  // One encoded operation; kept for the next.
+  // One encoded operation; reused for later ones.
   class Exchange final : public Work {
    public:
     explicit Exchange(CodecGroup& group) : group_(group) {}
@@ -92,7 +92,7 @@ class CodecGroup final : public WrappedGroup {
         out += out_bytes_[rank];
         from += n;
       }
-      CollectiveCall encoded = call;  // whose bytes are no rows, and must all arrive as they are
+      CollectiveCall encoded = call;  // the encoded bytes are not rows, and must arrive unchanged
       encoded.flags &= ~uint32_t{TSR_CALL_LOSSY};
       encoded.row_elements = 0;
       work_ = group_.inner().all_to_all_v(Bytes(out_), out_bytes_, Bytes(in_), in_bytes_, encoded);
@@ -116,7 +116,7 @@ class CodecGroup final : public WrappedGroup {
       for (const int64_t n : counts) out.push_back(encoding_.bytes(n));
       out[own] = 0;
     }
-    // The error of the last call is added to this one.
+    // Adds the error of the last call to this one, and keeps the new error.
     void encode_with(std::vector<float>& residual, const float* from, int64_t n, uint8_t* out) {
       residual.resize(static_cast<size_t>(n));
       said_.resize(residual.size());
@@ -152,7 +152,7 @@ class CodecGroup final : public WrappedGroup {
     DLTensor tensor_;
   };
 
-  using Residuals = std::vector<std::vector<float>>;  // by rank that the piece goes to
+  using Residuals = std::vector<std::vector<float>>;  // per rank that the block goes to
 
   static int64_t sum(Counts counts) {
     int64_t all = 0;
@@ -186,7 +186,7 @@ class CodecGroup final : public WrappedGroup {
   const CodecRules rules_;
   std::vector<std::unique_ptr<Exchange>> all_;
   std::vector<Exchange*> idle_;
-  std::unordered_map<uint64_t, Residuals> residuals_;  // by site
+  std::unordered_map<uint64_t, Residuals> residuals_;  // per call site
 };
 
 class Codec final : public WrappedCollective {
@@ -205,7 +205,7 @@ class Codec final : public WrappedCollective {
     return std::make_unique<CodecGroup>(std::move(inner), rules_);
   }
 
-  // Encoding happens in host memory: what is on a device the core brings there.
+  // Encoding happens in host memory, so the core brings a device's data there.
   CollectiveInfo describe() const override {
     const CollectiveInfo of_inner = WrappedCollective::describe();
     CollectiveInfo info;

@@ -1,5 +1,5 @@
-// Every format: how near, how many bytes, what is not a number. Two ranks in threads: what travels, what stays exact,
-// and errors that are fed back.
+// Every format: precision, number of bytes, NaN and infinity. Two ranks in threads: which bytes travel, what stays
+// exact, and error feedback.
 #include <sys/socket.h>
 
 #include <cstdio>
@@ -34,7 +34,7 @@ std::vector<float> normal(int64_t n, float scale) {
   return out;
 }
 
-// Encoded and decoded; the bytes behind both stay as they are.
+// Encodes and decodes; the bytes after both buffers must not change.
 std::vector<float> there_and_back(const Encoding& encoding, const std::vector<float>& values) {
   constexpr size_t kGuard = 16;
   const auto n = static_cast<int64_t>(values.size());
@@ -160,7 +160,7 @@ CollectiveCall call_of(uint32_t flags, uint64_t site) {
   return call;
 }
 
-// One all-to-all; what arrives from the other rank.
+// Runs one all-to-all and returns what arrives from the other rank.
 std::vector<float> exchange(Group& group, const CollectiveCall& call, uint64_t* sent = nullptr) {
   const int32_t me = group.rank();
   std::vector<float> send = piece(me, 0), recv(static_cast<size_t>(2 * kRows * kDim), 9);
@@ -204,8 +204,8 @@ void only_what_may_is_encoded() {
   });
 }
 
-// The next step makes up for the error of a step: the mean over steps is exact, where it would be off by as much for
-// ever.
+// The next step compensates the error of a step: the mean over steps becomes exact, instead of keeping the same offset
+// forever.
 void errors_are_fed_back_by_site() {
   for (const bool feedback : {false, true}) {
     on_two_ranks({Format::kInt8, Format::kInt8, feedback}, [&](CodecGroup& group) {
@@ -216,7 +216,7 @@ void errors_are_fed_back_by_site() {
         const auto got = exchange(group, call_of(TSR_CALL_BACKWARD | TSR_CALL_LOSSY, 7));
         if (step == 0) first = got;
         for (size_t i = 0; i < mean.size(); ++i) mean[i] += got[i] / kSteps;
-        // Another site has errors of its own: it begins as this one did.
+        // Another call site has errors of its own, so it begins as this one did.
         const auto other =
             exchange(group, call_of(TSR_CALL_BACKWARD | TSR_CALL_LOSSY, 100 + static_cast<uint64_t>(step)));
         expect(other == first, "errors of another site are fed back");

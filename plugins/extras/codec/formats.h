@@ -1,8 +1,8 @@
-// How float32 travel: as they are, as float16 or bfloat16, or as int8 with a scale for each row.
+// Formats in which float32 travel: unchanged, as float16 or bfloat16, or as int8 with a scale per row.
 //
-// int8: a row is its scale (float32, largest magnitude / 127) and a byte for each element, the nearest multiple. Where
-// that would be more than the floats themselves (rows of one element), they travel as they are. Elements that are no
-// rows, or not of one width, are taken as rows of 64; the last row may be short.
+// int8: a row is its scale (float32, largest magnitude / 127) and a byte per element, the nearest multiple. If that
+// would be more than the floats themselves (rows of one element), they travel unchanged. Elements that are not rows, or
+// rows of different widths, are divided into rows of 64; the last row may be shorter.
 #pragma once
 
 #include <tessera/sdk/error.h>
@@ -27,10 +27,10 @@ inline Format format_named(const std::string& name, const char* option) {
                      "\" but must be none, fp16, bf16 or int8");
 }
 
-// Pieces of one width, in one format.
+// Blocks of rows with one width, in one format.
 class Encoding {
  public:
-  // `row_elements`: as tsr_collective_call has it.
+  // `row_elements` is as in tsr_collective_call.
   Encoding(Format format, int64_t row_elements) : format_(format), row_(row_elements > 0 ? row_elements : 64) {
     if (format_ == Format::kInt8 && row_ < 2) format_ = Format::kExact;
   }
@@ -49,7 +49,7 @@ class Encoding {
     return elements + 4 * ((elements + row_ - 1) / row_);
   }
 
-  // `to` has bytes(n). What is not finite arrives so; beyond float16's range, its largest number does.
+  // `to` has bytes(n). NaN and infinity arrive as such; values beyond float16's range become its largest number.
   void encode(const float* from, int64_t n, uint8_t* to) const {
     switch (format_) {
       case Format::kExact:
@@ -104,9 +104,9 @@ class Encoding {
   }
 
   static uint8_t* encode_row(const float* from, int64_t n, uint8_t* to) {
-    uint32_t largest = 0;  // of the magnitudes, as bits: what is not finite is above all others
+    uint32_t largest = 0;  // of the magnitudes, as bits: NaN and infinity compare above all others
     for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffff);
-    // A row that is not finite gets no finite scale; one of hardly more than nothing is 0.
+    // A row with NaN or infinity gets a scale that is not finite; a row of tiny values becomes 0.
     const bool is_finite = largest < 0x7f800000, is_zero = largest < 0x04000000;  // 2^-119
     const float magnitude = std::bit_cast<float>(is_finite ? largest : 0x7fc00000);
     const float scale = is_zero ? 0 : magnitude / 127, inverse = is_zero || !is_finite ? 0 : 127 / magnitude;

@@ -1,5 +1,5 @@
-// Which virtual bucket of a table an id belongs to. Limits and evictions are those of a bucket, and whoever owns rows
-// owns whole buckets: so what survives does not depend on the number of owners.
+// Assigns ids to the virtual buckets of a table. Limits and evictions apply per bucket, and owners of rows own whole
+// buckets. The surviving rows therefore do not depend on the number of owners.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ constexpr uint64_t scrambled(int64_t id) {
   return x ^ x >> 31;
 }
 
-// Equal parts of the hashes, of which the first bits of a hash name one. No bucket of a table lies in two: who owns
-// cells owns whole buckets.
+// Equal ranges of the hashes; the first bits of a hash give its cell. No bucket of a table lies in two cells, so an
+// owner of cells owns whole buckets.
 struct Cells {
-  static constexpr int64_t kMost = 64, kRows = 16;  // of each at least
+  static constexpr int64_t kMost = 64, kRows = 16;  // kRows: least rows per cell
 
   // The number of buckets of a table with this number of rows: a power of two.
   static int64_t count(int64_t rows) {
@@ -31,11 +31,11 @@ struct Cells {
 };
 
 struct Buckets {
-  static constexpr int64_t kSlots = 120;  // of a bucket, at most
+  static constexpr int64_t kSlots = 120;  // most slots of a bucket
 
   Buckets() = default;
-  // Room for `capacity` rows in a table that may be cut into so many cells. Where there are fewer rows than these, the
-  // table is not worth being cut.
+  // Space for `capacity` rows in a table that may be divided into `cells` cells. With fewer rows than cells, dividing
+  // the table is not worthwhile.
   Buckets(int64_t capacity, int64_t cells) {
     const int64_t needed = (capacity + kSlots - 1) / kSlots;
     count = capacity < cells ? std::max<int64_t>(1, needed) : (needed + cells - 1) / cells * cells;
@@ -43,12 +43,12 @@ struct Buckets {
     full = count - (count * slots - capacity);
   }
 
-  // Equal shares of the hashes, of which the upper half decides.
+  // The bucket of a hash: equal ranges, decided by the upper half.
   int64_t of(uint64_t hash) const { return Cells::of(hash, count); }
   int64_t slots_of(int64_t bucket) const { return bucket < full ? slots : slots - 1; }
 
   int64_t count = 1;
-  int64_t slots = 0;  // of the first `full` buckets; the others have one fewer
+  int64_t slots = 0;  // of the first `full` buckets; the others have one slot less
   int64_t full = 1;
 };
 

@@ -1,5 +1,5 @@
-// Which rows of a table have changed since the marks of those who follow it: a bit for each, and the id that it had
-// then.
+// Remembers which rows of a table have changed since each follower's mark: a bit per row, and the id that the row had
+// at the mark.
 #pragma once
 
 #include <tessera/sdk/draft/row_marks.h>
@@ -12,10 +12,10 @@ namespace extras {
 
 class ChangedRows {
  public:
-  static constexpr int64_t kNoId = -1;  // of a row that had none
+  static constexpr int64_t kNoId = -1;  // a row that had no id
 
   explicit operator bool() const { return static_cast<bool>(marks_); }
-  // ids: of the rows that there are now, by row; kNoId where none has it. Behind them may be those of others.
+  // `ids` has the id of each row that exists now, kNoId if it has none. Rows added later may follow.
   void start(uint32_t follower, std::vector<int64_t> ids) {
     marks_.start(follower, std::ssize(ids));
     ids_[follower] = std::move(ids);

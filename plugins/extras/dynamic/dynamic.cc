@@ -1,4 +1,4 @@
-// dynamic: rows that come into being when they are first asked for, in buckets that evict when they are full.
+// dynamic: rows are created when they are first looked up, in buckets that evict when they are full.
 #include "dynamic.h"
 
 #include <tessera/abi/draft/row_ages.h>
@@ -78,7 +78,7 @@ tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_worklo
   tsr_estimate out{};
   if (work.machine != nullptr) {
     out = estimate_by_figures(*work.machine, held, row, states);
-  } else {  // typical figures, of a core with AVX-512 and tables that no cache holds
+  } else {  // typical figures for a core with AVX-512 and tables too large for caches
     const double distinct = work.distinct > 0 ? std::min(work.distinct, work.ids) : work.ids;
     const double bags = work.bags * 10e-9 + work.runs * 300e-9;
     out.forward_seconds = work.ids * (18e-9 + row * 0.06e-9) + bags;

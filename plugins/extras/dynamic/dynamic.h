@@ -42,13 +42,13 @@ class DynamicTables : public KernelInstance, public Changes {
   }
 
  private:
-  // The row of each id of a batch. Contexts are used again, so that a step takes no memory.
+  // The row of each id of a batch. Contexts are reused, so that a step allocates no memory.
   struct Places {
-    std::vector<uint32_t> rows;                // by position; kNone: it has none
-    std::vector<uint64_t> evictions;           // by table, up to when rows are those of the ids
-    std::vector<std::vector<uint32_t>> again;  // by table: rows that the batch has more than once, of one that trains
+    std::vector<uint32_t> rows;                // by position; kNone if the id has no row
+    std::vector<uint64_t> evictions;           // per table: the eviction count up to which `rows` is valid
+    std::vector<std::vector<uint32_t>> again;  // per table: rows that occur more than once in the batch, if it trains
     bool trains = false;
-    bool settled = false;  // who gets a row in this step has it
+    bool settled = false;  // all ids that get a row in this step have it
 
     void begin(size_t ids, size_t tables, bool training);
   };
@@ -62,17 +62,17 @@ class DynamicTables : public KernelInstance, public Changes {
     int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
       return offsets[static_cast<size_t>(f.first_offset + bag)];
     }
-    // The position behind a bag's last one. Without pooling, a bag is one position.
+    // The position after a bag's last one. Without pooling, a bag is one position.
     int64_t end_of(const tsr_lookup_feature& f, int64_t bag) const {
       return f.pooling == TSR_POOLING_NONE ? begin(f, 0) + bag + 1 : begin(f, bag + 1);
     }
-    // First element of a bag's output.
+    // Index of the first element of a bag's output.
     int64_t output(const tsr_lookup_feature& f, int64_t bag) const {
       const int64_t row = f.listed != 0 && listed != nullptr ? listed[f.first_offset + bag] : bag;
       return f.output_offset + row * f.output_stride;
     }
   };
-  // A bag that is summed when all ids of the step have their rows.
+  // A bag that is summed once all ids of the step have their rows.
   struct Waiting {
     const tsr_lookup_feature* feature;
     float* output;
@@ -86,7 +86,7 @@ class DynamicTables : public KernelInstance, public Changes {
     float scale;
     uint32_t row;
   };
-  // Rows of a batch that occur again: none is missing, and a few may be there that do not.
+  // A filter for the rows of a batch that occur again: it has no false negatives and few false positives.
   class Again {
    public:
     void assign(std::span<const uint32_t> rows) {
@@ -127,12 +127,12 @@ class DynamicTables : public KernelInstance, public Changes {
   std::deque<Places> places_;
   std::vector<Places*> free_;
 
-  // Scratch.
+  // Scratch memory.
   Places without_context_;
   std::vector<int64_t> ids_, offsets_;
-  std::vector<std::vector<Table::Miss>> misses_;  // by table
+  std::vector<std::vector<Table::Miss>> misses_;  // per table
   std::vector<Waiting> waiting_;
-  std::vector<int64_t> without_;  // positions of a feature
+  std::vector<int64_t> without_;  // positions without a row, of one feature
   Again again_;
   std::vector<const float*> addresses_;
   std::vector<float> scales_, absent_, zeros_, clamped_, scaled_;

@@ -1,5 +1,5 @@
-// Which ids survive and what their rows hold, against plain lists of each bucket: by LRU, LFU and decayed counts, with
-// a time to live, in one table and in the parts of several owners; who is admitted; evaluations; rows out and in.
+// Compares surviving ids and their rows with plain lists of each bucket: LRU, LFU and decayed counts, with a time to
+// live, in one table and divided among several owners. Also tests admission, evaluation, and rows out and in.
 #include <unistd.h>
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace extras;
 
-// A test on a table of kAnyId rows.
+// Buckets of a test's table of kAnyId rows.
 Buckets buckets_of(int64_t capacity) { return {capacity, Cells::count(kAnyId)}; }
 
 // The rules of docs/dynamic_tables.md, with a list of ids for each bucket.
@@ -23,7 +23,7 @@ class Oracle {
   struct Known {
     int64_t last;
     float count;
-    float value;  // of column 0
+    float value;  // value of column 0
     int updates;
   };
   Oracle(int64_t capacity, std::string evict, double half_life, int64_t ttl, bool tinylfu = false)
@@ -71,7 +71,7 @@ class Oracle {
     for (const auto& list : lists_) out.insert(list.begin(), list.end());
     return out;
   }
-  int64_t evictions = 0, refused = 0;  // refused: by those that were seen more often
+  int64_t evictions = 0, refused = 0;  // refused: newcomers rejected in favour of ids seen more often
 
  private:
   size_t bucket(int64_t id) const { return static_cast<size_t>(buckets_.of(scrambled(id))); }
@@ -136,7 +136,7 @@ std::string options_of(const std::string& evict, int64_t capacity, int64_t ttl, 
 void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bool tinylfu = false) {
   Bed bed(kAnyId, options_of(evict, capacity, ttl, tinylfu));
   Oracle oracle(capacity, evict, 7, ttl, tinylfu);
-  // The same table cut in four: owner b * 4 / buckets has bucket b.
+  // The same table divided among four owners: owner b * 4 / buckets has bucket b.
   std::vector<std::unique_ptr<Bed>> parts;
   for (int p = 0; p < 4; ++p) parts.push_back(std::make_unique<Bed>(kAnyId, options_of(evict, capacity, ttl, tinylfu)));
   const Buckets buckets = buckets_of(capacity);
@@ -161,7 +161,7 @@ void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bo
   expect(bed.stats().evictions >= static_cast<uint64_t>(oracle.evictions), "evictions");
 }
 
-// An evaluation gives what there is, makes no row, and saves none from being evicted.
+// An evaluation reads existing rows, creates none, and protects none from eviction.
 void check_reads_only() {
   Bed bed(kAnyId, R"({"capacity":4})"), undisturbed(kAnyId, R"({"capacity":4})");
   for (Bed* b : {&bed, &undisturbed}) {
@@ -186,7 +186,7 @@ void check_admission() {
     const float starts = kStartsAbsent || step > 2 ? start_of(5, 0) : 0;
     expect(out[0] == starts - (step == 4 ? kRate : 0), "id 5 gives ", out[0], " in step ", step);
   }
-  // 6 came in with its fourth sighting, 5 with its third.
+  // 6 got a row with its fourth sighting, 5 with its third.
   const auto rows = third.rows();
   expect(rows.size() == 2 && rows.at(5).updates == 2.25f && rows.at(6).updates == 3.25f,
          "admitted after 3 sightings: ", rows.size(), " rows");
@@ -207,7 +207,7 @@ void check_admission() {
   expect(two > 1620 && two < 1880, "of 4000 ids ", two, " were admitted in two passes");
 }
 
-// A bucket that is full of this step's ids takes no more of them, and fails nothing.
+// A bucket full of this step's ids accepts no more of them, and nothing fails.
 void check_full_bucket() {
   Bed bed(kAnyId, R"({"capacity":3})");
   const std::vector<float> out = bed.step(1, {10, 11, 12, 13, 14, 12, 13, 14});
@@ -218,7 +218,7 @@ void check_full_bucket() {
   expect(rows.at(12).values[0] == start_of(12, 0) - 2 * kRate, "both gradients reach the row of id 12");
 }
 
-// Seconds count as steps do, where the clock says so; a step is remembered for 256 of them.
+// Seconds count as steps do, according to the clock; a step is remembered for 256 of them.
 void check_seconds() {
   Bed bed(kAnyId, R"({"capacity":100,"ttl_seconds":60})");
   for (int64_t step = 1; step <= 10; ++step) {
@@ -258,9 +258,9 @@ void check_pinned() {
   unlink(path);
 }
 
-// Rows that another instance takes over live on as here, through save and load, and through rows.
+// Rows that another instance takes over go on as here, through save and load and through rows.
 void check_moves(const std::string& evict) {
-  // Sightings of ids without a row move, too.
+  // Sightings of ids without a row are also taken over.
   std::string options = options_of(evict, 1000, 9);
   options.insert(1, "\"admit_after\":2,");
   Bed first(kAnyId, options), loaded(kAnyId, options), imported(kAnyId, options);
@@ -268,7 +268,7 @@ void check_moves(const std::string& evict) {
   for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 400, 5000));
   Stream stream;
   first.tables().save(0, stream.io);
-  loaded.step(1, {1, 2, 3});  // which load() forgets
+  loaded.step(1, {1, 2, 3});  // forgotten by load()
   loaded.tables().load(0, stream.io);
   imported.import(first.rows());
   Stream extra;
@@ -291,7 +291,7 @@ void check_moves(const std::string& evict) {
   }
 }
 
-// A table with less room keeps those of each bucket that rank highest, in whatever order they come.
+// A smaller table keeps those of each bucket that rank highest, in whatever order they arrive.
 void check_less_room(const std::string& evict) {
   Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 70, 0));
   std::mt19937_64 random(7);
@@ -300,7 +300,7 @@ void check_less_room(const std::string& evict) {
   few.import(all);
   const auto kept = few.rows();
   const Buckets buckets = buckets_of(70);
-  std::map<int64_t, std::vector<std::tuple<float, uint32_t, uint64_t, int64_t>>> ranked;  // by bucket
+  std::map<int64_t, std::vector<std::tuple<float, uint32_t, uint64_t, int64_t>>> ranked;  // per bucket
   for (const auto& [id, row] : all) {
     const float count = evict == "lru"   ? 0
                         : evict == "lfu" ? static_cast<float>(row.extra.count_bits)
@@ -323,7 +323,7 @@ void check_less_room(const std::string& evict) {
   expect(few.stats().evictions == 0, evict, ": ", few.stats().evictions, " rows are evicted that had no room");
 }
 
-// Rows that were counted by one policy go on with another, and in whole numbers where that counts so.
+// Rows that were counted by one policy continue with another, in whole numbers if that policy uses them.
 void check_other_counts() {
   const std::string start = R"({"capacity":100,"evict":")";
   Bed lfu(kAnyId, start + "lfu\"}"), decayed(kAnyId, start + R"(decayed","half_life":1e9})"),
@@ -341,7 +341,7 @@ void check_other_counts() {
          "what decayed has counted is not what lfu goes on with");
 }
 
-// A table that is asked for many ids has as many rows as it has room for, and buckets that any cut leaves whole.
+// A table that many ids ask for has as many rows as its capacity, and no cut divides its buckets.
 void check_room() {
   for (const int64_t rows : {1, 15, 63, 64, 117, 127, 300, 1000, 3000, 8000, 10000}) {
     for (const int64_t capacity : {rows / 2, rows / 3}) {
@@ -366,7 +366,7 @@ void check_room() {
   }
 }
 
-// A row that is there, and is given back as it was seen long ago, goes first: whatever its line was known for.
+// An imported row that was last seen long ago is evicted first, whatever its line remembered.
 void check_older_row() {
   for (int64_t older = 3; older <= 31; ++older) {
     Bed bed(kAnyId, R"({"capacity":31})");  // one bucket
@@ -404,7 +404,7 @@ void check_refusals() {
   expect(few.stats().rows_in_use == 10, "max_bytes holds ", few.stats().rows_in_use, " rows, not 10");
 }
 
-// A planner asks about bands of the rows: most have no whole row of the capacity, all together have it once.
+// A planner asks about bands of the rows. Most bands have no whole row of the capacity; together they have it once.
 void check_estimates() {
   constexpr int64_t kRows = int64_t{1} << 40, kCapacity = 500;
   const Bed bed(kRows, R"({"capacity":500})");
@@ -415,7 +415,7 @@ void check_estimates() {
     on_disk += band.storage_bytes;
   }
   const tsr_estimate all = bed.estimate(kRows);
-  constexpr uint64_t kRounded = 60;  // a byte of each figure and band
+  constexpr uint64_t kRounded = 60;  // one byte per figure and band
   const uint64_t least = kCapacity * (kDim + 1) * sizeof(float);
   expect(all.bytes >= least && all.bytes < 1000 * least, kCapacity, " rows are estimated to be ", all.bytes, " bytes");
   expect(sum <= all.bytes && all.bytes - sum < kRounded, "bands have ", sum, " bytes of ", all.bytes);
@@ -450,8 +450,8 @@ void check_sums() {
 }
 
 #endif
-// Rows that changed since a mark, with what they hold, and ids that gave theirs up: what there was, with these, is what
-// there is. Two follow, and the other one marks more seldom.
+// Rows changed since a mark, with their values, and ids that lost theirs: applied to the earlier rows, they give the
+// current ones. There are two followers; one sets marks less often.
 void check_changes() {
   std::mt19937_64 random(8);
   Bed bed(kAnyId, R"({"capacity":300,"evict":"lfu"})");
@@ -477,7 +477,7 @@ void check_changes() {
   };
   int64_t step = 0, removed = 0;
   for (; step < 20;) bed.step(++step, batch());
-  size_t more = 0;  // than since the mark of the one who marks often
+  size_t more = 0;  // more than since the mark of the follower that marks often
   std::map<int64_t, Row> seldom;
   for (int round = 0; round < 10; ++round) {
     if (round % 4 == 0) {
@@ -504,7 +504,7 @@ void check_changes() {
   expect(removed > 20, "only ", removed, " rows were given up: too few to tell");
 }
 
-// A gradient of an id that has lost its row meanwhile goes nowhere.
+// The gradient of an id that has lost its row meanwhile is dropped.
 void check_evicted_between() {
   Bed bed(kAnyId, R"({"capacity":3})");
   bed.between = [&] { bed.step(2, {2, 3, 4}); };
@@ -527,7 +527,7 @@ void check_refusals_of_disk() {
   }
 }
 
-// A thread that asks for the rows of coming steps changes nothing, and saves lookups from waiting.
+// A thread that prefetches rows of later steps changes nothing, and saves lookups from waiting.
 void check_prefetch_beside() {
   Bed bed(kAnyId, R"({"capacity":3000,"evict":"lfu"})");
   Oracle oracle(3000, "lfu", 7, 0);

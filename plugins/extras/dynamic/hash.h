@@ -1,5 +1,5 @@
-// hash: a sharder for tables whose rows come on demand. Ranks own whole buckets (buckets.h), so who survives in a
-// bucket, and what the rows hold, is the same on any number of ranks.
+// hash: a sharder for tables whose rows come on demand. Ranks own whole buckets (buckets.h). The surviving ids of a
+// bucket and the values of their rows are therefore the same on any number of ranks.
 #pragma once
 
 #include <tessera/abi/draft/keyed_rows.h>
@@ -14,13 +14,13 @@ class Hash : public tessera::sdk::Sharder {
   using Table = tessera::sdk::Table;
   using Topology = tessera::sdk::Topology;
 
-  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;  // other kernels hold all rows, and could not be cut so
+  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;  // kernels that hold all rows cannot be divided this way
   const void* extension(std::string_view id) const {
     static constexpr tsr_keyed_rows kKeyed{sizeof(tsr_keyed_rows), 0};
     return id == TSR_KEYED_ROWS ? &kKeyed : nullptr;
   }
 
-  // Whole rows, in equal parts of the hashes. Ranks beyond the cells would have nothing.
+  // Whole rows, in equal ranges of the hashes. Ranks beyond the number of cells would have nothing.
   std::vector<tessera::sdk::Layout> propose(const Table& table, const Topology& topology,
                                             const tessera::sdk::Constraints& limits) const override {
     const int64_t ranks = topology.world_size, cells = Cells::count(table.rows);

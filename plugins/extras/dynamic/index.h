@@ -1,7 +1,7 @@
-// From ids to rows. A bucket is a few cache lines, each with the tags of 20 slots and where their rows are: rows belong
-// to slots, four neighbours' lie together, and come into being with the first of them. Ids, and when and how often they
-// were seen, lie with the states that rows have one of, so that a lookup touches one line more than one in a plain
-// table.
+// Maps ids to rows. A bucket is a few cache lines, each with the tags of 20 slots and the positions of their rows. Rows
+// belong to slots; those of four neighbouring slots lie together and are created with the first of them. Ids, and when
+// and how often they were seen, lie with the states that occur once per row. A lookup therefore touches one line more
+// than one in a plain table.
 #pragma once
 
 #include <bit>
@@ -22,11 +22,12 @@
 namespace extras {
 
 constexpr uint32_t kNone = ~0u;
-// Sightings are counted up to here: in whole numbers, below the bits of any float from 1 on, which decayed ones are.
+// Sightings are counted up to this bound. As whole numbers, counts stay below the bits of any float from 1 on, which
+// decayed counts use.
 constexpr uint32_t kMostCounted = std::bit_cast<uint32_t>(1.0f) - 1;
 
-// The tags of 20 slots, 0 where it is empty, and of each four slots, whose rows lie together, the first one's row + 1;
-// 0: none of them has been used. None of its rows ranks below `low` (Index::rank), but they may all rank above it.
+// The tags of 20 slots, 0 for an empty slot. For each four slots, whose rows lie together, the first row + 1, or 0 if
+// none has been used. None of the rows ranks below `low` (Index::rank), but all may rank above it.
 struct alignas(64) Line {
   static constexpr int64_t kEntries = 20, kTogether = 4;
   uint16_t tags[kEntries];
@@ -36,7 +37,7 @@ struct alignas(64) Line {
   [[gnu::always_inline]] uint32_t row(int64_t entry) const {
     return pieces[entry / kTogether] - 1 + static_cast<uint32_t>(entry % kTogether);
   }
-  // Bit i: the tag of slot i is `wanted`.
+  // Bit i is set if the tag of slot i equals `wanted`.
   [[gnu::always_inline]] uint32_t equal(uint16_t wanted) const {
 #if defined(__SSE2__)
     const __m128i all = _mm_set1_epi16(static_cast<int16_t>(wanted));
@@ -57,16 +58,16 @@ static_assert(sizeof(Line) == 64);
 
 class Index {
  public:
-  // The record of a row. If sightings are not counted, a state may lie in the place of `count`.
+  // The record of a row. If sightings are not counted, a state may use the place of `count`.
   struct Head {
     int64_t id;
-    uint32_t step;   // of the last sighting
-    uint32_t count;  // of sightings, as the policy counts
+    uint32_t step;   // step of the last sighting
+    uint32_t count;  // sightings as the policy counts them
   };
-  static constexpr uint64_t kBytes = 24;  // of a slot at most, beside its row and states
+  static constexpr uint64_t kBytes = 24;  // bound per slot, in addition to its row and states
 
   Index() = default;
-  // row_states: floats that each row has beside its elements.
+  // row_states: floats per row in addition to its elements.
   Index(const Spread& spread, const Policy& policy, int64_t row_states)
       : spread_(spread),
         entries_((spread.buckets.slots + spread.lines - 1) / spread.lines),
@@ -81,32 +82,32 @@ class Index {
         lines_(static_cast<uint64_t>(spread.buckets.count * spread.lines), Touched::kAtOnce),
         heads_(static_cast<uint64_t>(most_rows(spread) + rows_behind(policy)) * stride_) {}
 
-  // Rows have numbers below this.
+  // Row numbers are below this.
   static int64_t most_rows(const Spread& spread) {
     const int64_t slots = spread.buckets.slots, entries = (slots + spread.lines - 1) / spread.lines;
     const int64_t full = entries == 0 ? 0 : slots / entries;
     return spread.buckets.count * kTogether * (full * pieces(entries) + pieces(slots - full * entries));
   }
-  // Those behind, which no slot has: number most_rows() is the one that ids without a row share.
+  // Rows after these that belong to no slot: number most_rows() is shared by ids without a row.
   static int64_t rows_behind(const Policy& policy) { return policy.absent == Absent::kShared ? 1 : 0; }
-  // How many lines serve a bucket of so many slots.
+  // The number of lines for a bucket with this number of slots.
   static int64_t lines_for(int64_t slots) { return std::max<int64_t>(1, (slots + kEntries - 1) / kEntries); }
 
-  int64_t num_slots() const { return spread_.buckets.count * spread_.buckets.slots; }  // numbers are below
+  int64_t num_slots() const { return spread_.buckets.count * spread_.buckets.slots; }  // bound on slot numbers
   int64_t used() const { return used_; }
-  int64_t rows_taken() const { return int64_t{pieces_} * kTogether; }  // those of neighbours included
+  int64_t rows_taken() const { return int64_t{pieces_} * kTogether; }  // including neighbours that are unused
   uint64_t bytes() const {
     return static_cast<uint64_t>(spread_.buckets.count * spread_.lines) * sizeof(Line) +
            static_cast<uint64_t>(rows_taken()) * (stride_ - states_bytes_);
   }
-  // Does what Pages::use() does, for rows below a number.
+  // Calls Pages::use() for rows below a number.
   void use(int64_t rows, bool soon) { heads_.use(static_cast<uint64_t>(rows) * stride_, soon); }
   const Spread& spread() const { return spread_; }
   Head& head(uint32_t row) const { return *reinterpret_cast<Head*>(heads_.data() + row * stride_); }
-  // A field that each row has once: the first row's, and bytes from row to row.
+  // A field that occurs once per row: the first row's address, and the bytes from row to row.
   char* row_states() const { return heads_.data() + states_at_; }
   uint64_t row_states_stride() const { return stride_; }
-  // The rows of slots in the order of buckets; kNone: it is empty.
+  // The rows of slots in the order of buckets; kNone for an empty slot.
   uint32_t row_at(uint64_t slot) const {
     const Place at = place(slot);
     return at.line->tags[at.entry] == 0 ? kNone : at.line->row(at.entry);
@@ -115,11 +116,11 @@ class Index {
   const Line* lines() const { return lines_.data(); }
   char* heads() const { return heads_.data(); }
   uint64_t head_stride() const { return stride_; }
-  // How sightings are noted, where that takes no more than the head: a row may count as gone, or its count decay.
+  // True if noting a sighting needs only the head: rows do not expire and counts do not decay.
   bool touches_plainly() const { return ttl_ == 0 && expired_below_ == 0 && evict_ != Evict::kDecayed; }
   bool counts() const { return evict_ != Evict::kLru; }
 
-  // The row that find() will most likely give; kNone: none.
+  // The row that find() will most likely give; kNone if there is none.
   uint32_t guess(const Hashed& ids, int64_t i) const {
     const Line* const bucket = lines_.data() + ids.first[i];
     const int64_t number = ids.first[i] / static_cast<uint32_t>(spread_.lines);
@@ -138,21 +139,22 @@ class Index {
         const uint32_t row = bucket[l].row(std::countr_zero(match));
         if (head(row).id == key.id) return row;
       }
-      if ((bucket[l].equal(0) & valid(key.bucket, l)) != 0) return kNone;  // slots are never given back
+      // an empty slot ends the search, because slots are never freed
+      if ((bucket[l].equal(0) & valid(key.bucket, l)) != 0) return kNone;
       if (++l == spread_.lines) l = 0;
     }
     return kNone;
   }
 
-  // The lines that find() looks at, one after the other. Always inlined: GCC 12 drops calls of functions that do
-  // nothing but prefetch.
+  // Prefetches the lines that find() looks at, one after the other. Always inlined, because GCC 12 drops calls of
+  // functions that only prefetch.
   [[gnu::always_inline]] void prefetch_home(const Key& key) const { __builtin_prefetch(&home_of(key)); }
   [[gnu::always_inline]] void prefetch_head(const Key& key) const {
     const uint32_t match = home_of(key).equal(Spread::tag(key.hash));
     if (match != 0) __builtin_prefetch(&head(home_of(key).row(std::countr_zero(match))), 1);
   }
 
-  // A sighting in a step. True where the row counted as gone, and begins anew.
+  // Notes a sighting in a step. Returns true if the row counted as gone and begins anew.
   bool touch(uint32_t row, uint32_t step) {
     Head& own = head(row);
     const uint32_t before = std::exchange(own.step, step);
@@ -163,13 +165,13 @@ class Index {
   bool expired(uint32_t last, uint32_t step) const {
     return last < expired_below_ || (ttl_ > 0 && int64_t{step} - int64_t{last} > ttl_);
   }
-  // Rows that were last sighted before this step count as gone.
+  // Rows last sighted before this step count as gone.
   void expire_below(uint32_t step) { expired_below_ = std::max(expired_below_, step); }
   bool pinned(int64_t id) const { return std::binary_search(pinned_.begin(), pinned_.end(), id); }
 
-  // A row for an id that has none and counts so many sightings: of an empty slot, else that of the id with the lowest
-  // rank which this step has not seen. kNone: there is no such, or (TinyLFU) it counts more. `evicted`: the row was
-  // another id's.
+  // Finds a row for an id that has none and counts `sightings`: in an empty slot, or else that of the lowest-ranked id
+  // which this step has not seen. Returns kNone if there is none, or (TinyLFU) if that id counts more. `evicted` is set
+  // if the row belonged to another id.
   uint32_t take(const Key& key, uint32_t step, uint32_t sightings, bool& evicted) {
     Place at = empty_slot(key);
     evicted = at.line == nullptr;
@@ -187,7 +189,7 @@ class Index {
     at.line->low = std::min(low, rank(head(row)));
     return row;
   }
-  // The same for a row that was elsewhere before and is as it was sighted there. kNone: those of its bucket all rank
+  // The same for a row that was elsewhere before and keeps its sightings. Returns kNone if all rows of its bucket rank
   // above it.
   uint32_t take_back(const Key& key, uint32_t step, uint32_t count_bits, bool& evicted) {
     Place at = empty_slot(key);
@@ -199,8 +201,8 @@ class Index {
     }
     return give(key, at, evicted);
   }
-  // The row of a certain slot; kNone: the slot is not of the id's bucket, or has an id, or there is none. As of
-  // take_back(), restore() is to follow.
+  // The row of a given slot. Returns kNone if the slot is not in the id's bucket, has an id, or does not exist. As
+  // after take_back(), restore() must follow.
   uint32_t put(const Key& key, uint64_t slot) {
     if (slot >= static_cast<uint64_t>(num_slots())) return kNone;
     if (static_cast<int64_t>(slot) / spread_.buckets.slots != key.bucket) return kNone;
@@ -208,7 +210,8 @@ class Index {
     const Place at = place(slot);
     return at.line->tags[at.entry] != 0 ? kNone : give(key, at, false);
   }
-  // The lines that victim() looks through: first which rows, then those it will most likely begin with.
+  // Prefetches the lines that victim() will search: first to see which rows, then the rows it will most likely begin
+  // with.
   void prefetch_lines(const Key& key) const {
     for (int64_t l = 0; l < spread_.lines; ++l) __builtin_prefetch(lines_.data() + key.bucket * spread_.lines + l);
   }
@@ -216,7 +219,7 @@ class Index {
     const Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     const Line* lowest = bucket;
     for (int64_t l = 0; l < spread_.lines; ++l) {
-      if ((bucket[l].equal(0) & valid(key.bucket, l)) != 0) return;  // nobody will have to go
+      if ((bucket[l].equal(0) & valid(key.bucket, l)) != 0) return;  // no eviction will be needed
       if (bucket[l].low < lowest->low) lowest = bucket + l;
     }
     for (int64_t p = 0; p < pieces(entries_) && lowest->pieces[p] != 0; ++p) {
@@ -227,13 +230,13 @@ class Index {
   }
 
   uint32_t count_bits(uint32_t row) const { return evict_ == Evict::kLru ? 0 : head(row).count; }
-  // The state of a row when it was saved.
+  // Restores the saved state of a row.
   void restore(const Key& key, uint32_t row, uint32_t step, uint32_t count_bits) {
     sight(row, step, count_bits);
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     for (int64_t l = 0; l < spread_.lines; ++l) bucket[l].low = std::min(bucket[l].low, rank(head(row)));
   }
-  // Counts that another policy has made.
+  // Converts counts of another policy.
   uint32_t own_count(uint32_t bits) const {
     if (evict_ == Evict::kDecayed && bits <= kMostCounted) return std::bit_cast<uint32_t>(static_cast<float>(bits));
     if (evict_ == Evict::kLfu && bits > kMostCounted)
@@ -247,14 +250,14 @@ class Index {
  private:
   static constexpr int64_t kEntries = Line::kEntries, kTogether = Line::kTogether;
   struct Place {
-    Line* line;  // nullptr: none
+    Line* line;  // nullptr if there is none
     int64_t entry;
   };
   const Line& home_of(const Key& key) const {
     return lines_[static_cast<uint64_t>(key.bucket * spread_.lines + spread_.home(key.hash))];
   }
   static int64_t pieces(int64_t entries) { return (entries + kTogether - 1) / kTogether; }
-  // A bucket's last line may have fewer slots than the others, or none.
+  // A mask of valid slots: a bucket's last line may have fewer slots than the others, or none.
   uint32_t valid(int64_t bucket, int64_t line) const {
     const int64_t there = std::clamp<int64_t>(spread_.buckets.slots_of(bucket) - line * entries_, 0, entries_);
     return (uint32_t{1} << there) - 1;
@@ -288,15 +291,15 @@ class Index {
     if (evict_ != Evict::kLru) head(row).count = count_bits;
   }
 
-  // A row of lower rank goes before one of higher rank; of equal ones either may. It never falls when a row is seen.
-  // For policies that rank_holds() names.
+  // The rank of a row; rows of lower rank are evicted first, among equals either may be. It never falls when a row is
+  // seen. Only for policies that rank_holds() names.
   uint32_t rank(const Head& own) const {
     constexpr uint32_t kSteps = 28, kCounted = (1 << (32 - kSteps)) - 1;
     if (evict_ == Evict::kLru) return own.step;
     return own.count >= kCounted ? kCounted << kSteps : own.count << kSteps | std::min(own.step, (1u << kSteps) - 1);
   }
   bool rank_holds() const { return ttl_ == 0 && expired_below_ == 0 && evict_ != Evict::kDecayed; }
-  // The lowest rank of a line's rows but that of one entry.
+  // The lowest rank of a line's rows except one entry.
   uint32_t lowest(const Line& line, int64_t but) const {
     uint32_t out = kNone;
     for (int64_t entry = 0; entry < entries_; ++entry) {
@@ -307,17 +310,17 @@ class Index {
     return out;
   }
 
-  // Lower goes first: what counts as gone, then by the policy.
+  // The lowest score is evicted first: rows that count as gone, then by the policy.
   float score(uint32_t last, uint32_t count_bits, uint32_t step) const {
     if (expired(last, step)) return -1;
     if (evict_ == Evict::kLfu) return static_cast<float>(count_bits);
     return evict_ == Evict::kDecayed ? decayed(count_bits, std::max(step, last) - last) : 0;
   }
-  // If scores are equal, the longer unseen goes first, then the lower hash.
+  // Among equal scores, the row unseen for longer goes first, then the lower hash.
   static bool goes_first(const Head& a, const Head& b) {
     return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }
-  // True if a row's id goes before one that has none.
+  // True if a row's id is evicted before an id that has no row.
   bool goes_first(uint32_t row, const Head& other) const {
     const Head& own = head(row);
     const uint32_t now = std::max(own.step, other.step);
@@ -329,8 +332,8 @@ class Index {
     const Head* head = nullptr;
     float score = 0;
   };
-  // The row of the id that goes first, except one that was sighted in step `spared`. If ranks hold, lines are looked
-  // through from the lowest on, until all that are left are above what was found: one or two of six, mostly.
+  // The row of the id to evict, except one that was sighted in step `spared`. If ranks hold, lines are searched from
+  // the lowest on until all remaining ones are above the candidate: mostly one or two of six.
   Place victim(const Key& key, uint32_t step, uint32_t spared) {
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     Victim found;
@@ -349,7 +352,7 @@ class Index {
     }
     return found.at;
   }
-  // With kRanked, the lowest rank of the line; otherwise 0.
+  // With kRanked, returns the lowest rank of the line; otherwise 0.
   template <bool kRanked>
   uint32_t look_through(Line& line, uint32_t step, uint32_t spared, Victim& found) const {
     uint32_t low = kRanked ? kNone : 0;
@@ -378,16 +381,16 @@ class Index {
   }
 
   Spread spread_;
-  int64_t entries_ = 0;  // slots of each line but a bucket's last
+  int64_t entries_ = 0;  // slots per line, except a bucket's last
   Evict evict_ = Evict::kLru;
   bool tinylfu_ = false;
   float half_life_ = 1;
   int64_t ttl_ = 0;
   uint32_t expired_below_ = 0;
   std::vector<int64_t> pinned_;
-  uint64_t states_at_ = 0, stride_ = sizeof(Head), states_bytes_ = 0;  // of a head
+  uint64_t states_at_ = 0, stride_ = sizeof(Head), states_bytes_ = 0;  // states_at_: offset in a head
   int64_t used_ = 0;
-  uint32_t pieces_ = 0;  // that have rows
+  uint32_t pieces_ = 0;  // groups of four that have rows
   Pages<Line> lines_;
   Pages<char> heads_;
 };

@@ -1,4 +1,4 @@
-// An id, and where a table looks for it.
+// An id, and the place where a table looks for it.
 #pragma once
 
 #include <algorithm>
@@ -8,34 +8,34 @@
 
 namespace extras {
 
-// An id with what follows from it.
+// An id with values derived from it.
 struct Key {
   int64_t id;
   uint64_t hash;
   int64_t bucket;
 };
 
-// How ids spread over a table: buckets, in each of them lines, and a tag of 16 bits.
+// How ids are spread over a table: buckets, lines within them, and a tag of 16 bits.
 struct Spread {
   Buckets buckets;
-  bool all_ids = false;  // ids are below a bound, and each has room: equal shares of the ids
-  int64_t lines = 1;     // of a bucket
+  bool all_ids = false;  // every id below a bound has a slot of its own: equal ranges of ids
+  int64_t lines = 1;     // lines per bucket
 
-  static constexpr int64_t kIdsShift = 6;  // of a bucket where each id has room
+  static constexpr int64_t kIdsShift = 6;  // log2 of a bucket's ids if every id has a slot
 
   Key key(int64_t id) const {
     const uint64_t hash = scrambled(id);
     return {id, hash, all_ids ? id >> kIdsShift : buckets.of(hash)};
   }
-  // The line of its bucket in which an id is looked for first.
+  // The line of its bucket in which an id is searched first.
   int64_t home(uint64_t hash) const {
     return static_cast<int64_t>((hash >> 16 & 0xffff) * static_cast<uint64_t>(lines) >> 16);
   }
-  // 0 is an empty slot's.
+  // 0 marks an empty slot.
   static uint16_t tag(uint64_t hash) { return std::max<uint16_t>(1, static_cast<uint16_t>(hash)); }
 };
 
-// An id's keys: the first line of its bucket, its home among these, and its tag.
+// Keys of several ids: per id the first line of its bucket, its home among these, and its tag.
 struct Hashed {
   static constexpr int64_t kMost = 8;
   uint32_t first[kMost], home[kMost], tag[kMost];

@@ -1,11 +1,11 @@
-// Forward of dynamic tables: ids become rows, and bags are summed while rows of later ones are on their way.
+// Forward of dynamic tables: finds the rows of ids, and sums bags while rows of later bags are being prefetched.
 #include "dynamic.h"
 
 namespace extras {
 namespace {
 
-// Ids go through stages, each as many ids behind the one before it as it takes memory to answer: what a stage has asked
-// for is there when the next one needs it. A few ids at a time, so that the processor works at all stages at once.
+// Ids go through stages. Each stage works as many ids behind the previous one as memory takes to answer, so the data it
+// prefetched is there for the next stage. It works on a few ids at a time, so that the processor overlaps all stages.
 constexpr int64_t kTogether = Hashed::kMost;
 constexpr int64_t kApart = 48;
 constexpr int64_t kRing = 128;  // ids between the first stage and the last, a power of two
@@ -13,35 +13,35 @@ static_assert(kRing >= 2 * kApart + kTogether && kApart % kTogether == 0);
 
 }  // namespace
 
-// The results of one stage for the next ones.
+// The results of one stage for the next stages.
 struct DynamicTables::Ring {
   Hashed hashed[kRing / kTogether];
   uint32_t guesses[kRing];
 };
 
-// A feature's ids on their way to their rows. Positions are those of the feature.
+// A feature's ids on their way to their rows. Positions are relative to the feature.
 struct DynamicTables::Way {
   Table& table;
   const WalkTable& walk;
   const Rows memory;
   const size_t lines_index, sighting;
-  const bool plain;  // settle() of the walk serves
+  const bool plain;  // true if settle() of the walk suffices
   const int64_t* const ids;
   uint32_t* const rows;
   const int64_t count;
-  const int64_t first;  // in the batch
+  const int64_t first;  // position in the batch
   const uint32_t step;
   const bool trains;
   std::vector<Table::Miss>& misses;
   std::vector<uint32_t>& again;
   std::vector<int64_t>& without;  // positions that have no row, ascending
-  const uint32_t absent;          // what these have; kNone in a step that trains, which may give them one
+  const uint32_t absent;          // row for those; kNone in a step that trains, which may give them one
   Ring& ring;
 
   Hashed& hashed_of(int64_t p) const { return ring.hashed[p / kTogether % (kRing / kTogether)]; }
   int64_t some(int64_t p) const { return std::min(kTogether, count - p); }
 
-  // All from p on, a multiple of kTogether.
+  // Handles all positions from p on; p is a multiple of kTogether.
   void hash(int64_t p) const { walk.hash(table.spread(), memory.lines, ids + p, some(p), hashed_of(p)); }
   void guess(int64_t p) const {
     walk.guess[lines_index](table.index(), memory, hashed_of(p), some(p), ring.guesses + (p & (kRing - 1)));
@@ -96,7 +96,7 @@ void DynamicTables::forward(const tsr_lookup& lookup, const DLTensor& output, ts
   }
   if (trains) {
     insert(batch, places);
-    note_changes(batch, places);  // of what is kept of a row besides: it was sighted
+    note_changes(batch, places);  // the sighting counts as a change of the row's extra data
   }
   places.settled = true;
   for (const Table& table : tables_) places.evictions.push_back(table.evictions());
@@ -108,13 +108,13 @@ void DynamicTables::forward(const tsr_lookup& lookup, const DLTensor& output, ts
 
 void DynamicTables::release(tsr_context* context) noexcept { free_.push_back(reinterpret_cast<Places*>(context)); }
 
-// The rows of a feature's ids, and the sums of its bags; those with ids that may get a row in this step wait.
+// Finds the rows of a feature's ids and sums its bags. Bags with ids that may get a row in this step wait.
 void DynamicTables::look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output) {
   const auto t = static_cast<size_t>(feature.table);
   const int64_t first = batch.begin(feature, 0), last = batch.begin(feature, feature.bags);
   const Table& table = tables_[t];
   without_.clear();
-  Ring ring;  // not set
+  Ring ring;  // uninitialised on purpose
   Way way{.table = tables_[t],
           .walk = walk_,
           .memory = table.memory(),
@@ -171,7 +171,7 @@ void DynamicTables::insert(const Batch& batch, Places& places) {
   }
 }
 
-// Those that got none have the shared one. Two features may have read the same positions.
+// Ids that got no row use the shared one. Two features may have read the same positions.
 void DynamicTables::share(size_t t, uint32_t step, Places& places) {
   const uint32_t shared = tables_[t].shared_row();
   if (shared == kNone) return;
@@ -186,7 +186,7 @@ void DynamicTables::share(size_t t, uint32_t step, Places& places) {
   if (readers > 1) places.again[t].push_back(shared);
 }
 
-// The values of an id without a row: zeros, or its start values in a place of absent_, which has room for them.
+// The values of an id without a row: zeros, or its start values in absent_, which has space for them.
 const float* DynamicTables::absent(const Batch& batch, const Table& table, int64_t position, size_t taken) {
   if (table.shape().policy.absent != Absent::kStart || (batch.lookup.flags & TSR_LOOKUP_READ_ONLY) != 0)
     return zeros_.data();
@@ -195,13 +195,13 @@ const float* DynamicTables::absent(const Batch& batch, const Table& table, int64
   return out;
 }
 
-// The mean of a bag instead of its sum, where the feature has that.
+// Divides a bag's sum by its length, if the feature has MEAN pooling.
 void DynamicTables::divide(const tsr_lookup_feature& feature, int64_t length, int64_t dim, float* out) {
   if (feature.pooling != TSR_POOLING_MEAN || length < 2) return;
   for (int64_t d = 0; d < dim; ++d) out[d] /= static_cast<float>(length);
 }
 
-// False: nothing was done, as some of the bag's ids have no row yet. Without pooling, a bag is one position.
+// Returns false, without effect, if some of the bag's ids have no row yet. Without pooling, a bag is one position.
 bool DynamicTables::pool(const Batch& batch, const tsr_lookup_feature& feature, int64_t bag, const Places& places,
                          float* output) {
   const Table& table = tables_[static_cast<size_t>(feature.table)];

@@ -1,4 +1,4 @@
-// Memory that starts as zeros and is taken from the machine page by page, when it is first touched.
+// Memory that starts as zeros and is obtained from the system page by page, when it is first touched.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 
 namespace extras {
 
-// When pages are taken: each when it is touched, or, where that is in no order and the first steps would wait for all
-// of them, at once. Those of more than kMostAtOnce bytes come in turn.
+// When pages are obtained: each when it is touched, or all at once. The latter is for memory touched in no order, where
+// the first steps would wait for all pages. Pages beyond kMostAtOnce bytes always come in turn.
 enum class Touched { kInTurn, kAtOnce };
 
 template <class T>
@@ -20,8 +20,8 @@ class Pages {
   Pages() = default;
   explicit Pages(uint64_t elements, Touched touched = Touched::kInTurn) {
     if (elements == 0) return;
-    // From half a huge page on, whole ones that begin where such a page does: else a lookup mostly waits for the
-    // translation of addresses.
+    // From half a huge page on, uses whole huge pages, aligned to their size. Otherwise a lookup mostly waits for
+    // address translation.
     const uint64_t wanted = elements * sizeof(T);
     const bool huge = wanted >= kHugePage / 2;
     bytes_ = huge ? (wanted + 2 * kHugePage - 1) / kHugePage * kHugePage : wanted;
@@ -32,7 +32,7 @@ class Pages {
     }
     mapped_ = at;
     if (huge) {
-      if (touched == Touched::kAtOnce) madvise(at, bytes_, MADV_HUGEPAGE);  // a hint: 4 KiB pages serve, too
+      if (touched == Touched::kAtOnce) madvise(at, bytes_, MADV_HUGEPAGE);  // only a hint: 4 KiB pages also work
       size_t room = bytes_;
       std::align(kHugePage, wanted, at, room);
     }
@@ -50,8 +50,8 @@ class Pages {
     return *this;
   }
 
-  // So many elements are in use, or will be: `soon` takes their memory in huge pages. Otherwise a step would wait for
-  // these longer than for small ones, and the kernel is told to join them when they are there.
+  // Tells that this many elements are or will be used; `soon` obtains their memory in huge pages. Otherwise a step
+  // would wait longer for these than for small pages, so the kernel is told to join pages later.
   void use(uint64_t elements, bool soon) {
     if (bytes_ < kHugePage) return;
     const uint64_t used = elements * sizeof(T), whole = (used + (soon ? kHugePage - 1 : 0)) / kHugePage * kHugePage;
@@ -73,9 +73,9 @@ class Pages {
     std::swap(joined_, other.joined_);
   }
   T* data_ = nullptr;
-  void* mapped_ = nullptr;  // what data_ lies in
-  uint64_t bytes_ = 0;      // of that
-  uint64_t joined_ = 0;     // of data_, that huge pages are for
+  void* mapped_ = nullptr;  // mapping that contains data_
+  uint64_t bytes_ = 0;      // size of that mapping
+  uint64_t joined_ = 0;     // bytes of data_ with huge pages
 };
 
 }  // namespace extras

@@ -1,4 +1,4 @@
-// The options of a table: which ids come in, which go, and what an id without a row reads.
+// The options of a table: which ids get rows, which are evicted, and what an id without a row reads.
 #pragma once
 
 #include <tessera/sdk/kernel.h>
@@ -20,26 +20,26 @@ enum class Evict { kLru, kLfu, kDecayed };
 enum class Absent { kZero, kStart, kShared };
 
 struct Policy {
-  // Takes what it knows out of the options of a table.
+  // Takes the options it knows out of a table's options.
   Policy(Options& options, const char* table);
 
-  int64_t capacity = 0;    // rows; 0: as the table has
-  uint64_t max_bytes = 0;  // of rows and states, another bound of the capacity; 0: none
+  int64_t capacity = 0;    // rows; 0: the table's own
+  uint64_t max_bytes = 0;  // bytes of rows and states, another bound on the capacity; 0: none
   Evict evict = Evict::kLru;
-  double half_life = 1000;      // of Evict::kDecayed, in steps
+  double half_life = 1000;      // for Evict::kDecayed, in steps
   int64_t ttl = 0;              // steps without a sighting after which a row counts as gone; 0: never
-  double ttl_seconds = 0;       // the same by the clock
-  std::vector<int64_t> pinned;  // ids that never go, ascending
-  int64_t admit_after = 1;      // sightings that make a row
+  double ttl_seconds = 0;       // the same in seconds
+  std::vector<int64_t> pinned;  // ids that are never evicted, ascending
+  int64_t admit_after = 1;      // sightings needed for a row
   double admit_probability = 1;
-  // A full bucket takes an id only where that was sighted as often as the one that would go counts (TinyLFU: Einziger,
-  // Friedman and Manes, 2017).
+  // A full bucket accepts an id only if it was sighted at least as often as the id that would be evicted counts
+  // (TinyLFU: Einziger, Friedman and Manes, 2017).
   bool tinylfu = false;
-  // The values that ids without a row read: 0; in training their start values; or one row, which they train together.
+  // The values that ids without a row read: 0; start values, in training only; or one row, which they train together.
   Absent absent = Absent::kZero;
 };
 
-// One to a line; ascending.
+// Reads ids, one per line; returns them ascending.
 inline std::vector<int64_t> ids_of_file(const std::string& path) {
   std::ifstream in(path);
   if (!in) fail(TSR_NOT_FOUND, "cannot read ", path, ", which pinned names: a file with an id on each line");

@@ -1,10 +1,10 @@
-// Rows on their way in and out.
+// Rows of dynamic tables on their way in and out.
 #include "rows.h"
 
 namespace extras {
 namespace {
 
-// The head of a saved table. Each row follows: where it was, its weights and its states.
+// The head of a saved table. Then each row follows: its slot, weights and states.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -19,12 +19,12 @@ struct Saved {
   Table::Extra extra;
   uint32_t reserved;
 };
-constexpr uint32_t kNoSlot = ~0u;  // of the row that ids without one share, whose id is TSR_SHARED_ROW_ID
+constexpr uint32_t kNoSlot = ~0u;  // slot of the row shared by ids without a row, whose id is TSR_SHARED_ROW_ID
 constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
 
-// 1: without what is kept besides rows; 2: slots of buckets of 128; 3: without a row that ids share
+// Older versions: 1 has no extra data per row; 2 has slots of buckets of 128; 3 has no shared row.
 constexpr uint32_t kVersion = 4;
-constexpr uint32_t kSameSlots = 3;  // from here on
+constexpr uint32_t kSameSlots = 3;  // from this version on
 
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
@@ -34,7 +34,7 @@ void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   Call call;
   if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
 }
-// nullptr: nobody wants them.
+// nullptr: skip the values.
 void read_into(const tsr_stream_io& io, float* values, int64_t count) {
   std::vector<float> unwanted(values == nullptr ? static_cast<size_t>(count) : 0);
   read(io, values == nullptr ? unwanted.data() : values, static_cast<uint64_t>(count) * sizeof(float));
@@ -49,7 +49,7 @@ void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& 
     move(state(k, own), data_as<float>(*rows.states[k]) + i * width(k), width(k));
 }
 
-// The cursor is the next slot to look at; behind the last one is the row that ids share.
+// The cursor is the next slot to look at; the shared row follows the last one.
 template <class Wanted>
 void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const {
   const int64_t room = numel(*rows.ids);
@@ -80,7 +80,7 @@ void Table::each_row(const Visit& visit) const {
   }
 }
 
-// The shared row as it starts: zeros, and states as they start.
+// Starts the shared row with zeros and with the states' start values.
 void Table::begin_shared() {
   shared_used_ = false;
   shared_changed_ = 0;
@@ -148,9 +148,9 @@ void Table::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) 
   }
 }
 
-// The row of an id that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
+// The row for an id that is given to the table, if the id ranks above the lowest of its bucket; otherwise kNone.
 uint32_t Table::row_for(int64_t id, const Extra* given) {
-  if (id == TSR_SHARED_ROW_ID) {  // where ids without a row share none, it goes
+  if (id == TSR_SHARED_ROW_ID) {  // dropped if ids without a row share none
     if (shared_row_ != kNone) use_shared(given == nullptr ? 0 : given->step);
     return shared_row_;
   }
@@ -199,7 +199,7 @@ void Table::add_extra(const tsr_stream_io& io) {
   times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
 }
 
-// Sorted by their numbers, so that rows have the same ones when they are loaded.
+// Rows are sorted by number, so that they have the same numbers after loading.
 void Table::save(const tsr_stream_io& io) const {
   const int64_t count = index_.used() + (shared_used_ ? 1 : 0);
   Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), count};
@@ -237,7 +237,7 @@ void Table::load(const tsr_stream_io& io) {
     if (!shared && (saved.id < 0 || saved.id >= shape_.ids))
       fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
            saved.id);
-    // A table of another size, or of an older layout, gives the id a row as to a new one.
+    // If the table has another size, or the layout is older, the id gets a row like a new id.
     use_memory(true);
     const bool same_slots = !shared && header.version >= kSameSlots && header.slots == index_.num_slots();
     uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
@@ -273,7 +273,7 @@ tsr_kernel_stats Table::stats() const {
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
   const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());
   out.other_bytes = index_.bytes() + unused * shape_.row_bytes + sketch_.bytes() + changed_.bytes();
-  out.evictions = evictions_ - given_up_;  // what had no room among given rows was never in use here
+  out.evictions = evictions_ - given_up_;  // given rows that found no space were never in use here
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The rows of a table and their optimizer states, and which ids have them.
+// The rows of a table and their optimizer states, and the ids that have them.
 #pragma once
 
 #include <tessera/abi/draft/row_ages.h>
@@ -14,12 +14,11 @@
 
 namespace extras {
 
-constexpr int64_t kMostRows = 4'000'000'000;  // of a shard: slots have 32 bits
+constexpr int64_t kMostRows = 4'000'000'000;  // bound per shard, because slots have 32 bits
 
-// The description of a table, from its config and its options. One of 0 columns knows which ids have rows, and has
-// none.
+// The description of a table, from its config and its options. A table of 0 columns only knows which ids have rows.
 struct TableShape {
-  // Takes what it knows out of the options, which are the table's.
+  // Takes the options it knows out of the table's.
   TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer, Options& options)
       : name(table.name), rows(table.rows), ids(table.rows), dim(table.dim), policy(options, table.name) {
     int64_t floats = dim;
@@ -35,21 +34,21 @@ struct TableShape {
       fail(TSR_INVALID_ARGUMENT, "table \"", name, "\": max_bytes is ", policy.max_bytes, ", but a row takes ",
            row_bytes);
   }
-  // Every id has its own slot: none is ever evicted.
+  // True if every id has its own slot, so that none is ever evicted.
   bool has_room_for_all() const { return capacity >= ids; }
 
   std::string name;
-  int64_t rows;  // wanted, and a bound of the ids where there is no other
-  int64_t ids;   // are below
+  int64_t rows;  // wanted rows; also the bound of the ids if there is no other
+  int64_t ids;   // bound of the ids
   int64_t dim;
   Policy policy;
-  uint64_t row_bytes;  // and of its states
+  uint64_t row_bytes;  // including its states
   int64_t capacity;
 };
 
 class Table {
  public:
-  // The contents of tsr_rows::extra. If sightings are not counted, it is only the step.
+  // The content of tsr_rows::extra. If sightings are not counted, it is only the step.
   struct Extra {
     uint32_t step, count_bits;
   };
@@ -64,11 +63,11 @@ class Table {
   const TableShape& shape() const { return shape_; }
   int64_t dim() const { return shape_.dim; }
   const Index& index() const { return index_; }
-  // The row of an id, or of the one that stands for the shared row; kNone: it has none.
+  // The row of an id, or the shared row for its id; kNone if there is none.
   uint32_t find(int64_t id) const { return id == TSR_SHARED_ROW_ID ? shared_row_ : index_.find(key(id)); }
-  // The row that ids without one share; kNone: there is none.
+  // The row shared by ids without one; kNone if there is none.
   uint32_t shared_row() const { return shared_row_; }
-  // Ids have no other row in a step that trains.
+  // Makes ids without a row use the shared row, and no other, in a step that trains.
   void use_shared(uint32_t step) {
     if (!std::exchange(shared_used_, true)) shared_changed_ = kAllFollowers;
     index_.head(shared_row_).step = step;
@@ -82,22 +81,22 @@ class Table {
   Key key(int64_t id) const { return spread_.key(id); }
   const Spread& spread() const { return spread_; }
 
-  // An id that was asked for and has no row, `position` in the batch.
+  // An id that was looked up and has no row; `position` is that in the batch.
   struct Miss {
     Key key;
     int64_t position;
   };
-  // Gives rows to those that are admitted, and tells found(position, row) for each. The order of `misses` means
-  // nothing: a bucket takes its new ids by how often the batch has them, then by hash.
+  // Gives rows to ids that are admitted, and calls found(position, row) for each. The order of `misses` does not
+  // matter: a bucket takes its new ids by how often the batch has them, then by hash.
   template <class Found>
   void insert(std::vector<Miss>& misses, uint32_t step, const Found& found);
 
-  // Before a step's first lookup that trains; time 0 is not known.
+  // Call before a step's first lookup that trains; time 0 means unknown.
   void begin_step(uint32_t step, double time) {
     if (shape_.policy.ttl_seconds > 0 && time > 0) index_.expire_below(times_.first_young(step, time));
   }
-  // Notes, in a step, a sighting of a row that find() gave. A row that counts as gone begins anew. True: the step had
-  // sighted it before.
+  // Notes a sighting, in a step, of a row that find() gave. A row that counts as gone begins anew. Returns true if the
+  // step had already sighted it.
   [[gnu::always_inline]] bool touch(uint32_t row, uint32_t step) {
     const bool again = index_.head(row).step == step;
     if (index_.touch(row, step)) {
@@ -110,7 +109,7 @@ class Table {
     return {index_.lines(), index_.heads(), index_.head_stride(), reinterpret_cast<char*>(weights_.data()),
             static_cast<uint64_t>(shape_.dim) * sizeof(float)};
   }
-  // Always inlined: GCC 12 drops calls of functions that do nothing but prefetch.
+  // Always inlined, because GCC 12 drops calls of functions that only prefetch.
   [[gnu::always_inline]] void prefetch_row(uint32_t r) const {
     __builtin_prefetch(&index_.head(r), 1);
     const auto* at = reinterpret_cast<const char*>(row(r));
@@ -120,7 +119,7 @@ class Table {
   void start_values(std::span<const int64_t> ids, float* out) const { start_.fill(number_, ids, shape_.dim, out); }
   uint64_t evictions() const { return evictions_; }
 
-  // The calls of abi/draft/changes.h.
+  // Implement abi/draft/changes.h.
   void mark(uint32_t follower);
   bool marked() const { return static_cast<bool>(changed_); }
   bool has_changed(uint32_t follower, uint32_t row) const {
@@ -140,7 +139,7 @@ class Table {
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
   void load(const tsr_stream_io& io);
-  // The state of the table besides rows (abi/draft/table_extra.h).
+  // The state of the table in addition to rows (abi/draft/table_extra.h).
   void save_extra(const tsr_stream_io& io) const;
   void add_extra(const tsr_stream_io& io);
   tsr_kernel_stats stats() const;
@@ -160,9 +159,9 @@ class Table {
     out.lines = Index::lines_for(out.buckets.slots);
     return out;
   }
-  // Without any row.
+  // Removes all rows.
   void clear();
-  // Memory of the rows that are there, and of those that come next.
+  // Prepares memory for the existing rows and for the next ones.
   void use_memory(bool soon) {
     const int64_t rows = index_.rows_taken() + (soon ? Line::kTogether : 0);
     if (rows == memory_for_) return;
@@ -173,7 +172,7 @@ class Table {
   }
   void begin_shared();
   void begin(uint32_t row, int64_t id) { begin_all(std::span(&id, 1), &row); }
-  // Rows of new ids: start values, and states as they start.
+  // Initialises rows of new ids with start values and start states.
   void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
     new_values_.resize(ids.size() * static_cast<size_t>(shape_.dim));
     if (shape_.dim > 0) start_values(ids, new_values_.data());
@@ -184,10 +183,10 @@ class Table {
         std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
     }
   }
-  // The sightings that an id without a row counts as; 0: it is not admitted.
+  // The sightings that an id without a row counts as; 0 if it is not admitted.
   uint32_t admitted(const Key& key, uint32_t sightings, uint32_t step) {
     if (index_.pinned(key.id)) return sightings;
-    if (shape_.policy.admit_probability < 1) {  // a draw for each id and step
+    if (shape_.policy.admit_probability < 1) {  // a random draw per id and step
       const uint64_t drawn = scrambled(static_cast<int64_t>(key.hash ^ uint64_t{step} << 20));
       if (std::ldexp(static_cast<double>(drawn >> 11), -53) >= shape_.policy.admit_probability) return 0;
     }
@@ -199,7 +198,7 @@ class Table {
   uint32_t row_for(int64_t id, const Extra* given);
   void write_extra(const tsr_stream_io& io) const;
   template <class Visit>
-  void each_row(const Visit& visit) const;  // visit(slot, row)
+  void each_row(const Visit& visit) const;  // calls visit(slot, row)
   template <class Wanted>
   void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const;
   bool shared_has_changed(uint32_t follower) const { return (shared_changed_ >> follower & 1) != 0; }
@@ -217,18 +216,18 @@ class Table {
   Sketch sketch_;
   ChangedRows changed_;
   Pages<float> weights_;
-  std::vector<Pages<float>> states_;  // those per element; the others lie in the index
+  std::vector<Pages<float>> states_;  // states per element; the others lie in the index
   struct StatePlace {
     char* first;
     uint64_t stride;  // bytes from row to row
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
-  uint32_t shared_row_ = kNone;  // behind all others
+  uint32_t shared_row_ = kNone;  // comes after all other rows
   static constexpr uint32_t kAllFollowers = (1u << TSR_CHANGES_FOLLOWERS) - 1;
   bool shared_used_ = false;
-  uint32_t shared_changed_ = 0;            // bit 1 << follower: since its mark
-  uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: of these, for rows that the table was given
-  int64_t memory_for_ = 0;                 // rows
+  uint32_t shared_changed_ = 0;            // bit 1 << follower: changed since its mark
+  uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: evictions by rows that the table was given
+  int64_t memory_for_ = 0;                 // rows that memory was prepared for
 
   static constexpr size_t kLinesAhead = 7, kHeadsAhead = 3;  // newcomers
   struct Newcomer {
@@ -264,7 +263,7 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
     if (count == 0) continue;
     bool evicted = false;
     const uint32_t row = index_.take(n.key, step, count, evicted);
-    if (row == kNone) continue;  // the bucket is full of ids of this step, or of those that were seen more often
+    if (row == kNone) continue;  // the bucket is full of ids of this step, or of ids that were seen more often
     evictions_ += evicted ? 1 : 0;
     new_ids_.push_back(n.key.id);
     new_rows_.push_back(row);

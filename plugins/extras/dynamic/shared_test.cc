@@ -1,5 +1,5 @@
-// The row that ids without one share (absent=shared), against plain sums: all poolings, weights and clamped gradients,
-// ids that lose their rows between a forward and its backward, rows out and in, and changes since a mark.
+// Compares the row shared by ids without a row (absent=shared) with plain sums: all poolings, weights and clamped
+// gradients, ids that lose their rows between forward and backward, rows out and in, and changes since a mark.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -58,14 +58,14 @@ struct Batch {
   size_t size;  // of the output
 };
 
-// The table says which ids have rows (rows()); the values of rows, and of the shared one, are kept here.
+// The table's rows() says which ids have rows. The values of rows, and of the shared row, are kept here.
 class Plain {
  public:
   struct Held {
     std::vector<float> values;
     float updates = 0.25f;
   };
-  // Checks after a forward.
+  // Call after a forward: checks the rows.
   void follow(const std::map<int64_t, Row>& there) {
     std::erase_if(rows_, [&](const auto& known) { return !there.contains(known.first); });
     for (const auto& [id, row] : there) {
@@ -86,7 +86,7 @@ class Plain {
       });
     return out;
   }
-  // `had`: ids that had a row in the forward. One that has lost it since learns nothing.
+  // `had` has the ids that had a row in the forward. An id that has lost it since learns nothing.
   void update(const Batch& batch, const std::vector<float>& grads, const std::set<int64_t>& had, float clamp) {
     std::map<int64_t, std::vector<float>> all;
     for (const tsr_lookup_feature& f : batch.features)
@@ -148,7 +148,7 @@ struct Case {
   float clamp = 0;
 };
 
-// Steps, some of which have another one between forward and backward, which takes rows away: it has other ids.
+// Runs steps. Some have another step between forward and backward that evicts rows for other ids.
 struct Steps {
   Bed& bed;
   Plain& plain;
@@ -182,14 +182,14 @@ void check_case(const Case& of) {
   Plain plain;
   std::mt19937_64 random(21);
   const Batch early(random, 1, 60, 3000, of.weighted);
-  compare(forward(bed, early, nullptr), {}, of.options);  // sights ids, and lets them share
+  compare(forward(bed, early, nullptr), {}, of.options);  // sights ids, which then share the row
   plain.follow(bed.rows());
   Steps steps{bed, plain, random, of, 1};
   for (int i = 0; i < 40; ++i) steps.take(i % 3 == 2 ? 1 : 0);
   plain.compare(bed.rows(), of.options);
   expect(steps.lost > 20 && steps.sharing > 200, of.options, ": ", steps.lost, " ids lost their rows, and ",
          steps.sharing, " shared one: too few to tell");
-  // An evaluation reads it, too, and gives nobody a row.
+  // An evaluation also reads the shared row, and gives no id a row.
   Batch reads(random, steps.step + 1, 120, 6000, of.weighted);
   reads.lookup.flags = TSR_LOOKUP_READ_ONLY;
   compare(forward(bed, reads, nullptr), plain.sums(reads), "an evaluation");
@@ -201,7 +201,7 @@ void check_case(const Case& of) {
 
 constexpr const char* kShared = R"({"capacity":128,"evict":"lfu","absent":"shared"})";
 
-// Before an id has had none, there is no such row, and ids without one read zeros.
+// Until an id has been without a row, there is no shared row, and ids without one read zeros.
 void check_begins() {
   Bed bed(kAnyId, R"({"capacity":100,"absent":"shared","admit_after":2})");
   expect(bed.step(1, {5}, true)[0] == 0 && bed.rows().empty() && bed.stats().rows_in_use == 0,
@@ -212,12 +212,12 @@ void check_begins() {
   const Row& shared = rows.at(TSR_SHARED_ROW_ID);
   expect(shared.values[3] == -kRate && shared.updates == 1.25f && shared.extra.step == 2, "what 5 learns is shared");
   expect(bed.step(3, {7, 7777, 7})[kDim] == -kRate, "all ids without a row read it");
-  Bed bounded(1000, R"({"capacity":1000,"absent":"shared","admit_after":2})");  // each id has room
+  Bed bounded(1000, R"({"capacity":1000,"absent":"shared","admit_after":2})");  // every id has a slot
   bounded.step(1, {999, 3, 999});
   expect(bounded.rows().size() == 2 && bounded.rows().at(TSR_SHARED_ROW_ID).updates == 1.25f, "with bounded ids, too");
 }
 
-// Hits are lookups of ids that had a row before, in an evaluation, too, whatever the others read.
+// Hits are lookups of ids that already had a row, also in an evaluation, whatever the other ids read.
 void check_counts() {
   struct Count {
     const char* options;
@@ -234,7 +234,7 @@ void check_counts() {
   }
 }
 
-// Through save and load, and through rows, into a table that is no longer empty; into one whose ids share no row.
+// Through save and load, and through rows: into a table that is no longer empty, and into one without a shared row.
 void check_moves() {
   Bed first(kAnyId, kShared), loaded(kAnyId, kShared), imported(kAnyId, kShared);
   Bed alone(kAnyId, R"({"capacity":128,"evict":"lfu"})"), alone_loaded(kAnyId, R"({"capacity":128,"evict":"lfu"})");
@@ -270,7 +270,7 @@ void check_moves() {
       expect(got.contains(id) && got.at(id).values == row.values && got.at(id).updates == row.updates, "row ", id,
              " lives on otherwise");
   }
-  // The version before, which knows no such row.
+  // The previous version does not know the shared row.
   Stream older;
   alone.tables().save(0, older.io);
   older.bytes.at(8) = 3;
@@ -282,7 +282,7 @@ void check_moves() {
   expect(imported.rows().size() == 1 && imported.step(50, {4}, true)[0] == 0, "the shared row begins anew");
 }
 
-// The earlier rows with the changes are the rows of now.
+// The earlier rows with the changes applied are the current rows.
 void check_changes() {
   std::mt19937_64 random(8);
   Bed bed(kAnyId, kShared);

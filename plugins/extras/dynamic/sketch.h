@@ -1,4 +1,4 @@
-// Sightings of ids that have no row yet, which decide which ids are admitted.
+// Counts sightings of ids that have no row yet, to decide which ids are admitted.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace extras {
 
-// How often ids were seen that have no row: for each bucket up to 256 counters of a byte, halved when many were
-// counted. Of an id's two counters the lower counts.
+// An approximate count per id: each bucket has up to 256 one-byte counters, halved after many counts. An id has two
+// counters, of which the lower one counts.
 class Sketch {
  public:
   Sketch() = default;
-  // A sketch of buckets with this number of slots each.
+  // A sketch for buckets with this many slots each.
   Sketch(int64_t buckets, int64_t slots)
       : buckets_(buckets),
         of_bucket_(
@@ -27,7 +27,7 @@ class Sketch {
     return static_cast<uint64_t>(buckets_) * (static_cast<uint64_t>(of_bucket_) + sizeof(uint32_t));
   }
 
-  // Sightings with these ones, about: never too few since the counters were last halved.
+  // The approximate number of sightings, including these; never too low since the counters were last halved.
   uint32_t add(const Key& key, uint32_t sightings) {
     uint8_t* own = counters_.data() + key.bucket * of_bucket_;
     const auto mask = static_cast<uint64_t>(of_bucket_ - 1);
@@ -44,7 +44,7 @@ class Sketch {
     return seen;
   }
 
-  // The counts of the buckets that have counted anything.
+  // Writes the counters of the buckets that have counted anything.
   template <class Write>
   void save(const Write& write) const {
     Saved head{buckets_ | of_bucket_ << kShift, 0};
@@ -57,12 +57,13 @@ class Sketch {
       write(counters_.data() + b * of_bucket_, static_cast<uint64_t>(of_bucket_));
     }
   }
-  // A table with other buckets tells nothing.
+  // The counters of a table with other buckets are dropped.
   template <class Read>
   void add(const Read& read) {
     Saved head{};
     read(&head, sizeof(head));
-    const int64_t saved = head.buckets >> kShift, count = saved == 0 ? kMost : saved;  // 0: before there were others
+    // 0: there were other buckets before
+    const int64_t saved = head.buckets >> kShift, count = saved == 0 ? kMost : saved;
     if (count < 0 || count > kMost) tessera::sdk::fail(TSR_DATA_LOSS, "a sketch of ", count, " counters was saved");
     head.buckets &= (int64_t{1} << kShift) - 1;
     for (; head.used > 0; --head.used) {
@@ -84,13 +85,13 @@ class Sketch {
   static constexpr int64_t kMost = 256;
   static constexpr int kShift = 48;
   struct Saved {
-    int64_t buckets;  // and, from bit kShift on, the counters of each
+    int64_t buckets;  // number of buckets and, from bit kShift on, counters per bucket
     int64_t used;
   };
   int64_t of(int64_t bucket) const { return counted_[static_cast<uint64_t>(bucket)]; }
 
   int64_t buckets_ = 0;
-  int64_t of_bucket_ = 0;  // counters, a power of two
+  int64_t of_bucket_ = 0;  // counters per bucket, a power of two
   Pages<uint8_t> counters_;
   Pages<uint32_t> counted_;
 };

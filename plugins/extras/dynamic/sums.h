@@ -1,4 +1,4 @@
-// Weighted sums of vectors that lie anywhere, for the instruction set at hand.
+// Weighted sums of scattered vectors, for the available instruction set.
 #pragma once
 
 #include <tessera/sdk/isa.h>
@@ -7,7 +7,7 @@
 
 namespace extras {
 
-// out[0, dim) = the sum of scales[i] * rows[i][0, dim); scales NULL: all 1.
+// out[0, dim) = the sum of scales[i] * rows[i][0, dim); scales NULL means all 1.
 using SumRows = void(const float* const* rows, const float* scales, int64_t count, int64_t dim, float* out);
 
 namespace sums {
@@ -18,9 +18,9 @@ constexpr int64_t kLanes = 16;
 template <int kVectors>
 [[gnu::always_inline]] inline void block(const float* const* rows, const float* scales, int64_t count, int64_t column,
                                          float* out) {
-  Vector sum[kVectors] = {};  // in registers, as the loops over it are unrolled
+  Vector sum[kVectors] = {};  // stays in registers, because the loops over it are unrolled
   for (int64_t i = 0; i < count; ++i) {
-    const Vector* row = reinterpret_cast<const Vector*>(rows[i] + column);  // auto would forget the alignment
+    const Vector* row = reinterpret_cast<const Vector*>(rows[i] + column);  // auto would lose the alignment
     const float scale = scales == nullptr ? 1 : scales[i];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[v] += scale * row[v];

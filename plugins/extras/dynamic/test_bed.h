@@ -1,4 +1,5 @@
-// A table of the kernel under test, dynamic or, with TESTS_VIRTUAL_TABLES, virtual_table, and what its rows begin as.
+// A table of the kernel under test (dynamic, or virtual_table with TESTS_VIRTUAL_TABLES), and the start values of its
+// rows.
 #pragma once
 
 #include <cstdio>
@@ -62,7 +63,7 @@ void expect(bool right, const Parts&... parts) {
   std::printf("%s\n", text.str().c_str());
 }
 
-constexpr int64_t kDim = 20;  // neither one vector nor a multiple
+constexpr int64_t kDim = 20;  // neither one vector nor a multiple of one
 constexpr float kRate = 0.5f;
 
 inline float start_of(int64_t id, int64_t column) {
@@ -146,9 +147,10 @@ class Bed {
     tsr_lookup lookup{};
   };
 
-  // The sums. With `grad`, a backward that gives each id this gradient in all columns; 0: none, a sighting alone.
+  // Returns the sums. With `grad`, also runs a backward that gives each id this gradient in all columns; 0 only counts
+  // a sighting.
   double time = 0;                // of the next step
-  std::function<void()> between;  // forward and backward
+  std::function<void()> between;  // called between forward and backward
   std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
     Query query(ids, step, time);
     query.lookup.flags = reads_only ? TSR_LOOKUP_READ_ONLY : 0;
@@ -250,7 +252,7 @@ class Bed {
   std::unique_ptr<KernelInstance> tables_;
 };
 
-// The bytes that save() writes, for load().
+// The bytes that save() writes, to be loaded again.
 struct Stream {
   Stream() = default;
   Stream(const Stream&) = delete;

@@ -4,7 +4,7 @@
 namespace extras {
 namespace {
 
-// Rows whose gradients lie ready, for one call of the optimizer, which prefetches along the list.
+// Rows whose gradients are ready, for one call of the optimizer, which prefetches along the list.
 class RowList {
  public:
   RowList(const Table& table, const OptimizerRef& optimizer, const tsr_update& update)
@@ -30,7 +30,8 @@ class RowList {
 
  private:
   static constexpr int64_t kMost = 256;
-  // The promises to an optimizer (abi/optimizer.h).
+  // The number of rows of a call that must be near in the caches; the optimizer prefetches the others
+  // (abi/optimizer.h).
   static int64_t near_rows(const Table& table, const OptimizerRef& optimizer) {
     int64_t floats = table.dim();
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += table.width(k);
@@ -59,7 +60,7 @@ void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr
     if (places.evictions[static_cast<size_t>(feature.table)] != tables_[static_cast<size_t>(feature.table)].evictions())
       drop_evicted(batch, feature, places);
   }
-  // Used if the gradient of a row that occurs once is that of its bag.
+  // True if the gradient of a row that occurs once is that of its bag.
   const bool plain = places.trains && max_gradient_ == 0 && batch.weights == nullptr && args.grad_weights == nullptr;
   for (size_t t = 0; t < tables_.size(); ++t) {
     shares_.clear();
@@ -73,7 +74,7 @@ void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr
   }
 }
 
-// Updates rows that occur once in the batch as they come, and leaves the others' shares over.
+// Updates rows that occur once in the batch immediately, and collects the others' shares.
 void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
                                 const tsr_backward& args) {
   Table& table = tables_[static_cast<size_t>(feature.table)];
@@ -109,8 +110,8 @@ void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& fe
   list.flush();
 }
 
-// All rows of a batch are sighted, and then have a gradient and are written, be it behind another mark; some that have
-// gone to other ids are named for nothing.
+// Marks all rows of the batch as changed: they are sighted, then get a gradient and are written, possibly after another
+// mark. Some that were given to other ids meanwhile are marked without need.
 void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   for (uint32_t f = 0; f < batch.lookup.num_features; ++f) {
     const tsr_lookup_feature& feature = feature_of(batch.lookup, f);
@@ -122,7 +123,7 @@ void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   }
 }
 
-// Another lookup since has given some rows to other ids.
+// A later lookup has given some of the rows to other ids.
 void DynamicTables::drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const {
   const Table& table = tables_[static_cast<size_t>(feature.table)];
   for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
@@ -148,7 +149,7 @@ void DynamicTables::take_shares(const Batch& batch, const tsr_lookup_feature& fe
                              : batch.output(feature, b);
       const uint32_t row = places.rows[static_cast<size_t>(p)];
       const float weight = batch.weights == nullptr ? 1 : batch.weights[p];
-      const float scale = mean * weight * (max_gradient_ > 0 ? 1 : whole);  // else clamped() has the latter
+      const float scale = mean * weight * (max_gradient_ > 0 ? 1 : whole);  // otherwise clamped() applies `whole`
       if (row != kNone) shares_.push_back({gradients + at, scale, row});
       if (grad_weights == nullptr) continue;
       float sum = 0;
@@ -168,7 +169,7 @@ const float* DynamicTables::clamped(const Share& share, size_t row, int64_t dim,
   return out;
 }
 
-// Numbers the rows of the shares as they come, and orders the shares by that number.
+// Numbers the rows of the shares in order of appearance, and sorts the shares by that number.
 void DynamicTables::group_by_row() {
   const size_t seats = std::bit_ceil(2 * shares_.size());
   seats_.assign(seats, kNone);
@@ -207,7 +208,7 @@ void DynamicTables::update(Table& table, const tsr_backward& args) {
     addresses_[i] = max_gradient_ > 0 ? clamped(share, i, dim, static_cast<float>(args.grad_scale)) : share.gradient;
     scales_[i] = share.scale;
   }
-  constexpr size_t kTogether = 64;  // rows in one call of the optimizer
+  constexpr size_t kTogether = 64;  // rows per call of the optimizer
   const uint32_t states = optimizer_.num_states();
   sums_.resize(kTogether * static_cast<size_t>(dim));
   weights_of_.resize(kTogether);
@@ -226,7 +227,7 @@ void DynamicTables::update(Table& table, const tsr_backward& args) {
     }
     for (size_t i = 0; i < count; ++i) {
       const uint32_t begin = group_begin_[first + i], end = group_begin_[first + i + 1];
-      if (end - begin == 1 && scales_[begin] == 1) {  // as it is
+      if (end - begin == 1 && scales_[begin] == 1) {  // can be used unchanged
         gradients_of_[i] = addresses_[begin];
         continue;
       }

@@ -1,12 +1,12 @@
-// The steps of a lookup, some ids at a time: from ids to lines of the index, to rows, to sums, each for the instruction
-// set at hand.
+// The stages of a lookup, a few ids at a time: from ids to index lines, to rows, to sums, each for the available
+// instruction set.
 #pragma once
 
 #include "index.h"
 
 namespace extras {
 
-// The addresses of a table's rows, for loops to have in registers.
+// The addresses of a table's rows, so that loops keep them in registers.
 struct Rows {
   const Line* lines;
   char* heads;
@@ -15,18 +15,18 @@ struct Rows {
   uint64_t row_bytes;
 };
 
-// The notes of a lookup about ids that it finds.
+// How a lookup notes the ids that it finds.
 enum class Sighting { kNone, kNoted, kCounted };
 
 struct WalkTable {
-  // Up to Hashed::kMost ids; prefetches the lines that guess() looks at.
+  // For up to Hashed::kMost ids; prefetches the lines that guess() reads.
   void (*hash)(const Spread& spread, const Line* lines, const int64_t* ids, int64_t count, Hashed& out);
-  // Rows that ids most likely have, kNone: none; prefetches them. By lines_index() of a row.
+  // The rows that ids most likely have, kNone for none; prefetches them. Indexed by lines_index() of a row.
   void (*guess[4])(const Index& index, const Rows& rows, const Hashed& in, int64_t count, uint32_t* out);
-  // Notes sightings, by Sighting, of the first ids that have the rows guessed and are seen for the first time in this
-  // step; returns how many these are.
+  // Notes sightings, by Sighting, of the leading ids that have the guessed rows and are seen for the first time in this
+  // step. Returns how many these are.
   int64_t (*settle[3])(const Rows& rows, const int64_t* ids, const uint32_t* guesses, int64_t count, uint32_t step);
-  // out[0, dim) = the sum of scales[i] * row rows[i]; scales NULL: all 1.
+  // out[0, dim) = the sum of scales[i] * row rows[i]; scales NULL means all 1.
   void (*sum)(const Rows& from, const uint32_t* rows, const float* scales, int64_t count, int64_t dim, float* out);
 
   static size_t lines_index(uint64_t row_bytes) {
@@ -34,7 +34,7 @@ struct WalkTable {
   }
 };
 
-// For the processor at hand (sdk/isa.h).
+// The table for the current processor (sdk/isa.h).
 const WalkTable& choose_walk();
 
 }  // namespace extras

@@ -1,4 +1,5 @@
-// The formula against a loop in doubles, over options, widths and steps; the states as they start; options refused.
+// Compares the formula with a loop in doubles over options, widths and steps; tests the start of the states and refused
+// options.
 #include <cstdio>
 #include <random>
 

@@ -1,4 +1,4 @@
-// hot_rows: popular rows on every rank, the others dealt out; hot_rows.h has how.
+// hot_rows: popular rows are on every rank, the others are dealt out (see hot_rows.h).
 #include "hot_rows.h"
 
 TESSERA_PLUGIN("hot_rows", "1.0.0",

@@ -1,8 +1,9 @@
-// Hot rows on every rank, the others dealt out like cards.
+// Places hot rows on every rank and deals the others out like cards.
 //
-// The hot rows of a table are looked up where the batch is, so no rank serves them for all; what is left is far less
-// skewed, and row r of the cold ones, counted in the order of the table, is on rank r mod N. `tessera stats --hot FILE`
-// writes the list: a line for each table, its name and then its rows, the most popular first.
+// The hot rows of a table are looked up on the batch's own rank, so no rank serves them for all others. The remaining
+// rows are far less skewed: cold row r, counted in the order of the table, is on rank r mod N. `tessera stats --hot
+// FILE`
+// writes the list, a line per table: its name, then its rows, the most popular first.
 #pragma once
 
 #include <tessera/sdk/sharder.h>
@@ -18,7 +19,7 @@ namespace extras {
 
 using namespace tessera::sdk;
 
-// The hot rows of one table: which they are, and how the others are counted without them.
+// The hot rows of one table, and the numbering of the others without them.
 class HotList {
  public:
   HotList() = default;
@@ -35,7 +36,7 @@ class HotList {
   // The tag of a layout that was made with this list; never 0.
   int64_t cookie() const { return static_cast<int64_t>(fingerprint_ >> 1 | 1); }
 
-  // How many hot rows are below `id`; where it is hot itself, its place among them.
+  // The number of hot rows below `id`; for a hot row, its index among them.
   int64_t below(int64_t id) const { return std::lower_bound(rows_.begin(), rows_.end(), id) - rows_.begin(); }
   bool is_hot(int64_t id, int64_t below) const { return below < size() && rows_[static_cast<size_t>(below)] == id; }
   int64_t hot(int64_t place) const { return rows_[static_cast<size_t>(place)]; }
@@ -60,7 +61,7 @@ class HotRows : public Sharder {
     if (!path.empty()) read(path, most);
   }
 
-  // Row sets: the hot rows, where there are any, then a rank's cold ones.
+  // Row sets: the hot rows, if there are any, then each rank's cold ones.
   std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints& limits) const override {
     const HotList& hot = list_of(table);
     if (hot.largest() >= table.rows)
@@ -134,7 +135,7 @@ class HotRows : public Sharder {
     return hot;
   }
 
-  std::map<std::string, HotList, std::less<>> lists_;  // by table
+  std::map<std::string, HotList, std::less<>> lists_;  // per table
 };
 
 }  // namespace extras

@@ -1,4 +1,4 @@
-// Every id has one row, and every row its id, whatever the list; lists that are refused, and those of another plan.
+// Every id has one row and every row its id, whatever the list. Bad lists and lists of another plan are refused.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -20,7 +20,7 @@ void expect(bool holds, const Parts&... parts) {
   std::printf("%s\n", out.str().c_str());
 }
 
-// A file of this test's, which goes with it.
+// A temporary file, removed in the destructor.
 class HotFile {
  public:
   explicit HotFile(const std::string& text) {
@@ -53,7 +53,7 @@ void every_row_has_its_place(int64_t rows, int64_t hot, uint32_t world) {
   const Topology topology{world, world, kDLCPU, {}};
   const auto layouts = sharder.propose(table_of(rows), topology, {});
   if (layouts.size() != 1) return expect(false, layouts.size(), " layouts");
-  std::vector<int64_t> room;  // rows, by row set
+  std::vector<int64_t> room;  // rows per row set
   for (const LayoutPart& part : layouts[0].parts) {
     const bool replica = part.combine == TSR_COMBINE_REPLICA;
     for (size_t i = 0; i < (replica ? 1 : part.rectangles.size()); ++i) room.push_back(part.rectangles[i].rows);

@@ -1,4 +1,4 @@
-// mch: a lookup's ids become rows of the inner kernel's table, which does all sums and updates.
+// mch: maps a lookup's ids to rows of the inner kernel's table, which does all sums and updates.
 #include "mch.h"
 
 #include <tessera/abi/draft/table_extra.h>
@@ -26,7 +26,7 @@ tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_
   return sdk::guard(err, [&] { tables_of(instance).table(table).add_memory(*io); });
 }
 
-// Always: that is what managed collisions are.
+// Always true: managed collisions share rows by definition.
 tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
   return sdk::guard(err, [&] {
     (void)tables_of(instance).table(table);
@@ -46,7 +46,7 @@ MchTables::MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& con
   }
 }
 
-// A table's ids are sighted together, whatever the features that read it.
+// All of a table's ids are sighted together, whichever features read it.
 void MchTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context) {
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
   for (uint32_t t = 0; t < tables_.size(); ++t) {
@@ -136,8 +136,8 @@ std::unique_ptr<sdk::KernelInstance> MchKernel::open(const tsr_kernel_config& co
 }
 
 tsr_estimate MchKernel::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
-  constexpr double kFindSeconds = 60e-9;    // of an id, in a sorted list
-  constexpr double kScoreSeconds = 100e-9;  // of a slot, when ids come in
+  constexpr double kFindSeconds = 60e-9;    // per id, in a sorted list
+  constexpr double kScoreSeconds = 100e-9;  // per slot, when new ids are admitted
   const tsr_kernel_table& shard = table_of(config, 0);
   const TableShape shape(shard);
   const auto slots = static_cast<double>(shape.mch.zch_size);

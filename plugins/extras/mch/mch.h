@@ -1,4 +1,4 @@
-// The kernel "mch": TorchRec's managed collisions around another kernel, at the rank that owns the rows.
+// The kernel "mch": TorchRec's managed collisions around another kernel, on the rank that owns the rows.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
 
  private:
   struct Context {
-    std::vector<sdk::InnerAsk> tables;  // that a forward asked
+    std::vector<sdk::InnerAsk> tables;  // tables that a forward asked
   };
   void ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context);
   void end(Context& context) noexcept;

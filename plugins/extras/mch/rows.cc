@@ -1,4 +1,4 @@
-// A table's rows: on their way in and out, and beginning anew.
+// A table's rows: export, import, and reset.
 #include "rows.h"
 
 #include <tessera/sdk/structs.h>
@@ -34,7 +34,7 @@ void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   sdk::Call call;
   if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
 }
-// A list with its length. A saved length is believed piece by piece only.
+// Writes a list with its length. When reading, a saved length is trusted only block by block.
 void write_slots(const tsr_stream_io& io, std::span<const Mch::Slot> slots) {
   const uint64_t count = slots.size();
   write(io, &count, sizeof(count));
@@ -83,7 +83,7 @@ TableShape::TableShape(const tsr_kernel_table& table)
   if (!std::isfinite(mch.decay_exponent)) wrong("decay_exponent", "none", "must be a number");
   mch.eviction_interval = options.integer("eviction_interval", 1);
   if (mch.eviction_interval < 1) wrong("eviction_interval", mch.eviction_interval, "needs 1 step or more");
-  // A bounded table has a row for each of its ids, and the one that those share that have not come in yet.
+  // A bounded table has a row for each of its ids, and one that is shared by ids not yet admitted.
   const bool any = ids == INT64_MAX;
   mch.zch_size = options.integer("zch_size", any ? std::max<int64_t>(1, table.rows) : table.rows + 1);
   if (mch.zch_size < (options.has("zch_size") ? 2 : 1))
@@ -153,8 +153,8 @@ ManagedTable::ManagedTable(TableShape shape, uint32_t number, const sdk::Optimiz
   begin_all();
 }
 
-// If rows are handed on as they are, all start with values, as those of a table of this size, and the shared one is
-// there before it was trained; otherwise an id's row starts when it comes in.
+// If rows keep their values when they change ids, all get start values, as in a table of this size, and the shared row
+// exists before it is trained. Otherwise an id's row starts when the id is admitted.
 void ManagedTable::begin_all() {
   shared_ = !shape_.reset;
   std::vector<int64_t> rows;
@@ -166,7 +166,7 @@ void ManagedTable::clear() {
   mch_ = Mch(shape_.mch);
   given_up_ = 0;
   if (marks_) marks_.add_all(shape_.mch.zch_size);
-  // The shared row reads as 0 again where it had no start value.
+  // The shared row reads as 0 again if it had no start value.
   const Block one(*this, 1);
   tsr_rows raw = one.raw;
   raw.count = 1;
@@ -177,7 +177,7 @@ void ManagedTable::clear() {
   begin_all();
 }
 
-// Start values of ids, and states as they start, into rows.
+// Writes start values of ids, and start states, into rows.
 void ManagedTable::begin(std::span<const int64_t> ids, std::span<const int64_t> rows) {
   for (size_t first = 0; first < ids.size(); first += kRowsAtOnce) {
     const size_t count = std::min<size_t>(kRowsAtOnce, ids.size() - first);
@@ -192,15 +192,15 @@ void ManagedTable::begin(std::span<const int64_t> ids, std::span<const int64_t> 
 }
 
 void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows) {
-  std::vector<int64_t> entered;  // with this step, which found no row for them
+  std::vector<int64_t> entered;  // admitted in this step, which had found no row for them
   if (trains && mch_.profile(ids)) {
     entered.assign(mch_.entered_ids().begin(), mch_.entered_ids().end());
     std::sort(entered.begin(), entered.end());
-    note_changes(mch_.evicted_rows());  // they are other ids' now
+    note_changes(mch_.evicted_rows());  // these rows now belong to other ids
     if (shape_.reset) begin(mch_.entered_ids(), mch_.evicted_rows());
   }
   mch_.remap(ids, {rows, ids.size()});
-  if (trains) note_changes({rows, ids.size()});  // their counts and times
+  if (trains) note_changes({rows, ids.size()});  // their counts and times changed
   const auto shared = std::count(rows, rows + ids.size(), mch_.shared_row());
   shared_ = shared_ || (trains && shared > 0);
   lookups_ += ids.size();
@@ -209,7 +209,7 @@ void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows
   hits_ += ids.size() - static_cast<uint64_t>(shared + first);
 }
 
-// The last slot is the shared row's.
+// The last slot belongs to the shared row.
 int64_t ManagedTable::id_of(const Mch::Slot& slot) const {
   if (slot.row == mch_.shared_row()) return shared_ ? kSharedId : kNoRow;
   return slot.raw == Mch::kEmpty ? kNoRow : slot.raw;
@@ -306,11 +306,11 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
   note_changes(mch_.evicted_rows());
   begin(mch_.entered_ids(), mch_.evicted_rows());
   mch_.remap(ids, own);
-  for (size_t i = 0; i < ids.size(); ++i) {  // its id is that of empty slots, too
+  for (size_t i = 0; i < ids.size(); ++i) {  // its id is also that of empty slots
     if (ids[i] == kSharedId) own[i] = mch_.shared_row();
   }
   note_changes(own);
-  // Those that rank below all that are there, and do not come in, are left out.
+  // Ids that rank below all existing ones are not admitted and are left out.
   const int64_t dim = shape_.dim;
   Block one(*this, 1);
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -1,4 +1,4 @@
-// One table: which ids have rows (sdk/managed_collisions.h), and the rows, in the inner kernel.
+// One table: the ids that have rows (sdk/managed_collisions.h), and the rows, in the inner kernel.
 #pragma once
 
 #include <tessera/abi/draft/shared_row.h>
@@ -23,17 +23,17 @@ struct TableShape {
   explicit TableShape(const tsr_kernel_table& table);
 
   std::string name;
-  int64_t ids;  // are below
+  int64_t ids;  // bound of the ids
   int64_t dim;
   sdk::MchOptions mch;
-  bool reset = true;  // a row that gets another id begins anew
+  bool reset = true;  // a row that changes its id starts anew
 };
 
 class ManagedTable {
  public:
-  // The id, in export_rows and import_rows, of the row that ids without one share. No id is as large.
+  // The id, in export_rows and import_rows, of the row shared by ids without one. No real id is as large.
   static constexpr int64_t kSharedId = TSR_SHARED_ROW_ID;
-  // The contents of tsr_rows::extra: the state that Mch keeps of an id.
+  // The content of tsr_rows::extra: the state that Mch keeps of an id.
   struct Extra {
     int64_t count, last;
   };
@@ -43,10 +43,10 @@ class ManagedTable {
 
   const TableShape& shape() const { return shape_; }
   const sdk::InnerInstance& inner() const { return inner_; }
-  // The inner rows of ids, before a lookup. One that trains sights them.
+  // Finds the inner rows of ids before a lookup. A training lookup also sights them.
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
-  // The calls of abi/draft/changes.h.
+  // Implement abi/draft/changes.h.
   void mark(uint32_t follower);
   void note_changes(std::span<const int64_t> inner_rows) {
     if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));
@@ -68,7 +68,7 @@ class ManagedTable {
   void clear();
   void begin_all();
   void begin(std::span<const int64_t> ids, std::span<const int64_t> rows);
-  // The id of a slot's row in export_rows; kNoRow: it has none now.
+  // The id of a slot's row in export_rows; kNoRow if it has none.
   static constexpr int64_t kNoRow = -1;
   int64_t id_of(const sdk::Mch::Slot& slot) const;
   bool is_gone(int64_t id) const;
@@ -81,11 +81,11 @@ class ManagedTable {
   sdk::StartValues start_;
   sdk::InnerInstance inner_;
   sdk::Mch mch_;
-  bool shared_ = false;  // the row of ids without one has values: it was trained, or starts with some
+  bool shared_ = false;  // the shared row has values: it was trained, or has start values
   sdk::RowMarks marks_;  // of inner rows
-  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_at_mark_;  // that had rows, ascending
+  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_at_mark_;  // ids that had rows at the mark, ascending
   uint64_t lookups_ = 0, hits_ = 0;
-  int64_t given_up_ = 0;  // of the evictions, those for rows that the table was given
+  int64_t given_up_ = 0;  // evictions by rows that the table was given
 };
 
 }  // namespace extras

@@ -25,7 +25,7 @@ struct TrainShape {
         if (dim / d1 % d2 != 0) continue;
         for (int64_t n2 = 1; n2 == 1 || n2 * n2 * n2 <= rows; ++n2) {
           const int64_t d3 = dim / d1 / d2, rest = ceil_of(rows, n2);
-          // n1 d1 + n3 d3 is least where both are alike.
+          // n1 d1 + n3 d3 is smallest if both terms are about equal.
           const auto even = static_cast<int64_t>(std::sqrt(static_cast<double>(rest * d1) / static_cast<double>(d3)));
           const int64_t n3 = std::max<int64_t>(1, even), n1 = ceil_of(rest, n3);
           const TrainShape tried(rows, dim, rank, {n1, n2, n3}, {d1, d2, d3});
@@ -38,11 +38,11 @@ struct TrainShape {
     }
   }
 
-  // Values of a slice of core k: all that index i_k chooses.
+  // Values of a slice of core k: everything selected by index i_k.
   int64_t width(int k) const { return d[static_cast<size_t>(k)] * (k == 1 ? rank * rank : rank); }
   int64_t values() const { return n[0] * width(0) + n[1] * width(1) + n[2] * width(2); }
   std::array<int64_t, 3> slices_of(int64_t row) const { return {row / n[2] / n[1], row / n[2] % n[1], row % n[2]}; }
-  // Multiplications of a row.
+  // Multiplications per row.
   int64_t work() const { return d[0] * d[1] * rank * rank + dim * rank; }
 
  private:
@@ -51,20 +51,21 @@ struct TrainShape {
   static int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 };
 
-// One row: its slices, and room for what lies between.
+// Computes one row from its slices; holds intermediate results.
 class TrainRow {
  public:
   explicit TrainRow(const TrainShape& shape)
       : s_(shape), left_(static_cast<size_t>(shape.d[0] * shape.d[1] * shape.rank)), grad_left_(left_.size()) {}
 
-  // Into out [dim]. `left` stays for gradients().
+  // Writes the row to out [dim]. Keeps `left` for gradients().
   void values(const std::array<const float*, 3>& slices, float* out) {
     const int64_t r = s_.rank, d2 = s_.d[1], d3 = s_.d[2];
     multiply(slices[0], slices[1], left_.data(), {s_.d[0], r, d2 * r});
     multiply(left_.data(), slices[2], out, {s_.d[0] * d2, r, d3});
   }
 
-  // Adds to the slices' gradients what the row's gradient [dim] makes of them; after values() of the same slices.
+  // Adds the row's gradient [dim], mapped to the slices, to the slices' gradients. Call after values() of the same
+  // slices.
   void gradients(const std::array<const float*, 3>& slices, const float* grad, const std::array<float*, 3>& out) {
     const int64_t r = s_.rank, d1 = s_.d[0], d2 = s_.d[1], d3 = s_.d[2];
     add_left_gradient(left_.data(), grad, out[2], {d1 * d2, r, d3});
@@ -75,7 +76,7 @@ class TrainRow {
   }
 
  private:
-  struct Sizes {  // of C [m, n] = A [m, k] B [k, n]
+  struct Sizes {  // sizes of C [m, n] = A [m, k] B [k, n]
     int64_t m, k, n;
   };
   static void multiply(const float* a, const float* b, float* c, Sizes s) {

@@ -1,5 +1,5 @@
-// tensor_train: a compute kernel whose tables have no rows, but three small tensors whose product each row is. A
-// table's options: "ranks", the inner size of the product, 8 unless said.
+// tensor_train: a compute kernel whose tables store three small tensors instead of rows; each row is their product. A
+// table's option "ranks" is the inner size of the product (8).
 #include <tessera/sdk/cost.h>
 #include <tessera/sdk/kernel.h>
 #include <tessera/sdk/plain_lookup.h>
@@ -26,7 +26,7 @@ TrainShape shape_of(const tsr_kernel_table& table) {
   return {table.rows, table.dim, ranks};
 }
 
-// The slices of one core, with what the optimizer keeps of each, and their gradients in a step.
+// The slices of one core, the optimizer's states of each, and their gradients in a step.
 struct Core {
   int64_t count, width;
   std::vector<float> values, gradients;
@@ -58,15 +58,15 @@ class Table {
   std::array<Core, 3>& cores() { return cores_; }
   uint64_t lookups = 0;
 
-  // Values drawn from the table's start values, scaled so that rows have the spread that those have: a product of three
-  // is of variance rank^2 v^3. Without start values rows are 0, and the first core alone is, so that they can be
-  // learnt.
+  // Draws values from the table's start values, scaled so that rows have the same spread: a product of three has
+  // variance rank^2 v^3. Without start values, rows are 0 because only the first core is 0, so that they can be
+  // trained.
   void start(const StartValues& start, uint32_t table) {
     for (size_t k = 0; k < 3; ++k) {
       Core& core = cores_[k];
       const int64_t rows = (core.count * core.width + shape_.dim - 1) / shape_.dim;
       std::vector<int64_t> ids(static_cast<size_t>(rows));
-      for (size_t i = 0; i < ids.size(); ++i)  // other rows for each core
+      for (size_t i = 0; i < ids.size(); ++i)  // different rows for each core
         ids[i] = static_cast<int64_t>((i * 3 + k) % static_cast<size_t>(shape_.rows));
       std::vector<float> drawn(static_cast<size_t>(rows * shape_.dim));
       start.fill(table, ids, shape_.dim, drawn.data());
@@ -84,7 +84,7 @@ class Table {
 
   void read(int64_t row, float* out) { row_.values(slices(row), out); }
 
-  // Adds a row's gradient to those of its slices.
+  // Adds a row's gradient to the gradients of its slices.
   void add_gradient(int64_t row, const float* grad, float* scratch) {
     const std::array<int64_t, 3> at = shape_.slices_of(row);
     std::array<float*, 3> to{};
@@ -147,7 +147,7 @@ class Trains : public KernelInstance {
         table.lookups += 1;
       });
     }
-    if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);  // backward needs the lookup alone
+    if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);  // backward needs only the lookup
   }
   void release(tsr_context*) noexcept override {}
 
@@ -186,7 +186,7 @@ class Trains : public KernelInstance {
   }
 
  private:
-  // Each row's gradient, summed over the batch; those of the ids' weights on the way. `row`: scratch.
+  // Sums each row's gradient over the batch, and computes those of the ids' weights on the way. `row` is scratch.
   std::map<int64_t, std::vector<float>> row_gradients(const tsr_backward& args, size_t t, std::vector<float>& row) {
     std::map<int64_t, std::vector<float>> sums;
     for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
@@ -263,7 +263,7 @@ class TensorTrain : public Kernel {
     tsr_estimate out{};
     out.forward_seconds = work.ids * (row + kId);
     out.backward_seconds = work.ids * kId + (work.distinct > 0 ? work.distinct : work.ids) * 3 * row;
-    const auto held = static_cast<double>(values + shape.values());  // with their gradients
+    const auto held = static_cast<double>(values + shape.values());  // including their gradients
     out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * held * sizeof(float));
     return out;
   }

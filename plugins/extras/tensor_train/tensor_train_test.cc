@@ -1,4 +1,4 @@
-// The product against sums in doubles, its gradients against differences, and sizes that hold every row.
+// Compares the product with sums in doubles and its gradients with differences; checks that sizes hold every row.
 #include <algorithm>
 #include <cstdio>
 #include <random>

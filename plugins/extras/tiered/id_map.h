@@ -1,4 +1,4 @@
-// Row ids to numbers below 2^32: open addressing, in one array that grows.
+// Maps row ids to numbers below 2^32: open addressing, in one array that grows.
 #pragma once
 
 #include <bit>
@@ -13,9 +13,9 @@ class IdMap {
 
   IdMap() : seats_(kFewest, Seat{-1, kNone}) {}
 
-  // kNone: it has none.
+  // kNone if the id has no number.
   uint32_t find(int64_t id) const { return seats_[seat_of(id)].value; }
-  // True if it had none before; else it keeps what it has.
+  // Returns true if the id was new; otherwise its number stays.
   bool insert(int64_t id, uint32_t value) {
     const size_t at = seat_of(id);
     if (seats_[at].value != kNone) return false;
@@ -28,7 +28,8 @@ class IdMap {
     if (seats_[hole].value == kNone) return;
     --size_;
     seats_[hole].value = kNone;
-    for (size_t at = next(hole); seats_[at].value != kNone; at = next(at)) {  // those behind may belong before it
+    // later entries may belong before the hole
+    for (size_t at = next(hole); seats_[at].value != kNone; at = next(at)) {
       const size_t home = home_of(seats_[at].id);
       if (((at - home) & (seats_.size() - 1)) < ((at - hole) & (seats_.size() - 1))) continue;
       seats_[hole] = seats_[at];

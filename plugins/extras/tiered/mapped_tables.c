@@ -1,5 +1,6 @@
-// Preloaded, it gives a program's large allocations memory that is a mapped file: what tables on a disk are without
-// a kernel that knows of it. For figures.sh.
+// Preloaded into a program, it puts large allocations into a mapped file: tables on a disk without a kernel made for
+// it.
+// For figures.sh.
 //   cc -shared -fPIC -O2 -o mapped_tables.so '-DMAPPED_FOLDER="/var/tmp"' mapped_tables.c -ldl
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// A kernel of tests to work around.
+// A simple kernel for tests, to be wrapped.
 #pragma once
 
 #include <tessera/sdk/kernel.h>

@@ -26,7 +26,7 @@ class RecordShape {
   uint32_t states() const { return static_cast<uint32_t>(widths_.size()); }
   int64_t width(uint32_t k) const { return widths_[k]; }
   bool per_element(uint32_t k) const { return kinds_[k] == TSR_STATE_PER_ELEMENT; }
-  // States as they start, behind the weights.
+  // Writes the start states after the weights.
   void start_states(float* record) const {
     float* at = record + dim_;
     for (uint32_t k = 0; k < states(); at += widths_[k++]) std::fill_n(at, widths_[k], starts_[k]);
@@ -39,12 +39,12 @@ class RecordShape {
   std::vector<float> starts_;
 };
 
-// tsr_rows over memory of its own, for calls of the inner kernel.
+// tsr_rows with its own memory, for calls of the inner kernel.
 class RowBuffer {
  public:
   explicit RowBuffer(const RecordShape& shape) : shape_(shape) {}
 
-  // Room for `count` rows, all in use.
+  // Makes space for `count` rows, all in use.
   tsr_rows& room(size_t count) {
     const auto n = static_cast<int64_t>(count);
     ids_.resize(count);

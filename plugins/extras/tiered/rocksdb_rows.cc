@@ -1,8 +1,8 @@
-// Rows and states of four tables in RocksDB: what a step of figures.sh reads and writes, and nothing else of it.
+// Rows and states of four tables in RocksDB: only the reads and writes of a step of figures.sh.
 //   c++ -std=c++20 -O2 -o rocksdb_rows rocksdb_rows.cc -lrocksdb        Debian: librocksdb-dev
 //   rocksdb_rows DIRECTORY ROWS FLOATS STEPS CACHE_BYTES
-// Prints milliseconds a step. A step reads the different rows of 2,048 samples with 3 ids for each table (Zipf 1.05),
-// of which those that were never written are new, as in tiered, and writes them, without a log.
+// Prints milliseconds per step. A step reads the different rows of 2,048 samples with 3 ids per table (Zipf 1.05) and
+// writes them back without a log. Rows that were never written are new, as in tiered.
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     for (uint32_t t = 0; t < kTables; ++t) {
       for (int i = 0; i < kIds; ++i) {
         const auto at = std::lower_bound(sums.begin(), sums.end(), uniform(random)) - sums.begin();
-        keys.push_back(key_of(t, static_cast<uint64_t>(at) * 0x9e3779b1 % rows));  // popular rows lie apart
+        keys.push_back(key_of(t, static_cast<uint64_t>(at) * 0x9e3779b1 % rows));  // spreads popular rows
       }
     }
     std::sort(keys.begin(), keys.end());

@@ -19,7 +19,7 @@ namespace {
 
 using tessera::sdk::fail;
 
-// Whole blocks; 0 or errno.
+// Moves whole blocks; returns 0 or errno.
 int move_blocks(int file, Direction direction, const Piece& piece) {
   for (uint64_t done = 0; done < piece.bytes;) {
     char* const at = piece.memory + done;
@@ -60,7 +60,7 @@ class ThreadIo final : public PieceIo {
   }
 
   int move(Direction direction, std::span<const Piece> pieces) override {
-    constexpr size_t kFew = 2;  // done before another thread would be awake
+    constexpr size_t kFew = 2;  // faster than waking another thread
     {
       const std::lock_guard lock(mutex_);
       direction_ = direction;
@@ -82,7 +82,7 @@ class ThreadIo final : public PieceIo {
   const char* name() const override { return "threads"; }
 
  private:
-  // A machine that gives no thread leaves the work to those there are.
+  // If the system gives no thread, the existing ones do the work.
   void start() {
     try {
       while (threads_.size() + 1 < static_cast<size_t>(most_)) threads_.emplace_back([this] { run(); });
@@ -98,7 +98,7 @@ class ThreadIo final : public PieceIo {
       changed_.wait(lock, [&] { return stop_ || round_ != seen; });
       if (stop_) return;
       seen = round_;
-      if (next_ >= pieces_.size()) continue;  // the others have done it all
+      if (next_ >= pieces_.size()) continue;  // others have done everything
       ++at_work_;
       lock.unlock();
       work(bounce);
@@ -120,7 +120,7 @@ class ThreadIo final : public PieceIo {
   std::condition_variable changed_;
   bool stop_ = false;
   uint64_t round_ = 0;
-  int at_work_ = 0;  // threads that look at what follows
+  int at_work_ = 0;  // threads that are looking at the queue
   Direction direction_ = Direction::kRead;
   std::span<const Piece> pieces_;
   std::atomic<size_t> next_{0};
@@ -135,8 +135,8 @@ int open_nameless(const std::string& directory, const std::string& table) {
          "; give the table a \"directory\" on a local disk");
   }
   unlink(path.c_str());
-  fcntl(file, F_SETFL, O_DIRECT);                // file systems that cannot do that cache pages, and are right as well
-  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);  // of these pages, none ahead
+  fcntl(file, F_SETFL, O_DIRECT);                // file systems without O_DIRECT use the page cache, which also works
+  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);  // disables read-ahead
   return file;
 }
 
@@ -160,7 +160,7 @@ std::unique_ptr<PieceIo> thread_io(int file, const PieceIoShape& shape) {
 
 RowFile::RowFile(const RowFileOptions& options, std::string table, uint64_t bounce)
     : directory_(options.directory), table_(std::move(table)), file_(open_nameless(directory_, table_)) {
-  constexpr int kLargeWrites = 4;  // of long pieces: more under way are not faster
+  constexpr int kLargeWrites = 4;  // more long writes at once are not faster
   try {
     reader_ = chosen_io(file_, options, {static_cast<int>(options.depth), bounce});
     writer_ = chosen_io(file_, options, {kLargeWrites, 0});

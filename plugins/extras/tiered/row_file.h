@@ -1,4 +1,4 @@
-// A file that only this process knows, and what reads and writes many pieces of it at once.
+// A file private to this process, and ways to read and write many pieces of it at once.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,19 @@
 
 namespace extras {
 
-// The system moves whole blocks at such addresses between the disk and memory without a copy of its own.
+// The system moves whole blocks at aligned addresses between disk and memory without copying.
 inline constexpr uint64_t kBlockBytes = 4096;
 
-// Memory that starts with a block, and grows.
+// Memory aligned to a block, which grows.
 class BlockBuffer {
  public:
   BlockBuffer() = default;
-  // Earlier contents may be lost.
+  // Earlier content may be lost.
   char* room(size_t bytes) {
     if (bytes > bytes_) grow(bytes);
     return memory_.get();
   }
-  // Earlier contents stay.
+  // Earlier content stays.
   char* keep(size_t bytes) {
     if (bytes <= bytes_) return memory_.get();
     const std::unique_ptr<char, Free> old = std::move(memory_);
@@ -49,18 +49,18 @@ class BlockBuffer {
   size_t bytes_ = 0;
 };
 
-// Bytes of a file, and where in memory they come from or go. Offset, size and memory are those of whole blocks, but
-// what is read may also be a part of `PieceIo::bounce` bytes of whole blocks.
+// A range of a file, and its address in memory. Offset, size and address are multiples of a block. A piece that is read
+// may also be smaller, within `PieceIo::bounce` bytes of whole blocks.
 struct Piece {
   char* memory;
   uint64_t bytes;
-  uint64_t offset;  // in the file
+  uint64_t offset;  // offset in the file
 };
 
 enum class Direction { kRead, kWrite };
 
-// Moves pieces of one open file, all of them before it returns; used by one thread at a time. 0, or the errno of one
-// that failed; EIO where the file ends before a piece.
+// Moves pieces of one open file and returns when all are done; used by one thread at a time. Returns 0, or the errno of
+// a failed piece; EIO if the file ends before a piece.
 class PieceIo {
  public:
   virtual ~PieceIo() = default;
@@ -69,29 +69,29 @@ class PieceIo {
 };
 
 struct PieceIoShape {
-  int depth = 64;                 // requests under way: a ring's entries, or threads
-  uint64_t bounce = kBlockBytes;  // most bytes of the whole blocks around a piece that is none
+  int depth = 64;                 // requests in flight: entries of a ring, or threads
+  uint64_t bounce = kBlockBytes;  // largest size of the whole blocks around an unaligned piece
 };
 
-// pread and pwrite on threads of its own, which are started when there is enough to do.
+// pread and pwrite on its own threads, which are started when there is enough to do.
 std::unique_ptr<PieceIo> thread_io(int file, const PieceIoShape& shape);
-// io_uring; the file, and the memory around pieces that are no whole blocks, are registered with it. Null where this
-// build or the kernel has none.
+// Uses io_uring. The file, and the memory for unaligned pieces, are registered with it. Null if this build or the
+// kernel lacks io_uring.
 std::unique_ptr<PieceIo> uring_io(int file, const PieceIoShape& shape);
 
 struct RowFileOptions {
   std::string directory = "/var/tmp";
-  std::string io = "auto";  // "uring", "threads", or what there is
-  int64_t depth = 64;       // requests under way; of threads there are at most 16
+  std::string io = "auto";  // "uring", "threads", or "auto" for whatever is available
+  int64_t depth = 64;       // requests in flight; at most 16 threads
   bool operator==(const RowFileOptions&) const = default;
 };
 
-// A file in a directory, which has lost its name by the time it is there: it takes room until it is closed, and is gone
-// whatever ends the process. It goes past the page cache where the file system allows that (O_DIRECT).
-// One thread may read() while another one is in write() or read_back().
+// A file in a directory, unlinked as soon as it is open: it uses space until it is closed, however the process ends. It
+// bypasses the page cache if the file system allows that (O_DIRECT). One thread may read() while another one is in
+// write() or read_back().
 class RowFile {
  public:
-  // `table`: for the sentences of its failures.
+  // `table` is named in failures.
   RowFile(const RowFileOptions& options, std::string table, uint64_t bounce);
   ~RowFile();
   RowFile(const RowFile&) = delete;

@@ -15,12 +15,12 @@ class RowsOnTheWay {
 
   struct Row {
     uint32_t row = kNoRow;
-    uint32_t place = 0;    // in the file, of a copy that is as new
-    uint32_t take = 0;     // when it came, or was announced
-    uint32_t version = 0;  // rises when the place gets another record
+    uint32_t place = 0;    // place in the file of an equally new copy
+    uint32_t take = 0;     // take in which it came, or was announced
+    uint32_t version = 0;  // incremented when the entry gets another record
     bool changed = false;  // the file has another value, or none
   };
-  // A place with the record, of a row that has none here.
+  // Adds the record of a row that is not here yet; returns its entry.
   uint32_t put(const Row& row, const float* record) {
     if (free_.empty()) {
       free_.push_back(static_cast<uint32_t>(rows_.size()));
@@ -47,13 +47,13 @@ class RowsOnTheWay {
     rows_[i].changed = false;
     rows_[i].place = place;
   }
-  void moved(uint32_t i, uint32_t place) { rows_[i].place = place; }  // its copy in the file
+  void moved(uint32_t i, uint32_t place) { rows_[i].place = place; }  // sets the place of its copy in the file
   void touch(uint32_t i, uint32_t take) { rows_[i].take = take; }
 
   const Row& row(uint32_t i) const { return rows_[i]; }
   float* record(uint32_t i) { return records_.data() + static_cast<int64_t>(i) * floats_; }
   size_t changed() const { return changed_; }
-  uint32_t places() const { return static_cast<uint32_t>(rows_.size()); }  // some may be free: row kNoRow
+  uint32_t places() const { return static_cast<uint32_t>(rows_.size()); }  // some may be free: their row is kNoRow
   uint64_t bytes() const { return records_.size() * sizeof(float) + rows_.size() * sizeof(Row); }
 
  private:

@@ -7,13 +7,13 @@ namespace extras {
 namespace {
 
 using sdk::fail;
-constexpr uint32_t kTakesKept = 2;  // that rows on their way are kept for, when nothing has to be written
+constexpr uint32_t kTakesKept = 2;  // takes for which rows on their way are kept, if nothing has to be written
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 int64_t rows_of(const std::vector<TierTable>& tables) { return tables.back().first + tables.back().rows; }
-bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }  // takes, which wrap
+bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }  // takes, which wrap around
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void Tier::pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned) {
   if (trains && uses < UINT8_MAX) ++uses;
 }
 
-// All uses are halved in the time of some dozen uses for each slot, a few rows with each take.
+// Halves the use counts of a few rows with each take, so that all are halved once per some dozen uses of each slot.
 void Tier::age(size_t used) {
   constexpr int64_t kUsesPerSlot = 40;
   const int64_t rows = std::ssize(uses_);
@@ -93,7 +93,7 @@ void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std:
     Lock file(read_mutex_, std::defer_lock);
     const auto begin = std::chrono::steady_clock::now();
     const bool waits = needs_file();
-    if (waits) {  // the locks are taken in one order; prefetch() may bring rows in between
+    if (waits) {  // the locks are taken in a fixed order; prefetch() may bring rows in between
       lock.unlock();
       file.lock();
       lock.lock();
@@ -107,7 +107,7 @@ void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std:
   }
   if (trains) age(pinned.size() - first);
   if (on_the_way_.changed() < 4 * batch_rows_) return;
-  lock.unlock();  // whoever writes back is not fast enough
+  lock.unlock();  // write_back() is not fast enough
   write_back();
 }
 
@@ -118,7 +118,7 @@ bool Tier::needs_file() {
 // CLOCK eviction: of the next few candidates, takes the least used. kNoRow: none may go.
 uint32_t Tier::victim() {
   constexpr size_t kSeen = 8;
-  for (const bool spares : {true, false}) {  // the rows of the next step, if there are others
+  for (const bool spares : {true, false}) {  // first spares rows that the next step wants
     uint32_t best = kNoRow;
     for (size_t passed = 0, seen = 0; passed < slots_.size() && seen < kSeen; ++passed) {
       const uint32_t slot = hand_;
@@ -144,7 +144,7 @@ void Tier::make_room(size_t rows) {
            "\": the steps under way need more rows at a time than the ", slots_.size(),
            " that its cache has room for: give it a larger cache_mib, or smaller batches");
     }
-    slots_[slot].pins = 1;  // chosen: not once more
+    slots_[slot].pins = 1;  // chosen; must not be chosen again
     victims_.push_back(slot);
   }
   std::sort(victims_.begin(), victims_.end());
@@ -207,7 +207,7 @@ void Tier::bring_in(bool trains, std::vector<uint32_t>& pinned) {
       rows_.set(i, where(w) == kStored ? records_.data() + floats * read++ : new_records_.data() + floats * made++);
   }
   inner_.import_rows(rows);
-  for (const int64_t row : missing_rows_) {  // nothing fails any more
+  for (const int64_t row : missing_rows_) {  // nothing fails from here on
     const uint32_t slot = free_.back(), w = at(row);
     free_.pop_back();
     Slot& s = slots_[slot];
@@ -264,7 +264,7 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   for (const int64_t row : rows) {
     const uint32_t w = at(row);
     if (where(w) == kCached) {
-      slots_[number(w)].wanted = takes_ + 1;  // the step before should not push it out
+      slots_[number(w)].wanted = takes_ + 1;  // the previous step should not push it out
     } else if (where(w) == kOnTheWay) {
       on_the_way_.touch(number(w), takes_);
     } else if (early_.insert(row, 0)) {
@@ -308,21 +308,21 @@ void Tier::fill_starts(std::span<const int64_t> rows, std::vector<float>& record
   const int64_t dim = options_.record.dim(), floats = options_.record.floats();
   records.resize(rows.size() * static_cast<size_t>(floats));
   std::vector<int64_t> own;
-  for (size_t begin = 0; begin < rows.size();) {  // those of one table after the other
+  for (size_t begin = 0; begin < rows.size();) {  // table by table
     const TierTable& table = options_.tables[table_of(rows[begin])];
     own.clear();
     float* const out = records.data() + static_cast<int64_t>(begin) * floats;
     for (; begin < rows.size() && rows[begin] >= table.first && rows[begin] < table.first + table.rows; ++begin)
       own.push_back(rows[begin] - table.first);
     start_.fill(table.number, own, dim, out);
-    for (int64_t i = std::ssize(own) - 1; i >= 0; --i) {  // apart, from the last one on
+    for (int64_t i = std::ssize(own) - 1; i >= 0; --i) {  // moves them apart, starting with the last
       std::memmove(out + i * floats, out + i * dim, static_cast<size_t>(dim) * sizeof(float));
       options_.record.start_states(out + i * floats);
     }
   }
 }
 
-// With the lock for reading, and perhaps the last one. `runs`: of many rows, neighbours are read together.
+// Call with the lock for reading, or also with the last one. `runs`: reads neighbouring rows together, for many rows.
 void Tier::read_stored(std::span<Stored> rows, bool runs) {
   if (rows.empty()) return;
   constexpr uint64_t kRunBytes = 256 << 10, kMostBytes = 4 << 20;
@@ -342,7 +342,7 @@ void Tier::read_stored(std::span<Stored> rows, bool runs) {
     char* to = run_.room(kMostBytes);
     size_t i = done;
     pieces_.clear();
-    uint32_t block = 0, first = 0;  // the last block of the last piece, and its first one
+    uint32_t block = 0, first = 0;  // last block of the last piece, and its first one
     for (; i < rows.size(); ++i) {
       const uint32_t own = rows[i].place / in_block;
       const bool same = !pieces_.empty() && own == block;
@@ -431,7 +431,7 @@ tsr_kernel_stats Tier::stats(size_t t) const {
   out.evictions = counts.evictions;
   out.storage_reads = counts.reads;
   out.storage_writes = counts.writes;
-  if (t > 0) return out;  // what they share is the first one's
+  if (t > 0) return out;  // the first table reports what they share
   const tsr_kernel_stats inner = inner_.stats();
   out.weight_bytes = inner.weight_bytes;
   out.state_bytes = inner.state_bytes;

@@ -1,10 +1,10 @@
-// Tables in three places: rows that are in use in the inner kernel's memory (the cache), rows on their way to and from
-// the disk beside it, and all others in a file, or nowhere yet.
+// Tables in three places: rows in use are in the inner kernel's memory (the cache), rows on their way to and from the
+// disk are next to it, and all others are in a file, or not stored yet.
 //
-// A row's newest value is in exactly one of them, and a word for each row says where: in the cache; among those on
-// their way; in the file; or it is what it starts with. Rows move, they are not copied: prefetch() brings rows from the
-// file to the way, take() from there into the cache, and what it pushes out goes the other way if it was changed.
-// write_back(), in a thread of its own, takes those to the file.
+// A row's newest value is in exactly one place, and a word per row says which: in the cache; among the rows on their
+// way; in the file; or nowhere, because it still has its start value. Rows move, they are not copied: prefetch() brings
+// rows from the file to those on their way, and take() moves them into the cache. A row that take() pushes out goes the
+// other way if it was changed. write_back(), in its own thread, writes those to the file.
 #pragma once
 
 #include <tessera/sdk/draft/row_marks.h>
@@ -26,10 +26,10 @@ namespace extras {
 
 namespace sdk = tessera::sdk;
 
-// One of a tier's tables. Its rows are the tier's from `first` on.
+// One of a tier's tables. Its rows start at the tier's row `first`.
 struct TierTable {
   std::string name;
-  uint32_t number = 0;  // for start_values
+  uint32_t number = 0;  // number for start_values
   int64_t rows = 0;
   int64_t first = 0;
 };
@@ -37,8 +37,8 @@ struct TierTable {
 class Tier {
  public:
   struct Options {
-    std::vector<TierTable> tables;  // that share the cache and the file
-    int64_t slots = 0;              // rows that the cache has room for
+    std::vector<TierTable> tables;  // tables that share the cache and the file
+    int64_t slots = 0;              // capacity of the cache in rows
     RecordShape record;
     RowFileOptions file;
   };
@@ -49,23 +49,23 @@ class Tier {
   const RecordShape& record() const { return options_.record; }
   const TierTable& table(size_t t) const { return options_.tables[t]; }
 
-  // The cache's slot of each row, which are those of one table; missing ones are brought in. They stay until release(),
-  // whatever else comes. `pinned` gets each slot once. `trains`: the rows count as used.
+  // Finds the cache's slot of each row; all rows are of one table. Brings in missing rows. They stay until release().
+  // `pinned` gets each slot once. `trains`: the rows count as used.
   void take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned);
   void release(std::span<const uint32_t> pinned) noexcept;
-  // How many of them take() would find in memory now.
+  // The number of these rows that take() would now find in memory.
   uint64_t in_memory(std::span<const int64_t> rows);
-  void changed(std::span<const uint32_t> pinned);  // their rows, by backward
-  // Beside all others, in another thread: rows of a later take().
+  void changed(std::span<const uint32_t> pinned);  // backward has changed their rows
+  // Reads rows of a later take(); called in another thread, concurrently with everything else.
   void prefetch(std::span<const int64_t> rows);
-  // Writes the rows that wait for it. `waits` says if there are enough for that to be worth it.
+  // Writes the rows that wait for it. `waits` tells if there are enough to be worth it.
   void write_back();
   bool waits() const;
 
-  // Records of different rows, which ascend for read().
+  // Reads records of different rows, which must ascend.
   void read(std::span<const int64_t> rows, float* records);
   void write(std::span<const int64_t> rows, const float* records);
-  // Rows that changed() or write() have had since start_marks() of a follower.
+  // Rows changed by changed() or write() since start_marks() of a follower.
   void start_marks(uint32_t follower) { marks_.start(follower, static_cast<int64_t>(at_.size())); }
   const sdk::RowMarks& marks() const { return marks_; }
 
@@ -74,13 +74,13 @@ class Tier {
  private:
   struct Slot {
     uint32_t row = kNoRow;
-    uint32_t place = RowLog::kNowhere;  // in the file, of a copy that is as new
-    uint32_t take = 0;                  // the last one that had it
-    uint32_t wanted = 0;                // the take that will have it, as far as prefetch() knew
+    uint32_t place = RowLog::kNowhere;  // place in the file of an equally new copy
+    uint32_t take = 0;                  // the last take that had it
+    uint32_t wanted = 0;                // the next take that wants it, as far as prefetch() knew
     uint16_t pins = 0;
     bool changed = false;
   };
-  // The place of a row: two bits, and a number there.
+  // The place of a row: two bits, and an index there.
   enum Where : uint32_t { kStarts = 0, kCached = 1, kOnTheWay = 2, kStored = 3 };
   static constexpr uint32_t kNumber = (1u << 30) - 1;
   static constexpr uint32_t word(Where where, uint32_t number) { return where << 30 | number; }
@@ -92,24 +92,24 @@ class Tier {
     uint32_t place;
     float* record;
   };
-  // A record that is written: of a row on its way, or of one that leaves a segment.
+  // A record to be written: of a row on its way, or of one that leaves a segment.
   struct Written {
-    uint32_t row, from;    // the row's place on the way or in the file
+    uint32_t row, from;    // from: the row's entry on the way or place in the file
     uint32_t version = 0;  // of the row on its way
   };
 
-  static constexpr size_t kWordsAhead = 32;  // that are prefetched
+  static constexpr size_t kWordsAhead = 32;  // prefetch distance
   uint32_t& at(int64_t row) { return at_[static_cast<size_t>(row)]; }
   size_t table_of(int64_t row) const;
-  // Prefetches for a walk through a list that has come to a position. Always inlined: GCC 12 drops calls of functions
-  // that do nothing but prefetch.
+  // Prefetches for a loop over a list that has reached a position. Always inlined, because GCC 12 drops calls of
+  // functions that only prefetch.
   [[gnu::always_inline]] void prefetch_slot(std::span<const uint32_t> slots, size_t position) const {
     constexpr size_t kAhead = 16;
     if (position + kAhead < slots.size()) __builtin_prefetch(&slots_[slots[position + kAhead]], 1);
   }
   void pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned);
   void age(size_t used);
-  bool needs_file();  // for the missing rows
+  bool needs_file();  // called for missing rows
   uint32_t victim();
   void make_room(size_t rows);
   void push_out(std::span<const uint32_t> slots);
@@ -125,19 +125,19 @@ class Tier {
   uint32_t copy_in_file(int64_t row);
 
   const Options options_;
-  const size_t batch_rows_;  // that are written back at a time
+  const size_t batch_rows_;  // rows written back at a time
   sdk::InnerInstance inner_;
   const sdk::StartValues start_;
 
-  // A thread that writes to the file has the first lock; one that reads from places in it, the second; the third is for
-  // all below. They are taken in this order.
+  // The first lock is held by a thread that writes to the file, the second by one that reads from places in it; the
+  // third guards everything below. They are taken in this order.
   mutable std::mutex write_mutex_, read_mutex_, mutex_;
   RowLog log_;
   RowFile file_;
-  std::vector<uint32_t> at_;  // a word for each row
+  std::vector<uint32_t> at_;  // a word per row
   sdk::RowMarks marks_;
-  std::vector<uint8_t> uses_;  // of each row, in cache or not: counted, and halved now and then
-  int64_t aged_ = 0;           // the row whose uses are halved next
+  std::vector<uint8_t> uses_;  // use count per row, in the cache or not; halved now and then
+  int64_t aged_ = 0;           // next row whose uses are halved
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
   uint32_t hand_ = 0;
@@ -146,10 +146,11 @@ class Tier {
   struct Counts {
     uint64_t lookups = 0, misses = 0, evictions = 0, reads = 0, writes = 0;
   };
-  std::vector<Counts> counts_;  // of each table
+  std::vector<Counts> counts_;  // per table
   double read_seconds_ = 0, wait_seconds_ = 0;
 
-  // Scratch: of take(), read() and write(); of those with the lock for reading; of prefetch(); of write_back().
+  // Scratch memory of take(), read() and write(); of readers that hold the lock for reading; of prefetch(); of
+  // write_back().
   RowBuffer rows_;
   IdMap missing_;
   std::vector<int64_t> missing_rows_, from_file_, new_rows_;

@@ -1,5 +1,5 @@
-// tiered: a compute kernel, "key_value", for tables that are larger than memory. A cache of rows in another kernel's
-// tables, which does all sums and updates, in front of files on a local disk.
+// tiered: a compute kernel, "key_value", for tables larger than memory. A cache of rows in another kernel's tables,
+// which does all sums and updates, in front of files on a local disk.
 #include "tiered.h"
 
 #include <tessera/abi/draft/prefetch.h>
@@ -21,7 +21,7 @@ using sdk::integer_at;
 using sdk::OptimizerRef;
 using sdk::table_of;
 
-constexpr int64_t kRowsAtOnce = 4096;  // of save and load
+constexpr int64_t kRowsAtOnce = 4096;  // rows per block of save and load
 
 OptimizerRef optimizer_of(const tsr_kernel_config& config) {
   return OptimizerRef(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
@@ -69,7 +69,7 @@ TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_confi
   const OptimizerRef optimizer = optimizer_of(config);
   const sdk::StartValues start(config);
   struct Group {
-    uint32_t first;  // of its tables
+    uint32_t first;  // index of its first table
     TierOptions options;
     Tier::Options tier;
   };
@@ -142,7 +142,7 @@ void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_st
   }
 }
 
-// Without a backward, so many bags at a time as the cache certainly has room for.
+// Without a backward, handles as many bags at a time as certainly fit into the cache.
 void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream,
                         const tsr_lookup_feature& feature) {
   Tier& tier = *tables_[passing_.table].tier;
@@ -233,7 +233,7 @@ void TieredTables::check(const Table& table, const tsr_rows& rows) const {
          " optimizer states, not ", rows.num_states);
 }
 
-// The records of rows [first, first + count).
+// Reads the records of rows [first, first + count).
 void TieredTables::read(const Table& table, int64_t first, int64_t count) {
   read_.resize(static_cast<size_t>(count));
   std::iota(read_.begin(), read_.end(), table.in_tier().first + first);
@@ -279,7 +279,7 @@ void TieredTables::export_changed(uint32_t follower, uint32_t t, uint64_t& curso
   cursor = static_cast<uint64_t>(next < 0 ? own.rows : next - own.first);
 }
 
-// The rows that were read.
+// Hands out the rows that were read.
 void TieredTables::hand_out(const Table& table, tsr_rows& rows) {
   rows.count = std::ssize(read_);
   for (int64_t i = 0; i < rows.count; ++i) {
@@ -309,7 +309,7 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
       float* record = records_.data() + i * floats;
       const int64_t from = first + i;
       const int64_t row = start + ids[from];
-      if (rows.num_states < table.record().states()) table.tier->read({&row, 1}, record);  // its states stay
+      if (rows.num_states < table.record().states()) table.tier->read({&row, 1}, record);  // keeps its states
       std::copy_n(data_as<float>(*rows.weights) + from * dim, dim, record);
       record += dim;
       for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
@@ -396,15 +396,16 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
   return std::make_unique<TieredTables>(inner_, config, options);
 }
 
-// The cache's misses follow from how much is touched between two visits of a row, if that is the table's own: of
-// rows that are asked for alike, the cache has as large a part as it is of them all.
+// The cache's misses follow from the bytes touched between two visits of a row, if the table has such figures. If rows
+// are looked up uniformly, the hit rate is the fraction of rows in the cache.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part) {
-  constexpr double kSlotBytes = 32;       // beside its row
-  constexpr double kRowBytes = 5;         // of each row of the table: where it is, and its uses
-  constexpr double kReadSeconds = 5e-6;   // of a row, with others under way
-  constexpr double kTakeSeconds = 20e-9;  // of an id's slot
-  constexpr double kReuse = 0.632;        // of a table, between two visits of a row where all are asked for alike
+  constexpr double kSlotBytes = 32;       // per slot, in addition to its row
+  constexpr double kRowBytes = 5;         // per row of the table: its place and use count
+  constexpr double kReadSeconds = 5e-6;   // per row, with others in flight
+  constexpr double kTakeSeconds = 20e-9;  // to find an id's slot
+  // share of a table touched between two visits of a row if rows are looked up uniformly
+  constexpr double kReuse = 0.632;
   const RecordShape record(shard.dim, optimizer_of(config));
   const int64_t slots = options.slots(shard.rows, record);
   tsr_estimate out = inner.estimate(sdk::InnerConfig(config, shard, slots).raw, work);

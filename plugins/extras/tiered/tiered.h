@@ -1,5 +1,5 @@
-// The instance of kernel "tiered": a Tier for each table, or for several that share one, and lookups whose ids are
-// slots of its cache.
+// The instance of kernel "tiered": a Tier per table, or one shared by several tables. Lookups use slots of its cache as
+// ids.
 #pragma once
 
 #include <tessera/sdk/draft/changes.h>
@@ -11,21 +11,21 @@
 
 namespace extras {
 
-// The settings that tables have unless their own options say otherwise, and those options.
+// Settings of tables whose own options do not override them, and those options.
 struct TierOptions {
   RowFileOptions file;
   double cache_mib = 64;
-  int64_t cache_rows = 0;  // instead, where it is not 0
-  bool shared = false;     // with all tables of the same width that say so
+  int64_t cache_rows = 0;  // used instead if it is not 0
+  bool shared = false;     // shares the cache with all tables of the same width that also set this
 
-  // Takes what it knows out of a JSON object.
+  // Takes the options it knows out of a JSON object.
   void read(sdk::Options& options);
   int64_t slots(int64_t rows, const RecordShape& record) const;
 };
 
 class TieredTables : public sdk::KernelInstance, public sdk::Changes {
  public:
-  // options: of each table.
+  // `options` has an entry per table.
   TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, std::span<const TierOptions> options);
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
@@ -37,12 +37,13 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void import_rows(uint32_t table, const tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }
   void prefetch(const tsr_lookup& lookup);
-  // Rows of a table, without a lookup: records are weights and then states. Those that are read ascend.
+  // Rows of a table, without a lookup: records are weights, then states. Rows that are read must ascend.
   const RecordShape& record(uint32_t table) const { return tables_.at(table).record(); }
   void read_rows(uint32_t table, std::span<const int64_t> rows, float* records);
   void write_rows(uint32_t table, std::span<const int64_t> rows, const float* records);
   void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
-  uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);  // how many a lookup would find there now
+  // how many of them a lookup would find in memory now
+  uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);
   void mark(uint32_t follower) override;
   sdk::RowChanges changes(uint32_t follower, uint32_t table) override;
   void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
@@ -50,11 +51,11 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
  private:
   struct Table {
     Tier* tier;
-    size_t own;  // its number there
+    size_t own;  // index within its tier
     const TierTable& in_tier() const { return tier->table(own); }
     const RecordShape& record() const { return tier->record(); }
   };
-  // The state that a forward keeps of a table that it asked.
+  // The state that a forward keeps per table that it asked.
   struct Kept : sdk::InnerAsk {  // its rows are slots
     std::vector<uint32_t> pinned;
   };
@@ -72,9 +73,9 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
 
   std::vector<std::unique_ptr<Tier>> tiers_;
   std::vector<Table> tables_;
-  Writer writer_{tiers_};  // goes before them
+  Writer writer_{tiers_};  // destroyed before them
 
-  // Scratch: of the steps, and of prefetch(), which runs beside them.
+  // Scratch memory of the steps, and of prefetch(), which runs concurrently with them.
   std::vector<int64_t> asked_, moved_, early_;
   sdk::InnerLookup inner_lookup_;
   sdk::InnerAsk early_ask_;
@@ -83,10 +84,10 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   std::vector<float> records_;
 };
 
-// The cost of that part of a table, apart from its options, which the work is about.
+// The cost of the part of a table that `work` describes, without its options.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part);
-// Refuse what rows on disk cannot be, and a kernel that cannot hold the cache.
+// Refuse configurations that rows on disk do not support, and a kernel that cannot hold the cache.
 void check_inner(const char* kernel, const sdk::InnerKernel& inner);
 void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table);
 

@@ -1,5 +1,5 @@
-// A cached table against one that is all in memory, bit for bit, whatever is asked of it in which order, with a thread
-// that prefetches beside it; files that fail; the map and the two ways to move pieces of a file.
+// Compares a cached table with one that is entirely in memory, bit for bit, for operations in any order and with a
+// concurrent prefetching thread. Also tests failing files, the map, and both ways to move pieces of a file.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -97,7 +97,7 @@ DLTensor tensor(const void* data, DLDataType type, std::vector<int64_t>& shape) 
   return {const_cast<void*>(data), {kDLCPU, 0}, static_cast<int32_t>(shape.size()), type, shape.data(), nullptr, 0};
 }
 
-// Bags of three features, of which the last two read the same positions of two tables.
+// Bags of three features; the last two read the same positions of two tables.
 struct Batch {
   Batch(std::mt19937& random, int64_t bags) {
     std::vector<int64_t> sizes;
@@ -107,7 +107,7 @@ struct Batch {
         const int64_t rows = f == 0 ? kRows[0] : std::min(kRows[0], kRows[1]);
         for (uint32_t n = random() % 4; n > 0; --n) {
           const double u = static_cast<double>(random()) / 4294967296.0;
-          ids.push_back(static_cast<int64_t>(u * u * u * static_cast<double>(rows)));  // low ones are popular
+          ids.push_back(static_cast<int64_t>(u * u * u * static_cast<double>(rows)));  // low ids are popular
         }
       }
       offsets.push_back(std::ssize(ids));
@@ -176,7 +176,7 @@ class Pair {
   }
   void end(const Live& live) { cached_->release(live.cached); }
 
-  // Some rows, weights alone or with states, into both.
+  // Imports some rows, with or without states, into both.
   void import(std::mt19937& random) {
     const uint32_t t = random() % kTables;
     std::vector<int64_t> ids;
@@ -194,7 +194,7 @@ class Pair {
     cached().marked_now(follower);
     for (uint32_t t = 0; t < kTables; ++t) marked_[follower][t] = exported(plain_, t, 1000);
   }
-  // Rows that are others than at the mark are named, with their states; most others are not.
+  // Rows that differ from the mark are reported, with their states; most others are not.
   void compare_changes(int step, uint32_t follower) {
     for (uint32_t t = 0; t < kTables; ++t) {
       const auto now = exported(plain_, t, 1000);
@@ -282,7 +282,7 @@ void check_against_memory(const std::string& options, bool prefetching, int step
     std::thread ahead;
     if (prefetching) ahead = std::thread([&] { pair.cached().prefetch(next->raw); });
     live.push_back(pair.begin(std::move(now)));
-    if (live.size() > 1 || random() % 2 == 0) {  // sometimes two batches are under way, and the later one ends first
+    if (live.size() > 1 || random() % 2 == 0) {  // sometimes two batches are in flight, and the later one ends first
       while (!live.empty()) {
         if (random() % 8 != 0) pair.update(live.back(), random);
         pair.end(live.back());
@@ -303,7 +303,7 @@ void check_against_memory(const std::string& options, bool prefetching, int step
   expect(s.lookups > s.hits && s.hits > 0, options, ": ", s.hits, " hits of ", s.lookups);
 }
 
-// An evaluation may ask for more than the cache holds; training may not.
+// An evaluation may need more rows than the cache holds; training may not.
 void check_too_small() {
   std::mt19937 random(1);
   Pair pair(R"({"cache_rows": 12})");
@@ -317,11 +317,11 @@ void check_too_small() {
   expect(said.find("table \"large\": the steps under way need more rows at a time than the 12 that its cache has room "
                    "for: give it a larger cache_mib") == 0,
          "too many rows: ", said);
-  pair.evaluate(random, 300);  // nothing is held any more
+  pair.evaluate(random, 300);  // nothing is pinned any more
   pair.end(pair.begin(std::make_unique<Batch>(random, 1)));
 }
 
-// Bytes on their way out and in again.
+// Saves to bytes and loads them again.
 void check_save() {
   Pair from(R"({"cache_rows": 60})"), to(R"({"cache_rows": 50})");
   std::mt19937 random(5);
@@ -350,7 +350,7 @@ void check_save() {
   }
 }
 
-// A disk that is full: a sentence, and what is in memory is still there.
+// A full disk gives a sentence, and rows in memory are still there.
 void check_full_disk(const char* io) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -374,8 +374,9 @@ void check_full_disk(const char* io) {
          "a full disk: ", said);
 }
 
-// A disk that fails in the middle of reading: a sentence, the rows in memory stay, and a lookup of them works. The file
-// is replaced by one that gives EIO, which a ring that has registered the file does not notice: threads alone.
+// A disk fails in the middle of reading: this gives a sentence, the rows in memory stay, and lookups of them work. The
+// file is replaced by one that gives EIO. A ring that has registered the file would not notice, so only threads are
+// tested.
 void check_broken_disk() {
   std::mt19937 random(6);
   Pair pair(R"({"cache_rows": 60, "io": "threads"})");
@@ -449,7 +450,7 @@ void check_map() {
   expect(map.size() == plain.size(), "size ", map.size());
 }
 
-// Blocks in any order, more than are under way at a time; parts of blocks; what is behind the end of the file.
+// Tests blocks in any order, more than are in flight at a time; parts of blocks; and reads after the end of the file.
 void check_pieces(int file, PieceIo* io) {
   if (io == nullptr) return;
   std::mt19937 random(4);

@@ -1,4 +1,4 @@
-// PieceIo by io_uring, where there is one.
+// PieceIo with io_uring, if available.
 #include "row_file.h"
 
 #ifdef TIERED_URING
@@ -26,7 +26,7 @@ class UringIo final : public PieceIo {
     bounce_ = shape.bounce;
     if (bounce_ == 0) return;
     const iovec all{around_.room(depth_ * bounce_), depth_ * bounce_};
-    fixed_ = io_uring_register_buffers(&ring_, &all, 1) == 0;  // a limit on locked memory may forbid it
+    fixed_ = io_uring_register_buffers(&ring_, &all, 1) == 0;  // a limit on locked memory may forbid this
   }
   ~UringIo() override {
     if (ready_) io_uring_queue_exit(&ring_);
@@ -58,7 +58,7 @@ class UringIo final : public PieceIo {
         io_uring_cqe_seen(&ring_, done);
         const int failed = take(direction, i, result);
         if (failed == 0 && requests_[i].left.bytes > 0 && error == 0) {
-          ask(direction, i);  // the rest of it
+          ask(direction, i);  // asks for the rest
           continue;
         }
         if (failed != 0) error = failed;
@@ -72,8 +72,8 @@ class UringIo final : public PieceIo {
 
  private:
   struct Request {
-    Piece piece{}, left{};  // what was asked for, and the blocks that are still to come
-    bool bounces = false;   // they go through memory of the ring's
+    Piece piece{}, left{};  // the piece asked for, and the blocks still to come
+    bool bounces = false;   // data goes through the ring's memory
   };
 
   char* around(unsigned i) const { return around_.data() + i * bounce_; }
@@ -88,7 +88,7 @@ class UringIo final : public PieceIo {
   }
 
   void ask(Direction direction, unsigned i) {
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // there is one: a round submits all that it has asked
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // never null, because a round submits all its requests
     const Piece& p = requests_[i].left;
     const int file = registered_ ? 0 : file_;
     const auto bytes = static_cast<unsigned>(p.bytes);
@@ -102,7 +102,7 @@ class UringIo final : public PieceIo {
     if (registered_) sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(sqe, i);
   }
-  // The result of a request: an errno, or the bytes that are left of it.
+  // Handles the result of a request; returns an errno, or the bytes left of it.
   int take(Direction direction, unsigned i, int result) {
     Request& r = requests_[i];
     if (result == -EINTR || result == -EAGAIN) return 0;

@@ -3,8 +3,8 @@
 //   {"n": 17, "group": "0", "op": "all_to_all_v", "label": "rows", "dtype": "float32", "bytes": 65536, "flags": 2,
 //    "site": "9ae16a3b2f90404f", "row_elements": 64, "start_s": 1.25, "s": 0.000123, "result": 0}
 //
-// `n` counts the calls in the order in which they began, `bytes` are those of the tensor that this rank gives. Where
-// asked for, "sum" is a checksum of what the rank holds afterwards; a call that failed has "error".
+// `n` counts the calls in the order in which they began; `bytes` is the size of this rank's input tensor. If asked for,
+// "sum" is a checksum of the rank's data after the call. A failed call has "error".
 #pragma once
 
 #include <tessera/sdk/collective.h>
@@ -21,7 +21,7 @@ namespace extras {
 
 using namespace tessera::sdk;
 
-// A checksum of bytes: the same for the same bytes, whatever the machine's vector width.
+// A checksum of bytes that does not depend on the machine's vector width.
 inline uint64_t checksum(const void* data, size_t bytes) {
   constexpr uint64_t kPrime = 0x9e3779b97f4a7c15u;
   const char* at = static_cast<const char*>(data);
@@ -47,7 +47,7 @@ struct CallRecord {
   std::chrono::steady_clock::time_point start;
 };
 
-// The record that all groups of a process write. [any-thread]
+// The record that all groups of a process write to. [any-thread]
 class TraceFile {
  public:
   TraceFile(const std::string& path, bool checksums) : checksums_(checksums), file_(std::fopen(path.c_str(), "w")) {
@@ -61,7 +61,7 @@ class TraceFile {
     const std::lock_guard lock(mutex_);
     return next_++;
   }
-  // `sum`: not null where it was asked for. `failure`: null where there was none.
+  // `sum` is null unless asked for. `failure` is null if the call succeeded.
   void add(const CallRecord& call, const uint64_t* sum, const Failure* failure) {
     const auto now = std::chrono::steady_clock::now();
     const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
@@ -81,7 +81,7 @@ class TraceFile {
     line += "}\n";
     const std::lock_guard lock(mutex_);
     std::fwrite(line.data(), 1, line.size(), file_);
-    if (failure != nullptr) std::fflush(file_);  // who knows what comes next
+    if (failure != nullptr) std::fflush(file_);  // the process may not live much longer
   }
   void flush() {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// trace: records every call of a job's groups, and hands it to the transport that it is stacked on.
+// trace: records every call of a job's groups and passes it to the transport that it wraps.
 #include <tessera/sdk/wrapped.h>
 
 #include <optional>
@@ -18,7 +18,7 @@ class TraceGroup final : public WrappedGroup {
   std::unique_ptr<Group> wrap(InnerGroup child) const override {
     return std::make_unique<TraceGroup>(std::move(child), file_, name_);
   }
-  // The k-th split of a group makes its children, told apart by color: the same names on all ranks, in every run.
+  // The k-th split of a group names its children by k and their color: the same names on all ranks, in every run.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
     const std::string child = name_ + "." + std::to_string(splits_++) + ":" + std::to_string(color);
     const CallRecord record = begun("split", nullptr, call);
@@ -51,7 +51,7 @@ class TraceGroup final : public WrappedGroup {
   }
 
  private:
-  // The event that a call leaves in this rank's memory.
+  // The result that a call leaves in this rank's memory.
   struct Result {
     const void* data = nullptr;
     size_t bytes = 0;
@@ -90,7 +90,7 @@ class TraceGroup final : public WrappedGroup {
     return out;
   }
 
-  // Runs what ends a call, and writes it down; a failure passes.
+  // Runs the end of a call and records it; failures are passed on.
   template <class End>
   auto recorded(const CallRecord& record, Result result, const End& end) const -> decltype(end()) {
     const auto add = [&](const Failure* failure) {
@@ -113,7 +113,7 @@ class TraceGroup final : public WrappedGroup {
     }
   }
 
-  // The work comes first: once the inner one has started, nothing may fail.
+  // The record is allocated first, because nothing may fail once the inner operation has started.
   template <class Start>
   Work* started(const CallRecord& record, const DLTensor* result, const Start& start) const {
     Result left;

@@ -1,4 +1,5 @@
-// How ranks meet, what a killed job leaves, and who is not let in. What a group does is `tessera verify`'s to check.
+// Tests how ranks meet, what a killed job leaves behind, and who is refused. `tessera verify` checks the groups
+// themselves.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -7,7 +8,7 @@
 
 namespace {
 
-std::string work;  // a folder of this test's own
+std::string work;  // temporary folder of this test
 
 std::unique_ptr<Group> connect(int32_t rank, const char* token, double timeout_s = 10, int32_t local = 2) {
   Options options("{\"folder\": \"" + work + "\"}");
@@ -48,7 +49,7 @@ void require_says(const std::string& text, const std::string& part) {
   require(text.find(part) != std::string::npos, "\"" + text + "\" does not say \"" + part + "\"");
 }
 
-// Both ranks; what each threw.
+// Connects both ranks; returns what each threw.
 std::array<std::string, 2> in_threads(const std::function<void(int32_t rank)>& body) {
   std::array<std::string, 2> said;
   std::thread other([&] { said[1] = failure_of([&] { body(1); }); });

@@ -1,5 +1,5 @@
-// unix: ranks of one host over Unix domain sockets. The way they meet, and a stream socket and another for notices
-// between every two; all else is the SDK's (tessera/sdk/pair_engine.h).
+// unix: connects ranks of one host over Unix domain sockets. This file has the rendezvous, and two stream sockets per
+// pair of ranks, one of them for notices; everything else is the SDK's (tessera/sdk/pair_engine.h).
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,14 +21,15 @@ struct Link : SocketLink {
   using SocketLink::SocketLink;
 };
 
-// The first message of a connection, from who calls. The answer is a byte: y, or n for another token.
+// The first message of a connection, from the caller. The answer is a byte: y, or n for another token.
 struct Hello {
   uint64_t magic = 0x3130584e55525354;  // "TSRUNX01"
   int32_t rank = 0, world = 0, is_for_notices = 0;
   char token[252] = {};
 };
 
-// Who meets: the group's own name, and its ranks' names, which are their ranks in the job; what all groups share.
+// The ranks that meet: the group's name, and its ranks' names, which are their ranks in the job; all groups share the
+// rest.
 struct Party {
   std::string folder, token, group;
   double timeout_s = 0;
@@ -39,7 +40,7 @@ struct Party {
   int32_t name() const { return names[static_cast<size_t>(rank)]; }
 };
 
-// A socket in the job's folder, for a group and a rank.
+// The socket of a rank of a group, in the job's folder.
 sockaddr_un address_of(const Party& party, int32_t name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -53,7 +54,7 @@ sockaddr_un address_of(const Party& party, int32_t name) {
 const sockaddr* any(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 Fd new_socket() { return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-// Listens from construction on; its file goes with it, and the folder with the last file.
+// Listens from construction on. Its destructor removes its file, and the folder with the last file.
 class Meeting {
  public:
   Meeting(const Party& party, PairClock::time_point deadline)
@@ -69,7 +70,7 @@ class Meeting {
     unlink(address_.sun_path);
     rmdir(party_.folder.c_str());
   }
-  // Two connections to each other rank: this one calls those below it and answers those above.
+  // Opens two connections to each other rank: calls lower ranks and answers higher ones.
   std::vector<Link> meet(const Party& party, PairClock::time_point deadline) {
     party_ = party;
     ways_ = std::vector<std::array<Way, 2>>(party.names.size());
@@ -97,11 +98,11 @@ class Meeting {
   [[noreturn]] void cannot(const char* what) const {
     fail(TSR_UNAVAILABLE, "unix: cannot ", what, " ", party_.folder, ": ", std::strerror(errno));
   }
-  // False: to be tried again. What a killed job has left is taken away.
+  // Returns false if it must be tried again. Removes what a killed job has left.
   bool open() {
     struct stat is {};
     if (mkdir(party_.folder.c_str(), 0700) != 0 && errno != EEXIST) cannot("make");
-    if (lstat(party_.folder.c_str(), &is) != 0) return false;  // gone with another group's last file
+    if (lstat(party_.folder.c_str(), &is) != 0) return false;  // removed with another group's last file
     if (!S_ISDIR(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & 077) != 0)
       fail(TSR_PERMISSION_DENIED, "unix: ", party_.folder,
            " is not a folder that this user alone may enter: remove it");
@@ -129,7 +130,7 @@ class Meeting {
     return names;
   }
 
-  // One step: calls, or looks for the answer. Whatever goes wrong is tried again.
+  // One step: calls, or checks for the answer. After any failure it is tried again.
   void call(int32_t rank, int32_t which) {
     Way& way = ways_[static_cast<size_t>(rank)][static_cast<size_t>(which)];
     if (way.there) return;
@@ -151,7 +152,7 @@ class Meeting {
     way.calling.reset();
   }
 
-  // False: nobody is at the door.
+  // Returns false if nobody is waiting.
   bool answer() {
     Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!caller) return false;
@@ -172,7 +173,7 @@ class Meeting {
   Party party_;
   sockaddr_un address_;
   Fd socket_;
-  std::vector<std::array<Way, 2>> ways_;  // by rank: for data, for notices
+  std::vector<std::array<Way, 2>> ways_;  // per rank: for data, and for notices
 };
 
 class UnixGroup final : public PairGroup<Link> {
@@ -193,7 +194,8 @@ class UnixGroup final : public PairGroup<Link> {
 
   int32_t host_of(int32_t) const override { return 0; }
 
-  // Whoever joins a group listens before anybody is told, so that a socket that is there is the right one.
+  // A rank that joins a group listens before any other rank is told, so that an existing socket is always the right
+  // one.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
     const PairClock::time_point deadline = seconds_from_now(call.timeout_s > 0 ? call.timeout_s : party_.timeout_s);
     Party child = party_;
@@ -220,7 +222,7 @@ class UnixGroup final : public PairGroup<Link> {
 
 class Unix final : public Collective {
  public:
-  // Options: folder, in which the job's folder is made.
+  // Option: folder, in which the job's folder is created.
   explicit Unix(const Setup& setup) : folder_(setup.options.string("folder", "/tmp")) {}
 
   std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {

@@ -1,5 +1,5 @@
-// The rows of virtual tables on their way in and out. Rows are handed out by their number, which is the order in which
-// they were first needed, so that neighbours are read together.
+// Export and import of the rows of virtual tables. Rows are exported by number, which is the order in which they were
+// first needed, so that neighbours are read together.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 4096;
 
-// Behind the ids: how many rows follow, each an id and its record.
+// Follows the ids: the number of rows, each of which is an id and its record.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -29,7 +29,7 @@ void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   call.check(io.read(io.self, bytes, size, call.err()));
 }
 
-// The next rows that ids have, from `cursor` on, and at last the one that others share; it goes behind them.
+// The next rows that ids have, from `cursor` on; the row shared by others comes last.
 template <class Wanted>
 std::vector<int64_t> next_rows(const Table& ids, uint64_t& cursor, int64_t most, const Wanted& wanted) {
   std::vector<int64_t> out;
@@ -83,7 +83,7 @@ void VirtualTables::export_changed(uint32_t follower, uint32_t t, uint64_t& curs
   export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.has_changed(follower, row); });
 }
 
-// The ids first: what becomes of their rows is known when all are in.
+// Imports the ids first, because only then is it known which of them keep rows.
 void VirtualTables::import_rows(uint32_t t, const tsr_rows& rows) {
   VirtualTable& table = tables_.at(t);
   const RecordShape& record = rows_->record(t);

@@ -1,4 +1,4 @@
-// virtual_table: lookups whose ids become numbers of rows that may lie on a disk.
+// virtual_table: lookups whose ids are mapped to row numbers; the rows may lie on a disk.
 #include "virtual_table.h"
 
 #include <tessera/abi/draft/prefetch.h>
@@ -15,7 +15,7 @@ OptimizerRef optimizer_of(const tsr_kernel_config& config) {
   return OptimizerRef(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
 }
 
-// What a table is, of its config and its options.
+// The shape of a table, from its config and its options.
 struct Shapes {
   Shapes(const tsr_kernel_table& table, const OptimizerRef& optimizer, Options options)
       : ids(table, optimizer, options) {
@@ -68,11 +68,11 @@ VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& 
   tsr_kernel_config asked = read_struct(config);
   asked.tables = of_rows.data();
   asked.table_stride = sizeof(tsr_kernel_table);
-  asked.start_values = nullptr;  // begin() writes them
+  asked.start_values = nullptr;  // written by begin()
   rows_ = std::make_unique<TieredTables>(inner, asked, disks);
 }
 
-// Numbers of rows for ids. In a step that trains, ids are sighted, and new ones get rows, which begin.
+// Finds the row numbers of ids. In a step that trains, ids are sighted, and new ones get rows, which are initialised.
 void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& kept) {
   constexpr size_t kHomesAhead = 16, kHeadsAhead = 8;
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
@@ -102,7 +102,7 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
     if (trains) table.ids.touch(row, step);
   }
   lookups_[table.number] += kept.ids.size();
-  // Of these alone: the tier would also count rows that ids without one read, and those that new ids are given below.
+  // Counts only these: the tier would also count rows read by ids without one, and rows given to new ids below.
   hits_[table.number] += rows_->in_memory(table.number, found_);
   if (trains && !misses_.empty()) {
     table.ids.insert(misses_, step, [&](int64_t position, uint32_t row) {
@@ -116,7 +116,7 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
   kept.evictions = table.ids.evictions();
 }
 
-// Start values of the ids that have these rows, and states as they start.
+// Writes start values of the ids that have these rows, and start states.
 void VirtualTables::begin(const VirtualTable& table, std::span<const int64_t> rows) {
   constexpr size_t kAtOnce = 4096;
   const RecordShape& record = rows_->record(table.number);
@@ -137,7 +137,7 @@ void VirtualTables::begin(const VirtualTable& table, std::span<const int64_t> ro
   }
 }
 
-// A table's ids are sighted together, whatever the features that read it.
+// All of a table's ids are sighted together, whichever features read it.
 void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps,
                         Context& context) {
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
@@ -180,7 +180,7 @@ void VirtualTables::note_changes(const Kept& kept) {
   }
 }
 
-// Rows that went to other ids after the forward, ascending.
+// Rows that were given to other ids after the forward, ascending.
 std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   const VirtualTable& table = tables_[kept.table];
   std::vector<int64_t> out;
@@ -194,7 +194,7 @@ std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   return out;
 }
 
-// What ids without a row learn, unless they share one, and those that have lost theirs, is taken back.
+// Undoes what was learnt for ids without a row (unless they share one) and for ids that have lost theirs.
 void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
   for (const Kept& kept : reinterpret_cast<Context*>(context)->tables) {
     const VirtualTable& table = tables_[kept.table];
@@ -232,7 +232,7 @@ void VirtualTables::release(tsr_context* context) noexcept {
   end(*spent);
 }
 
-// Ids that have no row yet need none from the disk.
+// Ids without a row need nothing from the disk.
 void VirtualTables::prefetch(const tsr_lookup& lookup) {
   for (VirtualTable& table : tables_) {
     early_.clear();
@@ -291,7 +291,7 @@ std::unique_ptr<KernelInstance> VirtualTableKernel::open(const tsr_kernel_config
 }
 
 tsr_estimate VirtualTableKernel::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
-  constexpr double kFindSeconds = 60e-9;  // of an id
+  constexpr double kFindSeconds = 60e-9;  // per id
   const tsr_kernel_table& shard = table_of(config, 0);
   const Shapes shapes = shapes_of(shard, optimizer_of(config));
   const double part = part_of_shard(shard, work), rows = part * static_cast<double>(shapes.ids.capacity);

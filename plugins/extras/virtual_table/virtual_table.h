@@ -1,6 +1,6 @@
-// The kernel "virtual_table": tables of any ids whose rows are beyond memory. Which ids have rows is what the plugin
-// dynamic knows, in memory; the rows are those of the extra plugin tiered: in files, and a cache of them in the tables
-// of another kernel, which does all sums and updates.
+// The kernel "virtual_table": tables of any ids whose rows do not fit into memory. The code of plugin dynamic keeps the
+// ids that have rows, in memory. The code of plugin tiered keeps the rows: in files, with a cache in the tables of
+// another kernel, which does all sums and updates.
 #pragma once
 
 #include <tessera/sdk/draft/changes.h>
@@ -16,12 +16,12 @@
 
 namespace extras {
 
-// A table's ids, each of which has the number of a row or none.
+// A table's ids, each of which has a row number or none.
 struct VirtualTable {
-  Table ids;  // of 0 columns
+  Table ids;  // a table of 0 columns
   uint32_t number;
   int64_t dim;
-  // Behind all others: what ids without a row read. What it learns is forgotten, unless they share it.
+  // The last row: what ids without a row read. Its updates are undone, unless these ids share it.
   int64_t absent_row;
   bool shared() const { return ids.shared_row() != kNone; }
 };
@@ -54,10 +54,10 @@ class VirtualTables : public KernelInstance, public Changes {
   }
 
  private:
-  // What a forward keeps of a table that it asked.
+  // The state that a forward keeps per table that it asked.
   struct Kept : InnerAsk {
     std::vector<int64_t> ids;
-    uint64_t evictions = 0;  // up to when rows are those of the ids
+    uint64_t evictions = 0;  // the eviction count up to which rows belong to their ids
   };
   struct Context {
     std::vector<Kept> tables;
@@ -79,9 +79,9 @@ class VirtualTables : public KernelInstance, public Changes {
   std::vector<VirtualTable> tables_;
   std::unique_ptr<TieredTables> rows_;
   std::vector<uint64_t> lookups_, hits_;
-  std::mutex mutex_;  // who changes which ids have rows, and prefetch(), which runs beside all others
+  std::mutex mutex_;  // guards changes of which ids have rows, and prefetch(), which runs concurrently
 
-  // Scratch: of the steps, and of prefetch().
+  // Scratch memory of the steps, and of prefetch().
   std::vector<Key> keys_;
   std::vector<Table::Miss> misses_;
   std::vector<int64_t> found_, begun_, begun_ids_, early_, early_ids_;

@@ -1,4 +1,4 @@
-// Parquet and Arrow IPC files by Arrow C++, whose batches come out through the C stream interface.
+// Reads Parquet and Arrow IPC files with Arrow C++; batches are passed on through the C stream interface.
 #include <arrow/api.h>
 #include <arrow/c/bridge.h>
 #include <arrow/io/file.h>
@@ -18,7 +18,7 @@
 namespace tessera_readers {
 namespace {
 
-// One line of what Arrow says, without the kind of failure.
+// Arrow's message in one line, without the kind of failure.
 std::string said(const arrow::Status& status) {
   std::string text = status.message();
   text.resize(std::min(text.find('\n'), text.size()));
@@ -43,7 +43,7 @@ std::shared_ptr<arrow::io::ReadableFile> file_at(const std::string& path) {
 class ParquetSource : public ArrowSource {
  public:
   explicit ParquetSource(const std::string& path) : file_(file_at(path)) {
-    // Column chunks are read through a buffer: a row group may be larger than what data.buffer_mib allows.
+    // Column chunks are read through a buffer, because a row group may be larger than data.buffer_mib allows.
     properties_.enable_buffered_stream();
     properties_.set_buffer_size(kBuffer);
     properties_.set_page_checksum_verification(true);
@@ -90,7 +90,7 @@ class ParquetSource : public ArrowSource {
     for (const parquet::arrow::SchemaField& child : field.children) add_leaves(child, out);
   }
 
-  // Numbers as they are in memory, texts as they are in the file: a dictionary's are each there once.
+  // Estimates memory: numbers as in memory, texts as in the file, where a dictionary has each text once.
   static Unit unit(const parquet::RowGroupMetaData& group) {
     Unit out{group.num_rows(), 0};
     for (int i = 0; i < group.num_columns(); ++i) {

@@ -1,4 +1,4 @@
-// Parquet and Arrow IPC files that Arrow C++ has written, through the readers.
+// Reads Parquet and Arrow IPC files that Arrow C++ has written.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <arrow/ipc/writer.h>
@@ -48,7 +48,7 @@ std::shared_ptr<arrow::Table> table(int64_t rows) {
   return arrow::Table::Make(schema, {*ids.Finish(), *words.Finish(), *lists.Finish()});
 }
 
-// A format, and who reads it.
+// A format, and the program that reads it.
 class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   ArrowFiles() {
@@ -62,7 +62,7 @@ class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const c
 
   static const char* format() { return std::get<0>(GetParam()); }
   static bool is_parquet() { return std::string(format()) == "parquet"; }
-  // `units` row groups or record batches.
+  // The file has `units` row groups or record batches.
   std::string write(int64_t rows, int64_t units) const {
     std::string path = folder_ + "/a." + format();
     const auto file = *arrow::io::FileOutputStream::Open(path);
@@ -90,13 +90,13 @@ class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const c
     return python_opener(what, {TESSERA_TEST_PYTHON, 60});
   }
 
-  ArrowOpener opener_ = make_opener();  // one Python for all that a test opens
+  ArrowOpener opener_ = make_opener();  // all files of a test share one Python
   std::string folder_;
 };
 
 const std::vector<ReaderWant> kWants = {{"scored", TSR_READER_INT64, true, true}, {"id", TSR_READER_INT64}};
 
-// All rows of all blocks, the last block first where `backward`. Returns how many.
+// Checks all rows of all blocks, starting with the last block if `backward`. Returns the number of rows.
 int64_t check_rows(ColumnarReader& reader, bool backward) {
   int64_t rows = 0;
   const int64_t blocks = std::ssize(reader.blocks());
@@ -157,14 +157,14 @@ TEST_P(ArrowFiles, DamagedFilesAreSaidSo) {
     EXPECT_THAT(sentence(whole.substr(0, length)), StartsWith(path + " is cut off or damaged: ")) << length;
   EXPECT_THAT(sentence("id,word\n1,x\n"), HasSubstr(": it does not begin as one"));
   std::string flipped = whole;
-  flipped[flipped.size() - 7] = static_cast<char>(flipped[flipped.size() - 7] ^ 0x55);  // of the footer's length
+  flipped[flipped.size() - 7] = static_cast<char>(flipped[flipped.size() - 7] ^ 0x55);  // in the footer's length
   EXPECT_THAT(sentence(flipped), StartsWith(path));
-  // A byte of the data: Parquet's pages have checksums; nothing protects those of IPC.
+  // A byte of the data: Parquet's pages have checksums, IPC data has no protection.
   flipped = whole;
   flipped[200] = static_cast<char>(flipped[200] ^ 0xff);
   const char* const damaged = " is damaged behind row 0, column \"id\": ";
   EXPECT_THAT(sentence(flipped), StartsWith(is_parquet() ? path + damaged : ""));
-  // Whatever is flipped, nothing worse comes of it than a sentence, or other numbers.
+  // Whatever byte is flipped, the result is an error message or different numbers, nothing worse.
   for (size_t at = 8; at < whole.size(); at += whole.size() / 97) {
     flipped = whole;
     flipped[at] = static_cast<char>(flipped[at] ^ 0x55);

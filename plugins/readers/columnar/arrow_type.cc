@@ -43,7 +43,7 @@ const OneLetter* one_letter(std::string_view format) {
   return nullptr;
 }
 
-// The whole number that a text is, or begins with, up to a comma; `text` then is what comes after the comma.
+// Takes the whole number at the start of a text, up to a comma; `text` becomes the rest after the comma.
 bool take_number(std::string_view& text, int64_t& out) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (code != std::errc()) return false;
@@ -69,7 +69,7 @@ std::optional<Decimal> decimal_of(std::string_view format) {
   return known ? std::optional(out) : std::nullopt;
 }
 
-// How many of a unit a second has; 0: the letter is no unit.
+// How many of a unit are in a second; 0 if the letter is not a unit.
 int64_t units_per_second(char unit) {
   return unit == 's' ? 1 : unit == 'm' ? 1000 : unit == 'u' ? 1000000 : unit == 'n' ? 1000000000 : 0;
 }
@@ -117,7 +117,7 @@ bool read_plain(std::string_view format, ArrowValues& out) {
   return read_time(format, out);
 }
 
-// Goes through dictionaries and runs to what they are of. Null: their numbers are of a type that they cannot have.
+// Unwraps dictionaries and runs. Null if their indices have an invalid type.
 const ArrowSchema* unwrapped(const ArrowSchema& schema, std::vector<ArrowValues::Wrap>& wraps) {
   const ArrowSchema* at = &schema;
   for (;;) {

@@ -1,4 +1,4 @@
-// What a reader makes of an Arrow type, and the type's name for messages.
+// How a reader treats an Arrow type, and the type's name for messages.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tessera_readers {
 
-// The type of one value: a column's, or that of the items of its lists.
+// The type of one value: that of a column, or that of the items of its lists.
 struct ArrowValues {
   enum class Storage {
-    kNull,  // all are missing
+    kNull,  // all values are missing
     kBool,
     kInt8,
     kUInt8,
@@ -32,18 +32,18 @@ struct ArrowValues {
     kFixedText,  // of `width` bytes
     kTextView    // views into several buffers
   };
-  // What a whole number means. It decides how the word is written; numbers stay numbers of their unit.
+  // The meaning of a whole number. It decides how the word is written; as numbers, values stay in their unit.
   enum class Meaning { kNumber, kDate, kTimeOfDay, kInstant };
   // A layout around the values: an array of indices into a dictionary, or runs of equal values.
   struct Wrap {
     bool runs = false;
-    Storage numbers = Storage::kInt32;  // the type of the indices, or of the ends of the runs
+    Storage numbers = Storage::kInt32;  // type of the indices, or of the ends of the runs
   };
 
-  std::vector<Wrap> wraps;  // the outermost first
+  std::vector<Wrap> wraps;  // outermost first
   Storage storage = Storage::kNull;
   Meaning meaning = Meaning::kNumber;
-  int64_t per_second = 1;  // times and dates: how many of the unit a second has
+  int64_t per_second = 1;  // times and dates: units per second
   int64_t width = 0;
   int32_t scale = 0;
 
@@ -55,14 +55,14 @@ struct ArrowType {
   enum class List { kNone, kList, kLargeList, kFixedList, kListView, kLargeListView };  // a map is a list of pairs
 
   ArrowValues values;
-  std::optional<ArrowValues> weight;  // a list of pairs: the second of each
+  std::optional<ArrowValues> weight;  // for a list of pairs: type of the second of each pair
   List list = List::kNone;
   std::vector<ArrowValues::Wrap> list_wraps;  // around the lists themselves
-  int64_t list_size = 0;                      // kFixedList
+  int64_t list_size = 0;                      // for kFixedList
 
-  // True for the type null, which can be anything.
+  // True for the type null, which any type can represent.
   bool is_null() const { return list == List::kNone && values.storage == ArrowValues::Storage::kNull; }
-  // Empty: no column of this type can be read.
+  // Unset if no column of this type can be read.
   static std::optional<ArrowType> of(const ArrowSchema& schema);
 };
 

@@ -1,5 +1,6 @@
-// Arrow's C data and C stream interfaces (https://arrow.apache.org/docs/format/CDataInterface.html): the structs as the
-// specification gives them to be copied. They are a stable ABI: a producer needs nothing of ours, nor we of it.
+// Arrow's C data and C stream interfaces (https://arrow.apache.org/docs/format/CDataInterface.html): the structs,
+// copied as the specification intends. They are a stable ABI: a producer needs no header of ours, and we need none of
+// its headers.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ struct ArrowArrayStream {
 
 namespace tessera_readers {
 
-// Releases what a producer handed over.
+// Releases an object that a producer handed over.
 template <class T>
 class ArrowOwner {
  public:
@@ -69,7 +70,7 @@ class ArrowOwner {
   T* operator->() { return &raw_; }
   T& operator*() { return raw_; }
   const T& operator*() const { return raw_; }
-  // For a producer to fill, when empty.
+  // For a producer to fill; must be empty.
   T* out() {
     reset();
     return &raw_;

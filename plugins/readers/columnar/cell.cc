@@ -14,7 +14,7 @@ namespace {
 using Storage = ArrowValues::Storage;
 using Meaning = ArrowValues::Meaning;
 
-// A whole number of `storage`, which is one of the types of integers.
+// A whole number stored as `storage`, which is an integer type.
 int64_t integer_at(const ArrowArray& array, Storage storage, int64_t i) {
   int64_t out = 0;
   with_storage(storage, [&](auto stored) {
@@ -24,7 +24,7 @@ int64_t integer_at(const ArrowArray& array, Storage storage, int64_t i) {
   return out;
 }
 
-// The run that has element `i` of an array of runs; its number of runs where none has.
+// The run with element `i` of an array of runs; the number of runs if there is none.
 int64_t run_of(const ArrowArray& array, Storage ends, int64_t i) {
   const ArrowArray& all = *array.children[0];
   int64_t low = 0, high = all.length;
@@ -64,7 +64,7 @@ uint32_t take_nine_digits(Wide& number) {
   return static_cast<uint32_t>(rest);
 }
 
-// Turns a two's complement of `bytes` bytes into its absolute value; true: it was negative.
+// Replaces a two's complement of `bytes` bytes by its absolute value; returns true if it was negative.
 bool take_sign(Wide& number, size_t bytes) {
   const size_t used = bytes / sizeof(uint32_t);
   if ((number[used - 1] >> 31) == 0) return false;
@@ -87,7 +87,7 @@ std::string digits_of(Wide number) {
   return {reversed.rbegin(), reversed.rend()};
 }
 
-// A count of seconds' fractions as a time of the day.
+// Writes a count of fractions of a second as a time of day.
 void append_time_of_day(std::string& out, int64_t ticks, int64_t per_second) {
   if (ticks < 0 || ticks >= 86400 * per_second)
     throw std::out_of_range(std::to_string(ticks) + " is no time of a day: a day has " +

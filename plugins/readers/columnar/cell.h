@@ -1,4 +1,4 @@
-// One value of an Arrow array: where it is, its number, its word.
+// One value of an Arrow array: finds it, and gives its number or its word.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace tessera_readers {
 
-// Stand for the types bool and half, which C++ has not in this layout.
+// Represent the types bool and half, which C++ lacks in this layout.
 struct Bit {};
 struct Half {};
 
-// Calls body(T()) with the C++ type of numbers that are stored so; other types are passed over.
+// Calls body(T()) with the C++ type of numbers with this storage; ignores other types.
 template <class Body>
 void with_storage(ArrowValues::Storage storage, const Body& body) {
   using Storage = ArrowValues::Storage;
@@ -57,7 +57,7 @@ const T* buffer_of(const ArrowArray& array, int64_t i) {
 
 inline bool bit_of(const uint8_t* bits, int64_t i) { return (bits[i >> 3] >> (i & 7) & 1) != 0; }
 
-// The functions below take `i` without the array's offset. These two are for layouts that have a bitmap of nulls.
+// The functions below take `i` without the array's offset. These two are for layouts with a bitmap of nulls.
 inline bool is_valid(const ArrowArray& array, int64_t i) {
   const auto* bits = buffer_of<uint8_t>(array, 0);
   return bits == nullptr || bit_of(bits, i + array.offset);
@@ -75,22 +75,22 @@ auto number_of(const ArrowArray& array, int64_t i) {
     return buffer_of<T>(array, 1)[i];
 }
 
-// A value behind dictionaries and runs; no array: it is missing.
+// A value after unwrapping dictionaries and runs; without an array if it is missing.
 struct Cell {
   const ArrowArray* array = nullptr;
   int64_t i = 0;
 };
 
-// Throws std::out_of_range, with a sentence, where an index is outside of its dictionary.
+// Throws std::out_of_range, with a sentence, if an index is outside its dictionary.
 Cell cell_of(const ArrowArray& array, const std::vector<ArrowValues::Wrap>& wraps, int64_t i);
 
 std::string_view text_of(const ArrowArray& array, const ArrowValues& type, int64_t i);
 
-// The digits of a decimal, without zeros at the end: -12.5, 400, 0.
+// The digits of a decimal without trailing zeros: -12.5, 400, 0.
 std::string decimal_digits(const ArrowArray& array, const ArrowValues& type, int64_t i);
 
-// Appends the word of a value that is not null (tessera/sdk/values.h). False: a NaN or an infinite number, which is
-// missing; nothing is appended then. Throws std::out_of_range, with a sentence, for a time outside of its day.
+// Appends the word of a value that is not null (tessera/sdk/values.h). Returns false and appends nothing for NaN or
+// infinity, which count as missing. Throws std::out_of_range, with a sentence, for a time outside its day.
 bool append_word_of(std::string& out, const ArrowArray& array, const ArrowValues& type, int64_t i);
 
 }  // namespace tessera_readers

@@ -38,7 +38,7 @@ struct Bounds {
   int64_t begin = 0, end = 0;
 };
 
-// The items of a list that is not null.
+// The range of items of a list that is not null.
 Bounds bounds_of(const ArrowArray& array, const ArrowType& type, int64_t row) {
   row += array.offset;
   const auto between = [&](const auto* offsets) { return Bounds{offsets[row], offsets[row + 1]}; };
@@ -128,7 +128,7 @@ void ArrowColumn::append_lists(const ArrowArray& array, int64_t first, int64_t r
   }
   const bool view = type_.list == List::kListView || type_.list == List::kLargeListView;
   if (type_.list_wraps.empty() && !view && !has_nulls(array)) return append_plain_lists(array, first, rows);
-  // Neighbours are copied in one go: something may lie between them, and views come in any order.
+  // Copies neighbouring lists in one go. Other items may lie between lists, and views come in any order.
   const ArrowArray* items = nullptr;
   Bounds run;
   int64_t total = lists_.back();
@@ -216,7 +216,7 @@ void ArrowColumn::append_numbers(const ArrowArray& array, int64_t begin, int64_t
   });
 }
 
-// False, and nothing is appended, if one is no number of the type.
+// Returns false and appends nothing if a value is not a number of the type.
 template <class Float>
 bool ArrowColumn::append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end) {
   const size_t before = floats.size();
@@ -230,7 +230,7 @@ bool ArrowColumn::append_floats(std::vector<Float>& floats, const ArrowArray& ar
   return fine;
 }
 
-// `value`: its index among those of the block.
+// `value` is the index among the values of the block.
 Cell ArrowColumn::value_at(const ArrowArray& array, const ArrowValues& type, int64_t i, int64_t value) const {
   try {
     return cell_of(array, type.wraps, i);
@@ -239,7 +239,7 @@ Cell ArrowColumn::value_at(const ArrowArray& array, const ArrowValues& type, int
   }
 }
 
-// A value behind dictionaries and runs, a decimal, or none.
+// Appends a value after unwrapping, a decimal, or a missing value.
 void ArrowColumn::append_cell(const Cell& cell) {
   const ArrowValues& type = type_.values;
   if (cell.array == nullptr || type.storage == Storage::kNull || !is_valid(*cell.array, cell.i)) return append_null();
@@ -248,7 +248,7 @@ void ArrowColumn::append_cell(const Cell& cell) {
   with_storage(type.storage, [&](auto stored) { append_number(number_of<decltype(stored)>(*cell.array, cell.i)); });
 }
 
-// A number that is written as one.
+// Appends a number given as text.
 void ArrowColumn::append_digits(const std::string& digits) {
   const char* const end = digits.data() + digits.size();
   int64_t whole = 0;
@@ -276,7 +276,7 @@ void ArrowColumn::append_number(V value) {
 
 template <class V>
 void ArrowColumn::append_integer(V value) {
-  constexpr auto kLimit = static_cast<V>(std::numeric_limits<int64_t>::max());  // of floats: 2^63
+  constexpr auto kLimit = static_cast<V>(std::numeric_limits<int64_t>::max());  // for floats: 2^63
   if constexpr (std::is_floating_point_v<V>) {
     if (std::isnan(value)) return append_null();
     if (value >= kLimit || value < -kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");

@@ -1,4 +1,4 @@
-// The values of one column of a block, out of Arrow arrays.
+// Collects the values of one column of a block from Arrow arrays.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tessera_readers {
 
-// A value that is not what is wanted: "2.5 is no whole number". `row` counts from the block's first.
+// Thrown for a value that does not fit: "2.5 is no whole number". `row` counts from the block's first.
 class WrongValue : public std::runtime_error {
  public:
   WrongValue(int64_t row, const std::string& what) : std::runtime_error(what), row_(row) {}
@@ -25,27 +25,29 @@ class WrongValue : public std::runtime_error {
   int64_t row_;
 };
 
-// Why a column of the type cannot be read as wanted: "holds texts, but whole numbers are wanted"; empty: it can.
+// The reason why a column of this type cannot be read as wanted: "holds texts, but whole numbers are wanted"; empty if
+// it can.
 std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type);
 
 class ArrowColumn {
  public:
-  // For a type that has no misfit with what is wanted.
+  // The type must have no misfit().
   ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type) : want_(want), type_(type) {}
 
   void start_block(int64_t rows);
-  // Rows [first, first + rows) of an array of the type. Throws WrongValue; a new block begins then.
+  // Appends rows [first, first + rows) of an array of the type. After WrongValue, a new block begins.
   void append(const ArrowArray& array, int64_t first, int64_t rows);
-  // Rows that have one text, which is read as a number where one is wanted; empty: they have no value.
+  // Appends rows that all have the same text, which is read as a number if one is wanted; without a text, they have no
+  // value.
   void append_same(const std::optional<std::string>& text, int64_t rows);
-  // Valid until the array is released, or the next start_block().
+  // Valid until the array is released, or until the next start_block().
   tsr_reader_values values();
 
  private:
-  // Elements [begin, end) of an array, its own offset not counted.
+  // Takes elements [begin, end) of an array, without its own offset.
   void append_lists(const ArrowArray& array, int64_t first, int64_t rows);
   void append_plain_lists(const ArrowArray& array, int64_t first, int64_t rows);
-  // Where they lie, if they are what is wanted without a change; null: they are not.
+  // Pointer to the values if they can be used unchanged; otherwise null.
   const void* as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const;
   template <class Float>
   bool append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end);
@@ -67,19 +69,19 @@ class ArrowColumn {
   void append_text(std::string_view text);
   void append_null();
 
-  int64_t count() const;  // of values so far
+  int64_t count() const;  // number of values so far
   [[noreturn]] void wrong(int64_t value, const std::string& what) const;
 
   tessera::sdk::ReaderWant want_;
   ArrowType type_;
   int64_t block_rows_ = 0;
-  const void* lent_ = nullptr;  // the block's values in the one array that has them; null: they are copied below
+  const void* lent_ = nullptr;  // the block's values in the only array that has them; null if they are copied below
   std::vector<float> floats_, weights_;
   std::vector<double> doubles_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<char> bytes_;
-  std::string word_;              // of one value
-  std::vector<uint8_t> present_;  // of the first values; empty: all are
+  std::string word_;              // word of one value
+  std::vector<uint8_t> present_;  // for the first values; empty: all are present
 };
 
 }  // namespace tessera_readers

@@ -1,4 +1,4 @@
-// Stands in for arrow_cpp.cc in a build without Arrow C++.
+// Replaces arrow_cpp.cc in a build without Arrow C++.
 #include "columnar/source.h"
 
 namespace tessera_readers {

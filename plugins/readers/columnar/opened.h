@@ -1,4 +1,4 @@
-// How a file is opened by whoever reads it, and the sentences if it cannot be.
+// Opens a file, and turns failures into messages.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline bool begins_with(const std::string& path, std::string_view magic) {
   return std::string_view(first.data(), first.size()).starts_with(magic);
 }
 
-// What open() returns; an exception that it throws becomes a sentence about the file.
+// Returns the result of open(); an exception becomes a sentence about the file.
 template <class Open>
 std::unique_ptr<ArrowSource> opened(const std::string& path, const ArrowFormat& format, const Open& open) {
   using tessera::sdk::fail;

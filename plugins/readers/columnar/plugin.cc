@@ -1,5 +1,5 @@
-// The readers parquet and arrow: tessera.reader/draft-1 over files that Arrow C++ reads, where this was built with it,
-// or pyarrow in a Python.
+// The readers parquet and arrow: tessera.reader/draft-1 over files that are read by Arrow C++, if this build has it, or
+// by pyarrow in a Python process.
 #include "tessera/sdk/plugin.h"
 #include "columnar/reader.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using tessera::sdk::Options;
 
-// The option `python` names a Python that reads; without it that is Arrow C++, or else the python3 of PATH.
+// The option `python` names a Python to read with. Without it, Arrow C++ is used, or else the python3 of PATH.
 ArrowOpener opener_of(const ArrowFormat& format, Options& options) {
   const std::string python = options.string("python", "");
   const double timeout_s = options.number("timeout_s", 0);

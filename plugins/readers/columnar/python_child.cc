@@ -33,8 +33,8 @@ std::string seconds_of(double seconds) {
   return out + " s";
 }
 
-// What a child gets: our ends of its standard streams, the default signals, a group of its own, so that Ctrl-C at a
-// terminal, which lets a job save and end, is not for it.
+// Prepares a child: our ends of its standard streams, default signals, and a process group of its own. Ctrl-C at a
+// terminal lets a job save and end, and must not reach the child.
 class Spawn {
  public:
   Spawn(int in, int out, int err) {
@@ -92,7 +92,7 @@ void PythonChild::start() {
   answers_ = Descriptor(answers[0]);
   const Descriptor its_answers(answers[1]);
   constexpr int kPipeBytes = 1 << 20;
-  (void)::fcntl(answers_.get(), F_SETPIPE_SZ, kPipeBytes);  // a hint: fine when refused
+  (void)::fcntl(answers_.get(), F_SETPIPE_SZ, kPipeBytes);  // only a hint, so a refusal does not matter
   errors_ = Descriptor(::memfd_create("tessera-python-errors", MFD_CLOEXEC));
   if (errors_.get() < 0) throw PythonLost("no memory for what " + python() + " says: " + system_says(errno));
   const double whole = std::floor(options_.timeout_s);
@@ -107,7 +107,7 @@ void PythonChild::start() {
 
 PythonChild::~PythonChild() { end(); }
 
-// Closed pipes end it; if they do not soon, a signal does.
+// Closing its pipes ends the child; if it does not end soon, a signal does.
 void PythonChild::end() {
   commands_.reset();
   answers_.reset();
@@ -126,7 +126,7 @@ void PythonChild::end() {
   pid_ = -1;
 }
 
-// The last line that it wrote to standard error.
+// The last line that the child wrote to standard error.
 std::string PythonChild::last_words() const {
   constexpr off_t kMost = 4096;
   const off_t size = ::lseek(errors_.get(), 0, SEEK_END), from = std::max<off_t>(0, size - kMost);
@@ -169,7 +169,7 @@ void PythonChild::ask_ahead(const std::string& command) {
   asked_ = command;
 }
 
-// Reads all of so many bytes.
+// Reads exactly `bytes` bytes.
 void PythonChild::read(void* to, int64_t bytes) {
   auto* at = static_cast<char*>(to);
   const int most_ms = static_cast<int>(std::min(1e9, 1e3 * options_.timeout_s));

@@ -1,4 +1,4 @@
-// A Python that runs python_script.h, and the frames that it answers with.
+// A Python process that runs python_script.h, and the frames with which it answers.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,12 @@
 
 namespace tessera_readers {
 
-// Why the Python answers no more: a sentence's part. The file is not to blame.
+// The reason why the Python no longer answers, as a part of a sentence. The file is not the cause.
 class PythonLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Closes itself.
+// A file descriptor that closes itself.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -53,19 +53,18 @@ struct PythonFrame {
 
 class PythonChild {
  public:
-  // Throws PythonLost: it cannot be started.
+  // Throws PythonLost if it cannot be started.
   explicit PythonChild(PythonOptions options);
-  // Ends it.
+  // Ends the child.
   ~PythonChild();
   PythonChild(const PythonChild&) = delete;
   PythonChild& operator=(const PythonChild&) = delete;
 
   const std::string& python() const { return options_.python; }
-  // These throw PythonLost; from then on always.
-  // A command that is not answered.
+  // After a PythonLost, all of these throw it. tell() sends a command that has no answer.
   void tell(const std::string& command);
   PythonFrame ask(const std::string& command);
-  // Asks, and leaves the answer for the next ask() of the same command; another command drops it.
+  // Sends a command and leaves its answer for the next ask() of the same command; another command drops it.
   void ask_ahead(const std::string& command);
 
  private:
@@ -81,8 +80,8 @@ class PythonChild {
   pid_t pid_ = -1, owner_ = -1;  // the child, and the process that started it
   Descriptor commands_, answers_, errors_;
   bool greeted_ = false;
-  std::string asked_;  // the command that has no answer yet; empty: there is none
-  std::string lost_;   // why it is lost; empty: it is not
+  std::string asked_;  // command without an answer so far; empty if there is none
+  std::string lost_;   // why it is lost; empty if it is not
 };
 
 }  // namespace tessera_readers

@@ -1,6 +1,6 @@
-// The program that a Python runs to read files by pyarrow, and what it says.
+// The program that a Python process runs to read files with pyarrow, and its protocol.
 //
-// It takes one command a line from standard input, and answers each with one frame on standard output:
+// It takes one command per line from standard input, and answers each with one frame on standard output:
 //
 //   open ID KIND PATH        opens a file: parquet or arrow, its path in
 //                            hexadecimal digits                          'O': the schema and the units
@@ -14,7 +14,7 @@
 //
 //   schema   format, name, number of children, 1 if a dictionary follows the children
 //   array    length, null count, offset, number of buffers, number of children, 1 if there is a dictionary; the size of
-//            each buffer, -1 if it is none
+//            each buffer, -1 if there is none
 //
 // The body has the buffers in this order, each padded to 64 bytes.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace tessera_readers {
 
-// Comes before the first frame: programs that a Python starts with may print something.
+// Precedes the first frame, because Python's start-up files may print something.
 inline constexpr std::string_view kPythonGreeting = "tessera-arrow-frames-1\n";
 
 inline constexpr std::string_view kPythonScript = R"py(

@@ -1,4 +1,4 @@
-// Files that pyarrow reads in a Python (python_script.h), as arrays of Arrow's C data interface.
+// Files that pyarrow reads in a Python process (python_script.h), as arrays of Arrow's C data interface.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -23,7 +23,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The numbers and texts of a frame's head.
+// Reads the numbers and texts of a frame's head.
 class HeadReader {
  public:
   explicit HeadReader(std::string_view head) : rest_(head) {}
@@ -34,7 +34,7 @@ class HeadReader {
     return out;
   }
   std::string text() { return std::string(take(static_cast<size_t>(number()))); }
-  // A number of things that a head can have.
+  // A count, bounded by what the head can contain.
   size_t count() {
     const int64_t out = number();
     if (out < 0 || static_cast<size_t>(out) > rest_.size()) wrong();
@@ -76,7 +76,7 @@ struct SchemaNode {
   ArrowSchema raw{};
 };
 
-// Where the next buffer of a body is.
+// The position of the next buffer in a body.
 struct BodyReader {
   const std::byte* at;
   int64_t left;
@@ -136,12 +136,12 @@ struct ReceivedBatch {
   std::unique_ptr<ArrayNode> top;
 };
 
-// One Python for all files of a reader.
+// One Python process for all files of a reader.
 class SharedPython {
  public:
   explicit SharedPython(PythonOptions options) : options_(std::move(options)) {}
 
-  // An answer. Failure, naming the file: there is none; BrokenStream: it is an error of the file's.
+  // Returns an answer. Throws Failure, naming the file, if there is none; BrokenStream for an error of the file.
   PythonFrame ask(const std::string& path, const std::string& command) {
     PythonFrame out;
     try {
@@ -160,13 +160,13 @@ class SharedPython {
   void ask_ahead(const std::string& command) {
     try {
       child_->ask_ahead(command);
-    } catch (const PythonLost&) {  // the next ask() says so
+    } catch (const PythonLost&) {  // the next ask() reports it
     }
   }
   void close(int64_t id) {
     try {
       if (child_) child_->tell("close " + std::to_string(id));
-    } catch (const PythonLost&) {  // and with it the file
+    } catch (const PythonLost&) {  // the file is gone with it
     }
   }
   int64_t next_id() { return ++ids_; }
@@ -246,7 +246,7 @@ class PythonSource : public ArrowSource {
     ArrowSchema schema{};  // of the batches
     std::string error;
 
-    // Failure, naming the file, if there is no Python any more.
+    // Throws Failure, naming the file, if the Python has gone.
     static int get_next(ArrowArrayStream* raw, ArrowArray* out) {
       auto& self = *static_cast<Stream*>(raw->private_data);
       SharedPython& python = *self.source->python_;
@@ -254,7 +254,7 @@ class PythonSource : public ArrowSource {
         PythonFrame frame = python.ask(self.source->path_, kNext);
         *out = {};
         if (frame.kind == 'E') return 0;
-        python.ask_ahead(kNext);  // which it decodes meanwhile
+        python.ask_ahead(kNext);  // decodes the next batch meanwhile
         auto batch = std::make_unique<ReceivedBatch>(std::move(frame), self.schema);
         *out = batch->top->raw;
         out->release = [](ArrowArray* array) {

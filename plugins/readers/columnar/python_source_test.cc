@@ -1,4 +1,4 @@
-// Files that pyarrow has written, of all types, by each of those who read them; and Pythons that do not answer.
+// Reads files of all types that pyarrow has written, with each reader; tests Pythons that do not answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,7 +18,8 @@ using tessera::sdk::ReaderWant;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Writes FOLDER/types.arrow, and types.parquet with what Parquet has; each column is named as its row in kWords.
+// Writes FOLDER/types.arrow, and types.parquet with the types that Parquet has. Each column is named like its entry in
+// kWords.
 constexpr const char* kWrite = R"py(
 import datetime, decimal, sys
 import pyarrow as pa, pyarrow.parquet
@@ -58,7 +59,7 @@ with pa.ipc.new_file(sys.argv[1] + "/types.arrow", table.schema) as file:
     file.write_batch(table.to_batches()[0].slice(1, 2))
 )py";
 
-// By column the words of its three rows: "-" is no value, lists are in brackets.
+// The words of the three rows of each column: "-" is a missing value, lists are in brackets.
 const std::map<std::string, std::string> kWords = {
     {"int8", "1 - -3"},
     {"uint64", "18446744073709551615 - 0"},
@@ -124,7 +125,7 @@ class PythonFiles : public testing::Test {
     std::ofstream(path) << text;
     return path;
   }
-  // A program that is started as if it were a Python.
+  // A program that is started in place of a Python.
   std::string program(const std::string& lines) const {
     std::string path = write("program", "#!/bin/sh\n" + lines);
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
@@ -144,7 +145,7 @@ class PythonFiles : public testing::Test {
   std::string folder_;
 };
 
-// Words of all columns, by name; of those that cannot be read their types.
+// Words of all columns, by name; for unreadable columns, their types.
 std::map<std::string, std::string> words(const std::string& path, const ArrowOpener& opener) {
   ColumnarReader reader({".parquet", ".arrow"}, opener);
   reader.open(path, 1 << 20);
@@ -180,7 +181,7 @@ TEST_F(PythonFiles, AllTypesHaveTheWordsOfTheTable) {
       const auto got = words(folder_ + name, opener);
       for (const auto& [column, expected] : kWords) {
         const auto found = got.find(column);
-        if (found == got.end()) continue;  // Parquet has it not
+        if (found == got.end()) continue;  // Parquet lacks this type
         EXPECT_EQ(found->second, expected) << name << " " << column;
       }
       EXPECT_EQ(got.size(), kWords.size() - (format.parquet ? 5 : 0)) << name;
@@ -199,7 +200,7 @@ TEST_F(PythonFiles, WhatAPythonLacksIsSaid) {
             " cannot be read by pyarrow: " + silent + " has ended: the last line");
   EXPECT_EQ(refused(program("yes | head -c 300000; read line")),
             " cannot be read by pyarrow: " + silent + " prints something else than it should");
-  // A Python that says by itself that it has no pyarrow, behind what a start-up file prints.
+  // A Python that reports a missing pyarrow, after the output of a start-up file.
   const std::string none = program(
       "echo hello; echo tessera-arrow-frames-1; read line\n"
       "printf 'M\\0\\0\\0\\0\\0\\0\\0\\010\\0\\0\\0\\0\\0\\0\\0'; printf "

@@ -30,7 +30,7 @@ int32_t type_of(const ArrowType& type) {
   return storage == Storage::kFloat16 || storage == Storage::kFloat32 ? TSR_READER_FLOAT32 : TSR_READER_INT64;
 }
 
-// The type that has the values of both.
+// The type that can hold the values of both.
 int32_t wider(int32_t a, int32_t b) {
   if (a == b || a == TSR_READER_TEXT || b == TSR_READER_TEXT) return a == b ? a : TSR_READER_TEXT;
   return TSR_READER_FLOAT64;
@@ -50,7 +50,7 @@ void ColumnarReader::open(std::string_view path, int64_t block_bytes) {
   list_columns();
 }
 
-// The columns of the first file, each with a type that has its values in all files.
+// Lists the columns of the first file, each with a type that can hold its values in all files.
 void ColumnarReader::list_columns() {
   for (const FileColumn& c : file_columns_.front()) {
     ReaderColumn listed{c.name, TSR_READER_TEXT, false, false, c.about};
@@ -72,7 +72,7 @@ void ColumnarReader::list_columns() {
   }
 }
 
-// A unit is cut into blocks of about as many rows each.
+// Divides a unit into blocks of about equally many rows.
 void ColumnarReader::scan(std::string_view path, int64_t file, int64_t block_bytes) {
   const std::string& name = files_[static_cast<size_t>(file)];
   const std::unique_ptr<ArrowSource> source = opener_(name);
@@ -111,7 +111,7 @@ const ColumnarReader::FileColumn& ColumnarReader::find(const std::string& name, 
   return file_columns_[file][static_cast<size_t>(found - names.begin())];
 }
 
-// Refuses what a file does not have, or not as it is wanted.
+// Refuses columns that a file lacks or cannot give as wanted.
 void ColumnarReader::check(const ReaderWant& want) const {
   std::string wrong, fits;
   for (size_t file = 0; file < files_.size(); ++file) {
@@ -163,7 +163,7 @@ void ColumnarReader::start_file(int64_t file) {
   source_file_ = file;
 }
 
-// Opens the unit's batches, unless they are open and the block is still to come.
+// Opens the unit's batches, unless they are open and have not yet passed the block.
 void ColumnarReader::start_unit(const Place& place) {
   if (unit_ == place.unit && next_row_ <= place.first) return;
   unit_ = -1;
@@ -191,7 +191,7 @@ void ColumnarReader::take(const ReaderBlock& block, const Place& place) {
   }
 }
 
-// The next rows of the batch, to all columns.
+// Appends the next rows of the batch to all columns.
 void ColumnarReader::append_batch(const ReaderBlock& block, int64_t rows) {
   for (size_t i = 0; i < selected_.size(); ++i) {
     try {
@@ -224,7 +224,7 @@ std::span<const tsr_reader_values> ColumnarReader::read(int64_t block) {
   return values_;
 }
 
-// Names the column: the first that cannot be read alone.
+// Finds the first column that cannot be read by itself, and names it.
 void ColumnarReader::damaged(const ReaderBlock& block, const Place& place, const std::string& why) {
   unit_ = -1;
   batch_.reset();

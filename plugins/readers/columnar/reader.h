@@ -1,4 +1,4 @@
-// A reader over record batches: rows of columns out of files that an ArrowOpener opens.
+// A reader over record batches: rows of columns from files that an ArrowOpener opens.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace tessera_readers {
 
 class ColumnarReader : public tessera::sdk::Reader {
  public:
-  // `endings`: of the names of a directory's files.
+  // `endings` select a directory's files by name.
   ColumnarReader(std::vector<std::string_view> endings, ArrowOpener opener)
       : endings_(std::move(endings)), opener_(std::move(opener)) {}
 
@@ -29,12 +29,12 @@ class ColumnarReader : public tessera::sdk::Reader {
  private:
   struct FileColumn {
     std::string name;
-    std::optional<ArrowType> type;          // empty: columns of this type cannot be read
-    std::string about;                      // the Arrow type's name; of a folder's key: "the key of a folder"
-    std::optional<std::string> value = {};  // of all rows: that of a folder's key
-    bool key = false;                       // of the file's folders: there is no such column in the file
+    std::optional<ArrowType> type;          // unset if columns of this type cannot be read
+    std::string about;                      // name of the Arrow type; for a folder's key: "the key of a folder"
+    std::optional<std::string> value = {};  // value of all rows, for a folder's key
+    bool key = false;                       // a key of the file's folders, which is not in the file
   };
-  // Where a block lies in its file: rows [first, ...) of a unit, which is read in batches of so many.
+  // The place of a block in its file: rows [first, ...) of a unit, which is read in batches of `batch` rows.
   struct Place {
     int64_t unit = 0, first = 0, batch = 0;
   };
@@ -53,23 +53,24 @@ class ColumnarReader : public tessera::sdk::Reader {
   std::vector<std::string_view> endings_;
   ArrowOpener opener_;
   std::vector<std::string> files_;
-  std::vector<std::vector<FileColumn>> file_columns_;  // by file: its own, in their order, then its folders' keys
-  std::vector<tessera::sdk::ReaderColumn> columns_;    // of the first file
+  // per file: its own columns in their order, then its folders' keys
+  std::vector<std::vector<FileColumn>> file_columns_;
+  std::vector<tessera::sdk::ReaderColumn> columns_;  // of the first file
   std::vector<tessera::sdk::ReaderBlock> blocks_;
-  std::vector<Place> places_;  // by block
+  std::vector<Place> places_;  // per block
   std::vector<tessera::sdk::ReaderWant> wants_;
 
-  // What is open: a file, the batches of one of its units, and the batch whose rows come next.
+  // The open file, the batches of one of its units, and the batch whose rows come next.
   std::unique_ptr<ArrowSource> source_;
   int64_t source_file_ = -1, unit_ = -1;
-  std::vector<ArrowColumn> selected_;      // by want
-  std::vector<int> indices_;               // of the selected columns in the file, ascending, each once
-  std::vector<const FileColumn*> wanted_;  // by want
-  std::vector<size_t> children_;           // by want: which of a batch's; unused for keys
+  std::vector<ArrowColumn> selected_;      // per want
+  std::vector<int> indices_;               // indices in the file of the selected columns, ascending and unique
+  std::vector<const FileColumn*> wanted_;  // per want
+  std::vector<size_t> children_;           // per want: index of the batch's child; unused for keys
   ArrowOwner<ArrowArrayStream> stream_;
   ArrowOwner<ArrowArray> batch_;
-  int64_t next_row_ = 0;                     // of the unit
-  int64_t batch_first_ = 0, batch_end_ = 0;  // rows of the unit in the batch
+  int64_t next_row_ = 0;                     // within the unit
+  int64_t batch_first_ = 0, batch_end_ = 0;  // range of the unit's rows in the batch
   std::vector<tsr_reader_values> values_;
 };
 

@@ -1,4 +1,4 @@
-// The reader over record batches that are made by hand, through Arrow's C interfaces.
+// Tests the reader with hand-made record batches, through Arrow's C interfaces.
 #include "columnar/reader.h"
 
 #include <gmock/gmock.h>
@@ -20,11 +20,11 @@ using tessera::sdk::ReaderWant;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// An array and its type; a producer's memory, which outlives what it hands out.
+// An array and its type, in the memory of a producer, which outlives what it hands out.
 struct Made {
   std::string format, name;
   int64_t length = 0;
-  std::vector<std::string> buffers;  // the first is the bits of what is not null; empty: nothing is
+  std::vector<std::string> buffers;  // the first has the validity bits; empty if nothing is null
   std::vector<Made> children;
   std::shared_ptr<Made> dictionary;
 };
@@ -69,7 +69,7 @@ template <size_t Words>
 Made decimals(const char* format, const std::vector<std::array<uint32_t, Words>>& values) {
   return {format, "", std::ssize(values), {"", bytes(values)}, {}, nullptr};
 }
-// Texts as views into one more buffer, which those of up to 12 bytes do not need.
+// Texts as views into a further buffer, except texts of up to 12 bytes, which are inline.
 Made views(const char* format, const std::vector<std::string>& values) {
   std::string all, fields;
   for (const std::string& text : values) {
@@ -90,7 +90,7 @@ Made runs(const std::vector<int32_t>& ends, Made values) {
           nullptr};
 }
 Made nulls(int64_t rows) { return {"n", "", rows, {}, {}, nullptr}; }
-// Lists that name where their items begin and how many there are.
+// Lists given by the start and number of their items.
 template <class Offset>
 Made list_views(const std::vector<Offset>& begins, const std::vector<Offset>& sizes, Made items,
                 const std::vector<bool>& valid = {}) {
@@ -102,7 +102,7 @@ Made list_views(const std::vector<Offset>& begins, const std::vector<Offset>& si
           nullptr};
 }
 
-// Made memory as the C interface shows it: both structs of an array, and of all that are inside.
+// Exports hand-made arrays through the C interface: both structs of an array, and of all its children.
 struct Exported {
   Exported(const Made& made, int64_t first, int64_t rows) {
     for (const std::string& buffer : made.buffers) buffers.push_back(buffer.empty() ? nullptr : buffer.data());
@@ -144,11 +144,11 @@ struct Exported {
 // A file of units, each a struct of columns.
 struct File {
   std::vector<Made> units;
-  std::string broken;                // a column that cannot be read behind row 3 of a unit
-  int64_t streams = 0, batches = 0;  // opened; alive
+  std::string broken;                // column that cannot be read after row 3 of a unit
+  int64_t streams = 0, batches = 0;  // batches opened; batches alive
 };
 
-// Batches of the children that are wanted, cut by offsets.
+// Batches of the wanted children, cut by offsets.
 struct Batches {
   File* file;
   Made unit;
@@ -222,7 +222,7 @@ class Columnar : public testing::Test {
   Columnar(const Columnar&) = delete;
   Columnar& operator=(const Columnar&) = delete;
 
-  // A file of the name, whose units have these columns.
+  // Adds a file with this name, whose units have these columns.
   std::string add(const std::string& name, const std::vector<std::vector<Made>>& units) {
     std::string path = folder_ + "/" + name;
     std::ofstream(path) << "made";
@@ -237,7 +237,7 @@ class Columnar : public testing::Test {
     out->open(path, block_bytes);
     return out;
   }
-  // The one column of a file, read as wanted.
+  // The only column of a file, read as wanted.
   std::unique_ptr<ColumnarReader> read(const Made& column, int32_t type, bool list = false, bool weighted = false) {
     auto out = reader(add(next(), {{named("c", column)}}));
     out->select(std::vector<ReaderWant>{{"c", type, list, weighted}});
@@ -253,7 +253,7 @@ class Columnar : public testing::Test {
     return "no error";
   }
 
-  // The name of one more file.
+  // The name of a further file.
   std::string next() { return name_ = "f" + std::to_string(++named_) + ".made"; }
 
   int named_ = 0;
@@ -301,7 +301,7 @@ TEST_F(Columnar, NumbersOfAllTypesBecomeWhatIsWanted) {
     EXPECT_THAT(of<int64_t>(as_int->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
     EXPECT_THAT(of<float>(as_float->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
     EXPECT_THAT(of<double>(as_double->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
-    if (column.format.starts_with('t')) continue;  // a time, whose words are others
+    if (column.format.starts_with('t')) continue;  // the words of times differ
     EXPECT_THAT(texts_of(as_text->read(0)[0], 3), ElementsAre("1", "0", "3")) << column.format;
     EXPECT_EQ(as_int->read(0)[0].present, nullptr);
   }
@@ -336,7 +336,7 @@ TEST_F(Columnar, Texts) {
 }
 
 TEST_F(Columnar, Lists) {
-  // The second list is null and has values between its offsets all the same, as the format allows.
+  // The second list is null but has values between its offsets, which the format allows.
   const std::vector<int32_t> offsets = {1, 3, 5, 5, 6};
   const std::vector<bool> valid = {true, false, true, true};
   const Made items = numbers<int32_t>("i", {90, 1, 2, 91, 92, 3});
@@ -359,7 +359,7 @@ TEST_F(Columnar, Lists) {
   EXPECT_EQ(read(scored, TSR_READER_INT64, true)->read(0)[0].weights, nullptr) << "asked for without";
 }
 
-// Two readings of one column lie at one place where neither is a copy.
+// Two readings of one column have the same address if neither is a copy.
 TEST_F(Columnar, WhatABatchHasAsItIsWantedIsNotCopied) {
   const auto both = [&](const Made& column, int32_t type, bool list, int64_t block_bytes = 1 << 20) {
     const auto from = reader(add(next(), {{named("c", column)}}), block_bytes);
@@ -381,7 +381,7 @@ TEST_F(Columnar, WhatABatchHasAsItIsWantedIsNotCopied) {
   EXPECT_THAT(of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
 }
 
-// Rows of a number, and of a list of i % 3 times that number.
+// Rows with a number, and with a list of i % 3 times that number.
 std::vector<Made> counted(int64_t first, int64_t rows) {
   std::vector<int64_t> ids, listed;
   std::vector<int32_t> offsets = {0};
@@ -482,7 +482,7 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
   EXPECT_THAT(sentence([&] { reader(folder_ + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
 }
 
-// A column, its words, and its numbers as doubles; "-": the row has no value. No numbers: texts, which have none.
+// A column, its words, and its numbers as doubles; "-": the row has no value. Without numbers: texts.
 struct Typed {
   Made column;
   std::vector<std::string> words;
@@ -609,7 +609,7 @@ TEST_F(Columnar, BatchesBeginInTheMiddleOfRunsAndDictionaries) {
 
 TEST_F(Columnar, ListsOfAllLayouts) {
   const Made items = texts({"a", "b", "c", "d"});
-  // Views lie in any order, and one item may be part of several.
+  // Views lie in any order, and one item may belong to several.
   const auto check = [&](const Made& column) {
     const auto from = read(column, TSR_READER_TEXT, true);
     EXPECT_TRUE(from->columns()[0].list) << column.format;
@@ -676,7 +676,7 @@ TEST_F(Columnar, NamesOfTypes) {
   EXPECT_EQ(name({"w:2", "", 1, {"", "ab"}, {}, nullptr}), "fixed_size_binary[2]");
 }
 
-// A column may be of type null in one file, of numbers in the next, of texts in a third one.
+// A column may have type null in one file, numbers in the next, and texts in a third.
 TEST_F(Columnar, FilesDifferInTypes) {
   const std::string a = add("a.made", {{named("c", nulls(2)), named("l", nulls(2))}});
   const std::string b = add("b.made", {{named("c", numbers<int64_t>("l", {4, 5})),
@@ -743,7 +743,7 @@ TEST_F(Columnar, DamageIsNamedByColumn) {
   file->select(std::vector<ReaderWant>{{"id", TSR_READER_INT64}, {"list", TSR_READER_INT64, true}});
   file->read(0);
   EXPECT_EQ(sentence([&] { file->read(3); }), path + " is damaged behind row 6, column \"list\": the page is bad");
-  file->read(1);  // goes on where it can
+  file->read(1);  // continues as far as possible
   files_.at(path).broken.clear();
   files_.at(path).units[0].length = 3;
   file->read(0);

@@ -15,9 +15,9 @@ using tessera::sdk::Arrived;
 using tessera::sdk::fail;
 using tessera::sdk::Options;
 
-constexpr int kAskMs = 2000;  // of one question to the brokers
+constexpr int kAskMs = 2000;  // limit of one request to the brokers
 
-// "a,b" -> a, b
+// Splits "a,b" into a and b.
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> out;
   std::istringstream in(text);
@@ -51,7 +51,7 @@ void set(rd_kafka_conf_t* conf, const std::string& key, const std::string& value
     fail(TSR_INVALID_ARGUMENT, "kafka: ", key, ": ", why);
 }
 
-// key=value lines; # begins a comment.
+// Reads key=value lines; # begins a comment.
 void set_all(rd_kafka_conf_t* conf, const std::string& file) {
   if (file.empty()) return;
   std::ifstream in(file);
@@ -96,7 +96,7 @@ KafkaClient Kafka::connect() {
   Configuration conf(rd_kafka_conf_new(), &rd_kafka_conf_destroy);
   set_all(conf.get(), settings_);
   set(conf.get(), "bootstrap.servers", brokers_);
-  set(conf.get(), "group.id", "tessera");  // asked for, and not joined
+  set(conf.get(), "group.id", "tessera");  // required by the client, but the group is never joined
   set(conf.get(), "enable.auto.commit", "false");
   set(conf.get(), "enable.auto.offset.store", "false");
   set(conf.get(), "auto.offset.reset", "error");
@@ -113,7 +113,7 @@ KafkaClient Kafka::connect() {
   char why[256];
   rd_kafka_t* client = rd_kafka_new(RD_KAFKA_CONSUMER, conf.get(), why, sizeof(why));
   if (client == nullptr) fail(TSR_INVALID_ARGUMENT, "kafka: ", why);
-  (void)conf.release();  // the client's now
+  (void)conf.release();  // now owned by the client
   rd_kafka_poll_set_consumer(client);
   return KafkaClient(client);
 }
@@ -186,7 +186,7 @@ void Kafka::begin(std::string_view position) {
     if (at != saved.end() && (at->second < low || at->second > high))
       fail(TSR_DATA_LOSS, "kafka: ", place(p), " has offsets ", low, " to ", high, ", and the position is at ",
            at->second, ": what was to be read next is gone");
-    // A partition that was added since the position was saved: all of it.
+    // A partition that was added after the position was saved is read from its start.
     const int64_t first = newest_ && position.empty() ? high : low;
     offsets_[p] = at == saved.end() ? first : at->second;
     if (ends_) last_[p] = high;
@@ -198,7 +198,7 @@ void Kafka::begin(std::string_view position) {
 
 void Kafka::select(std::span<const tessera::sdk::ReaderWant> wants) { rows_.select(wants, time_); }
 
-// One within patience_s_, or a sentence.
+// Fails if no broker has been connected for patience_s_.
 void Kafka::look_after_brokers() {
   if (!down_ || Clock::now() - down_since_ < std::chrono::duration<double>(patience_s_)) return;
   const rd_kafka_metadata_t* found = nullptr;
@@ -217,10 +217,10 @@ void Kafka::refuse(const rd_kafka_message_t& message) const {
          ")");
   if (message.err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
     fail(TSR_UNAVAILABLE, "kafka: ", where, ": ", rd_kafka_message_errstr(&message));
-  // Others go by, or become brokers that do not answer.
+  // Other errors are temporary, or lead to brokers that do not answer.
 }
 
-// Null: none came.
+// Null if no message came.
 KafkaMessage Kafka::poll(double wait_s) {
   KafkaMessage out(rd_kafka_consumer_poll(client_.get(), static_cast<int>(1000 * wait_s)));
   if (out == nullptr) return nullptr;
@@ -249,12 +249,12 @@ void Kafka::leave_out(int32_t partition, int64_t offset, const std::string& why)
 
 void Kafka::skip(int64_t row, std::string why) {
   const int64_t offset = first_ + row;
-  const std::string begin = where_ + ", row " + std::to_string(offset + 1) + ", ";  // of the core's sentences
+  const std::string begin = where_ + ", row " + std::to_string(offset + 1) + ", ";  // prefix of the core's messages
   if (why.starts_with(begin)) why.erase(0, begin.size());
   leave_out(partition_, offset, why);
 }
 
-// False: it is left out, and the columns hold a part of it.
+// Returns false if the message is left out; the columns then hold a part of it.
 bool Kafka::add(const rd_kafka_message_t& message) {
   try {
     rows_.add({static_cast<const char*>(message.payload), message.len});
@@ -285,13 +285,13 @@ Arrived Kafka::next(int64_t most, double wait_s) {
       if (out.rows > 0 || left <= 0) break;
       continue;
     }
-    // Rows of one call follow each other in one partition.
+    // All rows of one call are consecutive in one partition.
     if (out.rows > 0 && (m->partition != partition_ || m->offset != out.first_row + out.rows)) {
       held_ = std::move(m);
       break;
     }
     offsets_[m->partition] = m->offset + 1;
-    if (m->payload == nullptr) continue;  // it says that a key is gone
+    if (m->payload == nullptr) continue;  // a deletion of its key
     if (!add(*m)) {
       if (out.rows > 0) break;
       rows_.start();

@@ -1,5 +1,5 @@
-// The reader kafka: rows out of the messages of a topic, by librdkafka. No consumer group: a checkpoint's position has
-// the offset of every partition.
+// The reader kafka: rows from the messages of a topic, by librdkafka. It uses no consumer group: a checkpoint's
+// position has the offset of every partition.
 #pragma once
 
 #include <librdkafka/rdkafka.h>
@@ -56,16 +56,16 @@ class Kafka : public tessera::sdk::ArrivingReader {
   MessageRows rows_;
   std::string brokers_, settings_, time_;
   double idle_s_, patience_s_;
-  bool ends_;             // at the messages that there were when it began
-  bool newest_;           // without a position: begins behind the messages that there are
-  int64_t bad_messages_;  // that may be left out
+  bool ends_;             // ends at the messages that existed when it began
+  bool newest_;           // without a position, begins after the existing messages
+  int64_t bad_messages_;  // number that may be left out
   int64_t left_out_ = 0;
   std::vector<tessera::sdk::ReaderColumn> columns_;
   std::string topic_;
   KafkaClient client_;
-  std::map<int32_t, int64_t> offsets_;  // by partition: of the next message
-  std::map<int32_t, int64_t> last_;     // with ends_: where each ends
-  KafkaMessage held_;                   // of another partition than the rows before it
+  std::map<int32_t, int64_t> offsets_;  // per partition: offset of the next message
+  std::map<int32_t, int64_t> last_;     // with ends_: the end of each partition
+  KafkaMessage held_;                   // of another partition than the previous rows
   Clock::time_point last_row_;
   bool down_ = false;  // no broker is connected, since:
   Clock::time_point down_since_;

@@ -1,4 +1,4 @@
-// The reader kafka against librdkafka's mock cluster.
+// Tests the reader kafka against librdkafka's mock cluster.
 #include "kafka/kafka.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,7 @@ TEST_F(KafkaTest, CsvRecordsAndAColumnOfTimes) {
               HasSubstr("has no \"id\"; the nearest is \"ids\""));
 }
 
-// Each message once, wherever it was cut.
+// Each message is read once, wherever reading was interrupted.
 TEST_F(KafkaTest, PositionsAreExactOverPartitions) {
   for (int i = 0; i < 6; ++i) send(i % 2, "{\"id\": " + std::to_string(i) + "}");
   std::multiset<std::string> all;
@@ -136,7 +136,7 @@ TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
       ElementsAre(where + "0: the message is no JSON object; it is left out, as 1 of at most 2",
                   where + "2: column \"tags\": is neither a number nor a text; it is left out, as 2 of at most 2"));
   EXPECT_THAT(reader->position(), HasSubstr(R"("left_out":2)"));
-  // Those before a position count.
+  // Messages left out before a position count.
   send(0, R"({"id": "x"})");
   const auto on = part(R"(, "bad_messages": 2, "end": true)", reader->position());
   EXPECT_THAT(
@@ -149,7 +149,7 @@ TEST_F(KafkaTest, BadMessagesAreLeftOutAndSaid) {
   EXPECT_THAT(failure([&] { part(R"(, "bad_messages": -1)"); }), HasSubstr("bad_messages counts messages: 0 or more"));
 }
 
-// What the columns refuse, which the reader does not know.
+// Columns may refuse values that the reader accepts.
 TEST_F(KafkaTest, RowsAreLeftOutByWhoeverRefusesThem) {
   ArrivingComponent::warnings().clear();
   for (const char* text : {R"({"id": 1})", R"({"id": 2})"}) send(1, text);
@@ -176,7 +176,7 @@ TEST_F(KafkaTest, BeginsWithTheNewest) {
     rows.insert(got.rows.begin(), got.rows.end());
   }
   EXPECT_THAT(rows, ElementsAre("2|", "3|"));
-  // A position says itself where to go on.
+  // With a position, "start" does not matter.
   const auto on = part(R"(, "start": "newest")", R"({"topic": "clicks", "offsets": {"0": 0, "1": 1}})")->next(1, 20);
   EXPECT_THAT(on.rows, ElementsAre("1|"));
   EXPECT_THAT(failure([&] { part(R"(, "start": "latest")"); }),

@@ -16,7 +16,7 @@ using tessera::sdk::ReaderWant;
   throw WrongField("column \"" + column + "\": " + what);
 }
 
-// A value as a field of text has it.
+// A JSON value as a text field would have it.
 std::string text_of(const json& value, const std::string& column) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
@@ -25,7 +25,7 @@ std::string text_of(const json& value, const std::string& column) {
   wrong(column, "is neither a number nor a text");
 }
 
-// A list as one has it, in JSON.
+// A list as a text field would have it, in JSON.
 std::string list_of(const json& values, const ReaderWant& want) {
   for (const json& value : values) {
     if (text_of(value, want.name).empty()) wrong(want.name, "has an empty value in its list");

@@ -1,4 +1,4 @@
-// Rows out of messages: JSON objects by the names of columns, or the fields of a CSV record in an order that is given.
+// Parses messages into rows: JSON objects by column names, or fields of a CSV record in a given order.
 #pragma once
 
 #include <span>
@@ -14,20 +14,21 @@ namespace tessera_readers {
 
 class MessageRows {
  public:
-  // `fields`: of CSV; empty: messages are JSON objects.
+  // `fields` are those of CSV; empty: messages are JSON objects.
   MessageRows(std::vector<std::string> fields, char delimiter) : fields_(std::move(fields)), format_{delimiter} {}
 
   bool json() const { return fields_.empty(); }
   const std::vector<std::string>& fields() const { return fields_; }
-  // `time`: a column of event times, as text; empty: none. Failure(TSR_NOT_FOUND): none of the fields.
+  // `time` is a text column with event times; empty: none. Throws Failure(TSR_NOT_FOUND) if it is not a field.
   void select(std::span<const tessera::sdk::ReaderWant> wants, const std::string& time);
 
   void start();
-  // One row. Throws WrongField, with the column where it is of one; what it has added of the row stays: start() anew.
+  // Adds one row. Throws WrongField, with the column if it has one. The columns then hold a part of the row: call
+  // start().
   void add(std::string_view message);
-  // Of the rows since start(), one for each want.
+  // The values of the rows since start(), one entry per want.
   std::vector<tsr_reader_values> values() const;
-  const std::vector<double>& times() const { return times_; }  // where there is a column of them
+  const std::vector<double>& times() const { return times_; }  // empty without such a column
 
  private:
   void split_json(std::string_view message);
@@ -38,7 +39,7 @@ class MessageRows {
   CsvFormat format_;
   std::string time_;
   std::vector<CsvColumn> columns_;
-  std::vector<std::string> texts_;  // of a row, by column, and its time behind them
+  std::vector<std::string> texts_;  // of a row, per column, followed by its time
   std::string scratch_;
   std::vector<double> times_;
 };

@@ -25,7 +25,7 @@ Fiber*& inside() {
   return fiber;
 }
 
-// Stacks that are free: each is used again and again.
+// Free stacks, which are reused.
 std::vector<void*>& free_stacks() {
   thread_local std::vector<void*> stacks;
   return stacks;

@@ -1,5 +1,5 @@
-// A function with a stack of its own, which can be left and entered again: a rank of a simulation, of which one thread
-// runs many.
+// A function with its own stack that can be left and entered again: a rank of a simulation. One thread runs many of
+// them.
 #pragma once
 
 #include <ucontext.h>
@@ -12,12 +12,12 @@ namespace tessera::tcp::simulation {
 class Fiber {
  public:
   explicit Fiber(std::function<void()> body);
-  ~Fiber();  // which has ended, or was never entered
+  ~Fiber();  // it must have ended, or never been entered
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
   void enter();         // returns when the body leaves or ends
-  static void leave();  // by the body
+  static void leave();  // called by the body
   static bool is_inside();
   bool has_ended() const { return ended_; }
 
@@ -25,18 +25,18 @@ class Fiber {
   static void run();
   void switch_to(bool inside);
 
-  // The C++ runtime's record of exceptions that are under way, which it keeps by thread.
+  // The C++ runtime's record of exceptions in flight, which it keeps per thread.
   struct Exceptions {
     void* caught = nullptr;
     unsigned uncaught = 0;
   };
 
   std::function<void()> body_;
-  ucontext_t here_{}, there_{};  // in the body, and where it was entered
+  ucontext_t here_{}, there_{};  // position in the body, and where it was entered
   void* stack_ = nullptr;
   Exceptions exceptions_;
   bool ended_ = false;
-  // State of sanitizers, which have to be told.
+  // State for sanitizers, which must be told of stack switches.
   [[maybe_unused]] void* its_stack_ = nullptr;
   [[maybe_unused]] void* thread_ = nullptr;
   [[maybe_unused]] const void* outer_stack_ = nullptr;

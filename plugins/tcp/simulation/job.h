@@ -1,4 +1,4 @@
-// The operations of a simulated job, as one rank does them: what it sends, and whether what it gets is right.
+// The operations of a simulated job as one rank does them: makes the data it sends, and checks the data it gets.
 #pragma once
 
 #include <deque>
@@ -11,24 +11,24 @@
 
 namespace tessera::tcp::simulation {
 
-// A number for each byte that is on its way: who sends it to whom, in which operation.
+// A number that depends on everything about a byte on its way: sender, receiver, operation, index.
 inline float number(size_t operation, int64_t from, int64_t to, int64_t index) {
   return static_cast<float>((static_cast<int64_t>(operation) * 31 + from * 7 + to * 3 + index) % 1000);
 }
 
-// Elements that `from` has for `to`; of an all_gather, for all.
+// Elements that `from` has for `to`; for an all_gather, for all.
 inline int64_t count_of(const Operation& operation, int from, int to) {
   return operation.elements * ((from + 2 * to) % 3) / 2;
 }
 
-// An operation under way, with its memory, which others may read even when this rank has failed.
+// An operation in flight with its memory, which others may read even after this rank has failed.
 class Started {
  public:
   Started(sdk::Group& group, size_t index, const Operation& operation, const char* label);
   sdk::Work* work() const { return work_; }
-  // The difference between what came and what was sent; empty: none.
+  // The first difference between the data that came and the data sent; empty if there is none.
   std::string wrong() const;
-  // Others must not believe what they read from now on.
+  // Overwrites the memory: others must not believe what they read from now on.
   void scribble();
 
  private:

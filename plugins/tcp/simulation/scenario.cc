@@ -7,12 +7,12 @@
 namespace tessera::tcp::simulation {
 namespace {
 
-// More often small: what goes wrong does so between messages.
+// Favours small sizes, because most faults happen between messages.
 int64_t draw_elements(Random& random, bool tiny) {
   if (tiny) return static_cast<int64_t>(random.below(200));
   switch (random.below(32)) {
     case 0:
-      return static_cast<int64_t>(140000 + random.below(160000));  // lent, and reduced in chunks
+      return static_cast<int64_t>(140000 + random.below(160000));  // large enough to be lent, and reduced in chunks
     case 1:
     case 2:
     case 3:
@@ -53,7 +53,7 @@ Scenario::Scenario(uint64_t seed_) : seed(seed_) {
   timeout_s = spin_us > 1e6 || random.one_in(2) ? 30 : 5;
   const bool tiny = random.one_in(3);
   weather = draw_weather(random, tiny, timeout_s);
-  if (spin_us > 1e6) {  // as long as ranks wait, so many steps are done
+  if (spin_us > 1e6) {  // a waiting rank never sleeps, so it costs many steps
     weather.tick = microseconds(500);
     weather.at_once = std::max(weather.at_once, size_t{64} << 10);
   }

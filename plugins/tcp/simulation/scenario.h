@@ -1,4 +1,4 @@
-// The events of a simulated job, all drawn from a seed: ranks and operations, weather, and one fault or none.
+// The events of a simulated job, all drawn from a seed: ranks, operations, network conditions, and at most one fault.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ namespace tessera::tcp::simulation {
 
 enum class Fault {
   kNone,
-  kKilled,     // a rank ends without a word
-  kStopped,    // a rank stands still, for a while or for ever
-  kCutOff,     // a host's network is gone
+  kKilled,     // a rank is killed
+  kStopped,    // a rank stops, for a while or forever
+  kCutOff,     // a host's network is cut off
   kReset,      // a connection between two ranks breaks
-  kLeaves,     // a rank closes its group when it has done some of the operations
+  kLeaves,     // a rank closes its group after some of the operations
   kAborts,     // a rank aborts, from a thread of its own
-  kDisagrees,  // a rank does something else than the others
+  kDisagrees,  // a rank starts a different operation from the others
 };
 inline constexpr int kFaults = 8;
 const char* name_of(Fault fault);
 
 struct Operation {
   sdk::OpKind kind = sdk::OpKind::kBarrier;
-  int64_t elements = 0;  // about so many, of 4 bytes, for each rank
+  int64_t elements = 0;  // approximate number of elements of 4 bytes, per rank
 };
 
 struct Scenario {
@@ -33,27 +33,27 @@ struct Scenario {
 
   uint64_t seed = 0;
   int world = 2;
-  std::vector<int> hosts;  // by rank
+  std::vector<int> hosts;  // per rank
   bool single_copy = true;
   double spin_us = 50;
   double timeout_s = 30;
   Weather weather;
   std::vector<Operation> operations;
-  size_t in_flight = 1;  // operations at most
-  Duration pause{};      // of a rank between operations, at most
+  size_t in_flight = 1;  // bound on operations in flight
+  Duration pause{};      // longest pause of a rank between operations
 
   Fault fault = Fault::kNone;
-  int culprit = 0, other = 0;  // ranks; the other end of a connection that breaks
+  int culprit = 0, other = 0;  // the rank at fault; the other end of a broken connection
   bool early = false;          // while ranks connect
   Duration when{};             // after the start, or after all have connected
-  Duration how_long{};         // of a stop; 0: for ever
-  size_t after = 0;            // operations, of a rank that leaves or disagrees
+  Duration how_long{};         // of a stop; 0: forever
+  size_t after = 0;            // operations before a rank leaves or disagrees
 };
 
 struct Report {
-  std::string problem;  // what the job did wrong; empty: nothing
-  Duration took{};      // in its world
-  int64_t fetches = 0;  // out of other ranks' memory
+  std::string problem;  // the job's misbehaviour; empty if there was none
+  Duration took{};      // in simulated time
+  int64_t fetches = 0;  // loans fetched from other ranks' memory
 };
 Report simulate(uint64_t seed);
 

@@ -1,4 +1,4 @@
-// One simulated job, and what has to be true of it: it ends in time, no byte is wrong, and who is at fault is named.
+// Runs one simulated job and checks that it ends in time, that no byte is wrong, and that the rank at fault is named.
 #include <algorithm>
 #include <optional>
 #include <sstream>
@@ -10,10 +10,10 @@
 namespace tessera::tcp::simulation {
 namespace {
 
-// Ranks are called by other numbers than those that they have in the group, as in one that was split.
+// Names of ranks differ from their ranks in the group, as in a group made by a split.
 constexpr int kFirstName = 10;
-// The time that a rank may take beyond an operation's deadline: for the grace of a late wait(), and to hear why a peer
-// has gone.
+// Time that a rank may take beyond an operation's deadline: for the grace of a late wait(), and to learn why a peer is
+// gone.
 constexpr Duration kSlack = milliseconds(2500);
 
 struct Simulated final : sdk::PairGroup<Channel> {
@@ -22,7 +22,7 @@ struct Simulated final : sdk::PairGroup<Channel> {
 };
 
 struct Outcome {
-  std::optional<tsr_code> failed;  // none: it has done what it should
+  std::optional<tsr_code> failed;  // unset: the rank did all it should
   std::string text;
   int blamed = -1;  // a rank of the group
   bool ended = false;
@@ -191,7 +191,7 @@ class Simulation {
     const std::vector<int> ranks = culprits();
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
-  // It never says anything again.
+  // True if the rank never says anything again.
   bool is_gone(int rank) const {
     const bool for_good =
         scenario_.fault == Fault::kKilled || (scenario_.fault == Fault::kStopped && scenario_.how_long == Duration{});
@@ -219,21 +219,21 @@ class Simulation {
       case Fault::kKilled:
         return right && is(TSR_ABORTED) && says("died");
       case Fault::kStopped: {
-        // One that stood still is late itself, and sees the others so until it has heard from them.
+        // A rank that stood still is late itself, and considers the others late until it hears from them.
         const Duration most = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(scenario_.timeout_s));
         const bool may_be = scenario_.how_long == Duration{} || 2 * scenario_.how_long > most;
         return may_be && (right || odd);
       }
       case Fault::kCutOff:
-        // Those who are cut off see the others so.
+        // Ranks that are cut off report the same about the others.
         return (right != is_culprit(rank)) && (says("cannot be reached any more") || says("late") || says("did not"));
-      case Fault::kReset:  // the other may be done already
+      case Fault::kReset:  // the other rank may already be done
         return right && is(TSR_ABORTED) && (says("died") || says("closed its group"));
       case Fault::kLeaves:
         return right && is(TSR_ABORTED) && says("closed its group");
       case Fault::kAborts:
         return right && says("enough") && is(odd ? TSR_CANCELLED : TSR_ABORTED);
-      case Fault::kDisagrees:  // who has nothing to do with it may be done, and gone
+      case Fault::kDisagrees:  // an uninvolved rank may be done, and gone
         return says("\"odd\"") && (is(TSR_INVALID_ARGUMENT) ? says("disagree") : says("closed its group"));
     }
     return false;
@@ -244,7 +244,7 @@ class Simulation {
 
   Scenario scenario_;
   World world_;
-  std::vector<std::vector<Link>> links_;  // by rank, and by the rank at the other end
+  std::vector<std::vector<Link>> links_;  // per rank, and per rank at the other end
   std::vector<Outcome> outcomes_;
   std::vector<std::vector<std::unique_ptr<Started>>> memory_;
   std::vector<std::unique_ptr<Simulated>> groups_;

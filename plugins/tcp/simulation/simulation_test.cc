@@ -1,6 +1,6 @@
-// The transport's engine under weather and faults that are drawn from seeds. To run one again:
+// Runs the transport's engine under network conditions and faults drawn from seeds. To repeat one:
 //   tcp_simulation_test --seed 4711
-// and so many others: --seed FIRST --seeds COUNT.
+// To run many others: --seed FIRST --seeds COUNT.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -35,18 +35,18 @@ constexpr uint64_t kSome = 1000;
 TEST(Simulation, Some) { simulate_all(1, kSome); }
 TEST(Long, Simulation) { simulate_all(1001, 100000); }
 
-// Those that have found something: a rank that has given up because of a third, taken for dead where the operation had
-// no time left to hear why (197, 415, 488); of those who wait for each other because of a third, all named (163, 541),
-// or one that was less far behind (48222); one that waits in a later operation for what is owed in an earlier one, and
-// was taken for the one that holds up the others (19501, 85903, 100995); and one that had done its part of an operation
-// when it left, and was said to have left before it (130724).
+// Seeds that have found bugs. A rank that gave up because of a third one was taken for dead, because the operation had
+// no time left to hear why (197, 415, 488). Of ranks that waited for each other because of a third, all were named
+// (163, 541), or one that was less far behind (48222). A rank that waited in a later operation for data owed in an
+// earlier one was blamed for the delay (19501, 85903, 100995). A rank that had done its part of an operation before it
+// left was said to have left earlier (130724).
 TEST(Simulation, Kept) {
   for (uint64_t seed : {197, 415, 488, 163, 541, 48222, 19501, 85903, 100995, 130724}) {
     EXPECT_EQ(simulate(seed).problem, "") << Scenario(seed).describe() << again(seed);
   }
 }
 
-// The same seed, the same job, to the nanosecond: otherwise a failure could not be run again.
+// The same seed gives the same job, to the nanosecond; otherwise a failure could not be repeated.
 TEST(Simulation, FollowsFromItsSeed) {
   std::set<Duration> took;
   int64_t fetches = 0;

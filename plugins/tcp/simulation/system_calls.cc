@@ -1,5 +1,5 @@
-// The linker puts these in the place of the system's functions in the simulation's program (--wrap): inside a World
-// they are the world's, elsewhere the system's. So the engine and the transport are simulated as they are.
+// The linker replaces the system's functions by these in the simulation's program (--wrap). Inside a World they call
+// the world, elsewhere the system. The engine and the transport are therefore simulated unchanged.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -82,7 +82,7 @@ ssize_t wrapped_recvmsg(int fd, msghdr* message, int flags) {
   return World::current()->receive(fd, message->msg_iov, message->msg_iovlen);
 }
 
-// Others do not run here: notices are sent under a lock.
+// Lets no other rank run, because notices are sent under a lock.
 ssize_t wrapped_send(int fd, const void* data, size_t bytes, int flags) {
   if (!is_simulated(fd)) return real_send(fd, data, bytes, flags);
   const iovec piece{const_cast<void*>(data), bytes};
@@ -118,7 +118,7 @@ int wrapped_ioctl(int fd, unsigned long request, ...) {
   void* const argument = va_arg(more, void*);
   va_end(more);
   if (!is_simulated(fd)) return real_ioctl(fd, request, argument);
-  *static_cast<int*>(argument) = World::current()->unacknowledged(fd);  // SIOCOUTQ alone is asked
+  *static_cast<int*>(argument) = World::current()->unacknowledged(fd);  // only SIOCOUTQ is used
   return 0;
 }
 
@@ -136,7 +136,7 @@ int wrapped_nanosleep(const timespec* how_long, timespec* left) {
 
 int wrapped_getpid() { return is_simulated() ? World::current()->process() : real_getpid(); }
 
-// /proc/PROCESS/fd/N of a simulated process is one of this.
+// /proc/PROCESS/fd/N of a simulated process is a descriptor of this process.
 int wrapped_open(const char* path, int flags, ...) {
   va_list more;
   va_start(more, flags);

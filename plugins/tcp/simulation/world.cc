@@ -9,7 +9,7 @@ namespace tessera::tcp::simulation {
 namespace {
 
 constexpr size_t kLeastRoom = size_t{16} << 10;
-constexpr int64_t kMostSteps = 4000000;  // then it is taken for a loop without end
+constexpr int64_t kMostSteps = 4000000;  // more steps are taken for an endless loop
 
 World*& current_world() {
   thread_local World* world = nullptr;
@@ -112,7 +112,7 @@ bool World::may_run(const Task& task) {
   return std::any_of(task.fds, task.fds + task.count, [&](const pollfd& fd) { return ready_events(fd) != 0; });
 }
 
-// Advances to the next time when something may change; false: nothing ever will.
+// Advances to the next time at which something may change; returns false if nothing ever will.
 bool World::advance() {
   Time next = kNever;
   for (const auto& task : tasks_) {
@@ -206,7 +206,7 @@ bool World::timed_out(const Flow& flow) const {
   return !flow.unacked.empty() && now_ - flow.unacked.front().sent >= weather_.patience;
 }
 
-// The state of the connection as this end sees it; 0: none.
+// The error of the connection as this end sees it; 0 if there is none.
 int World::error_of(Connection& connection, int end) {
   End& own = connection.ends[end];
   if (own.reset_at <= now_) return std::exchange(own.told_reset, true) ? EPIPE : ECONNRESET;
@@ -219,8 +219,7 @@ void World::reset_end(Connection& connection, int end, Time when) {
   remember(connection.ends[end].reset_at);
 }
 
-// Linux does the same: a side that closes before it has read everything resets the connection, and loses what it has
-// not sent.
+// Like Linux: a side that closes before it has read everything resets the connection, and loses what it has not sent.
 void World::close_end(Connection& connection, int end) {
   End& own = connection.ends[end];
   if (std::exchange(own.closed, true)) return;

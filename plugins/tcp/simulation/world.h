@@ -1,9 +1,9 @@
-// A world of its own for the transport's engine: ranks are fibers of one thread, time is a number, and what the
-// engine's code asks of the system (system_calls.cc) ends here. All that happens follows from a seed: who runs next,
-// how long bytes travel, how they are split. Nothing of the engine is changed for that.
+// A simulated world for the transport's engine: ranks are fibers of one thread, time is a number, and the engine's
+// system calls (system_calls.cc) end here. Everything follows from a seed: which rank runs next, how long bytes travel,
+// how they are split. The engine is unchanged.
 //
-// The network is TCP as Linux has it: what is sent arrives whole and in order or not at all, a close is seen behind the
-// data, one with data unread is a reset, and what stays unacknowledged for long ends the connection.
+// The network behaves like TCP in Linux. Data arrives whole and in order or not at all; a close is seen after the data;
+// a close with unread data is a reset; data that stays unacknowledged for long ends the connection.
 #pragma once
 
 #include <poll.h>
@@ -49,13 +49,13 @@ class Random {
 };
 
 struct Weather {
-  Duration latency = microseconds(50);           // at least
-  Duration jitter = microseconds(50);            // on top, at most
-  Duration tick = microseconds(20);              // what a step of a rank takes at most
-  Duration patience = std::chrono::seconds(30);  // with bytes that are not acknowledged
-  size_t capacity = size_t{64} << 10;            // of a connection, in bytes each way
-  size_t at_once = size_t{1} << 20;              // bytes that one call moves, at most
-  bool interrupts = false;                       // calls fail with EINTR now and then
+  Duration latency = microseconds(50);           // least delay
+  Duration jitter = microseconds(50);            // most additional delay
+  Duration tick = microseconds(20);              // longest time of a rank's step
+  Duration patience = std::chrono::seconds(30);  // with unacknowledged bytes
+  size_t capacity = size_t{64} << 10;            // of a connection, in bytes per direction
+  size_t at_once = size_t{1} << 20;              // bound on the bytes that one call moves
+  bool interrupts = false;                       // calls sometimes fail with EINTR
 };
 
 class World {
@@ -64,43 +64,44 @@ class World {
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  static World* current();  // null: what is asked of the system is the system's
+  static World* current();  // null: system calls go to the real system
 
-  // A connection between two ranks: their descriptors.
+  // Connects two ranks; returns their descriptors.
   std::pair<int, int> connect(int one, int other);
-  // The work of a rank, which may do several things, as threads do.
+  // Adds work for a rank. A rank may do several things concurrently, like threads.
   void start(int rank, std::function<void()> body);
-  // At that time, beside all ranks.
+  // Runs `what` at that time, outside all ranks.
   void at(Time when, std::function<void()> what);
 
-  // Until all ranks that are not killed or stopped have ended. What did not work: empty, or why it never ends.
+  // Runs until all ranks that are not killed or stopped have ended. Returns a problem: empty, or why the job never
+  // ends.
   std::string run();
   Time now() const { return now_; }
   int64_t memory_reads() const { return memory_reads_; }
   Random& random() { return random_; }
 
-  // Faults.
+  // Cause faults.
   void kill(int rank);
   void stop(int rank) { ranks_[static_cast<size_t>(rank)].stopped = true; }
   void go_on(int rank) { ranks_[static_cast<size_t>(rank)].stopped = false; }
-  void cut_off(const std::vector<int>& ranks);   // nothing reaches them, or comes from them, any more
-  void reset(int one, int other, size_t which);  // of the connections between two ranks
-  // Its memory can be read by nobody any more.
+  void cut_off(const std::vector<int>& ranks);   // nothing reaches them, or leaves them, any more
+  void reset(int one, int other, size_t which);  // one of the connections between two ranks
+  // Nobody can read its memory any more.
   void forget_memory(int rank) { ranks_[static_cast<size_t>(rank)].memory = false; }
 
-  // System calls of the rank that runs. Those that may take time let others run.
-  // `few`: bytes that any socket has room for, which so are not split.
+  // System calls of the running rank. Those that may take time let others run. `few`: bytes so few that any socket has
+  // space for them; they are not split.
   ssize_t send(int fd, const iovec* pieces, size_t count, bool few = false);
   ssize_t receive(int fd, const iovec* pieces, size_t count);
   int poll(pollfd* fds, size_t count, int timeout_ms);
   void sleep(Duration how_long);
-  void step();  // a moment passes
+  void step();  // lets a moment pass
   int event();
   void write_event(int fd);
   void close(int fd);
   int unacknowledged(int fd);
   int process() const { return kFirstProcess + running_->rank; }
-  bool can_read(int process);  // its memory
+  bool can_read(int process);  // true if its memory can be read
 
   static constexpr int kFirstDescriptor = 1 << 24;
   static constexpr int kFirstProcess = 1 << 24;
@@ -114,9 +115,9 @@ class World {
   };
   // One direction of a connection.
   struct Flow {
-    std::string bytes;  // not read yet, from `begin` on
+    std::string bytes;  // unread bytes, from `begin` on
     size_t begin = 0;
-    size_t ready = 0;  // of them, have arrived
+    size_t ready = 0;  // how many of them have arrived
     std::deque<Segment> flying, unacked;
     Time last_arrival{}, end_at = kNever;
     bool lost = false;  // nothing arrives any more
@@ -132,7 +133,7 @@ class World {
     End ends[2];
   };
   struct Descriptor {
-    int connection = -1;  // -1: an event
+    int connection = -1;  // -1: a timed event
     int end = 0;
     bool event_set = false;
   };
@@ -143,7 +144,7 @@ class World {
     Task(int r, std::function<void()> body) : rank(r), fiber(std::move(body)) {}
     int rank;
     Fiber fiber;
-    bool waits = false;  // until then, or for these
+    bool waits = false;  // waits until then, or for these
     Time until{};
     const pollfd* fds = nullptr;
     size_t count = 0;
@@ -176,11 +177,11 @@ class World {
   std::vector<Connection> connections_;
   std::vector<Descriptor> descriptors_;
   std::multimap<Time, std::function<void()>> events_;
-  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> times_;  // when something may change
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> times_;  // times at which something may change
   Task* running_ = nullptr;
   Time now_{std::chrono::hours(1)};
   int64_t memory_reads_ = 0;
-  bool over_ = false;  // all that is still there fails
+  bool over_ = false;  // everything that is still running fails
 };
 
 }  // namespace tessera::tcp::simulation

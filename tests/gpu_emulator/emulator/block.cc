@@ -12,7 +12,7 @@ namespace emulator {
 namespace {
 
 constexpr int kPattern = 0xA5;
-constexpr size_t kArenaBytes = 2 * kSharedBytes;  // with the red zones between pieces
+constexpr size_t kArenaBytes = 2 * kSharedBytes;  // includes the red zones between allocations
 constexpr size_t kRedZone = 32;
 
 thread_local Block* current_block = nullptr;
@@ -75,11 +75,11 @@ std::string Block::run(const Launch& launch, dim3 index, int warp_size, uint64_t
   running_ = nullptr;
   clean_shared_memory();
   if (error_.empty()) return {};
-  for (auto& thread : threads_) thread->fiber.start(&Block::thread_main, thread.get());  // leaves what is stuck
+  for (auto& thread : threads_) thread->fiber.start(&Block::thread_main, thread.get());  // abandons stuck threads
   return std::exchange(error_, {});
 }
 
-// What they did before they waited is over.
+// Their work before the wait happened earlier.
 void Block::follow_waiting_threads() {
   acquire(&barrier_generation_);
   for (Warp& warp : warps_) {
@@ -124,7 +124,7 @@ void Block::order_threads(uint64_t seed) {
   for (size_t i = count_ - 1; i > 0; --i) std::swap(order_[i], order_[next_random(state) % (i + 1)]);
 }
 
-// What AddressSanitizer reports at the line is found afterwards without it.
+// Finds, without AddressSanitizer, the errors that it would report at the line.
 void Block::check_red_zones() {
   for (size_t i = 0; i < num_pieces_ && error_.empty(); ++i) {
     const size_t end = pieces_[i].offset + pieces_[i].bytes;
@@ -286,7 +286,7 @@ void* Block::shared_memory(const void* key, size_t bytes, size_t alignment) {
   return arena_ + offset;
 }
 
-// What device.h declares.
+// Defines the functions that device.h declares.
 
 const Indices& indices() { return Block::current().indices(); }
 void* shared_memory(const void* key, size_t bytes, size_t alignment) {
@@ -298,7 +298,7 @@ void sync_warp(Where where) { exchange(0, warp_size(), where); }
 Table exchange(uint64_t value, int width, Where where) { return Block::current().exchange(value, width, where); }
 
 void fence_device() {
-  static char all_fences = 0;  // ThreadSanitizer knows no fences: each one follows all before it
+  static char all_fences = 0;  // ThreadSanitizer does not know fences, so each one follows all earlier ones
   release(&all_fences);
   acquire(&all_fences);
 }

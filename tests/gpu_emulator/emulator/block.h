@@ -1,4 +1,4 @@
-// emulator/block.h - runs the threads of a block on one OS thread. For the emulator alone.
+// emulator/block.h - runs the threads of a block on one OS thread. Internal to the emulator.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct Launch {
 inline constexpr int kMaxThreads = 1024;
 inline constexpr size_t kSharedBytes = size_t{48} << 10;
 
-// One block at a time. Its fibers and its shared memory are kept from block to block.
+// Runs one block at a time. Its fibers and its shared memory are reused for the next block.
 class Block {
  public:
   Block();
@@ -31,10 +31,10 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs the block to its end on the calling OS thread. Empty, or the sentence that says what was wrong with it.
+  // Runs the block to its end on the calling OS thread. Returns "", or a sentence that describes the error.
   std::string run(const Launch& launch, dim3 index, int warp_size, uint64_t seed);
 
-  // Of the block that runs on the calling OS thread: what device.h offers to its threads.
+  // The block that runs on the calling OS thread; implements device.h for its threads.
   static Block& current();
   const Indices& indices() const { return running_->indices; }
   void* shared_memory(const void* key, size_t bytes, size_t alignment);
@@ -53,7 +53,7 @@ class Block {
   };
   struct Warp {
     std::array<Group, 128> groups;                      // group g of width w: w + g, as in a heap
-    std::array<std::array<uint64_t, 64>, 2> values[7];  // by log2 of the width; used in turn
+    std::array<std::array<uint64_t, 64>, 2> values[7];  // indexed by log2 of the width; used in turn
   };
   struct Thread {
     Block* owner = nullptr;
@@ -74,7 +74,7 @@ class Block {
   void clean_shared_memory();
   void check_red_zones();
   bool can_run(const Thread& thread) const;
-  void go_on();  // called by a thread that cannot: another one runs, or run() does
+  void go_on();  // called by a thread that must wait: another thread runs, or run() does
   void give_up(std::string why);
   std::string stuck() const;
 
@@ -97,7 +97,7 @@ class Block {
   };
   std::array<Piece, 64> pieces_;
   size_t num_pieces_ = 0;
-  size_t used_ = 0;  // bytes of the arena
+  size_t used_ = 0;  // bytes used of the arena
   char* arena_ = nullptr;
 };
 

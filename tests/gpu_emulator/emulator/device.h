@@ -1,4 +1,4 @@
-// emulator/device.h - what a kernel sees of the emulated GPU. Included through gpu/gpu.h.
+// emulator/device.h - the emulated GPU as a kernel sees it. Included through gpu/gpu.h.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace emulator {
 
-// A place in the source; std::source_location is unknown to clang 14.
+// A source location, because clang 14 lacks std::source_location.
 class Where {
  public:
   static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -27,14 +27,14 @@ class Where {
   int line_ = 0;
 };
 
-// Of the calling GPU thread.
+// The indices of the calling GPU thread.
 struct Indices {
   dim3 thread, block, block_size, grid_size;
 };
 const Indices& indices();
-int warp_size();  // also on the host
+int warp_size();  // may also be called on the host
 
-// Memory of the block: one piece for each key, at the same address for all threads.
+// Memory of the block: one allocation per key, at the same address for all threads.
 void* shared_memory(const void* key, size_t bytes, size_t alignment);
 void* dynamic_shared_memory();
 
@@ -42,8 +42,8 @@ void sync_block(Where where = Where::current());
 void sync_warp(Where where = Where::current());
 uint64_t ballot(bool predicate, Where where = Where::current());
 
-// Brings 8 bytes of each lane of an aligned group of `width` together; the table is by lane in the warp, with `present`
-// the lanes that exist. Valid until the group's next collective but one.
+// Gathers 8 bytes from each lane of an aligned group of `width`. The table is indexed by lane in the warp; `present`
+// has the lanes that exist. Valid until the group's second next collective.
 struct Table {
   const uint64_t* values;
   uint64_t present;

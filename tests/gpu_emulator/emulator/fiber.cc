@@ -33,7 +33,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::adopt_current_thread() {
-  stack_ = nullptr;  // learnt on the first switch away from it
+  stack_ = nullptr;  // learned at the first switch away from it
   stack_size_ = 0;
 #if defined(EMULATOR_TSAN)
   thread_ = __tsan_get_current_fiber();
@@ -54,7 +54,7 @@ void Fiber::allocate_stack() {
 
 void Fiber::start(void (*body)(void*), void* argument) {
   if (stack_ == nullptr) allocate_stack();
-  permit(stack_, stack_size_);  // frames that were never left
+  permit(stack_, stack_size_);  // clears frames that were never left
   body_ = body;
   argument_ = argument;
   fake_stack_ = nullptr;

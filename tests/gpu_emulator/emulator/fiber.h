@@ -1,8 +1,8 @@
-// emulator/fiber.h - a stack of its own to run on, known to AddressSanitizer and ThreadSanitizer. For the emulator
-// alone.
+// emulator/fiber.h - a separate stack to run on, known to AddressSanitizer and ThreadSanitizer. Internal to the
+// emulator.
 //
-// To ThreadSanitizer each fiber is a thread, and switching orders nothing: only release() and acquire() do. So two GPU
-// threads that touch the same memory without a barrier between them are a data race to it, as they are on a GPU. The
+// ThreadSanitizer sees each fiber as a thread. Switching does not order anything; only release() and acquire() do. Two
+// GPU threads that touch the same memory without a barrier between them are therefore a data race, as on a GPU. The
 // emulator's own files are compiled without instrumentation, so that only the kernels' accesses count.
 #pragma once
 
@@ -19,13 +19,13 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Stands for the stack that is in use: the one that the others come back to.
+  // Represents the current stack, to which the others return.
   void adopt_current_thread();
-  // On the first switch to it, `body(argument)` starts; it never returns. Also ends what ran here before.
+  // The first switch to it starts `body(argument)`, which never returns. Also ends whatever ran here before.
   void start(void (*body)(void*), void* argument);
   bool started() const { return stack_ != nullptr; }
 
-  // From the fiber that is running, `this`, to another.
+  // Switches from the running fiber, `this`, to another.
   void switch_to(Fiber& next);
 
  private:
@@ -34,7 +34,7 @@ class Fiber {
   void allocate_stack();
 
   boost::context::detail::fcontext_t context_ = nullptr;
-  Fiber* next_ = nullptr;  // where it switches to
+  Fiber* next_ = nullptr;  // the fiber to switch to
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   char* stack_ = nullptr;  // lowest address; not owned by an adopted thread
@@ -44,11 +44,11 @@ class Fiber {
   void* thread_ = nullptr;      // ThreadSanitizer's
 };
 
-// What a GPU thread did before release(p) happened before what a GPU thread does after an acquire(p) that follows.
+// Actions of a GPU thread before release(p) happen before actions of a GPU thread after a later acquire(p).
 void release(const void* address);
 void acquire(const void* address);
 
-// Only for AddressSanitizer: whether the bytes may be touched.
+// For AddressSanitizer only: say whether bytes may be touched.
 void forbid(const void* address, size_t bytes);
 void permit(const void* address, size_t bytes);
 

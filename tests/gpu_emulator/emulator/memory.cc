@@ -30,13 +30,13 @@ void on_fault(int signal, siginfo_t* info, void*) {
     (void)!::write(STDERR_FILENO, why, std::strlen(why));
     ::_exit(1);
   }
-  ::signal(signal, SIG_DFL);  // and on return the access faults again
+  ::signal(signal, SIG_DFL);  // on return, the access faults again
 }
 
 }  // namespace
 
 Allocation::Allocation(size_t bytes) : bytes_(bytes) {
-  mapped_ = (bytes + kPage) / kPage * kPage;  // at least one byte behind the end
+  mapped_ = (bytes + kPage) / kPage * kPage;  // at least one byte after the end
   void* memory = ::mmap(nullptr, mapped_ + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   begin_ = static_cast<char*>(memory);

@@ -15,7 +15,7 @@
 namespace emulator {
 namespace {
 
-// What a driver keeps for a process.
+// The driver's state for a process.
 struct Process {
   Process() { memory.explain_faults(); }
   Config config = settings_from_environment();
@@ -50,7 +50,7 @@ emulatorError_t fail(emulatorError_t error, std::string text) {
   return error;
 }
 
-// Every call begins with it: an error that sticks fails all.
+// Every call begins with it, because a sticky error fails all calls.
 emulatorError_t begin_call() {
   if (process().config.devices == 0) return fail(emulatorErrorNoDevice, "no CUDA-capable device is detected");
   if (!stuck()) return emulatorSuccess;
@@ -60,7 +60,7 @@ emulatorError_t begin_call() {
 
 Stream& of(emulatorStream_t stream) { return stream == nullptr ? process().immediate : *stream; }
 
-// For what a graph cannot hold: refused while the stream is being captured.
+// For operations that a graph cannot hold: refused during a capture.
 emulatorError_t refuse_in_capture(emulatorStream_t stream, const char* what) {
   if (!of(stream).capturing()) return emulatorSuccess;
   of(stream).spoil_capture();
@@ -258,7 +258,7 @@ emulatorError_t emulatorMemcpyAsync(void* to, const void* from, size_t bytes, em
     return of_thread().last;
   }
   ++process().copies;
-  if (source == Memory::Place::kPageable) {  // read before the call returns
+  if (source == Memory::Place::kPageable) {  // the source is read before the call returns
     auto staged =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
     of(stream).add([to, staged = std::move(staged)](Launcher&) { std::memcpy(to, staged->data(), staged->size()); });
@@ -314,7 +314,7 @@ emulatorError_t emulatorStreamWaitEvent(emulatorStream_t stream, emulatorEvent_t
     if (!mark->captured) of(stream).spoil_capture();
     return fail(emulatorErrorStreamCaptureIsolation, "an event of a capture can only be waited for inside of it");
   }
-  if (mark->captured) return emulatorSuccess;  // the graph runs in the order of its one stream
+  if (mark->captured) return emulatorSuccess;  // a graph runs in the order of its only stream
   of(stream).add([mark = std::move(mark)](Launcher&) { mark->wait(); }, true);
   return emulatorSuccess;
 }

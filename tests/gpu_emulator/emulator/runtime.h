@@ -1,21 +1,22 @@
 // emulator/runtime.h - the host's calls of the emulated GPU, shaped like CUDA's and HIP's so that gpu/runtime.h needs
-// one spelling for all three, and what a test may set and ask beyond them (namespace emulator).
+// one spelling for all three. Namespace emulator has further functions for tests.
 //
-// What is emulated, and how mistakes show:
+// Emulated behaviour, and how mistakes become visible:
 //   * A stream is a thread with a queue: a call returns at once, and its work starts Config::delay later, after all
-//     that was enqueued before it. Streams are ordered by events and synchronisation alone. The NULL stream is the
-//     exception: there a call is done when it returns.
+//     work enqueued before it. Only events and synchronisation order streams. The NULL stream is the exception: a call
+//     there is done when it returns.
 //   * Memory of emulatorMallocAsync cannot be touched before its allocation is reached in its stream (a segmentation
-//     fault), begins filled with 0xA5, and cannot be touched after its free was reached. Bytes behind its end are
-//     watched: AddressSanitizer reports the write, without it the free fails.
+//     fault), begins filled with 0xA5, and cannot be touched after its free was reached. Bytes after its end are
+//     watched: AddressSanitizer reports a write; without it, the free fails.
 //   * The host cannot touch device memory while no work is under way (Config::guard): a segmentation fault, as on a
 //     machine with a GPU.
 //   * Host memory that is not emulatorHostAlloc's is copied from, or to, before the call returns; pinned memory is not.
-//   * A kernel that cannot go on (threads wait at a barrier that others never reach), or that wrote behind an
-//     allocation: all later work is skipped and every later call fails with emulatorErrorLaunchFailure, as in CUDA;
-//     emulatorGetErrorString then gives the sentence. emulator::reset() begins anew.
-//   * A stream that is being captured records its work for a graph. What would make the graph wrong, or wait, ends the
-//     capture: allocating, freeing, copies from or to pageable memory, synchronising, events of other streams.
+//   * If a kernel cannot go on (threads wait at a barrier that others never reach), or wrote after the end of an
+//     allocation, all later work is skipped and every later call fails with emulatorErrorLaunchFailure, as in CUDA.
+//     emulatorGetErrorString then returns the sentence. emulator::reset() begins anew.
+//   * A stream that is being captured records its work for a graph. Operations that would make the graph wrong, or
+//     wait, end the capture: allocating, freeing, copies from or to pageable memory, synchronising, events of other
+//     streams.
 //   * A launch with a grid of 0, more than 1024 threads in a block or more than 48 KiB of shared memory is refused.
 #pragma once
 
@@ -63,8 +64,8 @@ enum emulatorMemcpyKind { emulatorMemcpyDefault = 4 };
 enum : unsigned { emulatorStreamNonBlocking = 1, emulatorEventDefault = 0, emulatorEventDisableTiming = 2 };
 
 const char* emulatorGetErrorName(emulatorError_t error);
-const char* emulatorGetErrorString(emulatorError_t error);  // of this thread's last one, until its next call
-emulatorError_t emulatorGetLastError();                     // and forgets it, unless it sticks
+const char* emulatorGetErrorString(emulatorError_t error);  // of this thread's last error, until its next call
+emulatorError_t emulatorGetLastError();                     // also clears it, unless it is sticky
 
 emulatorError_t emulatorGetDeviceCount(int* count);
 emulatorError_t emulatorGetDevice(int* device);
@@ -100,7 +101,7 @@ emulatorError_t emulatorGraphExecDestroy(emulatorGraphExec_t graph);
 
 namespace emulator {
 
-// ThreadSanitizer sees more without: guarding puts the streams' work in an order.
+// ThreadSanitizer finds more without guarding, which orders the streams' work.
 #if defined(__SANITIZE_THREAD__) || defined(EMULATOR_TSAN)
 inline constexpr bool kGuard = false;
 #else
@@ -108,34 +109,33 @@ inline constexpr bool kGuard = true;
 #endif
 
 struct Config {
-  int devices = 1;                        // 0: as a machine without one
+  int devices = 1;                        // 0: like a machine without a GPU
   int warp_size = 32;                     // 32 or 64
   int workers = 2;                        // OS threads that share a launch's blocks
   std::chrono::microseconds delay{200};   // between a call and the start of its work
-  uint64_t seed = 1;                      // of the order in which a block's threads start; 0: by their index
-  size_t memory_bytes = size_t{4} << 30;  // of a device
+  uint64_t seed = 1;                      // of the order in which a block's threads start; 0: by index
+  size_t memory_bytes = size_t{4} << 30;  // per device
   bool guard = kGuard;                    // the host cannot touch device memory while no work is under way
 };
 
-// The start values are above, or as TESSERA_GPU_EMULATOR says:
-// "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64,
+// The default is above, or as TESSERA_GPU_EMULATOR says: "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64,
 // guard=0".
 const Config& config();
-// While no work is under way.
+// May be called only while no work is under way.
 void configure(const Config& config);
 
 struct Counters {
   uint64_t launches = 0;
-  uint64_t copies = 0;  // and fills
+  uint64_t copies = 0;  // includes fills
   uint64_t allocations = 0;
-  uint64_t synchronizations = 0;  // waits of the host for work, unintended ones of copies included
+  uint64_t synchronizations = 0;  // waits of the host for work, including implicit ones of copies
 };
 Counters counters();  // since the start or reset()
 
 // Waits for all streams, then forgets errors and counters. Memory and streams stay.
 void reset();
 
-// A launch: `body` runs one GPU thread. Used by the template below.
+// A launch; `body` runs one GPU thread. Used by the template below.
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, emulatorStream_t stream,
             std::function<void()> body);
 

@@ -17,7 +17,7 @@ std::string Launcher::run(const Launch& launch) {
   const uint64_t total = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
   const size_t workers = static_cast<size_t>(std::min<uint64_t>(total, static_cast<uint64_t>(config().workers)));
   while (blocks_.size() < workers) blocks_.push_back(std::make_unique<Block>());
-  while (helpers_.size() + 1 < workers) {  // a new one has no part in the launches before
+  while (helpers_.size() + 1 < workers) {  // a new helper takes no part in earlier launches
     helpers_.emplace_back([this, i = helpers_.size(), round = round_] { help(i, round); });
   }
   {

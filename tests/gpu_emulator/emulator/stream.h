@@ -1,4 +1,4 @@
-// emulator/stream.h - a queue of work and the OS threads that do it. For the emulator alone.
+// emulator/stream.h - a queue of work, and the OS threads that do it. Internal to the emulator.
 #pragma once
 
 #include <atomic>
@@ -25,14 +25,14 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Empty, or what was wrong with a block; the others may then not have run.
+  // Returns "", or the error of a block; other blocks may then not have run.
   std::string run(const Launch& launch);
 
  private:
-  void help(size_t helper, uint64_t seen);  // in the launches after round `seen`
+  void help(size_t helper, uint64_t seen);  // takes part in launches after round `seen`
   void take_blocks(Block& block);
 
-  std::vector<std::unique_ptr<Block>> blocks_;  // one for each worker; [0] is the caller's
+  std::vector<std::unique_ptr<Block>> blocks_;  // one per worker; [0] is the caller's
   std::vector<std::thread> helpers_;
   std::mutex mutex_;
   std::condition_variable wake_, finished_;
@@ -45,15 +45,15 @@ class Launcher {
   std::string error_;
 };
 
-// The point in a stream where an event was recorded.
+// The point in a stream at which an event was recorded.
 class Mark {
  public:
   explicit Mark(bool captured) : captured(captured) {}
-  // ThreadSanitizer does not see the counts by which marks are shared: the lock tells it that all others are done.
+  // ThreadSanitizer does not see the counts by which marks are shared. The lock shows it that all others are done.
   ~Mark() { const std::lock_guard lock(mutex_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
-  const bool captured;  // a point of a graph: nothing outside it can wait for it
+  const bool captured;  // a point of a graph, which nothing outside can wait for
   void reach();
   void wait();
   bool reached();
@@ -69,7 +69,7 @@ class Mark {
 class Event {
  public:
   explicit Event(bool timing) : timing_(timing) {}
-  std::shared_ptr<Mark> record(bool captured);  // a new mark, for the stream to reach
+  std::shared_ptr<Mark> record(bool captured);  // a new mark that the stream will reach
   std::shared_ptr<Mark> last();                 // NULL before the first record
   bool timing() const { return timing_; }
 
@@ -81,7 +81,7 @@ class Event {
 
 using Task = std::function<void(Launcher&)>;
 
-// What a capture recorded.
+// The work that a capture recorded.
 class Graph {
  public:
   std::vector<Task> tasks;
@@ -91,16 +91,17 @@ class Stream {
  public:
   enum class Kind { kQueue, kImmediate };  // immediate: the NULL stream, whose work is done when add() returns
   explicit Stream(Kind kind);
-  ~Stream();  // when all is done
+  ~Stream();  // waits until all work is done
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // [any-thread] `always`: also after an error, which skips all other work.
+  // [any-thread] `always`: runs also after an error, which skips all other work.
   void add(Task work, bool always = false);
   void wait_until_idle();  // [any-thread]
 
-  // Capture: from begin to end, add() records. `spoil` says what cannot be in a graph; end_capture() then gives NULL.
-  bool begin_capture();  // false: a capture is under way, or the stream is immediate
+  // Between begin and end of a capture, add() records. `spoil` notes an operation that cannot be in a graph;
+  // end_capture() then returns NULL.
+  bool begin_capture();  // false if a capture is under way, or if the stream is immediate
   bool capturing();
   void spoil_capture();
   std::unique_ptr<Graph> end_capture();
@@ -116,7 +117,7 @@ class Stream {
 
   const Kind kind_;
   Launcher launcher_;
-  std::mutex running_;  // immediate work of several threads takes turns
+  std::mutex running_;  // serialises immediate work of several threads
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
@@ -127,11 +128,11 @@ class Stream {
   std::thread thread_;
 };
 
-// Around everything that a stream does: device memory can be touched.
+// Encloses everything that a stream does: device memory can be touched inside.
 void begin_work();
 void end_work();
 
-// The process's error that sticks. The first one stays.
+// The process's sticky error; the first one stays.
 void stick(std::string sentence);
 bool stuck();
 

@@ -1,4 +1,4 @@
-// An application outside the tree: asks the sharder FOLDER ID how it cuts a table.
+// An application outside the tree: asks the sharder FOLDER ID how it divides a table.
 #include <tessera/abi/sharder.h>
 #include <tessera/runtime.h>
 

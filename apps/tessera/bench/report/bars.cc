@@ -14,7 +14,7 @@ using Results = std::vector<Measured>;
 bool has(const Measured& m, const char* key, const Line& value) { return m.line.value(key, Line()) == value; }
 double us_of(const Measured& m) { return m.us(m.time.median); }
 
-// True if two results differ only in these circumstances and in the name of the workload.
+// True if two results differ only in the circumstances `but` and in the name of the workload.
 bool alike_but(const Measured& a, const Measured& b, const std::vector<std::string>& but) {
   const auto rest = [&](const Measured& m) {
     std::string text;
@@ -56,7 +56,7 @@ class Judge {
   }
 
  private:
-  // T, E, D, B, L of the workloads that memory bounds: s1, s2 and s4 of configs/bench/lookup.toml.
+  // True for the workloads limited by memory: s1, s2 and s4 of configs/bench/lookup.toml, by their T, E, D, B and L.
   static bool memory_bound(const Measured& m) {
     static constexpr std::array<std::array<int64_t, 5>, 3> kShapes{
         {{1, 1000000, 64, 2048, 20}, {8, 1000000, 128, 512, 20}, {4, 4000000, 128, 256, 64}}};
@@ -65,7 +65,7 @@ class Judge {
     });
   }
 
-  // The bytes of rows and states that an update must move, against what the limit moved.
+  // Compares the bytes of rows and states that an update must move with those that the limit moved.
   void adam(const Measured& m) {
     const Measured* limit = find(all_, [&](const Measured& l) {
       return has(l, "pass", "limit") && alike_but(l, m, {"kernel", "pass", "optimizer"});
@@ -75,7 +75,8 @@ class Judge {
              m.line["moved_gbps"].get<double>() / limit->line["gbps"].get<double>(), 0.6);
   }
 
-  // On a device: of the bytes that it moves when it only copies, for batches and tables that no cache holds.
+  // On a device, compares with the bytes that it moves when it only copies, for batches and tables too large for a
+  // cache.
   void of_copies(const Measured& m) {
     const Measured* copy = find(all_, [&](const Measured& c) {
       return has(c, "pass", "copy") && alike_but(c, m, {"kernel", "pass", "optimizer"});
@@ -121,7 +122,7 @@ class Judge {
       if (bytes == 4096 && has(m, "op", "all_to_all")) at_most("4 KiB, times the raw exchange", ratio, 2.0);
       if (bytes >= 2 << 20) at_least("from 2 MiB, share of the raw bandwidth", 1 / ratio, 0.85);
     }
-    // A transport with options ("tcp?shm=false") is judged beside Open MPI where the one without was left out.
+    // A transport with options ("tcp?shm=false") is judged against Open MPI if the one without options was left out.
     const std::string backend = m.line["backend"];
     const bool variant =
         backend.find('?') != std::string::npos && other(backend.substr(0, backend.find('?'))) != nullptr;
@@ -135,7 +136,7 @@ class Judge {
       return std::any_of(values.begin(), values.end(), [&](int v) { return has(m, key, v); });
     };
     if (!has(m, "rows", "criteo:100000") || !has(m, "world", 2) || !has(m, "L", 1) || !any("D", {16, 64})) return;
-    // The time of an exchange is latency and work for each id; only large batches of wide rows are mostly copied.
+    // The time of an exchange is latency plus work per id; only large batches of wide rows are mostly copied.
     if (has(m, "B", 128) && has(m, "D", 64)) {
       over("neither kernel nor exchange, times copying what travels", m, "overhead_us", "copy_us", 4.0);
     } else if (any("B", {16, 128})) {
@@ -143,7 +144,7 @@ class Judge {
     }
   }
 
-  // If two threads that only copy gain this much, those that move rows do too.
+  // If two threads that only copy gain this much, two threads that move rows must gain it as well.
   void moves(const Measured& m) {
     if (!has(m, "threads", 2) || has(m, "op", "memcpy")) return;
     const auto gain = [&](const Line& op) {
@@ -158,15 +159,15 @@ class Judge {
     if (gain("memcpy") >= 1.7) at_least("rows moved, two threads over one", gain(m.line["op"]), 1.5);
   }
 
-  // Beside what this machine takes for starting a program with all plugins and for writing the tables' memory once. A
-  // job clears that memory, makes the start values and writes them: three passes, and layers, data and a step.
+  // Compares with two times of this machine: starting a program with all plugins, and writing the tables' memory once.
+  // A job needs three passes over that memory (clear, make start values, write them), then layers, data and a step.
   void start(const Measured& m) {
     const Line floor = m.line.value("floor_s", Line());
     if (!floor.is_number() || floor <= 0.0) return;
     at_most("process start to the end of the first step, times its floor", m.time.median / floor.get<double>(), 4.0);
   }
 
-  // Beside a copy in memory, the steps without a save, and a plain program that writes as much.
+  // Compares with a copy in memory, with the steps without a save, and with a plain program that writes as much.
   void save(const Measured& m) {
     const double copy = m.line.value("copy_s", 0.0), apart = m.line.value("save_s", 0.0);
     if (copy <= 0 || apart <= 0) return;
@@ -184,7 +185,7 @@ class Judge {
         find(all_, [&](const Measured& l) { return has(l, "threads", 1) && alike_but(l, m, {"threads"}); });
     if (alone == nullptr || !has(m, "threads", 2) || !has(m, "B", 2048)) return;
     const auto gain = [&](const char* key) { return m.line.value(key, 0.0) / alone->line.value(key, 1.0); };
-    // If two threads that share nothing gain less, these may gain less too.
+    // If two threads that share nothing gain less, a smaller gain is accepted here.
     if (gain("sgemm_gflops") >= 1.8) at_least("dense part, two threads over one", gain("dense_gflops"), 1.6);
   }
 
@@ -193,7 +194,7 @@ class Judge {
     if (off.is_number()) at_most("prediction off, percent", std::abs(off.get<double>()), 25.0);
   }
 
-  // One figure of a line over another one of the same run.
+  // Judges one figure of a line divided by another one of the same run.
   void over(const char* bar, const Measured& m, const char* key, const char* by, double bound) {
     const Line a = m.line.value(key, Line()), b = m.line.value(by, Line());
     if (a.is_number() && b.is_number() && b > 0.0) at_most(bar, a.get<double>() / b.get<double>(), bound);
@@ -208,7 +209,7 @@ class Judge {
 
   const Results& all_;
   std::vector<std::string> names_;
-  std::string of_;  // what is judged now
+  std::string of_;  // the subject being judged now
   std::vector<Line> out_;
 };
 

@@ -1,4 +1,4 @@
-// The project's bars on speed that a bench can judge by itself, as ratios taken in one run.
+// The project's speed bars that a bench can judge by itself, as ratios taken in one run.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace tessera::cli {
 
-// For every bar that the lines speak of: {"bench": "bar", "bar": ..., "of": ..., "value": ..., "bound": ..., "holds":
-// ...}. docs/bench.md lists the bars. Bars against other programs are judged where the lines hold figures of those
-// (peers.h).
+// Returns a line for every bar that `lines` can judge: {"bench": "bar", "bar": ..., "of": ..., "value": ..., "bound":
+// ..., "holds": ...}. docs/bench.md lists the bars. Bars against other programs are judged if the lines hold figures of
+// those (peers.h).
 std::vector<Line> judged(const std::vector<Line>& lines);
 
 }  // namespace tessera::cli

@@ -22,7 +22,7 @@ std::vector<double> ticks_to(double most) {
   return ticks;
 }
 
-// The part of the axes in which curves lie.
+// The area inside the axes.
 struct Frame {
   double least_x = std::numeric_limits<double>::infinity(), most_x = -least_x, least_y = least_x, most_y = -least_x;
   double right = 0;
@@ -32,7 +32,7 @@ struct Frame {
     least_x = std::min(least_x, x), most_x = std::max(most_x, x);
     least_y = std::min(least_y, y), most_y = std::max(most_y, y);
   }
-  // Round ends of both; some room where all values are equal.
+  // Rounds both ends outward, and adds a margin if all values are equal.
   void widen(double step) {
     least_y = std::floor(least_y / step) * step;
     most_y = std::max(std::ceil(most_y / step) * step, least_y + step);
@@ -42,7 +42,7 @@ struct Frame {
   double place_y(double y) const { return kTop + kHeight * (1 - (y - least_y) / (most_y - least_y)); }
 };
 
-// Numbers alone, and of many the means of neighbours.
+// Drops values that are not numbers; if there are many points, averages neighbours.
 std::vector<std::pair<double, double>> few(const std::vector<std::pair<double, double>>& points) {
   constexpr size_t kMost = 400;
   std::vector<std::pair<double, double>> numbers, out;

@@ -17,8 +17,8 @@ std::string figure(const std::string& caption, const std::string& image);
 
 struct Bar {
   std::string label, value, tip;
-  double length, low, high;  // low == high: without a whisker
-  double mark = 0;           // a line across the row; 0: none
+  double length, low, high;  // whisker ends; equal: no whisker
+  double mark = 0;           // position of a line across the row; 0: none
 };
 // Horizontal bars from 0, with an axis below.
 std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
@@ -26,9 +26,9 @@ std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
 
 struct Curve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x ascending; a y that is no number is left out
+  std::vector<std::pair<double, double>> points;  // x ascending; a point whose y is not a number is left out
 };
-// Lines over one axis, both linear; of many points the means of neighbours. Empty where no curve has a point.
+// Lines over one axis, both axes linear; many points become means of neighbours. Empty if no curve has a point.
 std::string curve_chart(const std::string& caption, const std::string& x_name, const std::vector<Curve>& curves);
 
 }  // namespace tessera::cli

@@ -14,13 +14,14 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kLeastSeconds = 0.2;  // of all processors: /proc/stat counts in hundredths of a second
+// processor time below which no share is given: /proc/stat counts in hundredths of a second
+constexpr double kLeastSeconds = 0.2;
 
 struct Used {
-  double all = 0, busy = 0;  // seconds
+  double all = 0, busy = 0;  // seconds over all processors
 };
 
-// user nice system idle iowait irq softirq steal: man proc_stat.
+// Reads the columns of /proc/stat: user nice system idle iowait irq softirq steal (man proc_stat).
 Used used_by_all() {
   std::ifstream file("/proc/stat");
   std::string name;
@@ -58,7 +59,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-// The instruction set that the CPU kernels take here; they refuse to run where a forced one is not there.
+// The instruction set that the CPU kernels use here; they refuse to run if a forced one is missing.
 std::string isa_name() {
   if (!sdk::forced_isa().empty()) return std::string(sdk::forced_isa());
 #if defined(__x86_64__)

@@ -13,9 +13,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kLoud = 0.1;  // share of others above which a run is doubtful
+constexpr double kLoud = 0.1;  // share of the processors used by other programs above which a run is doubtful
 
-// A name that two runs have in common, whatever else they contain.
+// A label that two runs have in common, whatever else they contain.
 std::string full_label(const Line& line) {
   std::string text;
   for (const auto& [key, value] : circumstances(line)) {
@@ -89,7 +89,8 @@ double rank_test(const std::vector<double>& a, const std::vector<double>& b) {
   for (const double x : b) all.emplace_back(x, false);
   std::sort(all.begin(), all.end());
   const auto n = static_cast<double>(a.size()), m = static_cast<double>(b.size()), both = n + m;
-  double ranks = 0, ties = 0;  // of a's; of equal times: the mean of their ranks
+  // rank sum of a's samples, where equal times get the mean of their ranks; correction for ties
+  double ranks = 0, ties = 0;
   for (size_t i = 0; i < all.size();) {
     size_t end = i;
     while (end < all.size() && all[end].first == all[i].first) ++end;
@@ -104,7 +105,7 @@ double rank_test(const std::vector<double>& a, const std::vector<double>& b) {
   return std::erfc(z / std::sqrt(2.0));
 }
 
-// Null where it is no JSON.
+// Null if `text` is not JSON.
 Line parsed(const std::string& text) {
   try {
     return config::parse_json(text, {"the line"});

@@ -46,7 +46,7 @@ std::vector<std::string> columns_of(const std::vector<Line>& rows) {
   return columns;
 }
 
-// A long name may be broken where it has an underscore.
+// Lets a long name break after an underscore.
 std::string heading(const std::string& column) {
   std::string out;
   for (const char c : escaped(column)) out += c == '_' ? std::string("_<wbr/>") : std::string(1, c);
@@ -63,7 +63,7 @@ std::string cell(const std::string& column, const Line& value) {
   return (classes.empty() ? "<td>" : "<td class=\"" + classes + "\">") + escaped(text) + "</td>";
 }
 
-// A single row, from top to bottom.
+// Shows a single row as a table of names and values, from top to bottom.
 std::string upright_table(const Line& row) {
   std::string out = "<div class=\"wide\"><table>\n";
   for (const std::string& column : columns_of({row}))

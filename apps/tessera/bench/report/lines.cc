@@ -20,7 +20,7 @@ double number_of(const Line& line, const std::string& name, double otherwise) {
   return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
-// The percentiles that a line states.
+// Reads the percentiles that a line states.
 Percentiles stated(const Line& line, const std::string& unit) {
   Percentiles p;
   p.median = number_of(line, "median_" + unit, 0);
@@ -47,7 +47,7 @@ std::string identity(const Line& line) {
   return text;
 }
 
-// The circumstances that not all of the results share.
+// The circumstances that differ between the results.
 std::set<std::string> differing(const std::vector<Measured>& results) {
   std::map<std::string, std::set<std::string>> values;
   std::map<std::string, size_t> count;
@@ -64,7 +64,7 @@ std::set<std::string> differing(const std::vector<Measured>& results) {
   return keys;
 }
 
-// A number says little without its name; a word says enough.
+// A number needs its name to be understood; a word does not.
 std::string item(const std::string& key, const Line& value) {
   return value.is_string() ? value.get<std::string>() : key + ' ' + value_text(value);
 }
@@ -148,7 +148,8 @@ std::vector<std::string> labels(const std::vector<Measured>& results, const std:
   for (const Measured& m : results) {
     std::string text;
     for (const auto& [key, value] : circumstances(m.line)) {
-      const bool told = value == "none" || (value.is_string() && text == value.get<std::string>());  // "limit limit"
+      // avoids "limit limit"
+      const bool told = value == "none" || (value.is_string() && text == value.get<std::string>());
       if (keys.contains(key) && !told) text += (text.empty() ? "" : " ") + item(key, value);
     }
     out.push_back(text.empty() ? value_text(m.line["bench"]) : text);

@@ -19,10 +19,10 @@ std::vector<Line> only(const std::vector<Line>& lines, const char* bench) {
   return out;
 }
 
-// Rows whose fields are themselves objects, such as stages_us, have a table of each such field behind their own.
+// Puts a further table after the rows for each field that is itself an object, such as stages_us.
 std::string with_inner_tables(const std::vector<Line>& rows) {
   std::vector<Line> outer;
-  std::vector<std::string> inner;  // the fields' names
+  std::vector<std::string> inner;  // names of such fields
   for (const Line& row : rows) {
     outer.push_back({{"bench", row["bench"]}});
     for (const auto& [key, value] : row.items()) {
@@ -41,14 +41,15 @@ std::string with_inner_tables(const std::vector<Line>& rows) {
       if (!results[i].line.contains(field) || !results[i].line[field].is_object()) continue;
       fields.push_back({{field, names[i]}});
       for (const auto& [name, value] : results[i].line[field].items())
-        fields.back()[name] = value.is_array() ? Line(value.dump()) : value;  // predict: predicted and measured
+        // `predict` gives a pair: predicted and measured
+        fields.back()[name] = value.is_array() ? Line(value.dump()) : value;
     }
     if (!fields.empty()) out += html_table(fields);
   }
   return out;
 }
 
-// A table for the rows of each bench.
+// One table per bench.
 std::string tables(const std::vector<Line>& rows) {
   std::vector<std::pair<std::string, std::vector<Line>>> kinds;
   for (const Line& row : rows) {
@@ -62,7 +63,7 @@ std::string tables(const std::vector<Line>& rows) {
   return out;
 }
 
-// The meaning of the one-letter names that the lines use.
+// Explains the one-letter names that the lines use.
 std::string abbreviations(const std::vector<Line>& lines) {
   static constexpr std::pair<const char*, const char*> kNames[] = {{"T", "tables"},
                                                                    {"E", "rows of each table"},
@@ -79,7 +80,7 @@ std::string abbreviations(const std::vector<Line>& lines) {
   return text.empty() ? "" : "<p>" + escaped(text) + ".</p>\n";
 }
 
-// The line under the title: machine, noise, time.
+// The line under the title: machine, noise and time.
 std::string circumstances_text(const Line& run) {
   std::string text = machine_text(run);
   const Line others = run.value("others_percent", Line());

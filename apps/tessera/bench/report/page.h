@@ -1,4 +1,4 @@
-// A bench's result as one HTML page that needs nothing else.
+// Shows a bench's result as one HTML page that needs nothing else.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace tessera::cli {
 
-// lines: everything that was printed: measurements, bars, changes, the run. Plots, the bars on speed, all figures as
-// tables, and the lines themselves. Well-formed XML too; no script, no address, readable in light and dark.
+// `lines` has everything that was printed: measurements, bars, changes, the run. The page has plots, the bars, all
+// figures as tables, and the lines themselves. It is also well-formed XML, has no script and no address, and is
+// readable in light and dark.
 std::string page(const std::vector<Line>& lines);
 
-// Errors: kUnavailable.
+// Throws kUnavailable.
 void write_page(const std::string& path, const std::vector<Line>& lines);
 
 }  // namespace tessera::cli

@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-// The subject of a line, without its owner and time.
+// True if a field describes the subject of a line rather than its program or its time.
 bool is_about(const std::string& key) { return key != "bench" && key != "peer" && key != "workload"; }
 
 bool fits(const Line& peer, const Line& line) {
@@ -34,11 +34,11 @@ double number(const Line& line, const std::string& key) {
 }
 
 struct Ratio {
-  double value = 0;  // 0: a side lacks the figure
+  double value = 0;  // 0 if one of the two lacks the figure
   bool interleaved = false;
 };
 
-// A figure in all rounds, such as "rest_us", and the rounds' numbers: those of lines without one are 0, 0, ...
+// One figure, such as "rest_us", in all rounds, and the rounds' numbers; a line without a number counts as round 0.
 struct Figures {
   std::vector<double> values;
   std::set<double> rounds;
@@ -53,7 +53,7 @@ Figures figures_of(const Measured& m, const std::string& key) {
   return out;
 }
 
-// Rounds in turn have the same numbers, each once; a peer's lines of another run have lost theirs.
+// Rounds that alternated have the same numbers, each once. Peers' lines of another run have lost their numbers.
 Ratio ratio_of(const Measured& peer, const Measured& own, const std::string& key) {
   const Figures theirs = figures_of(peer, key), ours = figures_of(own, key);
   if (theirs.values.empty() || ours.values.empty()) return {};
@@ -65,7 +65,7 @@ Ratio ratio_of(const Measured& peer, const Measured& own, const std::string& key
   return {percentiles(ratios).median, true};
 }
 
-// The bar of a measurement beside a peer.
+// Finds the bar of a measurement against a peer.
 class Demands {
  public:
   Demands(const Line& own, const std::string& peer) : own_(own), peer_(peer) {}
@@ -83,7 +83,7 @@ class Demands {
     return {};
   }
 
-  // The figure of a training step without its dense part.
+  // The figure that describes a training step without its dense part.
   std::optional<double> of_rest() const {
     return peer_ == "TorchRec" && own_.value("rows", Line()) == "criteo:100000" ? 4 : std::optional<double>();
   }
@@ -98,7 +98,7 @@ class Demands {
     if (!is("pass", "train") || !is("dtype", "fp32")) return {};
     if (is("optimizer", "exact_sgd")) return one ? 1.5 : 2.5;
     if (!is("optimizer", "exact_rowwise_adagrad") || peer_ != "FBGEMM") return {};
-    const bool wide = is("D", 128);  // s2 and s4
+    const bool wide = is("D", 128);  // workloads s2 and s4
     return one ? (wide ? 4 : 5) : (wide ? 7 : 8);
   }
 
@@ -106,7 +106,7 @@ class Demands {
   const std::string peer_;
 };
 
-// The gather limit measured beside a forward; nullptr: none.
+// The gather limit that was measured with a forward; nullptr if there is none.
 const Measured* limit_of(const Line& own, const std::vector<Measured>& results) {
   if (own.value("pass", Line()) != "forward") return nullptr;
   Line asked = own;

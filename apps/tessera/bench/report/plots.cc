@@ -15,7 +15,7 @@ namespace {
 
 using namespace chart;
 
-// Text of the circumstances that `keep` takes.
+// The text of those circumstances for which `keep` is true.
 std::string key_of(const Measured& m, const std::function<bool(const std::string&)>& keep) {
   std::string text;
   for (const auto& [key, value] : circumstances(m.line)) {
@@ -43,7 +43,7 @@ std::vector<std::vector<Measured>> by_workload(const std::vector<Measured>& resu
   });
 }
 
-// A workload's name among all.
+// A caption for each group that tells it from the others.
 std::vector<std::string> captions(const std::vector<std::vector<Measured>>& groups) {
   std::vector<Measured> first;
   std::vector<std::string> contenders;
@@ -63,12 +63,13 @@ double number(const Measured& m, const char* key) {
   return found != m.line.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// The stages of a line in microseconds; empty where it has none.
+// The stages of a line in microseconds; empty if it has none.
 std::vector<std::pair<std::string, double>> stages_of(const Line& line) {
   std::vector<std::pair<std::string, double>> stages;
   if (line.contains("stages_us") && line["stages_us"].is_object()) {
     for (const auto& [name, us] : line["stages_us"].items()) {
-      const Line value = us.is_array() && !us.empty() ? us.back() : us;  // predict: predicted and measured
+      // `predict` gives a pair: predicted and measured
+      const Line value = us.is_array() && !us.empty() ? us.back() : us;
       if (value.is_number()) stages.emplace_back(name, value.get<double>());
     }
   } else if (line["bench"] == "step") {
@@ -226,7 +227,7 @@ std::string rooflines(const std::vector<Measured>& results) {
 
 std::string stage_bars(const std::vector<Measured>& results) {
   std::vector<Measured> with;
-  std::vector<std::string> stages;  // in the order of their first use: a stage has one colour
+  std::vector<std::string> stages;  // in the order of first use, so that a stage keeps its colour
   double most = 0;
   for (const Measured& m : results) {
     const auto own = stages_of(m.line);

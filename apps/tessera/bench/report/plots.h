@@ -1,4 +1,4 @@
-// The plots of a bench's page, each as HTML with an inline image; empty where the results have nothing to show so.
+// The plots of a bench's page, each as HTML with an inline image; empty if the results have nothing to plot.
 #pragma once
 
 #include <string>
@@ -8,17 +8,19 @@
 
 namespace tessera::cli {
 
-// A chart for each workload: the median time of every contender as a bar, p10 to p90 as a whisker. Contenders differ in
-// what names_contender() says; workloads in anything else.
+// A chart per workload: each contender's median time as a bar, p10 to p90 as a whisker. names_contender() lists what
+// tells contenders apart; anything else makes another workload.
 std::string time_bars(const std::vector<Measured>& results);
 
-// A chart for each number that was varied, such as bytes or B: time over it, both logarithmic, a line for each series.
+// A chart for each number that was varied, such as bytes or B: time over that number, both logarithmic, a line per
+// series.
 std::string growth_charts(const std::vector<Measured>& results);
 
-// For lookups that were measured beside the machine's gather limit: bytes of rows a second, and that limit as a line.
+// A chart for lookups that were measured together with the machine's gather limit: bytes of rows per second, and the
+// limit as a line.
 std::string rooflines(const std::vector<Measured>& results);
 
-// The parts of a step's time: a stacked bar for each result that has stages.
+// The stages of a step's time: a stacked bar for each result that has stages.
 std::string stage_bars(const std::vector<Measured>& results);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The lines of a session, from whichever of its processes prints them, and how the terminal shows the closing ones.
+// Keeps the lines of a session from all of its processes, and formats the closing lines for the terminal.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tessera::cli {
 // A file in memory that forked processes share.
 class Record {
  public:
-  Record();  // errors: kUnavailable
+  Record();  // throws kUnavailable
   ~Record();
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
@@ -23,16 +23,16 @@ class Record {
   int fd_;
 };
 
-// Writes in any process that has the descriptor.
+// Appends a line; works in any process that has the descriptor.
 void append(int record, const Line& line);
 
-// Rows with one header and aligned columns; "" for none. Lines with other columns start a table of their own.
+// Rows with one header and aligned columns; "" if there are none. Lines with other columns start a new table.
 std::string table_text(const std::vector<Line>& rows);
-// The machine that a run tells of, and what it ran there: "AMD EPYC, 2 processors, 24 GiB, avx512, ... ".
+// The machine of a run: "AMD EPYC, 2 processors, 24 GiB, avx512, ... ".
 std::string machine_text(const Line& run);
-// A run's sentences: machine and noise.
+// Sentences about a run: its machine and its noise.
 std::string run_text(const Line& run);
-// The result of compare(), and the sentences of its last line.
+// The result of compare() as sentences, from its last line.
 std::string comparison_text(const Line& summary);
 std::string changes_text(const std::vector<Line>& changes);
 

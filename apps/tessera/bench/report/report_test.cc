@@ -1,4 +1,4 @@
-// Results of a bench's lines: comparisons, bars, the page. A browser looks at the page where there is one.
+// Tests what is made of a bench's lines: comparisons, bars, the page. If a browser is installed, it inspects the page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -172,7 +172,7 @@ Line with_rounds(const std::vector<double>& rounds) {
 }
 
 TEST(Compare, RoundsOfTwoRunsAreRankedAndNotPaired) {
-  // Each round of the new run is slower than the old one of the same number, but so are the old one's late rounds.
+  // Each round of the new run is slower than the same round of the old one, but so are the old run's late rounds.
   const std::vector<double> drifting{100, 110, 120, 130, 140, 150, 160, 170, 180};
   std::vector<double> later, other;
   for (const double x : drifting) later.push_back(x + 6), other.push_back(x + 100);
@@ -200,7 +200,7 @@ TEST(Compare, FewRoundsAreJudgedByQuartiles) {
   EXPECT_THAT(changes_text(lines), HasSubstr("is not known of both runs"));
 }
 
-// Exact probabilities: 2 / C(18, 9) where the samples lie apart; by symmetry 1 where they are the same.
+// The probabilities are exact: 2 / C(18, 9) if the samples lie apart; by symmetry 1 if they are the same.
 TEST(Compare, RankTest) {
   const std::vector<double> low{1, 2, 3, 4, 5, 6, 7, 8, 9}, high{11, 12, 13, 14, 15, 16, 17, 18, 19};
   EXPECT_NEAR(rank_test(low, high), 2.0 / 48620, 4e-4);
@@ -355,7 +355,7 @@ TEST(Bars, OfADeviceAreSharesOfItsCopies) {
   EXPECT_EQ(bar_of({line("cuda", "train", 910), copy}, train)["holds"], true);
   EXPECT_EQ(bar_of({line("cuda", "train", 890), copy}, train)["holds"], false);
   Line small = line("cuda", "forward", 2600), narrow = line("cuda", "forward", 2200), copied = copy;
-  small["B"] = 1000;  // caches hold what it reads
+  small["B"] = 1000;  // its rows fit into caches
   EXPECT_TRUE(judged({small, copy}).empty());
   narrow["D"] = copied["D"] = 64;
   narrow["B"] = copied["B"] = 218750;
@@ -402,7 +402,7 @@ TEST(Peers, RoundsOfAnotherRunAreNotPaired) {
     lines.insert(lines.end(), theirs.begin(), theirs.end());
     return bar_of(lines, "FBGEMM's time over this one's" + more)["value"];
   };
-  EXPECT_EQ(bar(peers, ""), 4.5);  // of 3, 4.5 and 9
+  EXPECT_EQ(bar(peers, ""), 4.5);  // the median of 3, 4.5 and 9
   EXPECT_EQ(bar(peers_of_another_run(peers), ", not interleaved"), 9);
   for (Line& line : peers) line["round"] = line["round"].get<int>() + 1;
   EXPECT_EQ(bar(peers, ", not interleaved"), 9);
@@ -442,7 +442,7 @@ TEST(Peers, WhatCannotBeIsOneSentence) {
 
 TEST(Noise, IsAShare) {
   const Noise noise;
-  EXPECT_EQ(noise.share(), std::nullopt);  // at once, nothing can be told
+  EXPECT_EQ(noise.share(), std::nullopt);  // too little time has passed to tell
   const Line machine = machine_record();
   EXPECT_GE(machine["processors"], 1);
   EXPECT_FALSE(machine["cpu"].get<std::string>().empty());
@@ -518,7 +518,8 @@ TEST(Page, HasEveryFigure) {
     for (const auto& [key, value] : line.items()) {
       if (key == "bench") continue;
       EXPECT_THAT(text, AnyOf(HasSubstr(">" + escaped(value_text(value)) + "</td>"),
-                              HasSubstr(key + " " + escaped(value_text(value)))))  // of all rows of its table
+                              // a value common to all rows of its table
+                              HasSubstr(key + " " + escaped(value_text(value)))))
           << key;
     }
   }
@@ -587,7 +588,7 @@ TEST(Page, AFileThatCannotBeWrittenIsOneSentence) {
   EXPECT_THAT(message_of([] { check_writable("/tmp"); }), HasSubstr("cannot write /tmp"));
 }
 
-// Standard output of a command; empty when it fails.
+// Standard output of a command; empty if it fails.
 std::string output_of(const std::string& command) {
   std::string text;
   std::FILE* pipe = ::popen(command.c_str(), "r");
@@ -597,8 +598,8 @@ std::string output_of(const std::string& command) {
   return ::pclose(pipe) == 0 ? text : "";
 }
 
-// Counts the images' texts that lie outside of their image or on another text, and tells whether the page or a table is
-// too wide.
+// Counts the texts that lie outside of their image or on another text, and tells whether the page or a table is too
+// wide.
 constexpr const char* kInspection = R"(<script>
   const inside = (a, b) =>
     a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;

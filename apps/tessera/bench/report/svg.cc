@@ -20,7 +20,7 @@ constexpr const char* kPalette = R"(
 }
 )";
 
-constexpr double kCharacter = 7.0;  // mean width at 12.5 units of a common sans-serif font, generously
+constexpr double kCharacter = 7.0;  // a generous mean width at 12.5 units of a common sans-serif font
 
 std::string place(double x) {
   char text[32];
@@ -28,7 +28,7 @@ std::string place(double x) {
   return text;
 }
 
-// Bytes of the UTF-8 character that starts at text[i]; 0: none does.
+// Bytes of the UTF-8 character that starts at text[i]; 0 if none starts there.
 size_t utf8_length(const std::string& text, size_t i) {
   const auto first = static_cast<unsigned char>(text[i]);
   const size_t length = first < 0x80   ? 1

@@ -26,7 +26,7 @@ std::string scalar(const std::string& path, const std::string& key, const toml::
   throw UsageError(where(path, node) + ": " + key + " must be a text, a number, a truth value or an array of these");
 }
 
-// The option as the command line writes it; empty for a switch that is off.
+// The option as written on the command line; empty for a switch that is off.
 std::string argument(const std::string& path, const std::string& key, const toml::node& node) {
   if (const auto on = node.value_exact<bool>()) return *on ? "--" + key : "";
   const toml::array* items = node.as_array();

@@ -1,4 +1,4 @@
-/* Kept: a transport in C11 that works through another one, and hands everything on. */
+/* Kept: a transport in C11 that wraps another one and passes everything on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ static tsr_code split(tsr_group* g, int32_t color, int32_t key, const tsr_collec
 static int32_t rank(const tsr_group* g) { return g->api->rank(g->inner); }
 static int32_t world_size(const tsr_group* g) { return g->api->world_size(g->inner); }
 
-/* The room first: what has started must be waited for. */
+/* Allocates first, because an operation that has started must be waited for. */
 static tsr_code prepare(tsr_group* g, tsr_work** work, tsr_error* err) {
   *work = malloc(sizeof **work);
   if (*work == NULL) return refuse(err, TSR_RESOURCE_EXHAUSTED, "kept.pipe: out of memory");
@@ -128,7 +128,7 @@ static void close_group(tsr_group* g) {
   free(g);
 }
 
-/* Without the optional slots. */
+/* Leaves the optional slots out. */
 static const tsr_collective table = {sizeof(tsr_collective),
                                      TSR_COLLECTIVE_WRAPS,
                                      describe,

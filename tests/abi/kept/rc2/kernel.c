@@ -44,7 +44,7 @@ static int64_t width(const instance* k, const shard* s, uint32_t state) {
   return k->kinds[state] == TSR_STATE_PER_ROW ? 1 : s->dim;
 }
 
-/* States of the config's optimizer: how many, or -1 for those that are not kept here. */
+/* The number of states of the config's optimizer, or -1 if they are not kept here. */
 static int states_of(const tsr_part* optimizer, tsr_state* out) {
   uint32_t n = 0;
   if (optimizer == NULL || !TSR_HAS(tsr_optimizer, api_of(optimizer), state)) return 0;
@@ -133,7 +133,7 @@ static tsr_code open(void* self, const tsr_kernel_config* c, void** out, tsr_err
   return TSR_OK;
 }
 
-/* Calls `each` for every id of a feature: its position, its place in the output, and its part of the bag. */
+/* Calls `each` for every id of a feature with its position, its place in the output, and its share of the bag. */
 typedef void visit(instance* k, const tsr_lookup* lookup, const tsr_lookup_feature* f, int64_t p, int64_t place,
                    float part, const tsr_backward* args, float* out);
 static void for_each_id(instance* k, const tsr_lookup* lookup, const tsr_lookup_feature* f, visit* each,
@@ -226,7 +226,7 @@ static tsr_code backward(void* p, tsr_context* context, const tsr_backward* args
   return TSR_OK;
 }
 
-/* Weights, then the states, as they lie in memory. */
+/* Writes weights, then the states, as they are in memory. */
 static tsr_code save(void* p, uint32_t table, const tsr_stream_io* io, tsr_error* err) {
   instance* k = p;
   const shard* s = &k->shards[table];
