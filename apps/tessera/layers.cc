@@ -8,13 +8,15 @@ nlohmann::ordered_json layers_json(const std::vector<LayerChoice>& layers) {
   return out;
 }
 
-std::string layers_text(const std::vector<LayerChoice>& layers) {
-  std::string text;
+std::vector<std::string> replaced_layers(const std::vector<LayerChoice>& layers) {
+  std::vector<std::string> lines;
   for (const LayerChoice& l : layers) {
-    text += (text.empty() ? "" : ", ") + l.layer + " by " + l.component;
-    for (size_t i = 0; i < l.instead_of.size(); ++i) text += (i == 0 ? " instead of " : " and ") + l.instead_of[i];
+    if (l.component == l.layer && l.instead_of.empty()) continue;
+    lines.push_back("layer " + l.layer + ": computed by " + l.component);
+    for (size_t i = 0; i < l.instead_of.size(); ++i)
+      lines.back() += (i == 0 ? " instead of " : " and ") + l.instead_of[i];
   }
-  return text;
+  return lines;
 }
 
 }  // namespace tessera::cli

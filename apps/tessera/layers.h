@@ -11,7 +11,8 @@ namespace tessera::cli {
 
 // {"mlp": {"component": "acme.mlp", "instead_of": ["mlp"]}, ...}
 nlohmann::ordered_json layers_json(const std::vector<LayerChoice>& layers);
-// "mlp by acme.mlp instead of mlp, cross by cross"
-std::string layers_text(const std::vector<LayerChoice>& layers);
+// A line for each layer that the component of its own name does not compute, for example "layer mlp: computed by
+// acme.mlp instead of mlp".
+std::vector<std::string> replaced_layers(const std::vector<LayerChoice>& layers);
 
 }  // namespace tessera::cli

@@ -1,6 +1,10 @@
 // tessera plugins: lists every candidate found, with its state and the reason.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
+#include <map>
+#include <sstream>
 
 #include "command.h"
 #include "layers.h"
@@ -16,7 +20,8 @@ namespace po = boost::program_options;
 
 Options described() {
   Options out("plugins", "[OPTIONS]");
-  out.add_options()("json", "print JSON instead of a table")(
+  out.add_options()("json", "print JSON instead of text")(
+      "verbose,v", "a line for each component, with its version, ABI, state and file, and the folders searched")(
       "path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
       "search this directory (absolute) before the others; may be repeated")(
       "config", po::value<std::string>()->value_name("FILE"),
@@ -53,13 +58,67 @@ std::vector<LayersOfDevice> all_layers(const Runtime& runtime) {
   return out;
 }
 
-void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, bool as_json) {
-  if (!as_json) {
-    std::cout << report.text();
-    for (const LayersOfDevice& l : layers)
-      std::cout << "dense layers on " << l.device << ": " << layers_text(l.layers) << '\n';
-    return;
+constexpr size_t kColumns = 80;
+
+// "sharder" for "tessera.sharder/1".
+std::string short_kind(const std::string& kind) {
+  const std::string name = kind.substr(0, kind.find('/'));
+  return name.starts_with("tessera.") ? name.substr(8) : name;
+}
+
+// Words in lines of at most kColumns, all behind `indent` spaces; `head` stands before the first line.
+std::string wrapped(const std::string& head, size_t indent, const std::vector<std::string>& words) {
+  std::string out, line = head + std::string(head.size() < indent ? indent - head.size() : 1, ' ');
+  bool empty = true;  // no word is in the line yet
+  for (const std::string& word : words) {
+    if (!empty && line.size() + 1 + word.size() > kColumns) {
+      out += line + '\n';
+      line = std::string(indent, ' ');
+      empty = true;
+    }
+    line += (empty ? "" : " ") + word;
+    empty = false;
   }
+  return out + line + '\n';
+}
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+// The components that can be used, by kind; then those that cannot, each with the reason.
+std::string usable_by_kind(const LoadReport& report) {
+  constexpr size_t kIndent = 14;
+  std::map<std::string, std::vector<std::string>> ids;
+  std::string others;
+  for (const LoadEntry& e : report.entries) {
+    if (e.state != LoadEntry::State::kUnusable && e.state != LoadEntry::State::kRejected) {
+      ids[short_kind(e.kind)].push_back(e.id);
+      continue;
+    }
+    const std::string name = e.id.empty() ? std::filesystem::path(e.path).filename().string() : e.id;
+    others += wrapped("  " + name, kIndent, split_words(e.reason));
+  }
+  std::string out;
+  for (auto& [kind, names] : ids) {
+    for (size_t i = 0; i + 1 < names.size(); ++i) names[i] += ',';
+    out += wrapped(kind, kIndent, names);
+  }
+  if (out.empty()) out = "no plugin was found; --verbose names the folders that were searched\n";
+  return others.empty() ? out : out + "\nnot usable here:\n" + others;
+}
+
+void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, bool verbose) {
+  std::cout << (verbose ? report.text() : usable_by_kind(report));
+  for (const LayersOfDevice& l : layers) {
+    for (const std::string& line : replaced_layers(l.layers))
+      std::cout << (std::string_view(l.device) == "cpu" ? "" : str_cat("on ", l.device, ", ")) << line << '\n';
+  }
+  std::cout << (verbose ? "" : "\n--explain ID says more about one, --verbose has versions, files and folders.\n");
+}
+
+void print_json(const LoadReport& report, const std::vector<LayersOfDevice>& layers) {
   auto json = nlohmann::ordered_json::parse(report.json());
   json["layers"] = nlohmann::ordered_json::object();
   for (const LayersOfDevice& l : layers) json["layers"][l.device] = layers_json(l.layers);
@@ -117,8 +176,12 @@ int plugins_command(const std::vector<std::string>& args) {
     explain(runtime, report, given["explain"].as<std::string>());
     return 0;
   }
-  print(report, given.contains("no-open") ? std::vector<LayersOfDevice>() : all_layers(runtime),
-        given.contains("json"));
+  const std::vector<LayersOfDevice> layers =
+      given.contains("no-open") ? std::vector<LayersOfDevice>() : all_layers(runtime);
+  if (given.contains("json"))
+    print_json(report, layers);
+  else
+    print(report, layers, given.contains("verbose"));
   check_required(report, config.require);
   return 0;
 }

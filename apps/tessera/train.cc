@@ -237,7 +237,7 @@ std::vector<double> waited_by_all(const ProcessGroup& group) {
 }
 
 // Rank 0 draws progress and serves metrics, and decides for all ranks when losses and stages are collected.
-void train(TrainJob& job, const ProcessGroup& group, const Config& config, const std::string& save_best,
+void train(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
            LiveMetrics* live) {
   const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
   group.broadcast(asked, 0, "progress").wait();
@@ -267,7 +267,9 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
   };
+  std::optional<int64_t> saved;  // the step of the newest checkpoint in options.save
   watch.saved = [&](const TrainSave& save) {
+    if (save.error.empty() && !save.best) saved = save.step;
     if (save.error.empty() && !save.best) status.tell_saved(save.step);
     if (!save.error.empty() && save.best)
       progress.note(str_cat("tessera: warning: the best checkpoint, of step ", save.step,
@@ -295,7 +297,8 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   }
   if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
     progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
-                          save_best.empty() ? "" : str_cat(", and nothing was saved in ", save_best)));
+                          options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
+  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save));
 }
 
 void write_reports(const json& report, const Config& config, const TrainArguments& a) {
@@ -324,7 +327,7 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
     std::printf("%s\n", where_it_ended(job, config, options).c_str());
   } else {
     if (a.verbose) print_tables(report);
-    print_training(report);
+    print_training(report, a.verbose);
   }
   const bool tested = metrics.samples > 0;
   const bool last = job.tested_step() == job.first_step() + job.steps_done();
@@ -371,7 +374,8 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
     if (group->rank() == 0) {
       if (is_generated(config)) std::fputs("data: generated, none of yours (data.path names files)\n", stderr);
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
-      std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
+      std::fprintf(stderr, "%s\n", plan.c_str());
+      for (const std::string& line : replaced_layers(job.layers())) std::fprintf(stderr, "%s\n", line.c_str());
       if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
         std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
@@ -384,7 +388,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
       live.emplace(metrics_address(a.metrics), options.save, job.steps());
       std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
     }
-    train(job, *group, config, options.save_best, live ? &*live : nullptr);
+    train(job, *group, config, options, live ? &*live : nullptr);
     if (!job.stopped()) StopSignals::raise_again();  // the signal came after the last step
     if (!job.stopped())
       evaluate_and_report(job, *group, config, options, a);

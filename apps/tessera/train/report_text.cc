@@ -154,13 +154,15 @@ void print_tables(const json& report) {
   std::printf("\n%s\n", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
 }
 
-void print_training(const json& report) {
+void print_training(const json& report, bool verbose) {
   std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
               report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
               static_cast<long long>(report["steps"].get<int64_t>()), number(report["train"]["seconds"]),
               number(report["train"]["samples_per_s"]), number(report["train"]["loss"]));
-  std::printf("the first step was done %.2f s after the process started\n", number(report["seconds_to_first_step"]));
-  std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
+  if (verbose) {
+    std::printf("first step done after %.2f s\n", number(report["seconds_to_first_step"]));
+    std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
+  }
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
   const double steps = std::max(1.0, number(report["steps"]));  // steps of this run
@@ -190,7 +192,7 @@ std::string metrics_text(const MetricValues& m, int digits, const std::string& n
   for (const auto& [name, value] : m.values)
     out += format("%s %.*f  ",
                   name == "auc"                  ? "AUC"
-                  : name == "normalized_entropy" ? "normalized entropy"
+                  : name == "normalized_entropy" ? "NE"
                                                  : name.c_str(),
                   digits, value);
   return out + samples;

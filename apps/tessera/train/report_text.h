@@ -11,8 +11,9 @@ namespace tessera::cli {
 // A value of a report; null is NaN.
 double number(const nlohmann::ordered_json& value);
 
-// Prints the number of steps, the speed, and the loss.
-void print_training(const nlohmann::ordered_json& report);
+// Prints the number of steps, the speed, and the loss; if `verbose`, also the time of the first step and the plan's
+// prediction.
+void print_training(const nlohmann::ordered_json& report, bool verbose);
 // For example "AUC 0.7312  logloss 0.5521  (10000 samples)", followed by `note`. More than two heads give a table with
 // a line for each.
 std::string metrics_text(const MetricValues& metrics, int digits, const std::string& note = "");
