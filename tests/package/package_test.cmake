@@ -69,7 +69,7 @@ foreach(extra ftrl codec trace hot_rows tensor_train dynamic tiered virtual_tabl
   run(ignored ctest --test-dir ${work}/${extra}-build --output-on-failure --no-tests=error)
 endforeach()
 
-run(listing ${prefix}/bin/tessera plugins --path ${work}/template-build)
+run(listing ${prefix}/bin/tessera plugins --verbose --path ${work}/template-build)
 expect("${listing}" "acme\\.cards +tessera\\.sharder/1 +1\\.0\\.0 +1\\.0 +available +[^\n]*tessera_acme_cards\\.so")
 expect("${listing}" "\n  ${prefix}/${LIBDIR}/tessera/plugins-1\n")
 run(explained ${prefix}/bin/tessera plugins --path ${work}/template-build --explain acme.cards)
