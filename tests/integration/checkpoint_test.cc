@@ -71,7 +71,7 @@ std::string tensors(const std::string& directory) {
 ParameterSharding spread(const EmbeddingBagConfig& t, int world) {
   return whole(t, static_cast<int>(t.name.size()) % world);
 }
-// Another way for each table: rows, replicas, one rank, columns of the one whose state is kept per element.
+// Another way for each table: rows, data-parallel, one rank, columns of the one whose state is kept per element.
 ParameterSharding mixed(const EmbeddingBagConfig& t, int world) {
   if (t.name == "film") return by_rows(t, world);
   if (t.name == "genre") return replicated(t, world);
@@ -95,7 +95,7 @@ void expect_continues(const Job& from, const Job& to) {
 TEST(Checkpoint, FromRowsOnTwoToTablesOnFour) { expect_continues(job(2, by_rows), job(4, spread)); }
 TEST(Checkpoint, FromTablesOnFourToMixedOnTwo) { expect_continues(job(4, spread), job(2, mixed)); }
 TEST(Checkpoint, FromMixedOnFourToOneRank) { expect_continues(job(4, mixed), job(1, spread)); }
-TEST(Checkpoint, FromReplicasOnOneToRowsOnFour) { expect_continues(job(1, replicated), job(4, by_rows)); }
+TEST(Checkpoint, FromDataParallelOnOneToRowsOnFour) { expect_continues(job(1, replicated), job(4, by_rows)); }
 TEST(Checkpoint, OfTheSameColumnsOnTwoAndFour) { expect_continues(job(2, halves), job(4, halves)); }
 
 TEST(Checkpoint, ResumesExactlyUnderTheSamePlan) {

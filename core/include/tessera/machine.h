@@ -73,7 +73,7 @@ struct Machine {
   StageFigures<RouteWork> route;
   StageFigures<UnpackWork> unpack;
   StageFigures<RowsWork> combine, split;
-  StageFigures<ReplicaWork> replica;  // of data-parallel tables
+  StageFigures<DataParallelWork> data_parallel;
   DenseFigures dense;
 
   // A 2-core cloud machine for cpu; for cuda and hip bandwidths and links as TorchRec assumes them. kFailedPrecondition

@@ -113,7 +113,7 @@ class ShardedEmbeddings {
   const EmbeddingModuleShardingPlan& plan() const;
   const ProcessGroup& group() const;
 
-  std::vector<HeldShard> held_shards() const;   // this rank's, in table then shard order; replicas too
+  std::vector<HeldShard> held_shards() const;   // this rank's, also replicated ones, in table then shard order
   Tensor weight(const HeldShard& shard) const;  // float32 [rows, cols], a copy
   void set_weight(const HeldShard& shard, const Tensor& value);
   // Tables that only infer: the shard's rows are from now on these, read in place (Lookup::adopt_rows).

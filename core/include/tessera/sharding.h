@@ -18,7 +18,7 @@ namespace tessera {
 
 struct ShardingRequest {
   std::string sharding_type;   // a sharder's id
-  std::string compute_kernel;  // empty: "dense" for replicas, otherwise "fused"
+  std::string compute_kernel;  // empty: "dense" if data-parallel, otherwise "fused"
   // Which ranks, according to the layout's placement; empty: from rank 0 (or host 0) on.
   //   any rank:   piece i goes to ranks[i % size]
   //   every rank: nothing else than all ranks in order
@@ -50,7 +50,7 @@ EmbeddingModuleShardingPlan construct_module_sharding_plan(const Runtime& runtim
                                                            const Topology& topology);
 
 // For a sharding that was read from elsewhere (type, kernel, rectangles, ranks): sets combine and routed as the sharder
-// of that type says, and gives replicas their shards (one full table per rank). kInvalidArgument when the rectangles do
+// of that type says, and gives data-parallel tables one full shard per rank. kInvalidArgument when the rectangles do
 // not tile the table or name a rank outside the world.
 ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& table, ParameterSharding sharding,
                             const Topology& topology);

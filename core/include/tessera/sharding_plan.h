@@ -17,23 +17,23 @@ struct ShardMetadata {
   int64_t rows = 0, cols = 0;
   int64_t row = 0, col = 0;
   int rank = 0;
-  bool replica = false;  // one of the copies, on every rank, of some rows of a table whose other rows are cut
+  bool replicated = false;  // every rank has a shard of these rows, and the table's other rows are split
   bool operator==(const ShardMetadata&) const = default;
 };
 
 // How one table is sharded. What the core needs to run it is in `combine` and the shards alone; `sharding_type` names
 // the sharder it came from.
 struct ParameterSharding {
-  enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kReplica = 3 };  // TSR_COMBINE_*
-  std::string sharding_type;                                                 // "row_wise": a sharder's id
-  std::string compute_kernel;                                                // "fused", "dense", ...
+  enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kDataParallel = 3 };  // TSR_COMBINE_*
+  std::string sharding_type;                                                      // "row_wise": a sharder's id
+  std::string compute_kernel;                                                     // "fused", "dense", ...
   Combine combine = Combine::kConcat;
   bool routed = false;                // rows are found by the sharder's route(), not by ranges
-  std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
+  std::vector<ShardMetadata> shards;  // in the layout's order; kDataParallel: one full table per rank
   int64_t cookie = 0;                 // tells route() which of the sharder's layouts this is (tsr_layout)
   std::vector<int> ranks() const;     // one per shard
-  bool is_replica(size_t shard) const { return combine == Combine::kReplica || shards[shard].replica; }
-  std::vector<size_t> distinct() const;  // the shards that make up the table: of copies the first
+  bool is_replicated(size_t shard) const { return combine == Combine::kDataParallel || shards[shard].replicated; }
+  std::vector<size_t> distinct() const;  // the shards that make up the table: of replicated ones the first
   bool operator==(const ParameterSharding&) const = default;
 };
 

@@ -20,7 +20,8 @@ concept StageWork = requires {
   { T::units()[0] } -> std::convertible_to<WorkUnit<T>>;
 };
 
-// `calls` are of the stage; a piece is a feature on its way between two ranks.
+// `calls` are of the stage. A piece is an id block: what a rank sends of one feature to another rank, or the rows that
+// come back for it.
 
 // Ids are dealt out to the ranks that hold their rows.
 struct RouteWork {
@@ -64,19 +65,19 @@ struct RowsWork {
 };
 
 // Gradients of data-parallel tables are summed over ranks and applied.
-struct ReplicaWork {
+struct DataParallelWork {
   double calls = 0, tables = 0;
   double touched_rows = 0;  // with a gradient on any rank
   double ids = 0;           // of this rank
   double rows = 0;          // of the tables
   double bytes = 0;         // of the gradients of touched rows
   static constexpr auto units() {
-    return std::to_array<WorkUnit<ReplicaWork>>({{"call", &ReplicaWork::calls},
-                                                 {"table", &ReplicaWork::tables},
-                                                 {"touched_row", &ReplicaWork::touched_rows},
-                                                 {"id", &ReplicaWork::ids},
-                                                 {"row", &ReplicaWork::rows},
-                                                 {"byte", &ReplicaWork::bytes}});
+    return std::to_array<WorkUnit<DataParallelWork>>({{"call", &DataParallelWork::calls},
+                                                      {"table", &DataParallelWork::tables},
+                                                      {"touched_row", &DataParallelWork::touched_rows},
+                                                      {"id", &DataParallelWork::ids},
+                                                      {"row", &DataParallelWork::rows},
+                                                      {"byte", &DataParallelWork::bytes}});
   }
 };
 
