@@ -83,7 +83,7 @@ Tensor dequantize_rows(const Tensor& rows, RowFormat format, int64_t dim);
 // scale or bias is not finite, by table and row number.
 Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t alignment = 1);
 // Columns [col, col + cols) of stored rows [row, row + count): each keeps the scale and bias of its whole row. Shares
-// the memory where all columns are wanted. kInvalidArgument where a cut would lie inside a byte.
+// the memory where all columns are wanted. kInvalidArgument if a column split would lie inside a byte.
 struct RowSlice {
   int64_t row = 0, count = 0, col = 0, cols = 0;
 };

@@ -26,7 +26,7 @@ struct ShardingRequest {
   //   hosts:      any rank of each host, in the order wanted
   std::vector<int> ranks;
   int64_t min_partition = 0;  // least width of a column shard; 0: the sharder's default
-  int64_t pieces = 0;         // column cuts: so many of equal width, an error where that is impossible; 0: as it comes
+  int64_t pieces = 0;         // column splits: this many of equal width, an error if that is impossible; 0: as it comes
 };
 
 // TorchRec's names (torchrec.distributed.sharding_plan).

@@ -73,7 +73,7 @@ struct TrafficInput {
   WireBytes wire = nullptr;
 };
 
-// The bytes that rank `rank` sends. They are exact if all bags have as many ids as said and no rows are cut; of rows
+// The bytes that rank `rank` sends. They are exact if all bags have as many ids as said and no rows are split; of rows
 // and gradients that cross hosts also where rows are summed inside a host that holds all of them. Otherwise an
 // expectation, because bags without ids on a shard send nothing. Unused inline payload depends on the batches: 0 here,
 // though small payloads have an eighth of it. The all-reduce of data-parallel tables is not part of it.

@@ -17,7 +17,7 @@ namespace tessera {
 // A layout's parts as one: all of them have one placement.
 struct Layout {
   int32_t placement = TSR_PLACE_ANY_RANK;
-  int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are cut
+  int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are split
   bool routed = false;
   std::vector<tsr_rectangle> rectangles;  // of all parts, in their order
   int64_t cookie = 0;
