@@ -87,7 +87,7 @@ void print_machine(const Machine& m) {
   print_stage("unpack", m.unpack);
   print_stage("combine", m.combine);
   print_stage("split", m.split);
-  print_stage("replica", m.replica);
+  print_stage("replica", m.data_parallel);
   std::printf("\ndense layers: %.0f us forward, %.0f us backward for 10 Mflop; update %.2f ns per parameter\n",
               1e6 * m.dense.layer_forward.at(1e7), 1e6 * m.dense.layer_backward.at(1e7),
               4e9 * m.dense.update.seconds.bytes);

@@ -25,7 +25,8 @@ void wire_up(const ShardingPlan& plan, const EmbeddingModuleShardingPlan& module
   const Wiring wiring(tables, module, {plan.world_size / plan.local_world_size, plan.local_world_size});
   for (int rank = 0; rank < plan.world_size; ++rank) {
     const RankWiring own(wiring, rank);
-    require(own.num_streams >= 0 && own.num_lanes >= own.num_streams, "each stream of a rank has lanes there");
+    require(own.num_id_routes >= 0 && own.num_row_routes >= own.num_id_routes,
+            "each id route of a rank has row routes there");
   }
 }
 

@@ -140,16 +140,18 @@ struct Job {
 };
 
 void check_rows(const RankWiring& own, const ReceivedBatch& received) {
-  for (const StreamPiece& piece : received.pieces) {
-    require(piece.first_id >= 0 && piece.ids >= 0 && piece.first_id + piece.ids <= received.num_ids, "ids are there");
-    require(piece.full_bags >= 0 && piece.full_bags <= piece.bags, "bags with ids are some of all");
+  for (const IdBlock& id_block : received.id_blocks) {
+    require(id_block.first_id >= 0 && id_block.ids >= 0 && id_block.first_id + id_block.ids <= received.num_ids,
+            "ids are there");
+    require(id_block.full_bags >= 0 && id_block.full_bags <= id_block.bags, "bags with ids are some of all");
   }
-  for (size_t i = 0; i < received.pieces.size(); ++i) {
+  for (size_t i = 0; i < received.id_blocks.size(); ++i) {
     const int64_t* offsets = received.offsets.data<int64_t>() + received.first_offset[i];
-    for (int64_t b = 0; b < received.pieces[i].full_bags; ++b) require(offsets[b] <= offsets[b + 1], "offsets ascend");
-    const int64_t rows = own.wiring.streams()[own.first_stream + static_cast<int>(i) % own.num_streams].rows;
-    for (int64_t k = 0; k < received.pieces[i].ids; ++k) {
-      const int64_t id = received.ids.data<int64_t>()[received.pieces[i].first_id + k];
+    for (int64_t b = 0; b < received.id_blocks[i].full_bags; ++b)
+      require(offsets[b] <= offsets[b + 1], "offsets ascend");
+    const int64_t rows = own.wiring.id_routes()[own.first_id_route + static_cast<int>(i) % own.num_id_routes].rows;
+    for (int64_t k = 0; k < received.id_blocks[i].ids; ++k) {
+      const int64_t id = received.ids.data<int64_t>()[received.id_blocks[i].first_id + k];
       require(id >= 0 && id < rows, "an id is a row of the shard");
     }
   }

@@ -97,7 +97,7 @@ void expect_continues(const Job& from, const Job& to) {
 TEST(Checkpoint, FromRowsOnTwoToTablesOnFour) { expect_continues(job(2, by_rows), job(4, spread)); }
 TEST(Checkpoint, FromTablesOnFourToMixedOnTwo) { expect_continues(job(4, spread), job(2, mixed)); }
 TEST(Checkpoint, FromMixedOnFourToOneRank) { expect_continues(job(4, mixed), job(1, spread)); }
-TEST(Checkpoint, FromReplicasOnOneToRowsOnFour) { expect_continues(job(1, replicated), job(4, by_rows)); }
+TEST(Checkpoint, FromDataParallelOnOneToRowsOnFour) { expect_continues(job(1, replicated), job(4, by_rows)); }
 TEST(Checkpoint, OfTheSameColumnsOnTwoAndFour) { expect_continues(job(2, halves), job(4, halves)); }
 
 TEST(Checkpoint, ResumesExactlyUnderTheSamePlan) {

@@ -212,13 +212,13 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });
 
-// Local rows, which stay where the lookup writes them (RankWiring::stays), mixed with rows that travel: eight plans,
+// Local rows (RankWiring::local_rows), mixed with rows that travel: eight plans,
 // batches of changing size, two of them between forward and backward at once, some looked up shard by shard.
-class StayingRows : public testing::TestWithParam<std::tuple<World, std::string>> {};
+class LocalRows : public testing::TestWithParam<std::tuple<World, std::string>> {};
 
-std::vector<EmbeddingBagConfig> staying_tables() {
+std::vector<EmbeddingBagConfig> local_rows_tables() {
   std::vector<EmbeddingBagConfig> out;
-  for (const char* name : {"two", "second", "third", "columns", "blocks", "whole", "mean", "replica"}) {
+  for (const char* name : {"two", "second", "third", "columns", "blocks", "whole", "mean", "everywhere"}) {
     EmbeddingBagConfig c;
     c.name = name;
     c.num_embeddings = kRows;
@@ -230,7 +230,7 @@ std::vector<EmbeddingBagConfig> staying_tables() {
   return out;
 }
 
-EmbeddingModuleShardingPlan staying_plan(int world) {
+EmbeddingModuleShardingPlan local_rows_plan(int world) {
   using Combine = ParameterSharding::Combine;
   const int last = world - 1;
   EmbeddingModuleShardingPlan plan;
@@ -245,14 +245,14 @@ EmbeddingModuleShardingPlan staying_plan(int world) {
       {{5, 3, 0, 0, 0}, {7, 3, 5, 0, last}, {5, 5, 0, 3, last}, {7, 5, 5, 3, last}});
   add("whole", Combine::kConcat, "fused", {{12, 8, 0, 0, last}});
   add("mean", Combine::kSum, "fused", {{6, 8, 0, 0, 0}, {6, 8, 6, 0, last}});
-  std::vector<ShardMetadata> copies;
-  for (int rank = 0; rank < world; ++rank) copies.push_back({12, 8, 0, 0, rank});
-  add("replica", Combine::kReplica, "dense", std::move(copies));
+  std::vector<ShardMetadata> everywhere;
+  for (int rank = 0; rank < world; ++rank) everywhere.push_back({12, 8, 0, 0, rank});
+  add("everywhere", Combine::kDataParallel, "dense", std::move(everywhere));
   return plan;
 }
 
 // The batches of these ranks, in sequence.
-KeyedJaggedTensor staying_batch(const std::vector<EmbeddingBagConfig>& tables, int step, int first, int last) {
+KeyedJaggedTensor local_rows_batch(const std::vector<EmbeddingBagConfig>& tables, int step, int first, int last) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
@@ -272,9 +272,9 @@ KeyedJaggedTensor staying_batch(const std::vector<EmbeddingBagConfig>& tables, i
 std::string run_staying(const RankEnvironment& where, const std::string& kernel) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
-  const auto configs = staying_tables();
+  const auto configs = local_rows_tables();
   auto sharded = EmbeddingBagCollectionSharder(runtime, {.kernel = kernel, .optimizer = kAdagrad})
-                     .shard(configs, staying_plan(where.world_size), group);
+                     .shard(configs, local_rows_plan(where.world_size), group);
   sharded.sample_shards(2);
   EmbeddingBagCollection whole(runtime, {.tables = configs, .optimizer = kAdagrad});
   std::string out;
@@ -287,9 +287,9 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
     std::vector<Alive> alive;
     for (const int at : {step, step + 1}) {
       Alive a;
-      a.mine = sharded.forward(staying_batch(configs, at, where.rank, where.rank + 1)).wait();
-      const Tensor want = whole.forward(staying_batch(configs, at, 0, where.world_size), &a.context).values();
-      const int64_t before = staying_batch(configs, at, 0, where.rank).stride();
+      a.mine = sharded.forward(local_rows_batch(configs, at, where.rank, where.rank + 1)).wait();
+      const Tensor want = whole.forward(local_rows_batch(configs, at, 0, where.world_size), &a.context).values();
+      const int64_t before = local_rows_batch(configs, at, 0, where.rank).stride();
       const Tensor& got = a.mine.values.values();
       out += difference(str_cat("output of step ", at), got, want.narrow(before, got.size(0)));
       a.whole_grad = ramp(want.shape());
@@ -297,7 +297,7 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
       for (float& g : a.whole_grad.span<float>()) g /= static_cast<float>(where.world_size);
       alive.push_back(std::move(a));
     }
-    const auto same = sharded.forward(staying_batch(configs, step, 0, 1), false, false).wait();
+    const auto same = sharded.forward(local_rows_batch(configs, step, 0, 1), false, false).wait();
     const Tensor& rows = same.values.values();
     const std::string bits(static_cast<const char*>(rows.raw()), static_cast<size_t>(rows.bytes()));
     for (const std::string& theirs : group->all_gather_text(bits, "output")) {
@@ -314,7 +314,7 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
   return out;
 }
 
-TEST_P(StayingRows, EqualUnsharded) {
+TEST_P(LocalRows, EqualUnsharded) {
   const auto& [ranks, kernel] = GetParam();
   const auto out = cli::run_in_ranks(ranks.first, ranks.second, 60, [&, kernel = kernel](const RankEnvironment& where) {
     return run_staying(where, kernel);
@@ -322,7 +322,7 @@ TEST_P(StayingRows, EqualUnsharded) {
   for (const std::string& text : out) EXPECT_EQ(text, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StayingRows,
+INSTANTIATE_TEST_SUITE_P(All, LocalRows,
                          testing::Combine(testing::Values(World{1, 1}, World{2, 2}, World{4, 4}, World{4, 2}),
                                           testing::Values("auto", "reference")));
 

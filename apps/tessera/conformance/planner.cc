@@ -126,7 +126,7 @@ class Numbers {
 };
 
 json shards_json(const ShardingPlan& plan, const ParameterSharding& sharding) {
-  if (sharding.combine == ParameterSharding::Combine::kReplica) return nullptr;
+  if (sharding.combine == ParameterSharding::Combine::kDataParallel) return nullptr;
   json out = json::array();
   for (const ShardMetadata& s : sharding.shards) {
     out.push_back({{"sizes", {s.rows, s.cols}}, {"offsets", {s.row, s.col}}, {"placement", plan.placement(s.rank)}});

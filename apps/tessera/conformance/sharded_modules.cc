@@ -99,12 +99,12 @@ void describe_state(const ShardedEmbeddings& module, const std::string& prefix, 
   const auto held = module.held_shards();
   for (const EmbeddingBagConfig& table : module.tables()) {
     const ParameterSharding& sharding = module.plan().at(table.name);
-    const bool replica = sharding.combine == ParameterSharding::Combine::kReplica;
+    const bool data_parallel = sharding.combine == ParameterSharding::Combine::kDataParallel;
     json& shards = out["shards"][table.name] = json::array();
     int64_t rows_before = 0;
     for (size_t i = 0; i < sharding.shards.size(); ++i) {
       const ShardMetadata& w = sharding.shards[i];
-      const int64_t first_state = replica ? 0 : rows_before;
+      const int64_t first_state = data_parallel ? 0 : rows_before;
       rows_before += w.rows;
       if (w.rank != rank) continue;
       const HeldShard shard{table.name, w, static_cast<int>(i)};
@@ -112,10 +112,10 @@ void describe_state(const ShardedEmbeddings& module, const std::string& prefix, 
           {{"sizes", {w.rows, w.cols}}, {"offsets", {w.row, w.col}}, {"weight", to_json(module.weight(shard))}});
       for (const auto& [name, value] : module.states(shard)) {
         const std::string key =
-            prefix + table.name + ".weight|" + (replica ? "sum(data_parallel)" : table.name + "." + name);
-        json entry = {{"values", to_json(replica ? value.reshape({-1, 1}) : value)}};
-        entry["sizes"] = replica ? json{w.rows, w.cols} : json(value.shape());
-        entry["offsets"] = replica ? json{0, 0} : json{first_state};
+            prefix + table.name + ".weight|" + (data_parallel ? "sum(data_parallel)" : table.name + "." + name);
+        json entry = {{"values", to_json(data_parallel ? value.reshape({-1, 1}) : value)}};
+        entry["sizes"] = data_parallel ? json{w.rows, w.cols} : json(value.shape());
+        entry["offsets"] = data_parallel ? json{0, 0} : json{first_state};
         out["state"][key].push_back(std::move(entry));
       }
     }
@@ -130,9 +130,9 @@ json describe_names(const ShardedEmbeddings& module) {
   const auto keys = module.state_dict_keys();
   for (size_t t = 0; t < keys.size(); ++t) {
     const EmbeddingBagConfig& table = module.tables()[t];
-    const bool replica = module.plan().at(table.name).combine == ParameterSharding::Combine::kReplica;
+    const bool data_parallel = module.plan().at(table.name).combine == ParameterSharding::Combine::kDataParallel;
     out["state_dict"].push_back({{"key", keys[t]},
-                                 {"kind", replica ? "Tensor" : "ShardedTensor"},
+                                 {"kind", data_parallel ? "Tensor" : "ShardedTensor"},
                                  {"shape", {table.num_embeddings, table.embedding_dim}}});
   }
   for (const std::string& key : module.fused_optimizer()->param_keys()) {

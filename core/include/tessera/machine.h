@@ -73,7 +73,7 @@ struct Machine {
   StageFigures<RouteWork> route;
   StageFigures<UnpackWork> unpack;
   StageFigures<RowsWork> combine, split;
-  StageFigures<ReplicaWork> replica;  // of data-parallel tables
+  StageFigures<DataParallelWork> data_parallel;
   DenseFigures dense;
 
   // cpu: a 2-core cloud machine. cuda and hip: TorchRec's bandwidths and links. kFailedPrecondition: any other device,

@@ -22,7 +22,7 @@ class QuantEmbeddingBagCollectionSharder {
  public:
   QuantEmbeddingBagCollectionSharder(const Runtime& runtime, ShardedModuleOptions options)
       : runtime_(runtime), options_(std::move(options)) {}
-  // Every rank passes all tables. kInvalidArgument: a column cut is inside a byte.
+  // Every rank passes all tables. kInvalidArgument: a column split is inside a byte.
   ShardedEmbeddingBagCollection shard(const std::vector<QuantizedTable>& tables,
                                       const EmbeddingModuleShardingPlan& plan,
                                       std::shared_ptr<ProcessGroup> group) const;

@@ -86,7 +86,7 @@ Tensor dequantize_rows(const Tensor& rows, RowFormat format, int64_t dim);
 // row's scale or bias is not finite (with table and row number).
 Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t alignment = 1);
 // Takes columns [col, col + cols) of stored rows [row, row + count), with scale and bias of the whole rows. Shares the
-// memory if all columns are wanted. kInvalidArgument: a cut is inside a byte.
+// memory if all columns are wanted. kInvalidArgument: a column split is inside a byte.
 struct RowSlice {
   int64_t row = 0, count = 0, col = 0, cols = 0;
 };

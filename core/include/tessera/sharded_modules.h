@@ -113,7 +113,7 @@ class ShardedEmbeddings {
   const EmbeddingModuleShardingPlan& plan() const;
   const ProcessGroup& group() const;
 
-  std::vector<HeldShard> held_shards() const;   // this rank's, by table and shard; includes copies
+  std::vector<HeldShard> held_shards() const;   // this rank's, by table and shard; includes replicated ones
   Tensor weight(const HeldShard& shard) const;  // float32 [rows, cols], a copy
   void set_weight(const HeldShard& shard, const Tensor& value);
   // For tables that only infer: replaces the shard's rows by these, read in place (Lookup::adopt_rows).

@@ -26,7 +26,7 @@ struct ShardingRequest {
   //   hosts:      any rank of each host, in the wanted order
   std::vector<int> ranks;
   int64_t min_partition = 0;  // least width of a column shard; 0: the sharder's default
-  int64_t pieces = 0;         // for column cuts: this many of equal width, or an error; 0: the sharder chooses
+  int64_t pieces = 0;         // for column splits: this many of equal width, or an error; 0: the sharder chooses
 };
 
 // TorchRec's names (torchrec.distributed.sharding_plan).

@@ -69,8 +69,8 @@ struct ShardingOption {
   int32_t placement = 0;  // TSR_PLACE_*
   ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat;
   bool routed = false;
-  int64_t cookie = 0;                 // of the layout
-  size_t first_copy = 0, copies = 0;  // shards that are copies of rows (ShardMetadata::replica)
+  int64_t cookie = 0;                               // the layout's
+  size_t first_replicated = 0, num_replicated = 0;  // shards of replicated rows (ShardMetadata::replicated)
   bool is_pooled = true;
   bool is_weighted = false;
   std::vector<double> input_lengths;

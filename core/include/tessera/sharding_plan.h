@@ -17,23 +17,23 @@ struct ShardMetadata {
   int64_t rows = 0, cols = 0;
   int64_t row = 0, col = 0;
   int rank = 0;
-  bool replica = false;  // a copy, on every rank, of some rows of a table whose other rows are sharded
+  bool replicated = false;  // every rank has a shard of these rows, and the table's other rows are split
   bool operator==(const ShardMetadata&) const = default;
 };
 
 // The sharding of one table. The core only needs `combine` and the shards to run it; `sharding_type` names the sharder
 // that made it.
 struct ParameterSharding {
-  enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kReplica = 3 };  // TSR_COMBINE_*
-  std::string sharding_type;                                                 // "row_wise": a sharder's id
-  std::string compute_kernel;                                                // "fused", "dense", ...
+  enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kDataParallel = 3 };  // TSR_COMBINE_*
+  std::string sharding_type;                                                      // "row_wise": a sharder's id
+  std::string compute_kernel;                                                     // "fused", "dense", ...
   Combine combine = Combine::kConcat;
   bool routed = false;                // the sharder's route() finds rows, not ranges
-  std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
+  std::vector<ShardMetadata> shards;  // in the layout's order; kDataParallel: one full table per rank
   int64_t cookie = 0;                 // tells route() which of the sharder's layouts this is (tsr_layout)
   std::vector<int> ranks() const;     // one per shard
-  bool is_replica(size_t shard) const { return combine == Combine::kReplica || shards[shard].replica; }
-  std::vector<size_t> distinct() const;  // the shards that make up the table; the first of several copies
+  bool is_replicated(size_t shard) const { return combine == Combine::kDataParallel || shards[shard].replicated; }
+  std::vector<size_t> distinct() const;  // the shards that make up the table: the first of replicated ones
   bool operator==(const ParameterSharding&) const = default;
 };
 

@@ -64,19 +64,19 @@ struct RowsWork {
 };
 
 // Sums gradients of data-parallel tables over ranks and applies them.
-struct ReplicaWork {
+struct DataParallelWork {
   double calls = 0, tables = 0;
   double touched_rows = 0;  // with a gradient on any rank
   double ids = 0;           // of this rank
   double rows = 0;          // of the tables
   double bytes = 0;         // of the gradients of touched rows
   static constexpr auto units() {
-    return std::to_array<WorkUnit<ReplicaWork>>({{"call", &ReplicaWork::calls},
-                                                 {"table", &ReplicaWork::tables},
-                                                 {"touched_row", &ReplicaWork::touched_rows},
-                                                 {"id", &ReplicaWork::ids},
-                                                 {"row", &ReplicaWork::rows},
-                                                 {"byte", &ReplicaWork::bytes}});
+    return std::to_array<WorkUnit<DataParallelWork>>({{"call", &DataParallelWork::calls},
+                                                      {"table", &DataParallelWork::tables},
+                                                      {"touched_row", &DataParallelWork::touched_rows},
+                                                      {"id", &DataParallelWork::ids},
+                                                      {"row", &DataParallelWork::rows},
+                                                      {"byte", &DataParallelWork::bytes}});
   }
 };
 

@@ -47,7 +47,7 @@ struct RankWork {
   RouteWork route;
   UnpackWork unpack;
   RowsWork combine, split;
-  ReplicaWork replica;
+  DataParallelWork data_parallel;
 };
 
 struct StepPrediction {

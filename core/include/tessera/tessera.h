@@ -206,7 +206,7 @@ typedef struct tsr_collection_info {
   uint32_t num_tables;
   uint32_t num_features; /* that a batch must have */
   uint32_t num_outputs;  /* one for each feature of each table */
-  uint32_t num_shards;   /* on this rank, replicas included */
+  uint32_t num_shards;   /* on this rank, also replicated ones */
   int64_t width;         /* of bags: the sum of the outputs' dims */
   int64_t steps;         /* updates done */
   int64_t dropped_ids;   /* by this rank's bounds check, where it lets ids pass */

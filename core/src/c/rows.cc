@@ -59,7 +59,8 @@ void read_range(const Collection& c, const Range& range, float* out) {
   std::vector<float> block;
   for (const HeldShard& shard : c.shards) {
     if (shard.table != range.table.name) continue;
-    if (c.any().plan().at(shard.table).is_replica(static_cast<size_t>(shard.shard)) && c.session().group->rank() != 0)
+    if (c.any().plan().at(shard.table).is_replicated(static_cast<size_t>(shard.shard)) &&
+        c.session().group->rank() != 0)
       continue;
     const int64_t cols = shard.where.cols;
     for_each_run(c, shard, range, [&](int64_t row, int64_t at, int64_t rows) {

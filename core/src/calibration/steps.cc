@@ -30,25 +30,25 @@ std::vector<StepShape> step_shapes() {
           {{1, 4096, 16, 512, 16, 0, {16}}, 2},      {{32, 4096, 16, 32, 2, 0, {16}}, 2},
           {{8, 4096, 64, 256, 10, 0, {64}}, 2}};
 }
-std::vector<StepShape> replica_shapes() {
+std::vector<StepShape> data_parallel_shapes() {
   return {{{1, 256, 16, 64, 1, 0, {16}}},   {{1, 8192, 16, 64, 1, 0, {16}}},    {{1, 65536, 16, 512, 4, 0, {16}}},
           {{8, 4096, 32, 128, 2, 0, {32}}}, {{16, 16384, 16, 128, 1, 0, {32}}}, {{32, 2000, 16, 128, 1, 0, {16}}}};
 }
 
-// Replicas; or tables in so many pieces, all on one rank or, where there are more, each on the next one in turn.
+// Data-parallel tables; or tables in `pieces`, each on the next of the ranks in turn.
 struct StepLayout {
   int64_t pieces = 1;
   int ranks = 1;
-  bool replicas = false;
+  bool data_parallel = false;
 };
 EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& tables, const StepLayout& layout) {
   EmbeddingModuleShardingPlan plan;
   int64_t next = 0;
   for (const EmbeddingBagConfig& t : tables) {
     ParameterSharding cut;
-    cut.sharding_type = layout.replicas ? "data_parallel" : "row_wise";
-    cut.compute_kernel = layout.replicas ? "dense" : "fused";
-    cut.combine = layout.replicas ? Combine::kReplica : layout.pieces > 1 ? Combine::kSum : Combine::kConcat;
+    cut.sharding_type = layout.data_parallel ? "data_parallel" : "row_wise";
+    cut.compute_kernel = layout.data_parallel ? "dense" : "fused";
+    cut.combine = layout.data_parallel ? Combine::kDataParallel : layout.pieces > 1 ? Combine::kSum : Combine::kConcat;
     for (int64_t p = 0; p < layout.pieces; ++p) {
       const int64_t first = t.num_embeddings * p / layout.pieces, last = t.num_embeddings * (p + 1) / layout.pieces;
       cut.shards.push_back({last - first, t.embedding_dim, first, 0, static_cast<int>(next++ % layout.ranks)});
@@ -102,7 +102,7 @@ class StepTrials {
       out.work.unpack += part * rank.unpack;
       out.work.combine += part * rank.combine;
       out.work.split += part * rank.split;
-      out.work.replica += part * rank.replica;
+      out.work.data_parallel += part * rank.data_parallel;
     }
     return out;
   }
@@ -235,16 +235,16 @@ void correct(const StepFits& fits, Machine* machine) {
   d.update = fits.dense_update.figures<DenseUpdateWork>();
 }
 
-void measure_replicas(const StepTrials& alone, Machine* machine) {
-  Fit replica;
-  for (const StepShape& s : replica_shapes()) {
+void measure_data_parallel(const StepTrials& alone, Machine* machine) {
+  Fit fit;
+  for (const StepShape& s : data_parallel_shapes()) {
     const SyntheticStep step(s.model, 1, *machine);
-    const StepTrial t = alone.run(step, {.replicas = true});
-    const double kernel = t.predicted.at("data parallel") - machine->replica.of(t.work.replica);
+    const StepTrial t = alone.run(step, {.data_parallel = true});
+    const double kernel = t.predicted.at("data parallel") - machine->data_parallel.of(t.work.data_parallel);
     const double all = t.measured.at("data parallel");
-    replica.add_stage(t.work.replica, std::max(0.1 * all, all - kernel), t.step);
+    fit.add_stage(t.work.data_parallel, std::max(0.1 * all, all - kernel), t.step);
   }
-  machine->replica = replica.figures<ReplicaWork>();
+  machine->data_parallel = fit.figures<DataParallelWork>();
 }
 
 // The time of exchanges in a step, in which ranks do not arrive together and have done something else before.
@@ -286,7 +286,7 @@ void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
     fits.add_work(step, seen.back().second);
   }
   correct(fits, machine);
-  measure_replicas(alone, machine);
+  measure_data_parallel(alone, machine);
   if (ranks > 1) measure_waiting(together, seen, machine);
 }
 

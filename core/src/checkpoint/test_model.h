@@ -106,7 +106,7 @@ inline ParameterSharding by_columns(const EmbeddingBagConfig& t, int world, cons
   return p;
 }
 inline ParameterSharding replicated(const EmbeddingBagConfig& t, int world) {
-  ParameterSharding p{"data_parallel", "dense", Combine::kReplica, false, {}};
+  ParameterSharding p{"data_parallel", "dense", Combine::kDataParallel, false, {}};
   for (int r = 0; r < world; ++r) p.shards.push_back({t.num_embeddings, t.embedding_dim, 0, 0, r});
   return p;
 }

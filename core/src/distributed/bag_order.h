@@ -1,4 +1,4 @@
-// Which bags of a stream have ids, as a list: rows on the wire are walked without a branch per bag.
+// Which bags of an id route have ids, as a list: rows on the wire are walked without a branch per bag.
 #pragma once
 
 #include <cstdint>

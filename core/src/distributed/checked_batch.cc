@@ -12,33 +12,33 @@ namespace {
 constexpr int64_t kMostCounted = std::numeric_limits<int32_t>::max();
 
 template <class T>
-void find_ids(const Tensor& offsets, std::vector<SlotBags>& slots) {
+void find_ids(const Tensor& offsets, std::vector<FeatureBags>& feature_bags) {
   const T* offset = offsets.data<T>();
-  for (SlotBags& s : slots) {
+  for (FeatureBags& s : feature_bags) {
     s.first_id = offset[s.first_bag];
     s.ids = offset[s.first_bag + s.bags] - s.first_id;
   }
 }
 
-// Ids by slot, from offsets that were checked.
-void find_ids(const Tensor& offsets, std::vector<SlotBags>& slots) {
+// Ids by table feature, from offsets that were checked.
+void find_ids(const Tensor& offsets, std::vector<FeatureBags>& feature_bags) {
   if (offsets.dtype() == DType::kInt32)
-    find_ids<int32_t>(offsets, slots);
+    find_ids<int32_t>(offsets, feature_bags);
   else
-    find_ids<int64_t>(offsets, slots);
+    find_ids<int64_t>(offsets, feature_bags);
 }
 
-// Bags by slot.
-void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std::vector<SlotBags>& slots) {
-  slots.resize(keys.size());
+// Bags by table feature.
+void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std::vector<FeatureBags>& feature_bags) {
+  feature_bags.resize(keys.size());
   const int64_t stride = input.stride();
   if (!input.variable_stride_per_key()) {
-    for (size_t s = 0; s < keys.size(); ++s) slots[s] = {keys[s] * stride, stride, 0, 0};
+    for (size_t s = 0; s < keys.size(); ++s) feature_bags[s] = {keys[s] * stride, stride, 0, 0};
     return;
   }
   const auto bags = input.stride_per_key();
   const auto first = input.lengths_offset_per_key();
-  for (size_t s = 0; s < keys.size(); ++s) slots[s] = {first[keys[s]], bags[keys[s]], 0, 0};
+  for (size_t s = 0; s < keys.size(); ++s) feature_bags[s] = {first[keys[s]], bags[keys[s]], 0, 0};
 }
 
 // A kernel's MEAN divides by the ids it sees: weights of kept / all make that a division by all.
@@ -46,9 +46,9 @@ Tensor mean_weights(const Wiring& wiring, const CheckedIds& checked) {
   Tensor weights = checked.weights.defined() ? checked.weights.clone() : Tensor::empty({checked.ids.numel()});
   if (!checked.weights.defined()) weights.fill(1);
   const int64_t* offsets = checked.offsets.data<int64_t>();
-  for (size_t s = 0; s < wiring.slots().size(); ++s) {
-    if (wiring.slots()[s].pooling != PoolingType::kMean) continue;
-    const int64_t end = s + 1 < wiring.slots().size() ? checked.first_bag[s + 1] : checked.lengths.numel();
+  for (size_t s = 0; s < wiring.table_features().size(); ++s) {
+    if (wiring.table_features()[s].pooling != PoolingType::kMean) continue;
+    const int64_t end = s + 1 < wiring.table_features().size() ? checked.first_bag[s + 1] : checked.lengths.numel();
     for (int64_t b = checked.first_bag[s]; b < end; ++b) {
       const int64_t all = checked.lengths.data<int64_t>()[b], kept = offsets[b + 1] - offsets[b];
       for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
@@ -76,7 +76,7 @@ void check_lengths(const KeyedJaggedTensor& input) {
   if (!agree) fail(Code::kInvalidArgument, "the batch's lengths and offsets disagree");
 }
 
-// Checks the inverse indices and finds each slot's row of them. The features are looked up by name.
+// Checks the inverse indices and finds each table feature's row of them. The features are looked up by name.
 void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedBatch& out) {
   const auto* inverse = wiring.sequence() ? nullptr : input.inverse_indices_or_null();
   out.expands =
@@ -99,30 +99,30 @@ void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedB
     fail(Code::kOutOfRange, "the inverse indices are for ", out.output_batch, " samples, but at most ", kMostCounted,
          " can be in a rank's batch: make it smaller");
   }
-  for (size_t s = 0; s < wiring.slots().size(); ++s) {
-    const std::string& feature = wiring.slots()[s].feature;
+  for (size_t s = 0; s < wiring.table_features().size(); ++s) {
+    const std::string& feature = wiring.table_features()[s].feature;
     const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
     if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
     const int64_t* row = indices.data<int64_t>() + (at - inverse->keys.begin()) * out.output_batch;
     for (int64_t b = 0; b < out.output_batch; ++b) {
-      if (row[b] < 0 || row[b] >= out.slots[s].bags) {
+      if (row[b] < 0 || row[b] >= out.feature_bags[s].bags) {
         fail(Code::kOutOfRange, "inverse index ", row[b], " of feature \"", feature, "\", sample ", b,
-             ", is not below its ", out.slots[s].bags, " samples");
+             ", is not below its ", out.feature_bags[s].bags, " samples");
       }
     }
     out.inverse.push_back(row);
   }
 }
 
-// The batch as check_bounds has copied it: one key per slot.
+// The batch as check_bounds has copied it: one key per table feature.
 void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& out) {
   out.values = checked.ids;
   out.weights = checked.weights;
   out.offsets = checked.offsets;
   out.lengths = sparse::lengths_of(checked.offsets);
-  for (size_t s = 0; s < out.slots.size(); ++s) out.slots[s].first_bag = checked.first_bag[s];
-  check_counts(wiring.slots(), out.slots, out.lengths, out.values.numel(), wiring.sequence());
-  find_ids(out.offsets, out.slots);
+  for (size_t s = 0; s < out.feature_bags.size(); ++s) out.feature_bags[s].first_bag = checked.first_bag[s];
+  check_counts(wiring.table_features(), out.feature_bags, out.lengths, out.values.numel(), wiring.sequence());
+  find_ids(out.offsets, out.feature_bags);
   out.mean_lengths = checked.lengths;
   out.positions = checked.positions;
   out.mean_weights = mean_weights(wiring, checked);
@@ -132,12 +132,12 @@ void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& ou
 
 }  // namespace
 
-void check_counts(const std::vector<Slot>& slots, const std::vector<SlotBags>& bags, const Tensor& lengths,
-                  int64_t num_ids, bool sequence) {
-  for (size_t s = 0; s < slots.size(); ++s) {
+void check_counts(const std::vector<TableFeature>& table_features, const std::vector<FeatureBags>& bags,
+                  const Tensor& lengths, int64_t num_ids, bool sequence) {
+  for (size_t s = 0; s < table_features.size(); ++s) {
     const auto refuse = [&](auto... what) {
-      fail(Code::kOutOfRange, "feature \"", slots[s].feature, "\" has ", what..., ", but at most ", kMostCounted,
-           " can be in a rank's batch: make it smaller");
+      fail(Code::kOutOfRange, "feature \"", table_features[s].feature, "\" has ", what..., ", but at most ",
+           kMostCounted, " can be in a rank's batch: make it smaller");
     };
     if (bags[s].bags > kMostCounted) refuse(bags[s].bags, " samples");
     const bool all_there = bags[s].first_bag + bags[s].bags <= lengths.numel();  // else check_lengths refuses them
@@ -160,7 +160,8 @@ void CheckedBatch::release() {
 const std::vector<int>& KeyIndex::find(const Wiring& wiring, const KeyedJaggedTensor& input) {
   if (!index_.empty() && input.keys() == keys_) return index_;
   std::vector<int> index;
-  for (const Slot& slot : wiring.slots()) index.push_back(static_cast<int>(input.key_index(slot.feature)));
+  for (const TableFeature& table_feature : wiring.table_features())
+    index.push_back(static_cast<int>(input.key_index(table_feature.feature)));
   index_ = std::move(index);
   keys_ = input.keys();
   return index_;
@@ -172,15 +173,15 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   out.release();
   out.dropped = 0;
   out.first_dropped.clear();
-  find_bags(keys.find(wiring, input), input, out.slots);
-  check_counts(wiring.slots(), out.slots, input.lengths(), input.values().numel(), wiring.sequence());
+  find_bags(keys.find(wiring, input), input, out.feature_bags);
+  check_counts(wiring.table_features(), out.feature_bags, input.lengths(), input.values().numel(), wiring.sequence());
   std::vector<BoundsFeature>& features = out.features;
   features.clear();
-  for (size_t s = 0; s < wiring.slots().size(); ++s) {
-    const Slot& slot = wiring.slots()[s];
-    const EmbeddingBagConfig& table = tables[slot.table];
-    features.push_back({slot.feature, table.name, table.id_bound(), out.slots[s].first_bag, out.slots[s].bags, -1,
-                        table.row_format.has_value(), table.remapping.get()});
+  for (size_t s = 0; s < wiring.table_features().size(); ++s) {
+    const TableFeature& table_feature = wiring.table_features()[s];
+    const EmbeddingBagConfig& table = tables[table_feature.table];
+    features.push_back({table_feature.feature, table.name, table.id_bound(), out.feature_bags[s].first_bag,
+                        out.feature_bags[s].bags, -1, table.row_format.has_value(), table.remapping.get()});
   }
   out.values = input.values();
   out.offsets = input.offsets();
@@ -191,14 +192,14 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   out.original_values = input.values();
   if (checked.clean) {
     check_lengths(input);
-    find_ids(out.offsets, out.slots);
-    out.original_slots = out.slots;
+    find_ids(out.offsets, out.feature_bags);
+    out.original_feature_bags = out.feature_bags;
     return;
   }
   if (wiring.sequence() && checked.bad_offsets)
     fail(Code::kInvalidArgument, "the offsets of a sequence batch cannot be repaired: ", checked.first);
-  out.original_slots = out.slots;
-  if (!checked.bad_offsets) find_ids(out.offsets, out.original_slots);  // only sequences ask for them
+  out.original_feature_bags = out.feature_bags;
+  if (!checked.bad_offsets) find_ids(out.offsets, out.original_feature_bags);  // only sequences ask for them
   take_copy(wiring, checked, out);
 }
 

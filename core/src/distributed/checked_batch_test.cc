@@ -9,13 +9,13 @@ namespace {
 
 constexpr int64_t kMost = 2147483647;
 
-std::string refusal(const std::vector<SlotBags>& bags, const std::vector<int64_t>& lengths, bool sequence = false) {
-  std::vector<Slot> slots(bags.size());
-  for (size_t s = 0; s < slots.size(); ++s) slots[s].feature = str_cat("f", s);
+std::string refusal(const std::vector<FeatureBags>& bags, const std::vector<int64_t>& lengths, bool sequence = false) {
+  std::vector<TableFeature> table_features(bags.size());
+  for (size_t s = 0; s < table_features.size(); ++s) table_features[s].feature = str_cat("f", s);
   int64_t ids = 0;
   for (const int64_t n : lengths) ids += n;
   try {
-    check_counts(slots, bags, Tensor::from(lengths), ids, sequence);
+    check_counts(table_features, bags, Tensor::from(lengths), ids, sequence);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kOutOfRange);
     return e.what();
@@ -24,7 +24,7 @@ std::string refusal(const std::vector<SlotBags>& bags, const std::vector<int64_t
 }
 
 TEST(CheckCounts, BoundsTheIdsOfABag) {
-  const std::vector<SlotBags> bags = {{0, 2, 0, 0}, {2, 2, 0, 0}};
+  const std::vector<FeatureBags> bags = {{0, 2, 0, 0}, {2, 2, 0, 0}};
   EXPECT_EQ(refusal(bags, {3, kMost, kMost, 1}), "");
   EXPECT_EQ(refusal(bags, {3, 0, 7, kMost + 1}),
             "feature \"f1\" has 2147483648 ids in sample 1, but at most 2147483647 can be in a rank's batch: make it "
@@ -38,7 +38,7 @@ TEST(CheckCounts, BoundsTheSamplesOfAFeature) {
 }
 
 TEST(CheckCounts, BoundsTheIdsOfASequenceFeature) {
-  const std::vector<SlotBags> bags = {{0, 1, 0, 0}, {1, 2, 0, 0}};
+  const std::vector<FeatureBags> bags = {{0, 1, 0, 0}, {1, 2, 0, 0}};
   EXPECT_EQ(refusal(bags, {kMost, kMost, 1}), "");
   EXPECT_EQ(refusal(bags, {kMost, kMost - 1, 1}, true), "");
   EXPECT_THAT(refusal(bags, {1, kMost, 1}, true), testing::HasSubstr("\"f1\" has 2147483648 ids in a sequence batch"));

@@ -43,7 +43,7 @@ void DeviceRowLists::list(const RowMoves& moves) {
     const RowRun* before = nullptr;
     int64_t index = 0;
     for (const RowRun& run : moves.of(target)) {
-      TESSERA_CHECK(!run.stays && run.stride == run.cols, "rows of a device all move, and are packed");
+      TESSERA_CHECK(!run.is_local && run.stride == run.cols, "rows of a device all move, and are packed");
       if (!before || run.bags != before->bags || run.rows != before->rows) {  // cuts of columns have the same rows
         index = add_index(target.rows);
         int32_t* row_of = index_.data() + index;

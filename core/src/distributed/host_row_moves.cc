@@ -187,7 +187,7 @@ void combine_columns(std::span<const RowRun> runs, const TargetPart& part, const
                      const SpreadRows<Width, float>& spread) {
   if (runs.size() == 1) {
     const RunPart only(runs[0], part);
-    if (!only.run.stays) write_run(only, scale, packed, spread);
+    if (!only.run.is_local) write_run(only, scale, packed, spread);
     if (only.last - only.first == part.rows()) return;
     Written written(part);
     written.mark(only);
@@ -196,10 +196,10 @@ void combine_columns(std::span<const RowRun> runs, const TargetPart& part, const
   }
   Written written(part);
   for (const RowRun& run : runs) {
-    if (run.stays) written.mark(RunPart(run, part));
+    if (run.is_local) written.mark(RunPart(run, part));
   }
   for (const RowRun& run : runs) {
-    if (!run.stays) write_or_add_run(RunPart(run, part), scale, packed, spread, written);
+    if (!run.is_local) write_or_add_run(RunPart(run, part), scale, packed, spread, written);
   }
   written.fill_others(spread);
 }
@@ -323,7 +323,7 @@ void HostRowMoves::split(const RowMoves& moves, float* packed, const float* spre
   parts_.clear();
   for (const RowTarget& target : moves.targets) {
     for (const RowRun& run : moves.of(target)) {
-      if (run.stays) continue;
+      if (run.is_local) continue;
       if (together)
         each_part(run.rows, run.cols, [&](int64_t first, int64_t last) {
           parts_.push_back({&target, &run, first, last});

@@ -21,18 +21,18 @@ class HostSums {
     if (wiring_.hosts().count == 1) return;
     int64_t bags = 0;
     each_sum([&](const HostSum& sum, int home_host, int64_t) {
-      for (int lane : sum.lanes) bags += presence(lane, home_host).full_bags;
+      for (int row_route : sum.row_routes) bags += presence(row_route, home_host).full_bags;
     });
     moves_.own_bags.resize(static_cast<size_t>(bags));
     int32_t* order = moves_.own_bags.data();
     each_sum([&](const HostSum& sum, int home_host, int64_t begin) {
       const int64_t rows = bags_present(wiring_, received_, sum, home_host);
       moves_.add(RowTarget{rows, sum.cols, begin, sum.cols});
-      for (int lane : sum.lanes) {
-        RowRun run{relayed_begin(lane, home_host), sum.cols, order, presence(lane, home_host).full_bags};
+      for (int row_route : sum.row_routes) {
+        RowRun run{relayed_begin(row_route, home_host), sum.cols, order, presence(row_route, home_host).full_bags};
         run.cols = sum.cols;
         moves_.add(run);
-        order = list_bags(sum, home_host, presence(lane, home_host), order);
+        order = list_bags(sum, home_host, presence(row_route, home_host), order);
       }
     });
   }
@@ -48,24 +48,24 @@ class HostSums {
     }
   }
 
-  const Presence& presence(int lane, int home_host) const {
-    return presence_of(wiring_, received_, wiring_.lanes()[lane].stream, home_host);
+  const Presence& presence(int row_route, int home_host) const {
+    return presence_of(wiring_, received_, wiring_.row_routes()[row_route].id_route, home_host);
   }
 
-  int64_t relayed_begin(int lane, int home_host) const {
-    const int begin = wiring_.lane_begin(host_ * wiring_.hosts().ranks);
-    const int lanes = wiring_.lane_begin((host_ + 1) * wiring_.hosts().ranks) - begin;
-    return wire_.relayed_begin[static_cast<size_t>(home_host) * lanes + lane - begin];
+  int64_t relayed_begin(int row_route, int home_host) const {
+    const int begin = wiring_.row_route_begin(host_ * wiring_.hosts().ranks);
+    const int row_routes = wiring_.row_route_begin((host_ + 1) * wiring_.hosts().ranks) - begin;
+    return wire_.relayed_begin[static_cast<size_t>(home_host) * row_routes + row_route - begin];
   }
 
-  // The sum's row of every bag that has ids at one of its lanes; the end of the list.
-  int32_t* list_bags(const HostSum& sum, int home_host, const Presence& of_lane, int32_t* order) const {
+  // The sum's row of every bag that has ids at one of its row routes; the end of the list.
+  int32_t* list_bags(const HostSum& sum, int home_host, const Presence& of_row_route, int32_t* order) const {
     int32_t row = 0;
-    for (int64_t word = 0; word < (of_lane.bags + 31) / 32; ++word) {
+    for (int64_t word = 0; word < (of_row_route.bags + 31) / 32; ++word) {
       uint32_t any = 0;
-      for (int lane : sum.lanes) any |= presence(lane, home_host).bits[word];
-      for (uint32_t left = of_lane.bits[word]; left != 0; left &= left - 1) {
-        const uint32_t before = (left & -left) - 1;  // bags of this word in front of the lane's next one
+      for (int row_route : sum.row_routes) any |= presence(row_route, home_host).bits[word];
+      for (uint32_t left = of_row_route.bits[word]; left != 0; left &= left - 1) {
+        const uint32_t before = (left & -left) - 1;  // bags of this word in front of the row route's next one
         *order++ = row + std::popcount(any & before);
       }
       row += std::popcount(any);

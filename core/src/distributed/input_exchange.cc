@@ -98,7 +98,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
 // True: a rank announced an error.
 bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
-  const int64_t streams = own_.num_streams;
+  const int64_t id_routes = own_.num_id_routes;
   const uint8_t* from = messages.header_recv.data<uint8_t>();
   bool any_error = false;
   int64_t largest = 0;
@@ -129,7 +129,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
     messages.payload_recv_bytes[peer] = 0;
     if (h.flags & PeerHeader::kError) continue;
     messages.payload_recv_bytes[peer] = payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted ? h.num_ids : 0,
-                                                      streams + h.num_bags + h.presence_words);
+                                                      id_routes + h.num_bags + h.presence_words);
     if (peer != own && messages.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
   }
   messages.in_second = largest > messages.inline_payload;

@@ -13,7 +13,7 @@ void InverseMoves::list(const RowMoves& moves, bool backward) {
   expand_.clear();
   for (const RowTarget& target : moves.targets) {
     const RowRun& run = moves.of(target).front();
-    TESSERA_CHECK(target.num_runs == 1 && target.stride == target.cols, "rows of a slot, one behind the other");
+    TESSERA_CHECK(target.num_runs == 1 && target.stride == target.cols, "rows of a table feature, one after the other");
     expand_.add_target(run.rows, run.cols, run.begin, run.stride);
     const int64_t index = expand_.add_index(run.rows);
     expand_.add_run(target.begin, index, 0, run.cols);

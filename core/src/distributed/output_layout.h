@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// The place of each slot's rows in one tensor: row i of [0, rows[s]) of slot s begins at element offset[s] + i *
-// stride[s]. Pooled slots have a row for each bag, sequence slots one for each id.
+// The place of each table feature's rows in one tensor: row i of [0, rows[s]) of table feature s begins at element
+// offset[s] + i * stride[s]. Pooled table features have a row for each bag, those of sequences one for each id.
 struct OutputLayout {
   std::vector<int64_t> offset;
   std::vector<int64_t> stride;

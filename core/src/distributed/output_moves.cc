@@ -20,8 +20,8 @@ class OutputMoves {
   void list(const OutputLayout& output, RowMoves& moves) const {
     moves.scales = routed_.mean_scale;
     auto target = moves.targets.begin();
-    for (size_t s = 0; s < wiring_.slots().size(); ++s) {
-      if (wiring_.slots()[s].replicated) continue;
+    for (size_t s = 0; s < wiring_.table_features().size(); ++s) {
+      if (wiring_.table_features()[s].data_parallel) continue;
       target->rows = output.rows[s];
       target->begin = output.offset[s];
       target->stride = output.stride[s];
@@ -42,11 +42,13 @@ class OutputMoves {
       return {wire_.host_sum_begin[a.host_sum], wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum],
               wire_.host_full_bags[a.host_sum]};
     }
-    const size_t stream = a.kept >= 0 ? wiring_.kept_stream(a.kept) : wiring_.lanes()[a.lane].stream;
-    const int64_t begin = a.kept >= 0 ? wire_.kept_begin[a.kept] + a.col : wire_.lane_begin[a.lane];
-    const StreamPiece& sent = routed_.sent[stream];
-    if (wiring_.sequence()) return {begin, routed_.positions.data() + routed_.positions_begin[stream], sent.ids};
-    return {begin, routed_.bag_order.data() + routed_.lengths_begin[stream], sent.full_bags};
+    const size_t id_route = a.replicated_rows >= 0 ? wiring_.replicated_route(a.replicated_rows)
+                                                   : wiring_.row_routes()[a.row_route].id_route;
+    const int64_t begin =
+        a.replicated_rows >= 0 ? wire_.replicated_begin[a.replicated_rows] + a.col : wire_.row_route_begin[a.row_route];
+    const IdBlock& sent = routed_.sent[id_route];
+    if (wiring_.sequence()) return {begin, routed_.positions.data() + routed_.positions_begin[id_route], sent.ids};
+    return {begin, routed_.bag_order.data() + routed_.lengths_begin[id_route], sent.full_bags};
   }
 
   const RankWiring& own_;
@@ -55,9 +57,9 @@ class OutputMoves {
   const WireLayout& wire_;
 };
 
-RowsMeet meet(const Wiring& wiring, const Slot& slot) {
+RowsMeet meet(const Wiring& wiring, const TableFeature& table_feature) {
   if (wiring.sequence()) return RowsMeet::kNever;
-  return slot.starts_at_zero ? RowsMeet::kAllAdd : RowsMeet::kFirstWrites;
+  return table_feature.starts_at_zero ? RowsMeet::kAllAdd : RowsMeet::kFirstWrites;
 }
 
 }  // namespace
@@ -65,19 +67,19 @@ RowsMeet meet(const Wiring& wiring, const Slot& slot) {
 RowMoves output_moves(const RankWiring& own) {
   RowMoves moves;
   auto arrival = own.arrivals.begin();
-  for (size_t s = 0; s < own.wiring.slots().size(); ++s) {
-    const Slot& slot = own.wiring.slots()[s];
-    if (slot.replicated) continue;
+  for (size_t s = 0; s < own.wiring.table_features().size(); ++s) {
+    const TableFeature& table_feature = own.wiring.table_features()[s];
+    if (table_feature.data_parallel) continue;
     RowTarget target;
-    target.cols = slot.dim;
-    target.meet = meet(own.wiring, slot);
+    target.cols = table_feature.dim;
+    target.meet = meet(own.wiring, table_feature);
     moves.add(target);
-    for (; arrival != own.arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival) {
+    for (; arrival != own.arrivals.end() && arrival->table_feature == static_cast<int>(s); ++arrival) {
       RowRun& run = moves.add_run();
       run.cols = arrival->cols;
-      run.stride = arrival->kept >= 0 ? slot.dim : run.cols;
+      run.stride = arrival->replicated_rows >= 0 ? table_feature.dim : run.cols;
       run.col = arrival->col;
-      run.stays = arrival->stays;
+      run.is_local = arrival->is_local;
     }
   }
   return moves;
@@ -90,16 +92,16 @@ void list_output(const RankWiring& own, const RoutedBatch& routed, const WireLay
 
 void list_inverse(const Wiring& wiring, const CheckedBatch& batch, const OutputLayout& output, RowMoves& moves) {
   moves.clear();
-  moves.own_bags.resize(wiring.slots().size() * static_cast<size_t>(batch.output_batch));
+  moves.own_bags.resize(wiring.table_features().size() * static_cast<size_t>(batch.output_batch));
   int32_t* bags = moves.own_bags.data();
-  for (size_t s = 0; s < wiring.slots().size(); ++s) {
-    const Slot& slot = wiring.slots()[s];
-    RowTarget target{output.rows[s], slot.dim, output.offset[s], output.stride[s]};
+  for (size_t s = 0; s < wiring.table_features().size(); ++s) {
+    const TableFeature& table_feature = wiring.table_features()[s];
+    RowTarget target{output.rows[s], table_feature.dim, output.offset[s], output.stride[s]};
     target.meet = RowsMeet::kAllAdd;
     target.repeats = true;
     moves.add(target);
-    RowRun run{slot.col, wiring.output_width(), bags, batch.output_batch};
-    run.cols = slot.dim;
+    RowRun run{table_feature.col, wiring.output_width(), bags, batch.output_batch};
+    run.cols = table_feature.dim;
     moves.add(run);
     bags = std::transform(batch.inverse[s], batch.inverse[s] + batch.output_batch, bags,
                           [](int64_t row) { return static_cast<int32_t>(row); });

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "distributed/buffer.h"
-#include "distributed/stream_piece.h"
+#include "distributed/id_block.h"
 #include "wiring/messages.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
 
-// Which bags of a stream have ids: bit b % 32 of word b / 32.
+// Which bags of an id route have ids: bit b % 32 of word b / 32.
 struct Presence {
   int64_t bags = 0;
   int64_t full_bags = 0;
@@ -25,10 +25,10 @@ struct ReceivedBatch {
   bool weighted = false;
   int64_t num_ids = 0, num_offsets = 0;
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
-  std::vector<StreamPiece> pieces;    // by peer, then own stream
-  std::vector<int64_t> first_offset;  // of each piece in `offsets`
+  std::vector<IdBlock> id_blocks;     // by peer, then own id route
+  std::vector<int64_t> first_offset;  // of each id block in `offsets`
   // Between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
-  // Wiring::summed_streams of the own host.
+  // Wiring::summed_routes of the own host.
   std::vector<Presence> presence;
 };
 
@@ -37,9 +37,9 @@ struct ReceivedBatch {
 void unpack(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
             bool weighted, ReceivedBatch& out);
 
-// The lengths of a stream of this host, as the home with this rank's local index on `home_host` told.
-const Presence& presence_of(const Wiring& wiring, const ReceivedBatch& batch, int stream, int home_host);
-// Bags of that home's batch that have ids at any lane of the sum.
+// The lengths of an id route of this host, as the home with this rank's local index on `home_host` told.
+const Presence& presence_of(const Wiring& wiring, const ReceivedBatch& batch, int id_route, int home_host);
+// Bags of that home's batch that have ids at any row route of the sum.
 int64_t bags_present(const Wiring& wiring, const ReceivedBatch& batch, const HostSum& sum, int home_host);
 
 }  // namespace tessera

@@ -10,25 +10,26 @@ namespace tessera {
 
 struct RouteOptions {
   bool weighted = false;
-  Workers workers = {};  // each takes some of the cuts
+  Workers workers = {};  // each takes some of the row splits
 };
 
 struct RouteScratch {
   std::vector<int32_t> input_lengths;  // where the input's are int64
-  std::vector<int32_t> ranges;         // by cut that is not whole: the range of each id
-  std::vector<int64_t> ranges_begin;   // of each cut in `ranges`
-  std::vector<int64_t> local_rows;     // as `ranges`, for routed cuts
-  std::vector<int64_t> routed_ids;     // of a routed cut, where the input's are int32
-  std::vector<size_t> cursors_begin;   // of each cut, one more, for its ranges, in the next four; by stream in front
+  std::vector<int32_t> ranges;         // by row split that is not whole: the range of each id
+  std::vector<int64_t> ranges_begin;   // of each row split in `ranges`
+  std::vector<int64_t> rows_in_shard;  // as `ranges`, of routed splits: the row in the shard
+  std::vector<int64_t> routed_ids;     // of a routed split, if the input's are int32
+  std::vector<size_t>
+      cursors_begin;  // of each row split (and the end), for its ranges, in the next four; id routes first
   std::vector<int64_t*> next;
   std::vector<float*> next_weight;
   std::vector<int32_t*> next_position, counts;
 };
 
-// The payload of rank r holds, for r's streams in order: ids (int64), then weights
-// (float32, if the collection is weighted), then samples per stream (int32), then lengths (int32); padded to 8 bytes.
+// The payload of rank r holds, for r's id routes in order: ids (int64), then weights
+// (float32, if the collection is weighted), then samples per id route (int32), then lengths (int32); padded to 8 bytes.
 // The rank that sums rows of its host for this one (same local index, another host) also learns which bags have ids
-// there: after the lengths, for each of Wiring::summed_streams, its bags (int32) and a bit for each, in words of 32.
+// there: after the lengths, for each of Wiring::summed_routes, its bags (int32) and a bit for each, in words of 32.
 void route(const RankWiring& own, const CheckedBatch& batch, const RouteOptions& options, RouteScratch& scratch,
            RoutedBatch& out);
 

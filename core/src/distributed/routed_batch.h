@@ -1,4 +1,4 @@
-// The home's batch, dealt out to the streams: what it sends to whom, and what it keeps to put rows in their places.
+// The home's batch, dealt out to the id routes: what it sends to whom, and what it keeps to put rows in their places.
 // Buffers only grow.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "distributed/buffer.h"
-#include "distributed/stream_piece.h"
+#include "distributed/id_block.h"
 
 namespace tessera {
 
@@ -18,18 +18,18 @@ struct PayloadPart {
 
 struct RoutedBatch {
   bool weighted = false;
-  std::vector<StreamPiece> sent;       // by stream; behind them what is kept (Wiring::kept)
-  std::vector<int32_t> lengths;        // by stream, then sample
-  std::vector<int64_t> lengths_begin;  // of each stream in `lengths`
-  std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending
-  std::vector<int32_t> positions;      // sequences: by stream, where each id stood in its slot
+  std::vector<IdBlock> sent;           // by id route; after them those of Wiring::replicated_rows
+  std::vector<int32_t> lengths;        // by id route, then sample
+  std::vector<int64_t> lengths_begin;  // of each id route in `lengths`
+  std::vector<int32_t> bag_order;      // as `lengths`: an id route's bags with ids, ascending
+  std::vector<int32_t> positions;      // sequences: by id route, where each id stood in its feature
   std::vector<int64_t> positions_begin;
-  std::vector<float> mean_scale;    // by slot and sample: 1 / bag length, for MEAN slots
-  std::vector<int64_t> mean_begin;  // of each slot in `mean_scale`; -1: no MEAN
-  Buffer payload{DType::kUInt8};    // see route()
-  Buffer kept_ids{DType::kInt64};   // of what is kept, one piece behind the other: local rows of the copies
-  Buffer kept_weights{DType::kFloat32};
-  int64_t num_kept_ids = 0;
+  std::vector<float> mean_scale;         // by table feature and sample: 1 / bag length, for MEAN table features
+  std::vector<int64_t> mean_begin;       // of each table feature in `mean_scale`; -1: no MEAN
+  Buffer payload{DType::kUInt8};         // see route()
+  Buffer replicated_ids{DType::kInt64};  // one id block after the other: rows of the replicated shard
+  Buffer replicated_weights{DType::kFloat32};
+  int64_t num_replicated_ids = 0;
   std::vector<PayloadPart> parts;      // by rank
   std::vector<int64_t> payload_bytes;  // by rank
 };

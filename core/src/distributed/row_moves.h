@@ -1,9 +1,9 @@
 // Rows between a packed form and the places where they belong, said once: what the host's loops (host_row_moves.h) and
 // a device's lists (device_row_lists.h) are made of. Made once a batch; combine and split run the same moves.
 //
-// Packed: rows of a *run*, one behind the other, such as those of a lane on the wire. Spread: rows of a *target*, such
-// as a slot of the output. A run has rows for some of its target's rows, which are called bags here, and for some
-// columns.
+// Packed: rows of a *run*, one behind the other, such as those of a row route on the wire. Spread: rows of a *target*,
+// such as a table feature of the output. A run has rows for some of its target's rows, which are called bags here, and
+// for some columns.
 //
 //   combine: spread rows become what their runs have for them, times their scale; 0 where no run has any
 //   split:   packed rows become what their target has in their columns, times its row's scale
@@ -40,7 +40,7 @@ struct RowRun {
   const int32_t* bags = nullptr;  // lives as long as the moves
   int64_t rows = 0;
   int64_t col = 0, cols = 0;
-  bool stays = false;  // its rows are, or their gradients are read, in the target: `begin` means nothing
+  bool is_local = false;  // local rows: they are, or their gradients are read, in the target; `begin` means nothing
 };
 
 struct RowMoves {

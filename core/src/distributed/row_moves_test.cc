@@ -32,12 +32,12 @@ class Case {
 
   // For the bags of which `has` says so.
   template <class Has>
-  Case& run(int64_t col, int64_t cols, const Has& has, bool stays = false) {
+  Case& run(int64_t col, int64_t cols, const Has& has, bool is_local = false) {
     std::vector<int32_t>& bags = lists_.emplace_back();
     for (int64_t b = 0; b < target_.rows; ++b) {
       if (has(b)) bags.push_back(static_cast<int32_t>(b));
     }
-    return add(col, cols, stays);
+    return add(col, cols, is_local);
   }
   // A run that names them in this order, each packed row wider than it needs to be.
   Case& repeating(int64_t cols, std::vector<int32_t> bags) {
@@ -61,7 +61,7 @@ class Case {
     HostRowMoves with_threads(threads());
     with_threads.combine(moves_, packed.data(), spread.data());
     ASSERT_EQ(spread, want);
-    if (runs_.size() == 1 && !runs_[0].stays) {
+    if (runs_.size() == 1 && !runs_[0].is_local) {
       std::generate(spread.begin() + target_.begin, spread.end(), [&] { return value(); });
       const std::vector<float> others = spread;
       with_threads.combine_target(moves_, moves_.targets[0], packed.data() + runs_[0].begin, spread.data());
@@ -83,14 +83,14 @@ class Case {
   // Whole numbers: sums of a few products are exact.
   float value() { return static_cast<float>(static_cast<int>(random_() % 2001) - 1000); }
 
-  Case& add(int64_t col, int64_t cols, bool stays, int64_t gap = 0) {
+  Case& add(int64_t col, int64_t cols, bool is_local, int64_t gap = 0) {
     RowRun run;
     run.begin = static_cast<int64_t>(packed_.size());
     run.stride = cols + gap;
     run.rows = std::ssize(lists_.back());
     run.col = col;
     run.cols = cols;
-    run.stays = stays;
+    run.is_local = is_local;
     runs_.push_back(run);
     for (int64_t i = 0; i < run.rows * run.stride; ++i) packed_.push_back(value());
     target_.cols = std::max(target_.cols, col + cols);
@@ -129,12 +129,12 @@ class Case {
         spread[static_cast<size_t>(target_.begin + b * target_.stride + c)] = 0;
     }
     each_element([&](int64_t, int64_t to, int32_t, const RowRun& run) {
-      if (!run.stays) return;
+      if (!run.is_local) return;
       spread[static_cast<size_t>(to)] = before[static_cast<size_t>(to)];
       written[to] = true;
     });
     each_element([&](int64_t from, int64_t at, int32_t bag, const RowRun& run) {
-      if (run.stays) return;
+      if (run.is_local) return;
       float& to = spread[static_cast<size_t>(at)];
       const float term = scale(bag) * packed_[static_cast<size_t>(from)];
       to = written[at] ? to + term : term;
@@ -143,7 +143,7 @@ class Case {
   }
   void split_simply(const std::vector<float>& spread, std::vector<float>& packed) const {
     each_element([&](int64_t to, int64_t from, int32_t bag, const RowRun& run) {
-      if (!run.stays) packed[static_cast<size_t>(to)] = scale(bag) * spread[static_cast<size_t>(from)];
+      if (!run.is_local) packed[static_cast<size_t>(to)] = scale(bag) * spread[static_cast<size_t>(from)];
     });
   }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kOutput = 1;  // index in OwnerLookup::Rows
 
-// Kernels that take one tensor of rows have none that stay.
+// Kernels that take one tensor of rows have no local rows.
 std::span<const Tensor> taken_by(const Lookup& lookup, const OwnerLookup::Rows& rows) {
   return std::span(rows).first(lookup.places_rows() ? rows.size() : 1);
 }
@@ -38,12 +38,12 @@ LookupView OwnerBatch::view(const OwnerCalls& calls) const {
 }
 
 OwnerLookup::OwnerLookup(const RankWiring& own, ShardGroups& groups) : own_(own), groups_(groups) {
-  for (int i = own.first_lane; i < own.first_lane + own.num_lanes; ++i) {
-    const Lane& lane = own.wiring.lanes()[i];
-    const LocalShard* shard = groups.find(lane.table, lane.shard);
-    TESSERA_CHECK(shard, "every lane of this rank has a shard here");
-    lanes_.push_back({lane.stream - own.first_stream, shard->group, shard->index,
-                      own.wiring.streams()[lane.stream].slot, lane.col, lane.cols});
+  for (int i = own.first_row_route; i < own.first_row_route + own.num_row_routes; ++i) {
+    const RowRoute& row_route = own.wiring.row_routes()[i];
+    const LocalShard* shard = groups.find(row_route.table, row_route.shard);
+    TESSERA_CHECK(shard, "every row route of this rank has a shard here");
+    row_routes_.push_back({row_route.id_route - own.first_id_route, shard->group, shard->index,
+                           own.wiring.id_routes()[row_route.id_route].table_feature, row_route.col, row_route.cols});
   }
 }
 
@@ -56,14 +56,14 @@ void OwnerLookup::prefetch(const ReceivedBatch& received, OwnerCalls& calls) con
     if (!lookups[g]->prefetches()) continue;
     std::vector<tsr_lookup_feature>& features = calls.early;
     features.clear();
-    for (size_t first = 0; first < received.pieces.size(); first += own_.num_streams) {
-      for (const OwnLane& lane : lanes_) {
-        if (lane.group != static_cast<int>(g)) continue;
-        const size_t piece = first + lane.stream;
+    for (size_t first = 0; first < received.id_blocks.size(); first += own_.num_id_routes) {
+      for (const OwnRowRoute& row_route : row_routes_) {
+        if (row_route.group != static_cast<int>(g)) continue;
+        const size_t id_block = first + row_route.id_route;
         tsr_lookup_feature& feature = features.emplace_back();
-        feature.table = lane.table;
-        feature.bags = received.pieces[piece].full_bags;
-        feature.first_offset = received.first_offset[piece];
+        feature.table = row_route.table;
+        feature.bags = received.id_blocks[id_block].full_bags;
+        feature.first_offset = received.first_offset[id_block];
       }
     }
     lookups[g]->prefetch(batch.of(features));
@@ -76,30 +76,30 @@ void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
   calls.features.resize(groups_.lookups().size());
   for (auto& features : calls.features) features.clear();
   for (int peer = 0; peer < own_.wiring.world_size(); ++peer) {
-    for (size_t k = 0; k < lanes_.size(); ++k) {
-      const OwnLane& lane = lanes_[k];
-      const size_t piece_index = static_cast<size_t>(peer) * own_.num_streams + lane.stream;
-      const StreamPiece& piece = received.pieces[piece_index];
-      if (!piece.full_bags) continue;
+    for (size_t k = 0; k < row_routes_.size(); ++k) {
+      const OwnRowRoute& row_route = row_routes_[k];
+      const size_t id_block_index = static_cast<size_t>(peer) * own_.num_id_routes + row_route.id_route;
+      const IdBlock& id_block = received.id_blocks[id_block_index];
+      if (!id_block.full_bags) continue;
       tsr_lookup_feature feature{};
-      feature.table = lane.table;
+      feature.table = row_route.table;
       feature.pooling = own_.wiring.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
-      feature.bags = piece.full_bags;
-      feature.first_offset = received.first_offset[piece_index];
-      if (peer == own_.rank && own_.stays[lane.stream]) {
+      feature.bags = id_block.full_bags;
+      feature.first_offset = received.first_offset[id_block_index];
+      if (peer == own_.rank && own_.local_rows[row_route.id_route]) {
         feature.output = kOutput;
-        feature.output_offset = output.offset[lane.slot] + lane.col;
-        feature.output_stride = output.stride[lane.slot];
-        feature.listed = piece.full_bags < piece.bags;
+        feature.output_offset = output.offset[row_route.table_feature] + row_route.col;
+        feature.output_stride = output.stride[row_route.table_feature];
+        feature.listed = id_block.full_bags < id_block.bags;
         if (feature.listed) {
-          std::copy_n(routed.bag_order.data() + routed.lengths_begin[own_.first_stream + lane.stream], piece.full_bags,
-                      calls.output_rows.data<int32_t>() + feature.first_offset);
+          std::copy_n(routed.bag_order.data() + routed.lengths_begin[own_.first_id_route + row_route.id_route],
+                      id_block.full_bags, calls.output_rows.data<int32_t>() + feature.first_offset);
         }
       } else {
-        feature.output_offset = wire.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
-        feature.output_stride = lane.cols;
+        feature.output_offset = wire.owner_begin[static_cast<size_t>(peer) * row_routes_.size() + k];
+        feature.output_stride = row_route.cols;
       }
-      calls.features[lane.group].push_back(feature);
+      calls.features[row_route.group].push_back(feature);
     }
   }
 }

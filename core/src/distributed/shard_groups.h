@@ -48,7 +48,7 @@ struct OwnerCalls {
   std::vector<Lookup::Context> contexts;                  // by shard group
   std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
   std::vector<tsr_lookup_feature> early;                  // of a prefetch
-  Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of pieces that stay and have empty bags
+  Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of local rows if there are empty bags
 };
 
 // The batch that a rank received, on the device of its kernels.
@@ -94,11 +94,11 @@ class OwnerLookup {
                       std::vector<ShardSeconds>& times);
 
  private:
-  struct OwnLane {
-    int stream = 0;  // among the own streams
+  struct OwnRowRoute {
+    int id_route = 0;  // among the own id routes
     int group = 0;
     int table = 0;  // index in the group
-    int slot = 0;
+    int table_feature = 0;
     int64_t col = 0, cols = 0;
   };
   // A group's features of a step, and where the gradients of their rows are.
@@ -114,7 +114,7 @@ class OwnerLookup {
 
   const RankWiring& own_;
   ShardGroups& groups_;
-  std::vector<OwnLane> lanes_;
+  std::vector<OwnRowRoute> row_routes_;
 };
 
 }  // namespace tessera

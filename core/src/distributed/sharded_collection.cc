@@ -34,8 +34,8 @@ JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, con
     table.layout =
         fnv1a(str_cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
     for (const ShardMetadata& s : p.shards)
-      table.layout =
-          fnv1a(str_cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replica ? '*' : ';'), table.layout);
+      table.layout = fnv1a(str_cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replicated ? '*' : ';'),
+                           table.layout);
     h = fnv1a(str_cat(table.config, ' ', table.layout), h);
   }
   for (const RowRouterPtr& router : routers) h = router ? fnv1a(str_cat(router->fingerprint()), h) : h;
@@ -59,9 +59,9 @@ ShardGroupOptions group_options(const ShardedModuleOptions& options, bool sequen
   return {options.kernel, options.stream, options.optimizer, options.seed, sequence, routers};
 }
 
-Replicas::Batch to_replicas(const StepState& state) {
+ReplicatedShards::Batch replicated_batch(const StepState& state) {
   const Step& step = state.step;
-  return {state.batch, *step.replicas, state.layout, step.routed, step.kept, step.wire};
+  return {state.batch, *step.data_parallel, state.layout, step.routed, step.replicated, step.wire};
 }
 
 RowsOnWire on_wire(const Step& step) { return {step.wire, step.rows.tensor(), *step.host_sums}; }
@@ -86,14 +86,15 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
       shards_(runtime,
               local_shards(tables_, plan_, group_->rank(), false, group_options(options_, sharded.sequence, routers_))),
       own_(wiring_, group_->rank(),
-           [&](const Lane& lane) {
-             const LocalShard* shard = shards_.find(lane.table, lane.shard);
+           [&](const RowRoute& route) {
+             const LocalShard* shard = shards_.find(route.table, route.shard);
              return shard && shards_.lookups()[shard->group]->places_rows();
            }),
       owner_(own_, shards_),
-      replicas_(runtime, tables_, wiring_,
-                local_shards(tables_, plan_, group_->rank(), true, group_options(options_, sharded.sequence, routers_)),
-                options_.stream),
+      replicated_(
+          runtime, tables_, wiring_,
+          local_shards(tables_, plan_, group_->rank(), true, group_options(options_, sharded.sequence, routers_)),
+          options_.stream),
       fingerprint_(fingerprint_of(tables_, plan_, routers_, wiring_.sequence(), options_, *group_)),
       inputs_(input_side(group_)),
       rows_(group_, own_, fingerprint_.all) {
@@ -110,8 +111,8 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
            "\": max_gradient together with MEAN pooling is not there for sharded tables on a device");
     }
   }
-  for (const LocalShard& shard : replicas_.groups().shards()) {
-    if (!sequence || shard.where.replica || !options_.stream) continue;
+  for (const LocalShard& shard : replicated_.groups().shards()) {
+    if (!sequence || shard.where.replicated || !options_.stream) continue;
     const bool drops = options_.bounds_check != BoundsCheckMode::kFatal || tables_[shard.table].row_format;
     if (drops)
       fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
@@ -120,10 +121,10 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
            "is not quantized");
   }
   for (const Arrival& a : own_.arrivals) {
-    const Slot& slot = wiring_.slots()[a.slot];
-    if (a.kept < 0 || !options_.stream || a.cols == slot.dim) continue;
-    fail(Code::kUnimplemented, "table \"", tables_[slot.table].name,
-         "\": on a device, a table with copied rows cannot be cut by columns too");
+    const TableFeature& table_feature = wiring_.table_features()[a.table_feature];
+    if (a.replicated_rows < 0 || !options_.stream || a.cols == table_feature.dim) continue;
+    fail(Code::kUnimplemented, "table \"", tables_[table_feature.table].name,
+         "\": on a device, a table with replicated rows cannot also be split by columns");
   }
   for (const LocalShard& shard : shards_.shards()) {
     const EmbeddingBagConfig& table = tables_[shard.table];
@@ -131,7 +132,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
     fail(Code::kInvalidArgument, "table \"", table.name, "\": its ids without a row share one, but its rows are cut (",
          plan_.at(table.name).sharding_type, "), and each part would have its own: shard it table_wise or column_wise");
   }
-  for (const ShardGroups* groups : {&shards_, &replicas_.groups()}) {
+  for (const ShardGroups* groups : {&shards_, &replicated_.groups()}) {
     for (const auto& lookup : groups->lookups()) lookup->start_rows();
   }
 }
@@ -267,19 +268,19 @@ void ShardedCollection::refuse(const std::string& why) const {
 }
 
 void ShardedCollection::lay_out_output(StepState& state) const {
-  const size_t slots = wiring_.slots().size();
-  state.layout.offset.resize(slots);
-  state.layout.stride.resize(slots);
+  const size_t count = wiring_.table_features().size();
+  state.layout.offset.resize(count);
+  state.layout.stride.resize(count);
   const CheckedBatch& batch = state.batch;
   const bool together = !wiring_.sequence() && !batch.expands;
   int64_t total = 0;
-  state.layout.rows.resize(slots);
-  for (size_t s = 0; s < slots; ++s) {
-    const Slot& slot = wiring_.slots()[s];
-    state.layout.rows[s] = wiring_.sequence() ? batch.original_slots[s].ids : batch.slots[s].bags;
-    state.layout.offset[s] = together ? slot.col : total;
-    state.layout.stride[s] = together ? wiring_.output_width() : slot.dim;
-    total += slot.dim * state.layout.rows[s];
+  state.layout.rows.resize(count);
+  for (size_t s = 0; s < count; ++s) {
+    const TableFeature& table_feature = wiring_.table_features()[s];
+    state.layout.rows[s] = wiring_.sequence() ? batch.original_feature_bags[s].ids : batch.feature_bags[s].bags;
+    state.layout.offset[s] = together ? table_feature.col : total;
+    state.layout.stride[s] = together ? wiring_.output_width() : table_feature.dim;
+    total += table_feature.dim * state.layout.rows[s];
   }
   state.rows = {};
   state.num_rows_elements = total;
@@ -340,12 +341,12 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
       owner_.forward(step.owned.view(step.calls), rows, keep_context, step.calls);
     watch.lap(times_.lookup, "lookup");
     Work travel = rows_.start_rows_to_home(on_wire(step));
-    if (!replicas_.empty()) {  // while the rows travel
-      step.replicas->take(wiring_, state.batch, options_.is_weighted, *step.executor);
-      step.kept.take(wiring_, step.routed, *step.executor);
-      replicas_.forward(to_replicas(state), {state.rows, step.rows.tensor()},
-                        keep_context ? &state.replica_contexts : nullptr);
-      watch.lap(times_.lookup, "lookup of replicas");
+    if (!replicated_.empty()) {  // while the rows travel
+      step.data_parallel->take(wiring_, state.batch, options_.is_weighted, *step.executor);
+      step.replicated.take(wiring_, step.routed, *step.executor);
+      replicated_.forward(replicated_batch(state), {state.rows, step.rows.tensor()},
+                          keep_context ? &state.replicated_contexts : nullptr);
+      watch.lap(times_.lookup, "lookup of replicated rows");
     }
     rows_.finish_rows_to_home(on_wire(step), std::move(travel), watch);
   });
@@ -363,11 +364,11 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
 // the owner gets is then inside the bound.
 Tensor ShardedCollection::clamped(StepState& state, const Tensor& grad) const {
   Tensor out = grad;
-  for (size_t s = 0; s < wiring_.slots().size() && !wiring_.sequence(); ++s) {
-    const Slot& slot = wiring_.slots()[s];
-    const OptimizerSpec& own = tables_[slot.table].optimizer;
+  for (size_t s = 0; s < wiring_.table_features().size() && !wiring_.sequence(); ++s) {
+    const TableFeature& table_feature = wiring_.table_features()[s];
+    const OptimizerSpec& own = tables_[table_feature.table].optimizer;
     const double bound = (own.name.empty() ? options_.optimizer : own).max_gradient;
-    if (slot.replicated || slot.pooling != PoolingType::kMean || bound <= 0) continue;
+    if (table_feature.data_parallel || table_feature.pooling != PoolingType::kMean || bound <= 0) continue;
     if (out.raw() == grad.raw()) {
       out = state.clamped.ensure(grad.numel()).first({grad.numel()});
       std::copy_n(grad.data<float>(), grad.numel(), out.data<float>());
@@ -375,7 +376,7 @@ Tensor ShardedCollection::clamped(StepState& state, const Tensor& grad) const {
     const auto most = static_cast<float>(bound / gradient_scale());
     for (int64_t r = 0; r < state.layout.rows[s]; ++r) {
       float* row = out.data<float>() + state.layout.offset[s] + r * state.layout.stride[s];
-      for (int64_t d = 0; d < slot.dim; ++d) row[d] = std::clamp(row[d], -most, most);
+      for (int64_t d = 0; d < table_feature.dim; ++d) row[d] = std::clamp(row[d], -most, most);
     }
   }
   return out;
@@ -402,9 +403,9 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
       owner_.backward(step.owned.view(step.calls), gradients, scale, step.calls);
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
-    if (replicas_.empty()) return;
-    replicas_.backward(to_replicas(state), {grad, step.rows.tensor()}, std::move(state.replica_contexts), *group_,
-                       {options_.data_parallel_gradient_scale.value_or(mean), scale});
+    if (replicated_.empty()) return;
+    replicated_.backward(replicated_batch(state), {grad, step.rows.tensor()}, std::move(state.replicated_contexts),
+                         *group_, {options_.data_parallel_gradient_scale.value_or(mean), scale});
     watch.lap(times_.data_parallel, "data parallel");
   });
   bytes_sent_.gradients += state.traffic.bytes.gradients;

@@ -11,7 +11,7 @@
 #include "distributed/exchange.h"
 #include "distributed/input_exchange.h"
 #include "distributed/output_layout.h"
-#include "distributed/replicas.h"
+#include "distributed/replicated_shards.h"
 #include "distributed/route.h"
 #include "distributed/shard_groups.h"
 #include "distributed/step.h"
@@ -32,15 +32,15 @@ struct StepState {
 
   Step step;
   CheckedBatch batch;
-  Replicas::Contexts replica_contexts;
+  ReplicatedShards::Contexts replicated_contexts;
   Tensor storage, expanded;       // of rows, and of the output where that is another; they grow
-  Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
+  Tensor rows;                    // what combine wrote: all table features, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
   OutputLayout layout;
   StepTraffic traffic;
   double route_s = 0, exchange_ids_s = 0;
   Buffer grad{DType::kFloat32};     // of `rows`, of a batch with inverse indices
-  Buffer clamped{DType::kFloat32};  // of slots whose gradients are bounded before they are divided
+  Buffer clamped{DType::kFloat32};  // of table features whose gradients are bounded before they are divided
   bool sampled = false;             // shards were looked up one by one, and will be updated so
 };
 
@@ -108,9 +108,9 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   int64_t updates() const { return updates_; }
   void set_updates(int64_t n) { updates_ = n; }
   ShardGroups& shards() { return shards_; }
-  Replicas& replicas() { return replicas_; }
+  ReplicatedShards& replicated() { return replicated_; }
   const ShardGroups& shards() const { return shards_; }
-  const Replicas& replicas() const { return replicas_; }
+  const ReplicatedShards& replicated() const { return replicated_; }
   StageTimes& times() { return times_; }
   // Every n-th training step is done shard by shard, and timed; 0: none.
   void sample_shards(int64_t every) { sample_every_ = every; }
@@ -138,7 +138,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   ShardGroups shards_;
   const RankWiring own_;
   OwnerLookup owner_;
-  Replicas replicas_;
+  ReplicatedShards replicated_;
   const JobFingerprint fingerprint_;
   std::unique_ptr<InputSide> inputs_;
   RowExchange rows_;

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 const ShardGroups& groups_of(const ShardedCollection& c, bool replicated) {
-  return replicated ? c.replicas().groups() : c.shards();
+  return replicated ? c.replicated().groups() : c.shards();
 }
 
 struct Found {
@@ -22,7 +22,7 @@ struct Found {
 
 Found find(ShardedCollection& c, const HeldShard& held) {
   const int table = c.table_index(held.table);
-  for (ShardGroups* groups : {&c.shards(), &c.replicas().groups()}) {
+  for (ShardGroups* groups : {&c.shards(), &c.replicated().groups()}) {
     if (const LocalShard* shard = groups->find(table, held.shard)) return {shard, *groups->lookups()[shard->group]};
   }
   fail(Code::kNotFound, "this rank holds no shard ", held.shard, " of table \"", held.table, "\"");
@@ -32,17 +32,19 @@ Found find(ShardedCollection& c, const HeldShard& held) {
 template <class F>
 void for_each_lookup(ShardedCollection& c, const F& f) {
   for (const auto& lookup : c.shards().lookups()) f(*lookup);
-  for (const auto& lookup : c.replicas().groups().lookups()) f(*lookup);
+  for (const auto& lookup : c.replicated().groups().lookups()) f(*lookup);
 }
 
 bool changes_by_rows_in(const Lookup& lookup) { return lookup.knows_changes() && !lookup.updates_tables(); }
 
 // Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
-// float32. A slot's rows begin at element `first`.
-void round_output(const ShardedCollection& c, const Slot& slot, const Tensor& output, int64_t first, int64_t count,
-                  int64_t stride) {
-  if (c.tables()[static_cast<size_t>(slot.table)].data_type != DType::kFloat16 || output.stream() != nullptr) return;
-  for (int64_t row = 0; row < count; ++row) round_to_half(output.data<float>() + first + row * stride, slot.dim);
+// float32. A table feature's rows begin at element `first`.
+void round_output(const ShardedCollection& c, const TableFeature& table_feature, const Tensor& output, int64_t first,
+                  int64_t count, int64_t stride) {
+  if (c.tables()[static_cast<size_t>(table_feature.table)].data_type != DType::kFloat16 || output.stream() != nullptr)
+    return;
+  for (int64_t row = 0; row < count; ++row)
+    round_to_half(output.data<float>() + first + row * stride, table_feature.dim);
 }
 
 }  // namespace
@@ -293,7 +295,7 @@ std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer() const {
 }
 
 std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gradients() const {
-  return impl_->replicas().gradients();
+  return impl_->replicated().gradients();
 }
 
 void ShardedEmbeddings::refuse_batch(const std::string& why) {
@@ -326,9 +328,9 @@ const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return imp
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {
   KeyedTensor::KeyLayout layout;
-  for (const Slot& slot : impl_->wiring().slots()) {
-    layout.keys.push_back(slot.name);
-    layout.length_per_key.push_back(slot.dim);
+  for (const TableFeature& table_feature : impl_->wiring().table_features()) {
+    layout.keys.push_back(table_feature.name);
+    layout.length_per_key.push_back(table_feature.dim);
   }
   layout_ = std::make_shared<const KeyedTensor::KeyLayout>(std::move(layout));
 }
@@ -349,7 +351,8 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
                               ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
                               : impl->expand(*state, keep);
     const int64_t width = values.size(1);
-    for (const Slot& slot : impl->wiring().slots()) round_output(*impl, slot, values, slot.col, values.size(0), width);
+    for (const TableFeature& table_feature : impl->wiring().table_features())
+      round_output(*impl, table_feature, values, table_feature.col, values.size(0), width);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
     return Output{KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
                   keep ? state : StepHandle()};
@@ -401,16 +404,16 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
     Output out;
     out.all_finished = state->step.messages.all_finished;
     const CheckedBatch& batch = state->batch;
-    for (size_t s = 0; s < impl->wiring().slots().size(); ++s) {
-      const Slot& slot = impl->wiring().slots()[s];
-      const SlotBags& of_slot = batch.original_slots[s];
-      const int64_t ids = of_slot.ids;
-      round_output(*impl, slot, state->rows, state->layout.offset[s], ids, slot.dim);
+    for (size_t s = 0; s < impl->wiring().table_features().size(); ++s) {
+      const TableFeature& table_feature = impl->wiring().table_features()[s];
+      const FeatureBags& of_feature = batch.original_feature_bags[s];
+      const int64_t ids = of_feature.ids;
+      round_output(*impl, table_feature, state->rows, state->layout.offset[s], ids, table_feature.dim);
       JaggedTensor::Options o;
-      o.values = state->rows.narrow(state->layout.offset[s], ids * slot.dim).reshape({ids, slot.dim});
-      o.lengths = batch.original_lengths.narrow(of_slot.first_bag, of_slot.bags);
-      if (impl->options().need_indices) o.weights = batch.original_values.narrow(of_slot.first_id, ids);
-      out.values.emplace_back(slot.name, JaggedTensor(std::move(o)));
+      o.values = state->rows.narrow(state->layout.offset[s], ids * table_feature.dim).reshape({ids, table_feature.dim});
+      o.lengths = batch.original_lengths.narrow(of_feature.first_bag, of_feature.bags);
+      if (impl->options().need_indices) o.weights = batch.original_values.narrow(of_feature.first_id, ids);
+      out.values.emplace_back(table_feature.name, JaggedTensor(std::move(o)));
     }
     state->rows = {};
     if (keep) out.state = state;
@@ -424,14 +427,14 @@ void ShardedEmbeddingCollection::backward(const Output& output,
   StepState& state = *output.state;
   std::vector<RowExecutor::Piece> pieces;
   for (const auto& [name, grad] : grads) {
-    const auto& slots = impl_->wiring().slots();
-    const auto slot =
-        std::find_if(slots.begin(), slots.end(), [&name = name](const Slot& s) { return s.name == name; });
-    if (slot == slots.end()) impl_->refuse(str_cat("the collection has no output \"", name, "\""));
-    const auto s = static_cast<size_t>(slot - slots.begin());
-    const int64_t ids = state.batch.original_slots[s].ids;
-    if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
-      impl_->refuse(str_cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
+    const auto& table_features = impl_->wiring().table_features();
+    const auto table_feature = std::find_if(table_features.begin(), table_features.end(),
+                                            [&name = name](const TableFeature& s) { return s.name == name; });
+    if (table_feature == table_features.end()) impl_->refuse(str_cat("the collection has no output \"", name, "\""));
+    const auto s = static_cast<size_t>(table_feature - table_features.begin());
+    const int64_t ids = state.batch.original_feature_bags[s].ids;
+    if (grad.numel() != ids * table_feature->dim || grad.dtype() != DType::kFloat32) {
+      impl_->refuse(str_cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", table_feature->dim, "]"));
     }
     pieces.push_back({grad, state.layout.offset[s]});
   }

@@ -34,8 +34,8 @@ EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, Po
 float element(int64_t row, int64_t col) { return static_cast<float>(row % 61 * 16 + col); }
 
 struct Rank {
-  Rank(const Wiring& wiring, int rank, bool stays)
-      : own(wiring, rank, [=](const Lane&) { return stays; }), to_output(output_moves(own)) {}
+  Rank(const Wiring& wiring, int rank, bool local_rows)
+      : own(wiring, rank, [=](const RowRoute&) { return local_rows; }), to_output(output_moves(own)) {}
   RankWiring own;
   KeyIndex keys;
   CheckedBatch checked;
@@ -47,7 +47,7 @@ struct Rank {
   std::vector<float> output;  // or its gradient
   RowMoves to_output;
   RowMoves host_sums;
-  std::vector<int64_t> ids;      // of the batch, slot by slot
+  std::vector<int64_t> ids;      // of the batch, table feature by table feature
   std::vector<int32_t> lengths;  // likewise
 };
 
@@ -55,10 +55,10 @@ class Job {
  public:
   static constexpr int64_t kBags = 5;
 
-  // `stays`: kernels write rows to the output, where the plan lets them stay.
-  Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool stays)
+  // `local_rows`: kernels write rows to the output if the wiring makes them local rows.
+  Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool local_rows)
       : tables_(std::move(tables)), wiring_(tables_, plan, hosts) {
-    for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r, stays));
+    for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r, local_rows));
     take_batches(2 * kBags + 1);  // nothing of it is left in the next one
     take_batches(kBags);
   }
@@ -82,24 +82,26 @@ class Job {
     unpack(r.own, headers, payloads, false, r.received);
   }
 
-  // Every row that an owner looks up, or its gradient, on the wire or, where it stays, in the output.
+  // Every row that an owner looks up, or its gradient: on the wire or, if it is a local row, in the output.
   template <class Body>
   void each_owner_row(Rank& r, const Body& body) {
     for (int peer = 0; peer < wiring_.world_size(); ++peer) {
-      for (int k = 0; k < r.own.num_lanes; ++k) {
-        const Lane& lane = wiring_.lanes()[r.own.first_lane + k];
-        const auto piece = static_cast<size_t>(peer * r.own.num_streams + lane.stream - r.own.first_stream);
-        const int64_t* offsets = r.received.offsets.data<int64_t>() + r.received.first_offset[piece];
-        const int64_t begin =
-            r.wire
-                .owner_begin[static_cast<size_t>(peer) * static_cast<size_t>(r.own.num_lanes) + static_cast<size_t>(k)];
-        const int64_t col = wiring_.slots()[wiring_.streams()[lane.stream].slot].col + lane.col;
-        EXPECT_EQ(begin < 0, peer == r.own.rank && r.own.stays[static_cast<size_t>(lane.stream - r.own.first_stream)]);
-        for (int64_t b = 0; b < r.received.pieces[piece].full_bags; ++b) {
-          const int32_t bag = rank(peer).routed.bag_order[rank(peer).routed.lengths_begin[lane.stream] + b];
-          float* row =
-              begin < 0 ? r.output.data() + bag * wiring_.output_width() + col : r.rows.data() + begin + b * lane.cols;
-          body(peer, lane, bag,
+      for (int k = 0; k < r.own.num_row_routes; ++k) {
+        const RowRoute& row_route = wiring_.row_routes()[r.own.first_row_route + k];
+        const auto id_block =
+            static_cast<size_t>(peer * r.own.num_id_routes + row_route.id_route - r.own.first_id_route);
+        const int64_t* offsets = r.received.offsets.data<int64_t>() + r.received.first_offset[id_block];
+        const int64_t begin = r.wire.owner_begin[static_cast<size_t>(peer) * static_cast<size_t>(r.own.num_row_routes) +
+                                                 static_cast<size_t>(k)];
+        const int64_t col =
+            wiring_.table_features()[wiring_.id_routes()[row_route.id_route].table_feature].col + row_route.col;
+        EXPECT_EQ(begin < 0, peer == r.own.rank &&
+                                 r.own.local_rows[static_cast<size_t>(row_route.id_route - r.own.first_id_route)]);
+        for (int64_t b = 0; b < r.received.id_blocks[id_block].full_bags; ++b) {
+          const int32_t bag = rank(peer).routed.bag_order[rank(peer).routed.lengths_begin[row_route.id_route] + b];
+          float* row = begin < 0 ? r.output.data() + bag * wiring_.output_width() + col
+                                 : r.rows.data() + begin + b * row_route.cols;
+          body(peer, row_route, bag,
                std::span(r.received.ids.data<int64_t>() + offsets[b], r.received.ids.data<int64_t>() + offsets[b + 1]),
                row);
         }
@@ -108,11 +110,11 @@ class Job {
   }
   void look_up() {
     for (const auto& r : ranks_) {
-      each_owner_row(*r, [&](int, const Lane& lane, int32_t, std::span<const int64_t> ids, float* row) {
-        std::fill_n(row, lane.cols, 0.0f);
+      each_owner_row(*r, [&](int, const RowRoute& row_route, int32_t, std::span<const int64_t> ids, float* row) {
+        std::fill_n(row, row_route.cols, 0.0f);
         for (const int64_t id : ids) {
-          for (int64_t c = 0; c < lane.cols; ++c)
-            row[c] += element(wiring_.streams()[lane.stream].row + id, lane.col + c);
+          for (int64_t c = 0; c < row_route.cols; ++c)
+            row[c] += element(wiring_.id_routes()[row_route.id_route].row + id, row_route.col + c);
         }
       });
     }
@@ -153,8 +155,8 @@ class Job {
 
   OutputLayout output_layout(int64_t bags) const {
     OutputLayout out;
-    for (const Slot& slot : wiring_.slots()) {
-      out.offset.push_back(slot.col);
+    for (const TableFeature& table_feature : wiring_.table_features()) {
+      out.offset.push_back(table_feature.col);
       out.stride.push_back(wiring_.output_width());
       out.rows.push_back(bags);
     }
@@ -165,15 +167,15 @@ class Job {
   std::vector<float> expected(const Rank& r) const {
     std::vector<float> out(static_cast<size_t>(kBags * wiring_.output_width()), 0);
     size_t id = 0, bag = 0;
-    for (const Slot& slot : wiring_.slots()) {
+    for (const TableFeature& table_feature : wiring_.table_features()) {
       for (int64_t b = 0; b < kBags; ++b) {
         const int32_t length = r.lengths[bag++];
-        float* row = out.data() + b * wiring_.output_width() + slot.col;
+        float* row = out.data() + b * wiring_.output_width() + table_feature.col;
         for (int32_t i = 0; i < length; ++i, ++id) {
-          for (int64_t c = 0; c < slot.dim; ++c) row[c] += element(r.ids[id], c);
+          for (int64_t c = 0; c < table_feature.dim; ++c) row[c] += element(r.ids[id], c);
         }
-        if (slot.pooling != PoolingType::kMean || length == 0) continue;
-        for (int64_t c = 0; c < slot.dim; ++c) row[c] *= 1.0f / static_cast<float>(length);
+        if (table_feature.pooling != PoolingType::kMean || length == 0) continue;
+        for (int64_t c = 0; c < table_feature.dim; ++c) row[c] *= 1.0f / static_cast<float>(length);
       }
     }
     return out;
@@ -224,7 +226,7 @@ class Job {
 };
 
 // Rows in unequal parts, columns on two ranks, a whole table; sums inside hosts where there are two.
-Job job_of(HostGrid hosts, bool stays) {
+Job job_of(HostGrid hosts, bool local_rows) {
   const int last = hosts.count * hosts.ranks - 1;
   EmbeddingModuleShardingPlan plan;
   plan.add("a", {"test", "fused", Combine::kSum, false, {{3, 4, 0, 0, last}, {6, 4, 3, 0, 0}, {1, 4, 9, 0, 1}}});
@@ -235,11 +237,11 @@ Job job_of(HostGrid hosts, bool stays) {
            table("c", 5, 4, PoolingType::kSum), table("d", 8, 4, PoolingType::kSum)},
           plan,
           hosts,
-          stays};
+          local_rows};
 }
 
 // More rows than 32 bits count, which no memory has to hold here: in ranges, whole, and summed inside hosts.
-Job large_job_of(HostGrid hosts, bool stays) {
+Job large_job_of(HostGrid hosts, bool local_rows) {
   constexpr int64_t kRows = int64_t{3} << 32, kFirst = (int64_t{1} << 31) + 7;
   const int last = hosts.count * hosts.ranks - 1;
   EmbeddingModuleShardingPlan plan;
@@ -250,7 +252,7 @@ Job large_job_of(HostGrid hosts, bool stays) {
            table("d", kRows, 4, PoolingType::kSum)},
           plan,
           hosts,
-          stays};
+          local_rows};
 }
 
 class Stages : public testing::TestWithParam<std::tuple<HostGrid, bool>> {
@@ -292,21 +294,23 @@ TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
   job.gradients_to_owners();
   int seen = 0;
   for (int r = 0; r < job.wiring().world_size(); ++r) {
-    job.each_owner_row(
-        job.rank(r), [&](int home, const Lane& lane, int32_t bag, std::span<const int64_t>, const float* row) {
-          const RoutedBatch& sent = job.rank(home).routed;
-          const Slot& slot = job.wiring().slots()[job.wiring().streams()[lane.stream].slot];
-          const float scale = sent.mean_begin[slot.table] < 0 ? 1 : sent.mean_scale[sent.mean_begin[slot.table] + bag];
-          for (int64_t c = 0; c < lane.cols; ++c, ++seen)
-            ASSERT_EQ(row[c], scale * gradient(home, bag, slot.col + lane.col + c));
-        });
+    job.each_owner_row(job.rank(r), [&](int home, const RowRoute& row_route, int32_t bag, std::span<const int64_t>,
+                                        const float* row) {
+      const RoutedBatch& sent = job.rank(home).routed;
+      const TableFeature& table_feature =
+          job.wiring().table_features()[job.wiring().id_routes()[row_route.id_route].table_feature];
+      const float scale =
+          sent.mean_begin[table_feature.table] < 0 ? 1 : sent.mean_scale[sent.mean_begin[table_feature.table] + bag];
+      for (int64_t c = 0; c < row_route.cols; ++c, ++seen)
+        ASSERT_EQ(row[c], scale * gradient(home, bag, table_feature.col + row_route.col + c));
+    });
   }
   EXPECT_GT(seen, 100);
 }
 
 std::string name_of(const testing::TestParamInfo<std::tuple<HostGrid, bool>>& tested) {
-  const auto& [hosts, stays] = tested.param;
-  return str_cat(hosts.count, "hosts_of_", hosts.ranks, stays ? "_rows_stay" : "");
+  const auto& [hosts, local_rows] = tested.param;
+  return str_cat(hosts.count, "hosts_of_", hosts.ranks, local_rows ? "_local_rows" : "");
 }
 INSTANTIATE_TEST_SUITE_P(
     Hosts, Stages,
@@ -397,8 +401,8 @@ TEST(Unpack, PayloadsThatContradictTheWiringAreRefused) {
   EXPECT_NE(with(ids[0], 1000).find("rank 1 sent row 1000"), std::string::npos);
   EXPECT_NE(with(ids[0], -1).find("rank 1 sent row -1"), std::string::npos);
   EXPECT_NE(with(bags[0], -1).find("more bags than its header says"), std::string::npos);
-  EXPECT_NE(with(bags[job.rank(0).own.num_streams], -3).find("negative bag length"), std::string::npos);
-  EXPECT_NE(with(bags[job.rank(0).own.num_streams], 100000).find("beyond its ids"), std::string::npos);
+  EXPECT_NE(with(bags[job.rank(0).own.num_id_routes], -3).find("negative bag length"), std::string::npos);
+  EXPECT_NE(with(bags[job.rank(0).own.num_id_routes], 100000).find("beyond its ids"), std::string::npos);
   EXPECT_EQ(refusal(job, 0), "taken");
 }
 

@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "distributed/buffer.h"
+#include "distributed/data_parallel_input.h"
 #include "distributed/input_exchange.h"
-#include "distributed/kept_input.h"
 #include "distributed/output_moves.h"
 #include "distributed/received_batch.h"
-#include "distributed/replica_input.h"
+#include "distributed/replicated_input.h"
 #include "distributed/route.h"
 #include "distributed/routed_batch.h"
 #include "distributed/row_executor.h"
@@ -29,9 +29,9 @@ struct Step {
         host_sums(executor->mover()),
         output(executor->mover()),
         inverse(executor->mover(true)),
-        replicas(replica_input(stream)),
-        kept(stream) {
-    for (Buffer* buffer : {&routed.kept_ids, &routed.kept_weights}) buffer->pinned(stream);
+        data_parallel(data_parallel_input(stream)),
+        replicated(stream) {
+    for (Buffer* buffer : {&routed.replicated_ids, &routed.replicated_weights}) buffer->pinned(stream);
     output->moves = output_moves(own);
     for (Buffer* buffer : {&received.ids, &received.offsets, &received.weights}) buffer->pinned(stream);
     for (Buffer* buffer : {&rows, &owned.ids, &owned.offsets, &owned.weights}) buffer->on_device(stream);
@@ -46,11 +46,11 @@ struct Step {
   OwnerCalls calls;
   OwnerBatch owned;
   std::unique_ptr<RowExecutor> executor;
-  std::unique_ptr<RowMover> host_sums;  // between lanes and sums, both in `rows`
+  std::unique_ptr<RowMover> host_sums;  // between row routes and sums, both in `rows`
   std::unique_ptr<RowMover> output;     // between `rows` and the output
   std::unique_ptr<RowMover> inverse;    // between the output and its distinct rows: see list_inverse()
-  std::unique_ptr<ReplicaInput> replicas;
-  KeptInput kept;
+  std::unique_ptr<DataParallelInput> data_parallel;
+  ReplicatedInput replicated;
 };
 
 }  // namespace tessera

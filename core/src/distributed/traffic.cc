@@ -101,14 +101,14 @@ ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& ta
     fail(Code::kOutOfRange, "rank ", rank, " is outside the world of ", input.world_size);
   const HostGrid hosts{input.world_size / input.local_world_size, input.local_world_size};
   const Wiring wiring(tables, plan, hosts, {.sequence = input.sequence});
-  std::vector<ExpectedSlot> slots;
-  for (const Slot& slot : wiring.slots()) {
-    const auto known = input.ids_per_bag.find(slot.feature);
+  std::vector<ExpectedTableFeature> table_features;
+  for (const TableFeature& table_feature : wiring.table_features()) {
+    const auto known = input.ids_per_bag.find(table_feature.feature);
     const double ids_per_bag = known == input.ids_per_bag.end() ? 1 : known->second;
-    slots.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted});
+    table_features.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted});
   }
   ExpectedTraffic traffic(rank, input);
-  ExpectedStep(wiring, slots).visit(RankWiring(wiring, rank), traffic);
+  ExpectedStep(wiring, table_features).visit(RankWiring(wiring, rank), traffic);
   return traffic.bytes(input.wire, wiring.row_elements());
 }
 

@@ -64,20 +64,20 @@ struct BagGradients {
 
 // One value for each sample that the feature has of its own: each the sum over those that it stands for. `sums` holds
 // them.
-BagGradients bag_gradients(const KeyedJaggedTensor& batch, const Slot& slot, const Tensor& grad,
+BagGradients bag_gradients(const KeyedJaggedTensor& batch, const TableFeature& table_feature, const Tensor& grad,
                            std::vector<float>& sums) {
   const int64_t width = grad.size(1);
-  const float* from = grad.data<float>() + slot.col;
+  const float* from = grad.data<float>() + table_feature.col;
   const auto* inverse = inverse_of(batch);
   if (inverse == nullptr) return {from, width};
-  const int64_t samples = grad.size(0), row = sparse::position_of(slot.feature, inverse->keys);
-  const int64_t own = batch.stride_per_key()[static_cast<size_t>(batch.key_index(slot.feature))];
-  sums.assign(static_cast<size_t>(own * slot.dim), 0);
+  const int64_t samples = grad.size(0), row = sparse::position_of(table_feature.feature, inverse->keys);
+  const int64_t own = batch.stride_per_key()[static_cast<size_t>(batch.key_index(table_feature.feature))];
+  sums.assign(static_cast<size_t>(own * table_feature.dim), 0);
   for (int64_t b = 0; b < samples; ++b) {
-    float* to = sums.data() + sparse::integer_at(inverse->indices, row * samples + b) * slot.dim;
-    for (int64_t d = 0; d < slot.dim; ++d) to[d] += from[b * width + d];
+    float* to = sums.data() + sparse::integer_at(inverse->indices, row * samples + b) * table_feature.dim;
+    for (int64_t d = 0; d < table_feature.dim; ++d) to[d] += from[b * width + d];
   }
-  return {sums.data(), slot.dim};
+  return {sums.data(), table_feature.dim};
 }
 
 }  // namespace
@@ -96,18 +96,18 @@ Tensor ShardedEmbeddingBagCollection::weight_gradients(const KeyedJaggedTensor& 
   const Tensor rows = forward(bag_per_id(batch), false, false).wait().values.values();
   Tensor out = Tensor::zeros({batch.values().numel()});
   std::vector<float> sums;
-  for (const Slot& slot : impl_->wiring().slots()) {
-    const auto key = static_cast<size_t>(batch.key_index(slot.feature));
-    const auto [bags, step] = bag_gradients(batch, slot, grad, sums);
+  for (const TableFeature& table_feature : impl_->wiring().table_features()) {
+    const auto key = static_cast<size_t>(batch.key_index(table_feature.feature));
+    const auto [bags, step] = bag_gradients(batch, table_feature, grad, sums);
     const int64_t first_bag = batch.lengths_offset_per_key()[key], num_bags = batch.stride_per_key()[key];
-    const float* row = rows.data<float>() + slot.col;
+    const float* row = rows.data<float>() + table_feature.col;
     float* to = out.data<float>() + batch.offset_per_key()[key];
     for (int64_t bag = 0; bag < num_bags; ++bag) {
       const int64_t ids = sparse::integer_at(batch.lengths(), first_bag + bag);
-      const double divisor = slot.pooling == PoolingType::kMean ? static_cast<double>(ids) : 1;
+      const double divisor = table_feature.pooling == PoolingType::kMean ? static_cast<double>(ids) : 1;
       for (int64_t i = 0; i < ids; ++i, ++to, row += width) {
         double sum = 0;
-        for (int64_t d = 0; d < slot.dim; ++d) sum += static_cast<double>(row[d]) * bags[bag * step + d];
+        for (int64_t d = 0; d < table_feature.dim; ++d) sum += static_cast<double>(row[d]) * bags[bag * step + d];
         *to += static_cast<float>(sum / divisor);
       }
     }

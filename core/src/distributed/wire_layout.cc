@@ -15,8 +15,8 @@ class RowLayout {
         hosts_(wiring_.hosts()),
         rank_(own.rank),
         host_(own.host),
-        host_lanes_begin_(wiring_.lane_begin(host_ * hosts_.ranks)),
-        host_lanes_(wiring_.lane_begin((host_ + 1) * hosts_.ranks) - host_lanes_begin_),
+        host_row_routes_begin_(wiring_.row_route_begin(host_ * hosts_.ranks)),
+        host_row_routes_(wiring_.row_route_begin((host_ + 1) * hosts_.ranks) - host_row_routes_begin_),
         routed_(routed),
         received_(received),
         out_(out) {}
@@ -25,19 +25,19 @@ class RowLayout {
     add_lengths();
     lay_out_owner();
     lay_out_home();
-    lay_out_kept();
+    lay_out_replicated();
     out_.elements = at_;
   }
 
  private:
-  // Ids per bag at all lanes of each host sum elsewhere.
+  // Ids per bag at all row routes of each host sum elsewhere.
   void add_lengths() {
     const auto& sums = wiring_.host_sums();
     out_.host_lengths_begin.assign(sums.size() + 1, 0);
     int64_t at = 0;
     for (size_t i = 0; i < sums.size(); ++i) {
       out_.host_lengths_begin[i] = at;
-      if (sums[i].host != host_) at += routed_.sent[wiring_.lanes()[sums[i].lanes[0]].stream].bags;
+      if (sums[i].host != host_) at += routed_.sent[wiring_.row_routes()[sums[i].row_routes[0]].id_route].bags;
     }
     out_.host_lengths_begin.back() = at;
     out_.host_lengths.assign(at, 0);
@@ -46,41 +46,41 @@ class RowLayout {
     for (size_t i = 0; i < sums.size(); ++i) {
       if (sums[i].host == host_) continue;
       int32_t* total = out_.host_lengths.data() + out_.host_lengths_begin[i];
-      for (int lane : sums[i].lanes) {
-        const int stream = wiring_.lanes()[lane].stream;
-        const int32_t* lengths = routed_.lengths.data() + routed_.lengths_begin[stream];
-        for (int64_t b = 0; b < routed_.sent[stream].bags; ++b) total[b] += lengths[b];
+      for (int row_route : sums[i].row_routes) {
+        const int id_route = wiring_.row_routes()[row_route].id_route;
+        const int32_t* lengths = routed_.lengths.data() + routed_.lengths_begin[id_route];
+        for (int64_t b = 0; b < routed_.sent[id_route].bags; ++b) total[b] += lengths[b];
       }
       const int64_t begin = out_.host_lengths_begin[i], bags = out_.host_lengths_begin[i + 1] - begin;
       out_.host_full_bags[i] = order_bags(total, bags, out_.host_bag_order.data() + begin).full;
     }
   }
 
-  int64_t rows_of(const StreamPiece& piece) const { return wiring_.sequence() ? piece.ids : piece.full_bags; }
+  int64_t rows_of(const IdBlock& id_block) const { return wiring_.sequence() ? id_block.ids : id_block.full_bags; }
 
-  // Calls body(home's host, lane) for all rows that travel inside the host from `owner` to one of its ranks, in their
-  // order.
+  // Calls body(home's host, row route) for all rows that travel inside the host from `owner` to one of its ranks, in
+  // their order.
   template <class Body>
   void each_in_host(int owner, const Body& body) const {
-    const int first = wiring_.lane_begin(owner), last = wiring_.lane_begin(owner + 1);
+    const int first = wiring_.row_route_begin(owner), last = wiring_.row_route_begin(owner + 1);
     for (int host = 0; host < hosts_.count; ++host) {
       for (int i = first; i < last; ++i) {
-        if (host == host_ || wiring_.lanes()[i].host_sum >= 0) body(host, i);
+        if (host == host_ || wiring_.row_routes()[i].host_sum >= 0) body(host, i);
       }
     }
   }
 
   void lay_out_owner() {
-    const int own = own_.first_lane, lanes = own_.num_lanes;
-    const int streams = own_.num_streams;
-    out_.owner_begin.assign(static_cast<size_t>(wiring_.world_size()) * lanes, -1);
+    const int own = own_.first_row_route, row_routes = own_.num_row_routes;
+    const int id_routes = own_.num_id_routes;
+    out_.owner_begin.assign(static_cast<size_t>(wiring_.world_size()) * row_routes, -1);
     const auto put = [&](int home, int k) {
-      const Lane& lane = wiring_.lanes()[own + k];
-      const int stream = lane.stream - own_.first_stream;
-      if (home == rank_ && own_.stays[stream]) return;
-      const StreamPiece& piece = received_.pieces[static_cast<size_t>(home) * streams + stream];
-      out_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
-      at_ += rows_of(piece) * lane.cols;
+      const RowRoute& row_route = wiring_.row_routes()[own + k];
+      const int id_route = row_route.id_route - own_.first_id_route;
+      if (home == rank_ && own_.local_rows[id_route]) return;
+      const IdBlock& id_block = received_.id_blocks[static_cast<size_t>(home) * id_routes + id_route];
+      out_.owner_begin[static_cast<size_t>(home) * row_routes + k] = at_;
+      at_ += rows_of(id_block) * row_route.cols;
     };
     const auto put_for = [&](int local) {
       each_in_host(rank_, [&](int host, int i) { put(host * hosts_.ranks + local, i - own); });
@@ -95,11 +95,11 @@ class RowLayout {
       hop.owner_counts.push_back(at_ - begin);
     }
     hop.owner_total = at_ - hop.owner_begin;
-    if (hosts_.count > 1) lay_out_owner_across(put, lanes);
+    if (hosts_.count > 1) lay_out_owner_across(put, row_routes);
   }
 
   template <class Put>
-  void lay_out_owner_across(const Put& put, int lanes) {
+  void lay_out_owner_across(const Put& put, int row_routes) {
     Hop& hop = out_.across;
     hop.owner_begin = at_;
     hop.owner_counts.clear();
@@ -109,8 +109,8 @@ class RowLayout {
       const int64_t begin = at_;
       const int host = hosts_.of(home);
       if (host != host_) {
-        for (int k = 0; k < lanes; ++k) {
-          if (wiring_.lanes()[own_.first_lane + k].host_sum < 0) put(home, k);
+        for (int k = 0; k < row_routes; ++k) {
+          if (wiring_.row_routes()[own_.first_row_route + k].host_sum < 0) put(home, k);
         }
       }
       if (host != host_ && hosts_.local(home) == hosts_.local(rank_)) {
@@ -125,17 +125,17 @@ class RowLayout {
   }
 
   void lay_out_home() {
-    out_.lane_begin.assign(wiring_.lanes().size(), -1);
+    out_.row_route_begin.assign(wiring_.row_routes().size(), -1);
     out_.host_sum_begin.assign(wiring_.host_sums().size(), -1);
-    out_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
-    const auto begin_of = [&](int host, int lane) -> int64_t& {
-      if (host == host_) return out_.lane_begin[lane];
-      return out_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + lane - host_lanes_begin_];
+    out_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_row_routes_ : 0, -1);
+    const auto begin_of = [&](int host, int row_route) -> int64_t& {
+      if (host == host_) return out_.row_route_begin[row_route];
+      return out_.relayed_begin[static_cast<size_t>(host) * host_row_routes_ + row_route - host_row_routes_begin_];
     };
-    const int own = own_.first_lane, lanes = own_.num_lanes;
+    const int own = own_.first_row_route, row_routes = own_.num_row_routes;
     each_in_host(rank_, [&](int host, int i) {
       const int home = host * hosts_.ranks + hosts_.local(rank_);
-      begin_of(host, i) = out_.owner_begin[static_cast<size_t>(home) * lanes + i - own];
+      begin_of(host, i) = out_.owner_begin[static_cast<size_t>(home) * row_routes + i - own];
     });
     Hop& hop = out_.in_host;
     hop.home_begin = at_;
@@ -145,10 +145,10 @@ class RowLayout {
       const int owner = host_ * hosts_.ranks + local;
       if (owner != rank_) {
         each_in_host(owner, [&](int host, int i) {
-          const Lane& lane = wiring_.lanes()[i];
+          const RowRoute& row_route = wiring_.row_routes()[i];
           begin_of(host, i) = at_;
-          at_ += lane.cols * (host == host_ ? rows_of(routed_.sent[lane.stream])
-                                            : presence_of(wiring_, received_, lane.stream, host).full_bags);
+          at_ += row_route.cols * (host == host_ ? rows_of(routed_.sent[row_route.id_route])
+                                                 : presence_of(wiring_, received_, row_route.id_route, host).full_bags);
         });
       }
       hop.home_counts.push_back(at_ - begin);
@@ -157,11 +157,12 @@ class RowLayout {
     if (hosts_.count > 1) lay_out_home_across();
   }
 
-  void lay_out_kept() {
-    out_.kept_begin.clear();
-    for (int k = 0; k < std::ssize(wiring_.kept()); ++k) {
-      out_.kept_begin.push_back(at_);
-      at_ += rows_of(routed_.sent[wiring_.kept_stream(k)]) * wiring_.slots()[wiring_.kept()[k].slot].dim;
+  void lay_out_replicated() {
+    out_.replicated_begin.clear();
+    for (int k = 0; k < std::ssize(wiring_.replicated_rows()); ++k) {
+      out_.replicated_begin.push_back(at_);
+      at_ += rows_of(routed_.sent[wiring_.replicated_route(k)]) *
+             wiring_.table_features()[wiring_.replicated_rows()[k].table_feature].dim;
     }
   }
 
@@ -172,10 +173,10 @@ class RowLayout {
     for (int owner = 0; owner < wiring_.world_size(); ++owner) {
       const int64_t begin = at_;
       const int host = hosts_.of(owner);
-      for (int i = wiring_.lane_begin(owner); host != host_ && i < wiring_.lane_begin(owner + 1); ++i) {
-        if (wiring_.lanes()[i].host_sum >= 0) continue;
-        out_.lane_begin[i] = at_;
-        at_ += rows_of(routed_.sent[wiring_.lanes()[i].stream]) * wiring_.lanes()[i].cols;
+      for (int i = wiring_.row_route_begin(owner); host != host_ && i < wiring_.row_route_begin(owner + 1); ++i) {
+        if (wiring_.row_routes()[i].host_sum >= 0) continue;
+        out_.row_route_begin[i] = at_;
+        at_ += rows_of(routed_.sent[wiring_.row_routes()[i].id_route]) * wiring_.row_routes()[i].cols;
       }
       if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
         for (int s = wiring_.host_sum_begin(host); s < wiring_.host_sum_begin(host + 1); ++s) {
@@ -193,7 +194,7 @@ class RowLayout {
   const HostGrid& hosts_;
   const int rank_;
   const int host_;
-  const int host_lanes_begin_, host_lanes_;
+  const int host_row_routes_begin_, host_row_routes_;
   const RoutedBatch& routed_;
   const ReceivedBatch& received_;
   WireLayout& out_;

@@ -1,14 +1,14 @@
 // The places of a step's rows on the wire, known once the inputs were exchanged.
 //
-// The tensor of rows (float32) holds three parts: the rows of the own lanes for the own samples, which do not travel,
-// but for those that the lookup writes to the output (RankWiring::stays); as owner, the rows of the own lanes by home;
-// as home, those of the others' lanes by owner. That is all with one hop (HostGrid::count == 1). With two hops it holds
-// for the ranks of one host, and:
-//   inside the host  a rank also gets, for the homes of other hosts that have its local index, the rows of lanes that
-//                    are summed (by owner, then by home's host);
-//   across hosts     it sends to each rank elsewhere the rows of its lanes that are not summed, and the sums, if that
-//                    rank has its local index.
-// Every lane's rows cross between two hosts at most once, and those of a host sum as one row per bag.
+// The tensor of rows (float32) holds three parts. First the rows of the own row routes for the own samples, except
+// local rows (RankWiring::local_rows), which the lookup writes to the output. Then, as owner, the rows of the own row
+// routes by home; then, as home, those of the others' row routes by owner. That is all with one hop (HostGrid::count ==
+// 1). With two hops it holds for the ranks of one host, and:
+//   inside the host  a rank also gets, for the homes of other hosts that have its local index, the rows of row routes
+//                    that are summed (by owner, then by home's host);
+//   across hosts     it sends to each rank elsewhere the rows of its row routes that are not summed, and the sums, if
+//                    that rank has its local index.
+// Every row route's rows cross between two hosts at most once, and those of a host sum as one row per bag.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ struct Hop {
 struct WireLayout {
   int64_t elements = 0;  // of the tensor
   Hop in_host, across;
-  std::vector<int64_t> owner_begin;     // owner: by peer, then own lanes; -1: they stay
-  std::vector<int64_t> lane_begin;      // home: of each lane; -1: they stay
-  std::vector<int64_t> host_sum_begin;  // home: of each host sum of other hosts
-  std::vector<int64_t> kept_begin;      // home: of each of Wiring::kept(), behind all others; these do not travel
+  std::vector<int64_t> owner_begin;       // owner: by peer, then own row routes; -1: local rows
+  std::vector<int64_t> row_route_begin;   // home: of each row route; -1: local rows
+  std::vector<int64_t> host_sum_begin;    // home: of each host sum of other hosts
+  std::vector<int64_t> replicated_begin;  // home: of each of Wiring::replicated_rows(), after all others; not sent
   // Home, of host sums elsewhere:
   std::vector<int64_t> host_lengths_begin;  // of each in the next two
-  std::vector<int32_t> host_lengths;        // ids per bag at all of its lanes
+  std::vector<int32_t> host_lengths;        // ids per bag at all of its row routes
   std::vector<int32_t> host_bag_order;      // bags with ids, ascending
   std::vector<int64_t> host_full_bags;      // how many
   // Between two hosts:
-  std::vector<int64_t> relayed_begin;  // by home's host, then lanes of the own host
+  std::vector<int64_t> relayed_begin;  // by home's host, then row routes of the own host
   std::vector<int64_t> sum_begin;      // by home's host, then sums of the own host
 };
 

@@ -12,10 +12,10 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
   const std::vector<int64_t> strides = batch.stride_per_key(), first_bags = batch.lengths_offset_per_key();
   std::vector<BoundsFeature> features;
   std::vector<PoolingType> pooling;
-  for (const Slot& slot : slots) {
-    const size_t key = static_cast<size_t>(batch.key_index(slot.feature));
-    const EmbeddingBagConfig& table = options.tables[slot.table];
-    features.push_back({slot.feature, table.name, table.id_bound(), first_bags[key], strides[key]});
+  for (const TableFeature& table_feature : table_features) {
+    const size_t key = static_cast<size_t>(batch.key_index(table_feature.feature));
+    const EmbeddingBagConfig& table = options.tables[table_feature.table];
+    features.push_back({table_feature.feature, table.name, table.id_bound(), first_bags[key], strides[key]});
     pooling.push_back(sequences ? PoolingType::kNone : table.pooling);
   }
   const bool weighted = options.is_weighted && !sequences;
@@ -44,7 +44,7 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
 }
 
 void EmbeddingTables::Impl::count_bad(const CheckedIds& checked) {
-  for (size_t s = 0; s < slots.size(); ++s) states[slots[s].table].bad_ids += checked.bad[s];
+  for (size_t s = 0; s < table_features.size(); ++s) states[table_features[s].table].bad_ids += checked.bad[s];
   if (options.bounds_check != BoundsCheckMode::kWarning || warned) return;
   warned = true;
   const std::string text = str_cat(checked.first, "; it is repaired on a copy, and further ones are only counted");

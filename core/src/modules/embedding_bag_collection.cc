@@ -75,7 +75,7 @@ EmbeddingBagCollection::EmbeddingBagCollection(const Runtime& runtime, Collectio
 KeyedTensor EmbeddingBagCollection::forward(const KeyedJaggedTensor& features, EmbeddingContext* context) {
   std::unique_ptr<EmbeddingContext::State> state = impl().start(features, false);
   std::vector<int64_t> dims;
-  for (const auto& slot : impl().slots) dims.push_back(tables()[slot.table].embedding_dim);
+  for (const auto& table_feature : impl().table_features) dims.push_back(tables()[table_feature.table].embedding_dim);
   const std::vector<int64_t> column = columns_of(dims);
 
   const KeyedJaggedTensor::InverseIndices* inverse = features.inverse_indices_or_null();
@@ -85,14 +85,14 @@ KeyedTensor EmbeddingBagCollection::forward(const KeyedJaggedTensor& features, E
     const int64_t bags = state->ids.features[f].bags;
     state->row_begin.push_back(state->row_begin.back() + bags * dims[f]);
     if (inverse != nullptr) {
-      state->gather.push_back(gather_of(*inverse, impl().slots[f].feature, bags));
+      state->gather.push_back(gather_of(*inverse, impl().table_features[f].feature, bags));
     } else if (bags != batch) {
-      fail(Code::kInvalidArgument, "feature \"", impl().slots[f].feature, "\" has ", bags, " samples, the batch ",
-           batch, ": features of different batch sizes need inverse indices");
+      fail(Code::kInvalidArgument, "feature \"", impl().table_features[f].feature, "\" has ", bags,
+           " samples, the batch ", batch, ": features of different batch sizes need inverse indices");
     }
   }
   for (size_t f = 0; f < dims.size(); ++f) {
-    const auto& place = impl().states[impl().slots[f].table];
+    const auto& place = impl().states[impl().table_features[f].table];
     const int64_t offset = inverse != nullptr ? state->row_begin[f] : column[f];
     const int64_t stride = inverse != nullptr ? dims[f] : column.back();
     state->calls[place.group].batch.add(place.index, state->ids.features[f], offset, stride);
@@ -104,7 +104,7 @@ KeyedTensor EmbeddingBagCollection::forward(const KeyedJaggedTensor& features, E
   }
   if (inverse != nullptr) gather_rows(*state, dims, pooled, values);
   for (size_t f = 0; f < dims.size(); ++f) {
-    if (tables()[impl().slots[f].table].data_type != DType::kFloat16) continue;
+    if (tables()[impl().table_features[f].table].data_type != DType::kFloat16) continue;
     for (int64_t b = 0; b < batch; ++b) {
       round_to_half(values.data<float>() + b * column.back() + column[f], dims[f]);
     }
@@ -120,7 +120,7 @@ EmbeddingGradients EmbeddingBagCollection::backward(EmbeddingContext context, co
   require_gradient(grad_output, state->output_shape, "grad_output");
   if (state->gather.empty()) return impl().finish(*state, grad_output);
   std::vector<int64_t> dims;
-  for (const auto& slot : impl().slots) dims.push_back(tables()[slot.table].embedding_dim);
+  for (const auto& table_feature : impl().table_features) dims.push_back(tables()[table_feature.table].embedding_dim);
   return impl().finish(*state, scatter_rows(*state, dims, grad_output));
 }
 

@@ -40,11 +40,11 @@ EmbeddingCollection::EmbeddingCollection(const Runtime& runtime, CollectionOptio
 JaggedTensorDict EmbeddingCollection::forward(const KeyedJaggedTensor& features, EmbeddingContext* context) {
   std::unique_ptr<EmbeddingContext::State> state = impl().start(features, true);
   const int64_t dim = tables().empty() ? 0 : tables().front().embedding_dim;
-  const size_t count = impl().slots.size();
+  const size_t count = impl().table_features.size();
   state->row_begin.push_back(0);
   for (size_t f = 0; f < count; ++f) {
     const LookupIds::Feature& feature = state->ids.features[f];
-    const auto& place = impl().states[impl().slots[f].table];
+    const auto& place = impl().states[impl().table_features[f].table];
     state->calls[place.group].batch.add(place.index, feature, state->row_begin[f] * dim, dim);
     state->row_begin.push_back(state->row_begin[f] + feature.rows);
   }
@@ -56,8 +56,9 @@ JaggedTensorDict EmbeddingCollection::forward(const KeyedJaggedTensor& features,
   for (size_t f = 0; f < count; ++f) {
     const int64_t rows = state->row_begin[f + 1] - state->row_begin[f];
     const Tensor part = values.narrow(state->row_begin[f], rows);
-    if (tables()[impl().slots[f].table].data_type == DType::kFloat16) round_to_half(part.data<float>(), part.numel());
-    JaggedTensor::Options jagged = input_of(*state, features, impl().slots[f].feature, f, rows);
+    if (tables()[impl().table_features[f].table].data_type == DType::kFloat16)
+      round_to_half(part.data<float>(), part.numel());
+    JaggedTensor::Options jagged = input_of(*state, features, impl().table_features[f].feature, f, rows);
     jagged.weights = options().need_indices ? jagged.values : Tensor();
     jagged.values = part;
     out.emplace_back(embedding_names()[f], JaggedTensor(std::move(jagged)));
@@ -70,8 +71,8 @@ JaggedTensorDict EmbeddingCollection::forward(const KeyedJaggedTensor& features,
 EmbeddingGradients EmbeddingCollection::backward(EmbeddingContext context, const std::vector<Tensor>& grad_outputs) {
   EmbeddingContext::State* state = context.state_.get();
   require_context(state, &impl(), impl().generation);
-  if (grad_outputs.size() != impl().slots.size()) {
-    fail(Code::kInvalidArgument, "there are ", impl().slots.size(), " outputs, but ", grad_outputs.size(),
+  if (grad_outputs.size() != impl().table_features.size()) {
+    fail(Code::kInvalidArgument, "there are ", impl().table_features.size(), " outputs, but ", grad_outputs.size(),
          " gradients were given");
   }
   const Tensor grad = Tensor::zeros(state->output_shape);

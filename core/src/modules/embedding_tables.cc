@@ -64,7 +64,7 @@ EmbeddingTables::Impl::Impl(const Runtime& r, CollectionOptions o, std::string p
   for (size_t t = 0; t < options.tables.size(); ++t) {
     names.insert(names.end(), names_by_table[t].begin(), names_by_table[t].end());
     for (const std::string& feature : options.tables[t].feature_names) {
-      slots.push_back({t, feature});
+      table_features.push_back({t, feature});
       key_shared = !seen.insert(feature).second || key_shared;
     }
   }

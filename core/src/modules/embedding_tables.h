@@ -21,7 +21,7 @@ struct TableGroup {
 
 struct EmbeddingTables::Impl {
   // A feature of a table, in output order.
-  struct Slot {
+  struct TableFeature {
     size_t table = 0;
     std::string feature;
   };
@@ -60,7 +60,7 @@ struct EmbeddingTables::Impl {
   std::vector<std::vector<std::string>> names_by_table;
   std::vector<std::string> names;
   std::vector<std::string> kernel_ids;
-  std::vector<Slot> slots;
+  std::vector<TableFeature> table_features;
   bool warned = false;      // kWarning logs the first finding only
   bool key_shared = false;  // a feature is read by more than one table
   std::vector<TableState> states;

@@ -29,7 +29,7 @@ void QuantEmbeddingBagCollection::forward_into(const KeyedJaggedTensor& features
     fail(Code::kInvalidArgument, "a quantized collection takes batches in which every feature has the same samples");
   }
   (void)impl().check(features, false);
-  for (size_t s = 0; s < impl().slots.size(); ++s) impl().add(s, impl().slots[s].column, width());
+  for (size_t s = 0; s < impl().table_features.size(); ++s) impl().add(s, impl().table_features[s].column, width());
   impl().look_up(values);
 }
 
@@ -51,9 +51,9 @@ QuantEmbeddingCollection::QuantEmbeddingCollection(const Runtime& runtime, Quant
 
 namespace {
 
-// Lengths and offsets of slot s: the caller's, unless offsets had to be moved.
-JaggedTensor::Options lengths_of_slot(const KeyedJaggedTensor& features, const std::string& name,
-                                      const CheckedIds* repaired, size_t s) {
+// Lengths and offsets of table feature s: the caller's, unless offsets had to be moved.
+JaggedTensor::Options lengths_of_feature(const KeyedJaggedTensor& features, const std::string& name,
+                                         const CheckedIds* repaired, size_t s) {
   JaggedTensor::Options out;
   if (repaired == nullptr) {
     const JaggedTensor input = features[name];
@@ -72,15 +72,15 @@ JaggedTensorDict QuantEmbeddingCollection::forward(const KeyedJaggedTensor& feat
   const LookupIds& ids = impl().check(features, true);
   const int64_t dim = tables().empty() ? 0 : tables().front().config.embedding_dim;
   std::vector<int64_t> begin{0};
-  for (size_t s = 0; s < impl().slots.size(); ++s) {
+  for (size_t s = 0; s < impl().table_features.size(); ++s) {
     impl().add(s, begin.back() * dim, dim);
     begin.push_back(begin.back() + ids.features[s].rows);
   }
   const Tensor values = Tensor::empty({begin.back(), dim}, options().output_dtype);
   impl().look_up(values);
   JaggedTensorDict out;
-  for (size_t s = 0; s < impl().slots.size(); ++s) {
-    JaggedTensor::Options jagged = lengths_of_slot(features, impl().slots[s].feature, impl().repaired(), s);
+  for (size_t s = 0; s < impl().table_features.size(); ++s) {
+    JaggedTensor::Options jagged = lengths_of_feature(features, impl().table_features[s].feature, impl().repaired(), s);
     jagged.values = values.narrow(begin[s], begin[s + 1] - begin[s]);
     out.emplace_back(embedding_names()[s], JaggedTensor(std::move(jagged)));
   }

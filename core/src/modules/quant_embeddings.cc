@@ -13,7 +13,7 @@ QuantEmbeddings::Impl::Impl(const Runtime& r, QuantCollectionOptions o, std::str
     const EmbeddingBagConfig& table = options.tables[t].config;
     names.insert(names.end(), by_table[t].begin(), by_table[t].end());
     for (const std::string& feature : table.feature_names) {
-      slots.push_back({t, feature, width});
+      table_features.push_back({t, feature, width});
       dims.push_back(table.embedding_dim);
       width += table.embedding_dim;
     }
@@ -35,10 +35,11 @@ void QuantEmbeddings::Impl::open_kernels() {
 }
 
 void QuantEmbeddings::Impl::find_keys(const KeyedJaggedTensor& batch) {
-  if (!slot_keys_.empty() && batch.keys() == keys_) return;
+  if (!key_of_feature_.empty() && batch.keys() == keys_) return;
   std::vector<size_t> found;
-  for (const Slot& slot : slots) found.push_back(static_cast<size_t>(batch.key_index(slot.feature)));
-  slot_keys_ = std::move(found);
+  for (const TableFeature& table_feature : table_features)
+    found.push_back(static_cast<size_t>(batch.key_index(table_feature.feature)));
+  key_of_feature_ = std::move(found);
   keys_ = batch.keys();
 }
 
@@ -55,10 +56,10 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
   }
   features_.clear();
   pooling_.clear();
-  for (size_t s = 0; s < slots.size(); ++s) {
-    const EmbeddingBagConfig& table = options.tables[slots[s].table].config;
-    const size_t key = slot_keys_[s];
-    BoundsFeature feature{slots[s].feature, table.name, table.id_bound()};
+  for (size_t s = 0; s < table_features.size(); ++s) {
+    const EmbeddingBagConfig& table = options.tables[table_features[s].table].config;
+    const size_t key = key_of_feature_[s];
+    BoundsFeature feature{table_features[s].feature, table.name, table.id_bound()};
     feature.first_bag = bags.empty() ? static_cast<int64_t>(key) * batch.stride() : first_bags[key];
     feature.bags = bags.empty() ? batch.stride() : bags[key];
     feature.pruned = true;
@@ -82,16 +83,16 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
 }
 
 void QuantEmbeddings::Impl::count_bad(const CheckedIds& checked) {
-  for (size_t s = 0; s < slots.size(); ++s) bad_ids[slots[s].table] += checked.bad[s];
+  for (size_t s = 0; s < table_features.size(); ++s) bad_ids[table_features[s].table] += checked.bad[s];
   if (options.bounds_check != BoundsCheckMode::kWarning || std::exchange(warned_, true)) return;
   const std::string text = str_cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
   const tsr_host* host = runtime.host();
   host->log(host, TSR_LOG_WARNING, text.c_str());
 }
 
-void QuantEmbeddings::Impl::add(size_t slot, int64_t offset, int64_t stride) {
-  const TableGroups::Place& at = places_[slots[slot].table];
-  const LookupIds::Feature& f = ids_.features[slot];
+void QuantEmbeddings::Impl::add(size_t table_feature, int64_t offset, int64_t stride) {
+  const TableGroups::Place& at = places_[table_features[table_feature].table];
+  const LookupIds::Feature& f = ids_.features[table_feature];
   groups_[at.group].features.push_back(
       {at.index, static_cast<int32_t>(f.pooling), f.bags, f.first_offset, offset, stride});
 }

@@ -12,7 +12,7 @@ namespace tessera {
 
 struct QuantEmbeddings::Impl {
   // A feature of a table, in output order.
-  struct Slot {
+  struct TableFeature {
     size_t table = 0;
     std::string feature;
     int64_t column = 0;  // of the pooled output
@@ -25,22 +25,22 @@ struct QuantEmbeddings::Impl {
 
   Impl(const Runtime& runtime, QuantCollectionOptions options, std::string prefix);
 
-  // Finds and checks the batch's ids; `ids` is valid until the next call. Where a slot's rows go is the caller's to
-  // say: place(slot, feature) -> {offset, stride} in the output.
+  // Finds and checks the batch's ids; `ids` is valid until the next call. The caller says where a table feature's rows
+  // go in the output: add(table feature, offset, stride).
   const LookupIds& check(const KeyedJaggedTensor& batch, bool sequences);
-  void add(size_t slot, int64_t offset, int64_t stride);
+  void add(size_t table_feature, int64_t offset, int64_t stride);
   void look_up(const Tensor& output);
   // The repaired offsets of the batch; nullptr if none were repaired.
   const CheckedIds* repaired() const { return repaired_ ? &*repaired_ : nullptr; }
-  size_t key_of(size_t slot) const { return slot_keys_[slot]; }
+  size_t key_of(size_t table_feature) const { return key_of_feature_[table_feature]; }
 
   const Runtime& runtime;
   QuantCollectionOptions options;
   std::string prefix;
   std::vector<std::string> names;
   std::vector<std::string> kernel_ids;
-  std::vector<Slot> slots;
-  std::vector<int64_t> dims;  // of slots
+  std::vector<TableFeature> table_features;
+  std::vector<int64_t> dims;  // of table features
   int64_t width = 0;
   std::vector<int64_t> bad_ids;  // by table
 
@@ -54,7 +54,7 @@ struct QuantEmbeddings::Impl {
   bool warned_ = false;
   // Buffers of the batch, kept for their memory.
   std::vector<std::string> keys_;
-  std::vector<size_t> slot_keys_;
+  std::vector<size_t> key_of_feature_;
   std::vector<BoundsFeature> features_;
   std::vector<PoolingType> pooling_;
   LookupIds ids_;

@@ -475,9 +475,9 @@ TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
   EXPECT_EQ(planned(options, film("adam")), "table_wise fused") << "TorchRec's kernels, not ours";
 }
 
-TEST_F(KernelsThatServe, OneRankHasReplicasOnlyWhereNothingElseIsAllowed) {
+TEST_F(KernelsThatServe, OneRankHasDataParallelOnlyWhereNothingElseIsAllowed) {
   PlannerOptions options;
-  options.topology = Topology::of(1, 1, "cuda");  // whose typical figures find replicas cheaper
+  options.topology = Topology::of(1, 1, "cuda");  // whose typical figures find data-parallel cheaper
   options.constraints["film"].sharding_types = {"data_parallel", "table_wise"};
   EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused");
   options.constraints["film"].sharding_types = {"data_parallel"};

@@ -24,8 +24,8 @@ struct ComputeKernel {
   std::vector<const Component*>
       plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
   const Component* optimizer = nullptr;  // of the table, or the usual one where it is chosen later; null: not installed
-  // True if it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
-  bool holds(bool replicas) const { return infers || (name == TSR_COMPUTE_DENSE) == replicas; }
+  // True if it can hold replicated rows, or all others: their gradients are reduced, so they have to be handed out.
+  bool holds(bool replicated) const { return infers || (name == TSR_COMPUTE_DENSE) == replicated; }
 };
 
 class ComputeKernels {

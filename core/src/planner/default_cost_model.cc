@@ -38,7 +38,7 @@ class DefaultModel : public CostModel {
   }
 
   ShardCost cost(const PricedShard& s) const override {
-    const double homes = replicated(s) ? 1 : topology_.world_size;
+    const double homes = data_parallel(s) ? 1 : topology_.world_size;
     try {
       const PieceCost piece = costs_.piece(loads_[s.table], {row_share(s), s.cols, s.kernel}, homes, reuse_);
       return {storage(s, piece), perf(s, piece), ""};
@@ -50,7 +50,7 @@ class DefaultModel : public CostModel {
   std::string figures() const override { return figures_text(machine_); }
 
  private:
-  static bool replicated(const PricedShard& s) { return s.combine == ParameterSharding::Combine::kReplica; }
+  static bool data_parallel(const PricedShard& s) { return s.combine == ParameterSharding::Combine::kDataParallel; }
 
   // Rows and states where the kernel keeps them; ids and rows of a step beside the device's.
   Storage storage(const PricedShard& s, const PieceCost& piece) const {
@@ -59,7 +59,7 @@ class DefaultModel : public CostModel {
     Storage out{0, host, disk};
     if (s.rows > 0) {
       const Workload& work = loads_[s.table].work;
-      const double homes = replicated(s) ? 1 : topology_.world_size;
+      const double homes = data_parallel(s) ? 1 : topology_.world_size;
       const double ids = work.ids * row_share(s) * homes, outputs = work.pooled ? work.outputs * homes : ids;
       device += to_bytes(std::ceil(ids * sizeof(int64_t)));
       device += to_bytes(std::ceil(outputs * static_cast<double>(s.cols * work.element_bytes)));
@@ -70,17 +70,17 @@ class DefaultModel : public CostModel {
   Perf perf(const PricedShard& s, const PieceCost& cost) const {
     const TableLoad& load = loads_[s.table];
     Perf out;
-    out.fwd_compute = cost.forward + (replicated(s) ? 0 : machine_.unpack.of(cost.unpack));
+    out.fwd_compute = cost.forward + (data_parallel(s) ? 0 : machine_.unpack.of(cost.unpack));
     out.bwd_compute = cost.backward;
     out.storage_reads = cost.storage_reads;
-    if (replicated(s)) {
-      const double world = topology_.world_size, marks = costs_.replica_marks(load, row_share(s));
+    if (data_parallel(s)) {
+      const double world = topology_.world_size, marks = costs_.data_parallel_marks(load, row_share(s));
       if (topology_.world_size > 1) {
         out.bwd_comms =
-            costs_.replica_bytes(load, row_share(s), world) * reduce_byte_ +
+            costs_.data_parallel_bytes(load, row_share(s), world) * reduce_byte_ +
             seconds({marks * (topology_.local_world_size - 1), marks * (world - topology_.local_world_size)});
       }
-      out.bwd_compute += machine_.replica.of(costs_.replica(load, row_share(s), world));
+      out.bwd_compute += machine_.data_parallel.of(costs_.data_parallel(load, row_share(s), world));
     } else {
       const double rows = seconds(rows_sent(s, cost));
       out.bwd_comms = rows * on_wire(s, true);
@@ -90,7 +90,7 @@ class DefaultModel : public CostModel {
       out.fwd_comms = rows * on_wire(s, false) + ids;
       out.input_dist_comms = ids * kMilliseconds;
     }
-    if (!replicated(s)) add_home(s, out);
+    if (!data_parallel(s)) add_home(s, out);
     if (s.kernel.infers) out.bwd_compute = out.bwd_comms = 0;
     for (double* part : {&out.fwd_compute, &out.bwd_compute, &out.fwd_comms, &out.bwd_comms}) *part *= kMilliseconds;
     return out;
@@ -135,7 +135,7 @@ class DefaultModel : public CostModel {
     const double world = topology_.world_size, local = topology_.local_world_size;
     if (s.combine == ParameterSharding::Combine::kHostSum && topology_.hosts() > 1) {
       const TableLoad& load = loads_[s.table];
-      const ExpectedPiece of_host = expected_piece(load.slot(), local * row_share(s), !load.work.pooled);
+      const ExpectedIdBlock of_host = expected_id_block(load.table_feature(), local * row_share(s), !load.work.pooled);
       const double summed = load.features * of_host.rows * static_cast<double>(s.cols) * sizeof(float);
       return {cost.rows_bytes * world * (local - 1) / local, summed * (world - local) / local};
     }

@@ -16,7 +16,7 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   c.compute_kernels = table.compute_kernels;
   if (c.compute_kernels.empty() && table.compute_kernel != "auto") {
     c.compute_kernels = {table.compute_kernel};
-    // Replicas have no fused update, because their gradients are averaged first.
+    // Data-parallel tables have no fused update, because their gradients are averaged first.
     if (table.compute_kernel == TSR_COMPUTE_FUSED) c.compute_kernels.emplace_back(TSR_COMPUTE_DENSE);
   }
   c.min_partition = table.min_partition;

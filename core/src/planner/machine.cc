@@ -42,7 +42,7 @@ Machine typical_cpu() {
   m.unpack = {kNs * UnpackWork{200, 8, 0.6, 0.7, 6.7}};
   m.combine = {kNs * RowsWork{0, 0, 0.5, 9.5, 0.035}};
   m.split = {kNs * RowsWork{0, 12, 0.6, 7.3, 0.018}};
-  m.replica = {kNs * ReplicaWork{1200, 0, 12.5, 0, 0.1, 0}};
+  m.data_parallel = {kNs * DataParallelWork{1200, 0, 12.5, 0, 0.1, 0}};
   m.dense.layer_forward = Curve({{8.2e3, 0.93 * kUs},
                                  {1.3e5, 1.2 * kUs},
                                  {5.2e5, 2.4 * kUs},
@@ -81,7 +81,7 @@ Machine typical_accelerator(const std::string& device, double memory_bandwidth, 
   m.route = {{.calls = kLaunch, .ids = 8 * byte, .cut_ids = 16 * byte}};
   m.unpack = {{.calls = kLaunch, .ids = 8 * byte, .uncertain_bags = 16 * byte}};
   m.combine = m.split = {{.calls = kLaunch, .uncertain_bags = 16 * byte, .bytes = 2 * byte}};
-  m.replica = {{.calls = kLaunch, .ids = 8 * byte, .rows = 16 * byte, .bytes = 2 * byte}};
+  m.data_parallel = {{.calls = kLaunch, .ids = 8 * byte, .rows = 16 * byte, .bytes = 2 * byte}};
   m.dense.update = {{.calls = kLaunch, .bytes = 2 * byte}};
   m.dense.layer_forward = line(kLaunch, 1 / kAcceleratorFlops);
   m.dense.layer_backward = line(2 * kLaunch, 2 / kAcceleratorFlops);

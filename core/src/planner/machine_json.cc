@@ -44,7 +44,7 @@ void each_stage(M& machine, const Body& body) {
   body("unpack", machine.unpack);
   body("combine", machine.combine);
   body("split", machine.split);
-  body("replica", machine.replica);
+  body("replica", machine.data_parallel);
 }
 template <class M, class Body>
 void each_dense_stage(M& machine, const Body& body) {

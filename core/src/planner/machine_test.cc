@@ -176,7 +176,7 @@ TEST(StageWork, EveryUnitCounts) {
   expect_all_units(&Machine::route, "route");
   expect_all_units(&Machine::unpack, "unpack");
   expect_all_units(&Machine::combine, "combine");
-  expect_all_units(&Machine::replica, "replica");
+  expect_all_units(&Machine::data_parallel, "replica");
 }
 
 TEST(Machine, WrongFilesGetASentence) {

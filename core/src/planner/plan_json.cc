@@ -23,7 +23,7 @@ struct CombineName {
 constexpr CombineName kCombineNames[] = {{Combine::kConcat, "concat"},
                                          {Combine::kSum, "sum"},
                                          {Combine::kHostSum, "host_sum"},
-                                         {Combine::kReplica, "replica"}};
+                                         {Combine::kDataParallel, "replica"}};
 
 // [rows, columns] of a shard.
 std::pair<int64_t, int64_t> two(const JsonObject& shard, const char* key) {
@@ -51,15 +51,16 @@ void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t routed_rows = 0;
-  const ShardMetadata* copy = nullptr;
+  const ShardMetadata* replicated = nullptr;
   for (size_t i = 0; i < sharding.shards.size(); ++i) {
     const ShardMetadata& s = sharding.shards[i];
-    if (s.replica && copy != nullptr) {
-      if (s.row != copy->row || s.rows != copy->rows || s.col != copy->col || s.cols != copy->cols)
+    if (s.replicated && replicated != nullptr) {
+      if (s.row != replicated->row || s.rows != replicated->rows || s.col != replicated->col ||
+          s.cols != replicated->cols)
         table.wrong_at("shards", ": shard ", i, " is no copy of the first replica");
       continue;
     }
-    if (s.replica) copy = &s;
+    if (s.replicated) replicated = &s;
     pieces.push_back({s.row, s.rows, s.col, s.cols});
     rows = std::max(rows, s.row + s.rows);
     cols = std::max(cols, s.col + s.cols);
@@ -68,7 +69,7 @@ void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
     }
   }
   std::string why;
-  if (sharding.combine == Combine::kReplica) {
+  if (sharding.combine == Combine::kDataParallel) {
     for (const tsr_rectangle& p : pieces) {
       if (why.empty()) why = why_not_tiling(std::span<const tsr_rectangle>(&p, 1), rows, cols);
     }
@@ -90,7 +91,7 @@ ParameterSharding sharding_from(const JsonObject& table, int world_size) {
     const auto [rows, cols] = two(shard, "sizes");
     const auto [row, col] = two(shard, "offsets");
     ShardMetadata s{rows, cols, row, col, shard.within("rank", 0, world_size - 1)};
-    shard.read("replica", s.replica);
+    shard.read("replica", s.replicated);
     out.shards.push_back(s);
   }
   check_cover(out, table);
@@ -107,7 +108,7 @@ json sharding_json(const std::string& name, const ParameterSharding& sharding) {
   json& shards = out["shards"] = json::array();
   for (const ShardMetadata& s : sharding.shards) {
     json& shard = shards.emplace_back(json{{"sizes", {s.rows, s.cols}}, {"offsets", {s.row, s.col}}, {"rank", s.rank}});
-    if (s.replica) shard["replica"] = true;
+    if (s.replicated) shard["replica"] = true;
   }
   return out;
 }

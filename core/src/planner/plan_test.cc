@@ -26,7 +26,7 @@ ShardingPlan example() {
                       {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 1}, {3, 8, 6, 0, 2}, {1, 8, 9, 0, 3}}});
   tables.add("user \"q\"", {"data_parallel",
                             "dense",
-                            Combine::kReplica,
+                            Combine::kDataParallel,
                             false,
                             {{2, 4, 0, 0, 0}, {2, 4, 0, 0, 1}, {2, 4, 0, 0, 2}, {2, 4, 0, 0, 3}}});
   tables.add("hashed", {"acme.stripe", "fused", Combine::kSum, true, {{5, 4, 0, 0, 3}, {4, 4, 0, 0, 1}}});

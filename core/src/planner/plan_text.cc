@@ -45,10 +45,10 @@ std::string bracketed(const std::vector<T>& items) {
 
 std::string pair_text(int64_t a, int64_t b) { return str_cat("[", a, ", ", b, "]"); }
 
-// The shards that the text forms show: TorchRec keeps none for replicas.
+// The shards that the text forms show: TorchRec keeps none for data-parallel tables.
 const std::vector<ShardMetadata>& listed_shards(const ParameterSharding& sharding) {
   static const std::vector<ShardMetadata> kNone;
-  return sharding.combine == ParameterSharding::Combine::kReplica ? kNone : sharding.shards;
+  return sharding.combine == ParameterSharding::Combine::kDataParallel ? kNone : sharding.shards;
 }
 
 // Kernels as they were called when the tutorial was written.

@@ -55,7 +55,7 @@ ParameterSharding sharding_of(const ShardingOption& option, const std::vector<in
   ParameterSharding out{option.sharding_type, option.compute_kernel, option.combine, option.routed, {}, option.cookie};
   for (size_t i = 0; i < option.shards.size(); ++i) {
     const Shard s = option.shards[i];
-    out.shards.push_back({s.rows, s.cols, s.row, s.col, ranks[i], i - option.first_copy < option.copies});
+    out.shards.push_back({s.rows, s.cols, s.row, s.col, ranks[i], i - option.first_replicated < option.num_replicated});
   }
   return out;
 }

@@ -83,8 +83,8 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.combine = static_cast<Combine>(layout.combine);
   o.routed = layout.routed;
   o.cookie = layout.cookie;
-  o.first_copy = layout.first_copy;
-  o.copies = layout.copies;
+  o.first_replicated = layout.first_replicated;
+  o.num_replicated = layout.num_replicated;
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
   o.is_weighted = t.constraints.is_weighted;
   o.input_lengths = t.constraints.pooling_factors;
@@ -94,18 +94,18 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
 }
 
 // Why the compute kernel does not take one of them; empty: it does.
-std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShard& cut, const PricedShard& copy,
+std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShard& split, const PricedShard& replicated,
                        const CostModel& model) {
   Shard before;
   for (size_t i = 0; i < layout.rectangles.size(); ++i) {
     const tsr_rectangle& r = layout.rectangles[i];
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
-    const bool alike = i != layout.first_copy && i != layout.first_copy + layout.copies;
+    const bool alike = i != layout.first_replicated && i != layout.first_replicated + layout.num_replicated;
     if (!o.shards.empty() && alike && before.rows == r.rows && before.cols == r.cols) {  // most shards are
       shard.storage = before.storage;
       shard.perf = before.perf;
     } else {
-      PricedShard priced = layout.is_copy(i) ? copy : cut;
+      PricedShard priced = layout.is_replicated(i) ? replicated : split;
       priced.rows = r.rows;
       priced.cols = r.cols;
       ShardCost cost = model.cost(priced);
@@ -219,16 +219,16 @@ class Enumeration {
       add_type(index, types[i]);
     }
     if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
-    const bool updated = !t.table->optimizer.name.empty();  // without an optimizer a replica is all that works
-    if (alone && updated) leave_out_replicas(first);
+    const bool updated = !t.table->optimizer.name.empty();  // without an optimizer only data-parallel works
+    if (alone && updated) leave_out_data_parallel(first);
   }
 
-  // One rank has nobody to share a replica with, and would update it apart from the others for nothing.
-  void leave_out_replicas(size_t first) {
+  // One rank has nobody to share a data-parallel table with, and would update it apart from the others for nothing.
+  void leave_out_data_parallel(size_t first) {
     const auto begin = space_.options.begin() + static_cast<std::ptrdiff_t>(first);
-    const auto replicas = std::stable_partition(begin, space_.options.end(),
-                                                [](const ShardingOption& o) { return o.combine != Combine::kReplica; });
-    if (replicas != begin) space_.options.erase(replicas, space_.options.end());
+    const auto data_parallel = std::stable_partition(
+        begin, space_.options.end(), [](const ShardingOption& o) { return o.combine != Combine::kDataParallel; });
+    if (data_parallel != begin) space_.options.erase(data_parallel, space_.options.end());
   }
 
   // Those of the table at hand. Within TorchRec's limits, its kernels and not ours count.
@@ -292,13 +292,13 @@ class Enumeration {
       for (const ComputeKernel* kernel : table_kernels_) {
         if (!kernel->holds(layout.combine == TSR_COMBINE_REPLICA)) continue;
         ShardingOption& option = space_.options.emplace_back(option_of(t, type, kernel->name, layout, rules));
-        const auto pieces = static_cast<int64_t>(layout.rectangles.size() - layout.copies);
-        const PricedShard cut{index, option.combine, *kernel, 0, 0, pieces};
-        // Gradients of copied rows are handed out.
-        const bool alone = layout.copies == 0 || kernel->infers;
-        const ComputeKernel& of_copies = alone ? *kernel : kernels_.named(table, TSR_COMPUTE_DENSE);
-        const PricedShard copy{index, Combine::kReplica, of_copies, 0, 0, pieces};
-        std::string refusal = add_shards(option, layout, cut, copy, *model_);
+        const auto pieces = static_cast<int64_t>(layout.rectangles.size() - layout.num_replicated);
+        const PricedShard split{index, option.combine, *kernel, 0, 0, pieces};
+        // Gradients of replicated rows are handed out.
+        const bool alone = layout.num_replicated == 0 || kernel->infers;
+        const ComputeKernel& of_replicated = alone ? *kernel : kernels_.named(table, TSR_COMPUTE_DENSE);
+        const PricedShard replicated{index, Combine::kDataParallel, of_replicated, 0, 0, pieces};
+        std::string refusal = add_shards(option, layout, split, replicated, *model_);
         if (refusal.empty()) continue;
         space_.options.pop_back();
         refused_ = std::move(refusal);

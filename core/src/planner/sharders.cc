@@ -55,7 +55,8 @@ std::vector<tsr_rectangle> distinct(const Layout& layout) {
   const bool all_copies = layout.combine == TSR_COMBINE_REPLICA;
   std::vector<tsr_rectangle> out;
   for (size_t i = 0; i < layout.rectangles.size(); ++i) {
-    if (all_copies ? i == 0 : !layout.is_copy(i) || i == layout.first_copy) out.push_back(layout.rectangles[i]);
+    if (all_copies ? i == 0 : !layout.is_replicated(i) || i == layout.first_replicated)
+      out.push_back(layout.rectangles[i]);
   }
   return out;
 }
@@ -121,12 +122,12 @@ class Collector {
       if ((part.row_set == TSR_ROWS_ROUTED) != layout.routed)
         return refuse(err, "rows of one part are routed, and of another ranges");
       if (std::string why = why_not_placed(part, topology); !why.empty()) return refuse(err, why);
-      if (raw->num_parts > 1 && part.combine == TSR_COMBINE_REPLICA && layout.copies > 0)
+      if (raw->num_parts > 1 && part.combine == TSR_COMBINE_REPLICA && layout.num_replicated > 0)
         return refuse(err, "it has two parts of copies, where this core runs one", TSR_UNIMPLEMENTED);
       if (std::string why = take(part, raw->num_parts > 1, layout); !why.empty()) return refuse(err, why);
     }
     if (layout.routed && !can_route) return refuse(err, "its rows are routed, but the sharder has no route()");
-    if (layout.copies == layout.rectangles.size() && layout.copies > 0)
+    if (layout.num_replicated == layout.rectangles.size() && layout.num_replicated > 0)
       return refuse(err, "it has several parts, and all are copies");
     const std::string why = why_not_covering(layout, rows, cols, raw->num_row_sets);
     if (!why.empty()) return refuse(err, why);
@@ -139,8 +140,8 @@ class Collector {
     const bool copies = part.combine == TSR_COMBINE_REPLICA;
     const tsr_rectangle& first = part.rectangles[0];
     if (copies && of_several) {
-      layout.first_copy = layout.rectangles.size();
-      layout.copies = part.num_rectangles;
+      layout.first_replicated = layout.rectangles.size();
+      layout.num_replicated = part.num_rectangles;
       if (first.col != 0 || first.cols != cols) return str_cat(text_of(first), " is a copy, and has not all columns");
     } else {  // rows of several parts add up
       layout.combine = std::max({layout.combine, part.combine, of_several ? int{TSR_COMBINE_SUM} : part.combine});

@@ -17,12 +17,14 @@ namespace tessera {
 // A layout's parts as one: all of them have one placement.
 struct Layout {
   int32_t placement = TSR_PLACE_ANY_RANK;
-  int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are cut
+  int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are split
   bool routed = false;
   std::vector<tsr_rectangle> rectangles;  // of all parts, in their order
   int64_t cookie = 0;
-  size_t first_copy = 0, copies = 0;  // of several parts: the rectangles of the one that is a REPLICA
-  bool is_copy(size_t rectangle) const { return rectangle >= first_copy && rectangle < first_copy + copies; }
+  size_t first_replicated = 0, num_replicated = 0;  // of several parts: the rectangles of the one that is a REPLICA
+  bool is_replicated(size_t rectangle) const {
+    return rectangle >= first_replicated && rectangle < first_replicated + num_replicated;
+  }
 };
 
 struct LayoutRequest {

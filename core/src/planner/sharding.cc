@@ -115,12 +115,12 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
   out.combine = static_cast<Combine>(layout.combine);
   out.routed = layout.routed;
   out.cookie = layout.cookie;
-  out.compute_kernel = !request.compute_kernel.empty()    ? request.compute_kernel
-                       : out.combine == Combine::kReplica ? TSR_COMPUTE_DENSE
-                                                          : TSR_COMPUTE_FUSED;
+  out.compute_kernel = !request.compute_kernel.empty()         ? request.compute_kernel
+                       : out.combine == Combine::kDataParallel ? TSR_COMPUTE_DENSE
+                                                               : TSR_COMPUTE_FUSED;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const tsr_rectangle& r = layout.rectangles[i];
-    out.shards.push_back({r.rows, r.cols, r.row, r.col, ranks[i], layout.is_copy(i)});
+    out.shards.push_back({r.rows, r.cols, r.row, r.col, ranks[i], layout.is_replicated(i)});
   }
   return out;
 }
@@ -192,14 +192,14 @@ ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& ta
   sharding.combine = static_cast<Combine>(layouts.front().combine);
   sharding.routed = layouts.front().routed;
   sharding.cookie = layouts.front().cookie;
-  if (sharding.combine == Combine::kReplica) {
+  if (sharding.combine == Combine::kDataParallel) {
     sharding.shards.clear();
     for (const int r : all_ranks(topology)) {
       sharding.shards.push_back({table.num_embeddings, table.embedding_dim, 0, 0, r});
     }
     return sharding;
   }
-  if (layouts.front().copies > 0)
+  if (layouts.front().num_replicated > 0)
     fail(Code::kUnimplemented, "table ", table.name, ": sharder ", sharding.sharding_type,
          " copies some rows and cuts the others, which a list of shards does not say: use a plan");
   std::vector<tsr_rectangle> pieces;

@@ -129,9 +129,9 @@ TEST(MakeSharding, PlacesAsAsked) {
   EXPECT_EQ(ranks(data_parallel()), (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(ranks({.sharding_type = "column_wise", .ranks = {1, 2}, .min_partition = 4}),
             (std::vector<int>{1, 2, 1, 2}));
-  const ParameterSharding replica = make_sharding(runtime(), table(10, 16), data_parallel(), topology);
-  EXPECT_EQ(replica.compute_kernel, "dense");
-  EXPECT_EQ(replica.combine, Combine::kReplica);
+  const ParameterSharding everywhere = make_sharding(runtime(), table(10, 16), data_parallel(), topology);
+  EXPECT_EQ(everywhere.compute_kernel, "dense");
+  EXPECT_EQ(everywhere.combine, Combine::kDataParallel);
   EXPECT_EQ(make_sharding(runtime(), table(10, 16), row_wise(), topology).compute_kernel, "fused");
 }
 
@@ -161,7 +161,7 @@ TEST(Completed, KnowsHowPiecesCombine) {
     const ParameterSharding whole = make_sharding(runtime(), t, request, topology);
     ParameterSharding read = whole;
     read.combine = Combine::kConcat;
-    if (whole.combine == Combine::kReplica) read.shards.clear();
+    if (whole.combine == Combine::kDataParallel) read.shards.clear();
     EXPECT_EQ(completed(runtime(), t, read, topology), whole) << request.sharding_type;
   }
   ParameterSharding broken = make_sharding(runtime(), t, row_wise(), topology);

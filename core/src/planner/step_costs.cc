@@ -15,14 +15,17 @@ TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints
   return out;
 }
 
-RouteWork route_work(const ExpectedPiece& piece, bool cut) {
-  return {0, 1, piece.bags, cut ? 0 : piece.ids, cut ? piece.ids : 0};
+RouteWork route_work(const ExpectedIdBlock& id_block, bool split) {
+  return {0, 1, id_block.bags, split ? 0 : id_block.ids, split ? id_block.ids : 0};
 }
 
-UnpackWork unpack_work(const ExpectedPiece& piece) { return {0, 1, piece.bags, piece.ids, piece.uncertain_bags()}; }
+UnpackWork unpack_work(const ExpectedIdBlock& id_block) {
+  return {0, 1, id_block.bags, id_block.ids, id_block.uncertain_bags()};
+}
 
-RowsWork rows_work(const ExpectedPiece& piece, double cols) {
-  return {0, 1, piece.pooled ? piece.bags : piece.rows, piece.uncertain_bags(), piece.rows * cols * sizeof(float)};
+RowsWork rows_work(const ExpectedIdBlock& id_block, double cols) {
+  return {0, 1, id_block.pooled ? id_block.bags : id_block.rows, id_block.uncertain_bags(),
+          id_block.rows * cols * sizeof(float)};
 }
 
 PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, double homes,
@@ -31,12 +34,12 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
   PieceCost out;
   if (shape.row_share <= 0) return out;
   const bool asked = work.ids > 0;  // otherwise there are rows and states, and nothing to do
-  const ExpectedPiece piece = expected_piece(load.slot(), shape.row_share, !work.pooled);
-  const double ids = load.features * piece.ids;
-  out.rows = load.features * piece.rows;
+  const ExpectedIdBlock id_block = expected_id_block(load.table_feature(), shape.row_share, !work.pooled);
+  const double ids = load.features * id_block.ids;
+  out.rows = load.features * id_block.rows;
   out.rows_bytes = out.rows * static_cast<double>(shape.cols) * sizeof(float);
-  out.ids_bytes = load.features * piece.bytes();
-  if (asked) out.unpack = homes * load.features * unpack_work(piece);
+  out.ids_bytes = load.features * id_block.bytes();
+  if (asked) out.unpack = homes * load.features * unpack_work(id_block);
 
   const int64_t rows = std::llround(static_cast<double>(work.rows) * shape.row_share);
   bool first = true;
@@ -73,22 +76,22 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
 }
 
 HomeWork StepCosts::home(const TableLoad& load, double row_pieces, double col_pieces) const {
-  const ExpectedPiece piece = expected_piece(load.slot(), 1 / row_pieces, !load.work.pooled);
+  const ExpectedIdBlock id_block = expected_id_block(load.table_feature(), 1 / row_pieces, !load.work.pooled);
   const double pieces = load.features * row_pieces * col_pieces;
-  return {pieces * route_work(piece, row_pieces > 1),
-          pieces * rows_work(piece, static_cast<double>(load.work.cols) / col_pieces)};
+  return {pieces * route_work(id_block, row_pieces > 1),
+          pieces * rows_work(id_block, static_cast<double>(load.work.cols) / col_pieces)};
 }
 
-double StepCosts::replica_marks(const TableLoad& load, double row_share) const {
+double StepCosts::data_parallel_marks(const TableLoad& load, double row_share) const {
   return row_share * static_cast<double>(load.work.rows) / 8;
 }
 
-double StepCosts::replica_bytes(const TableLoad& load, double row_share, double world) const {
-  return replica(load, row_share, world).bytes;
+double StepCosts::data_parallel_bytes(const TableLoad& load, double row_share, double world) const {
+  return data_parallel(load, row_share, world).bytes;
 }
 
-ReplicaWork StepCosts::replica(const TableLoad& load, double row_share, double world) const {
-  ReplicaWork out;
+DataParallelWork StepCosts::data_parallel(const TableLoad& load, double row_share, double world) const {
+  DataParallelWork out;
   for (const PopularityBand& band : load.bands)
     out.touched_rows += distinct_rows(row_share * band.rows, row_share * world * load.work.ids * band.share);
   out.tables = 1;

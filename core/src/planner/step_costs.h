@@ -23,7 +23,7 @@ struct TableLoad {
   std::vector<PopularityBand> bands;
 
   // The ids that every rank has for each of its features.
-  ExpectedSlot slot() const {
+  ExpectedTableFeature table_feature() const {
     return {work.pooled ? work.outputs / features : samples, work.ids / features, work.weighted};
   }
   double row_bytes() const { return static_cast<double>(work.cols * work.element_bytes); }
@@ -59,28 +59,28 @@ struct HomeWork {
   RowsWork rows;  // of combine, and of split
 };
 
-// The work of one piece of a slot for its home, which routes it, dealing out ids by rows where these are `cut`; to its
-// owner, who unpacks it; and to whom its rows are put together with others of so many columns.
-RouteWork route_work(const ExpectedPiece& piece, bool cut);
-UnpackWork unpack_work(const ExpectedPiece& piece);
-RowsWork rows_work(const ExpectedPiece& piece, double cols);
+// The work of one id block: for its home, which routes it and deals ids out by rows if these are `split`; for its
+// owner, which unpacks it; and for the rank that puts its rows together with others of `cols` columns.
+RouteWork route_work(const ExpectedIdBlock& id_block, bool split);
+UnpackWork unpack_work(const ExpectedIdBlock& id_block);
+RowsWork rows_work(const ExpectedIdBlock& id_block, double cols);
 
 class StepCosts {
  public:
   // References outlive the object.
   StepCosts(ComputeKernels& kernels, const Machine& machine) : machine_(machine), kernels_(kernels) {}
 
-  // The kernel's error where it does not take such a piece. `homes` ranks ask for rows of the piece; 1 for a replica,
-  // which serves its own rank alone.
+  // The kernel's error where it does not take such a piece. `homes` ranks ask for rows of the piece; 1 for a
+  // data-parallel table, which serves only its own rank.
   PieceCost piece(const TableLoad& load, const PieceShape& shape, double homes, const ReuseModel& reuse) const;
   // A table in row_pieces x col_pieces, all on different ranks.
   HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
-  // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
-  // `row_share`: of the table's rows, where only some are copied.
-  ReplicaWork replica(const TableLoad& load, double row_share, double world) const;
+  // The gradient of replicated rows, summed over ranks and applied, besides the kernel's own backward. `row_share`: of
+  // the table's rows; 1 if the table is data-parallel.
+  DataParallelWork data_parallel(const TableLoad& load, double row_share, double world) const;
   // The bits that every rank sends to every other one, one for each row, and the gradients that are then reduced.
-  double replica_marks(const TableLoad& load, double row_share) const;
-  double replica_bytes(const TableLoad& load, double row_share, double world) const;
+  double data_parallel_marks(const TableLoad& load, double row_share) const;
+  double data_parallel_bytes(const TableLoad& load, double row_share, double world) const;
 
   const Machine& machine() const { return machine_; }
   ComputeKernels& kernels() const { return kernels_; }

@@ -26,8 +26,8 @@ struct Crossing {
 
 struct RankTotals {
   RankWork work;
-  double lookup = 0, update = 0, replica_lookup = 0, replica_update = 0;
-  double calls = 0, replica_calls = 0;  // of kernel instances
+  double lookup = 0, update = 0, replicated_lookup = 0, replicated_update = 0;
+  double calls = 0, replicated_calls = 0;  // of kernel instances
   ReuseModel reuse;
 };
 
@@ -46,8 +46,8 @@ struct Collection {
   bool sequence = false;
   std::vector<PlacedTable> placed;
   Crossing ids, rows, gradients;
-  Crossing marks;              // which rows of replicas a rank had
-  double reduced_bytes = 0;    // of all replicas' gradients
+  Crossing marks;              // which replicated rows a rank had
+  double reduced_bytes = 0;    // of the gradients of all replicated rows
   double largest_payload = 0;  // of ids, between two ranks
 };
 
@@ -120,17 +120,17 @@ class StepModel {
   void fill_reuse(const PlacedTable& t) {
     for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
       const ShardMetadata& s = t.sharding->shards[i];
-      const bool replica = t.sharding->is_replica(i);
-      const double homes = replica ? 1 : world();
+      const bool replicated = t.sharding->is_replicated(i);
+      const double homes = replicated ? 1 : world();
       ReuseModel& reuse = ranks_.at(static_cast<size_t>(s.rank)).reuse;
       const double width = static_cast<double>(s.cols * t.load.work.element_bytes);
       for (const PopularityBand& band : t.load.bands) {
         reuse.add_rows(band.rows * row_share(t, s), width, t.load.rate(band, homes));
       }
-      // The gradients of a replica's rows: as the kernel hands them out, and as they are reduced.
-      if (replica)
-        reuse.add_every_step(costs_.replica_marks(t.load, row_share(t, s)) +
-                             2 * costs_.replica_bytes(t.load, row_share(t, s), world()));
+      // The gradients of replicated rows: as the kernel hands them out, and as they are reduced.
+      if (replicated)
+        reuse.add_every_step(costs_.data_parallel_marks(t.load, row_share(t, s)) +
+                             2 * costs_.data_parallel_bytes(t.load, row_share(t, s), world()));
       reuse.add_every_step(homes * row_share(t, s) *
                            (t.load.work.ids * kOwnerBytesPerId + 2 * t.load.work.outputs * width));
     }
@@ -150,8 +150,8 @@ class StepModel {
   void place(const PlacedTable& t, Collection& c, TablePrediction& out) {
     for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
       const ShardMetadata& s = t.sharding->shards[i];
-      if (t.sharding->is_replica(i)) {
-        place_replica(t, s, c, out);
+      if (t.sharding->is_replicated(i)) {
+        place_replicated(t, s, c, out);
         continue;
       }
       if (s.rows == 0) continue;
@@ -166,29 +166,30 @@ class StepModel {
     }
   }
 
-  void place_replica(const PlacedTable& t, const ShardMetadata& s, Collection& c, TablePrediction& out) {
+  void place_replicated(const PlacedTable& t, const ShardMetadata& s, Collection& c, TablePrediction& out) {
     const auto rank = static_cast<size_t>(s.rank);
     RankTotals& r = ranks_.at(rank);
     const double share = row_share(t, s);
-    const ComputeKernel& kernel = s.replica ? kernels_.named(*t.load.table, TSR_COMPUTE_DENSE) : kernel_of(t);
+    const ComputeKernel& kernel = s.replicated ? kernels_.named(*t.load.table, TSR_COMPUTE_DENSE) : kernel_of(t);
     const PieceCost cost = costs_.piece(t.load, {share, s.cols, kernel}, 1, r.reuse);
-    const ReplicaWork work = costs_.replica(t.load, share, world());
+    const DataParallelWork work = costs_.data_parallel(t.load, share, world());
     // The lookup of a whole table writes to the output itself; the walk has the others' rows, and their ids.
     double combine = 0;
-    if (!s.replica)
+    if (!s.replicated)
       combine = machine_.combine.of(
           {.pieces = t.load.features, .bags = t.load.work.outputs, .bytes = t.load.work.outputs * t.load.row_bytes()});
-    r.replica_lookup += cost.forward + combine;
-    r.replica_update += cost.backward;
-    r.work.replica += work;
-    if (!s.replica)  // ids are checked, and stay
+    r.replicated_lookup += cost.forward + combine;
+    r.replicated_update += cost.backward;
+    r.work.data_parallel += work;
+    if (!s.replicated)  // ids are checked, and do not travel
       r.work.route += RouteWork{0, t.load.features, t.load.work.outputs, t.load.work.ids};
-    const double marks = costs_.replica_marks(t.load, share), reduced = costs_.replica_bytes(t.load, share, world());
+    const double marks = costs_.data_parallel_marks(t.load, share),
+                 reduced = costs_.data_parallel_bytes(t.load, share, world());
     if (rank == 0) c.reduced_bytes += reduced;
     c.marks.in_host[rank] += marks * (topology_.local_world_size - 1);
     c.marks.across[rank] += marks * (world() - topology_.local_world_size);
     out.lookup[rank] += cost.forward;
-    out.update[rank] += cost.backward + machine_.replica.of(work);
+    out.update[rank] += cost.backward + machine_.data_parallel.of(work);
     if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
   }
 
@@ -198,16 +199,16 @@ class StepModel {
       return std::any_of(group.tables.begin(), group.tables.end(), [](const LookupTable& t) { return t.rows > 0; });
     };
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const auto calls = [&](bool replicas) {
-        const LocalShards local = local_shards(c.tables, *c.plan, static_cast<int>(rank), replicas, {});
+      const auto calls = [&](bool replicated) {
+        const LocalShards local = local_shards(c.tables, *c.plan, static_cast<int>(rank), replicated, {});
         return static_cast<double>(std::count_if(local.groups.begin(), local.groups.end(), has_rows));
       };
       RankTotals& r = ranks_[rank];
       r.calls += calls(false);
-      r.replica_calls += calls(true);
+      r.replicated_calls += calls(true);
       for (double* calls : {&r.work.route.calls, &r.work.unpack.calls, &r.work.combine.calls, &r.work.split.calls})
         *calls += 1;
-      if (c.reduced_bytes > 0) r.work.replica.calls += 1;
+      if (c.reduced_bytes > 0) r.work.data_parallel.calls += 1;
     }
   }
 
@@ -217,10 +218,10 @@ class StepModel {
     Visitor(StepModel& model, Collection& c, const RankWiring& own, std::vector<TablePrediction>& tables)
         : model_(model), collection_(c), own_(own), work_(model.ranks_[own.rank].work), tables_(tables) {}
 
-    void ids(const Stream& stream, const ExpectedPiece& piece) override {
-      work_.route += route_work(piece, !own_.wiring.cuts()[stream.cut].copies());
-      model_.ranks_[stream.rank].work.unpack += unpack_work(piece);
-      if (stream.rank != own_.rank) bytes(stream.slot, stream.rank) += piece.bytes();
+    void ids(const IdRoute& id_route, const ExpectedIdBlock& id_block) override {
+      work_.route += route_work(id_block, !own_.wiring.row_splits()[id_route.row_split].is_whole());
+      model_.ranks_[id_route.rank].work.unpack += unpack_work(id_block);
+      if (id_route.rank != own_.rank) bytes(id_route.table_feature, id_route.rank) += id_block.bytes();
     }
     void payload(int owner, double bytes) override {
       collection_.largest_payload = std::max(collection_.largest_payload, bytes);
@@ -230,10 +231,10 @@ class StepModel {
       const double rows = on_wire(hop, false), gradients = on_wire(hop, true);
       send(collection_.rows, home, rows);
       send(collection_.gradients, home, gradients);  // the other way, by the same links
-      bytes(hop.slot, own_.rank) += rows + gradients;
+      bytes(hop.table_feature, own_.rank) += rows + gradients;
     }
-    void put_together(int64_t cols, const ExpectedPiece& piece) override {
-      const RowsWork work = rows_work(piece, static_cast<double>(cols));
+    void put_together(int64_t cols, const ExpectedIdBlock& id_block) override {
+      const RowsWork work = rows_work(id_block, static_cast<double>(cols));
       work_.combine += work;
       work_.split += work;
     }
@@ -246,8 +247,8 @@ class StepModel {
       const int local = model_.topology_.local_world_size;
       (rank / local == own_.rank / local ? to.in_host : to.across)[own_.rank] += bytes;
     }
-    double& bytes(int slot, int rank) const {
-      return tables_[collection_.placed[own_.wiring.slots()[slot].table].prediction].bytes[rank];
+    double& bytes(int table_feature, int rank) const {
+      return tables_[collection_.placed[own_.wiring.table_features()[table_feature].table].prediction].bytes[rank];
     }
 
     StepModel& model_;
@@ -260,10 +261,11 @@ class StepModel {
   void walk(Collection& c, std::vector<TablePrediction>& tables) {
     const HostGrid hosts{topology_.hosts(), topology_.local_world_size};
     const Wiring wiring(c.tables, *c.plan, hosts, {.sequence = c.sequence});
-    std::vector<ExpectedSlot> slots;
-    for (const Slot& slot : wiring.slots()) slots.push_back(c.placed[slot.table].load.slot());
-    const ExpectedStep step(wiring, slots);
-    const auto places_rows = [&](const Lane&) { return kernels_.places_rows(); };
+    std::vector<ExpectedTableFeature> table_features;
+    for (const TableFeature& table_feature : wiring.table_features())
+      table_features.push_back(c.placed[table_feature.table].load.table_feature());
+    const ExpectedStep step(wiring, table_features);
+    const auto places_rows = [&](const RowRoute&) { return kernels_.places_rows(); };
     for (int rank = 0; rank < topology_.world_size; ++rank) {
       const RankWiring own(wiring, rank, places_rows);
       Visitor visitor(*this, c, own, tables);
@@ -342,10 +344,11 @@ class StepModel {
     for (RankTotals& r : ranks_) {
       const RankWork& work = r.work;
       const double route = machine_.route.of(work.route), unpack = machine_.unpack.of(work.unpack);
-      const double lookup = r.lookup + r.replica_lookup + (r.calls + r.replica_calls) * call_forward;
+      const double lookup = r.lookup + r.replicated_lookup + (r.calls + r.replicated_calls) * call_forward;
       const double combine = machine_.combine.of(work.combine), split = machine_.split.of(work.split);
       const double update = r.update + r.calls * call_backward;
-      const double replica = r.replica_update + r.replica_calls * call_backward + machine_.replica.of(work.replica);
+      const double data_parallel =
+          r.replicated_update + r.replicated_calls * call_backward + machine_.data_parallel.of(work.data_parallel);
       out.work.push_back(work);
       out.stages.push_back({{"route", route},
                             {"exchange ids", ids + unpack},
@@ -357,13 +360,13 @@ class StepModel {
                             {"split", split},
                             {"exchange gradients", gradients},
                             {"table update", update},
-                            {"data parallel", replica + reduce},
+                            {"data parallel", data_parallel + reduce},
                             {"dense all-reduce", dense_part.reduce},
                             {"dense update", dense_part.update}});
       routing = std::max(routing, route);
       looking = std::max(looking, unpack + lookup);
       middle = std::max(middle, combine + split);
-      updating = std::max(updating, update + replica);
+      updating = std::max(updating, update + data_parallel);
     }
     const double work =
         routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;

@@ -35,7 +35,7 @@ class StepModelTest : public ::testing::Test {
     m.route = {};
     m.unpack = {};
     m.combine = m.split = {};
-    m.replica = {};
+    m.data_parallel = {};
     m.dense.forward = m.dense.backward = {};
     m.dense.update = {};
     KernelFigures k;  // of no plugin: the test's runtime has no kernel
@@ -55,7 +55,7 @@ class StepModelTest : public ::testing::Test {
     for (size_t t = 0; t < m.tables.size(); ++t) {
       const EmbeddingBagConfig& c = m.tables[t];
       ParameterSharding s{"test", "fused", combine, false, {}};
-      if (combine == ParameterSharding::Combine::kReplica) {
+      if (combine == ParameterSharding::Combine::kDataParallel) {
         s.compute_kernel = "dense";
         for (int r = 0; r < topology.world_size; ++r) s.shards.push_back({c.num_embeddings, c.embedding_dim, 0, 0, r});
       } else {
@@ -188,7 +188,7 @@ TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
   EXPECT_EQ(work.route.ids, 200);
   EXPECT_EQ(work.route.cut_ids, 0);
   EXPECT_EQ(work.unpack.pieces, 2);   // of one table, from both ranks
-  EXPECT_EQ(work.combine.pieces, 1);  // the own table's rows stay
+  EXPECT_EQ(work.combine.pieces, 1);  // the own table's rows are local
   EXPECT_EQ(work.combine.bytes, 100 * 16 * 4);
   EXPECT_EQ(work.split.bytes, work.combine.bytes);
 }
@@ -240,10 +240,10 @@ TEST_F(StepModelTest, OtherHostsCostMore) {
   EXPECT_GT(rows(far), 5 * rows(near));
 }
 
-TEST_F(StepModelTest, ReplicasReduceTheRowsOfTheStep) {
+TEST_F(StepModelTest, DataParallelTablesReduceTheRowsOfTheStep) {
   const PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);
-  const ShardingPlan plan = plan_of(m, o.topology, 0, ParameterSharding::Combine::kReplica);
+  const ShardingPlan plan = plan_of(m, o.topology, 0, ParameterSharding::Combine::kDataParallel);
   const StepPrediction before = predict_step(runtime_, o, {m}, plan);
   EXPECT_EQ(stage(before, 0, "exchange rows"), stage(before, 0, "exchange gradients"));
   EXPECT_NEAR(stage(before, 0, "lookup"), 2 * 100e-6, 1e-8);
@@ -251,7 +251,7 @@ TEST_F(StepModelTest, ReplicasReduceTheRowsOfTheStep) {
   const double marks = 2.0 * (1 << 20) / 8, gradients = 2 * 200 * 16 * 4;
   EXPECT_NEAR(before.exchanges, (marks + gradients) * 1e-9, 0.01 * gradients * 1e-9 + 1e-9);
   EXPECT_NEAR(before.tables[0].bytes[0], marks / 2 + gradients / 2, 0.01 * gradients);
-  o.machine->replica = {1e-6, 2e-6, 3e-8, 4e-8, 5e-12, 6e-10};
+  o.machine->data_parallel = {1e-6, 2e-6, 3e-8, 4e-8, 5e-12, 6e-10};
   const StepPrediction after = predict_step(runtime_, o, {m}, plan);
   EXPECT_NEAR(stage(after, 0, "data parallel") - stage(before, 0, "data parallel"),
               1e-6 + 2 * (2e-6 + 200 * 3e-8 + 100 * 4e-8 + (1 << 20) * 5e-12) + gradients * 6e-10, 2e-8);

@@ -111,7 +111,7 @@ TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) co
     sum[8] += 1e6 * s.wait_seconds;
     sum[9] += s.hits < s.lookups && !embeddings.rows_on_demand(shard) ? 1 : 0;
     if (shard.where.col > 0) continue;  // other columns of the same rows
-    const bool counted = job_.group_->rank() > 0 && embeddings.plan().at(shard.table).is_replica(shard.shard);
+    const bool counted = job_.group_->rank() > 0 && embeddings.plan().at(shard.table).is_replicated(shard.shard);
     sum[0] += counted ? 0 : static_cast<double>(s.rows_in_use);
     sum[1] += static_cast<double>(s.lookups);
     sum[2] += static_cast<double>(s.hits);

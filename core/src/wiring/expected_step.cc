@@ -31,10 +31,10 @@ struct ExpectedStep::Walk {
       each_hop(peer, own_.rank, [&](const RowHop& hop) { visitor_.rows_from(peer, hop); });
     }
     for (const Arrival& a : own_.arrivals) {
-      if (a.stays) continue;
-      visitor_.put_together(a.cols, a.kept >= 0   ? step_.kept_[a.kept]
-                                    : a.lane >= 0 ? piece(a.lane)
-                                                  : step_.sums_[a.host_sum]);
+      if (a.is_local) continue;
+      visitor_.put_together(a.cols, a.replicated_rows >= 0 ? step_.replicated_blocks_[a.replicated_rows]
+                                    : a.row_route >= 0     ? id_block(a.row_route)
+                                                           : step_.sums_[a.host_sum]);
     }
     for (int home = 0; home < wiring_.world_size(); ++home) {
       if (counterparts(own_.rank, home)) sum_for_counterpart();
@@ -44,7 +44,7 @@ struct ExpectedStep::Walk {
   void sum_for_counterpart() {
     for (int s = wiring_.host_sum_begin(own_.host); s < wiring_.host_sum_begin(own_.host + 1); ++s) {
       const HostSum& sum = wiring_.host_sums()[s];
-      for (const int lane : sum.lanes) visitor_.put_together(sum.cols, piece(lane));
+      for (const int row_route : sum.row_routes) visitor_.put_together(sum.cols, id_block(row_route));
     }
   }
   bool counterparts(int a, int b) const { return hosts_.of(a) != hosts_.of(b) && hosts_.local(a) == hosts_.local(b); }
@@ -52,39 +52,43 @@ struct ExpectedStep::Walk {
   void send_ids() {
     for (int owner = 0; owner < wiring_.world_size(); ++owner) {
       double ids = 0, weights = 0, words = 0;
-      for (int s = wiring_.stream_begin(owner); s < wiring_.stream_begin(owner + 1); ++s) {
-        const ExpectedPiece& piece = step_.pieces_[s];
-        visitor_.ids(wiring_.streams()[s], piece);
-        ids += piece.ids;
-        if (piece.weighted) weights += piece.ids;
-        words += 1 + piece.bags;
+      for (int s = wiring_.id_route_begin(owner); s < wiring_.id_route_begin(owner + 1); ++s) {
+        const ExpectedIdBlock& id_block = step_.id_blocks_[s];
+        visitor_.ids(wiring_.id_routes()[s], id_block);
+        ids += id_block.ids;
+        if (id_block.weighted) weights += id_block.ids;
+        words += 1 + id_block.bags;
       }
       if (owner == own_.rank) continue;
       if (counterparts(own_.rank, owner)) {
-        for (const int s : wiring_.summed_streams(hosts_.of(owner))) words += presence_words(step_.pieces_[s].bags);
+        for (const int s : wiring_.summed_routes(hosts_.of(owner))) words += presence_words(step_.id_blocks_[s].bags);
       }
       visitor_.payload(owner, payload_bytes(ids, weights, words));
     }
   }
 
-  // The rows that `owner` sends towards `home` itself: rows of its lanes, and sums of its host's. To a rank of its host
-  // a summed lane also hands the rows for that rank's counterparts on all other hosts.
+  // The rows that `owner` sends towards `home` itself: rows of its row routes, and sums of its host's. To a rank of its
+  // host a summed row route also hands the rows for that rank's counterparts on all other hosts.
   template <class Body>
   void each_hop(int owner, int home, const Body& body) const {
     const bool same_host = hosts_.of(owner) == hosts_.of(home);
-    for (int i = wiring_.lane_begin(owner); i < wiring_.lane_begin(owner + 1); ++i) {
-      const Lane& lane = wiring_.lanes()[i];
-      const int homes = lane.host_sum < 0 ? 1 : same_host ? hosts_.count : 0;
-      if (homes) body(RowHop{i, -1, wiring_.streams()[lane.stream].slot, homes * piece(i).rows, lane.cols});
+    for (int i = wiring_.row_route_begin(owner); i < wiring_.row_route_begin(owner + 1); ++i) {
+      const RowRoute& row_route = wiring_.row_routes()[i];
+      const int homes = row_route.host_sum < 0 ? 1 : same_host ? hosts_.count : 0;
+      if (homes)
+        body(RowHop{i, -1, wiring_.id_routes()[row_route.id_route].table_feature, homes * id_block(i).rows,
+                    row_route.cols});
     }
     if (!counterparts(owner, home)) return;
     for (int s = wiring_.host_sum_begin(hosts_.of(owner)); s < wiring_.host_sum_begin(hosts_.of(owner) + 1); ++s) {
       const HostSum& sum = wiring_.host_sums()[s];
-      body(RowHop{-1, s, sum.slot, step_.sums_[s].rows, sum.cols});
+      body(RowHop{-1, s, sum.table_feature, step_.sums_[s].rows, sum.cols});
     }
   }
 
-  const ExpectedPiece& piece(int lane) const { return step_.pieces_[wiring_.lanes()[lane].stream]; }
+  const ExpectedIdBlock& id_block(int row_route) const {
+    return step_.id_blocks_[wiring_.row_routes()[row_route].id_route];
+  }
 
   const ExpectedStep& step_;
   const RankWiring& own_;
@@ -93,38 +97,40 @@ struct ExpectedStep::Walk {
   const HostGrid& hosts_ = wiring_.hosts();
 };
 
-double ExpectedPiece::uncertain_bags() const { return pooled ? std::min(full_bags, bags - full_bags) : 0; }
+double ExpectedIdBlock::uncertain_bags() const { return pooled ? std::min(full_bags, bags - full_bags) : 0; }
 
-double ExpectedPiece::bytes() const {
+double ExpectedIdBlock::bytes() const {
   return ids * static_cast<double>(kIdBytes + (weighted ? kWeightBytes : 0)) +
          (1 + bags) * static_cast<double>(kWordBytes);
 }
 
-ExpectedPiece expected_piece(const ExpectedSlot& slot, double row_share, bool sequence) {
-  ExpectedPiece out;
+ExpectedIdBlock expected_id_block(const ExpectedTableFeature& feature, double row_share, bool sequence) {
+  ExpectedIdBlock out;
   const double share = std::min(row_share, 1.0);
-  out.bags = slot.bags;
-  out.ids = slot.ids * share;
-  out.weighted = slot.weighted;
+  out.bags = feature.bags;
+  out.ids = feature.ids * share;
+  out.weighted = feature.weighted;
   out.pooled = !sequence;
-  if (slot.ids > 0 && slot.bags > 0) {
-    out.full_bags = share >= 1 ? slot.bags : slot.bags * (1 - std::pow(1 - share, slot.ids / slot.bags));
+  if (feature.ids > 0 && feature.bags > 0) {
+    out.full_bags = share >= 1 ? feature.bags : feature.bags * (1 - std::pow(1 - share, feature.ids / feature.bags));
   }
   out.rows = sequence ? out.ids : out.full_bags;
   return out;
 }
 
-ExpectedStep::ExpectedStep(const Wiring& wiring, const std::vector<ExpectedSlot>& slots) : wiring_(wiring) {
-  const auto piece = [&](int slot, int64_t rows) {
-    const auto of = static_cast<double>(std::max<int64_t>(1, wiring.slots()[slot].rows));
-    return expected_piece(slots[slot], static_cast<double>(rows) / of, wiring.sequence());
+ExpectedStep::ExpectedStep(const Wiring& wiring, const std::vector<ExpectedTableFeature>& table_features)
+    : wiring_(wiring) {
+  const auto id_block = [&](int table_feature, int64_t rows) {
+    const auto of = static_cast<double>(std::max<int64_t>(1, wiring.table_features()[table_feature].rows));
+    return expected_id_block(table_features[table_feature], static_cast<double>(rows) / of, wiring.sequence());
   };
-  for (const Stream& stream : wiring.streams()) pieces_.push_back(piece(stream.slot, stream.rows));
-  for (const Kept& kept : wiring.kept()) kept_.push_back(piece(kept.slot, kept.rows));
+  for (const IdRoute& route : wiring.id_routes()) id_blocks_.push_back(id_block(route.table_feature, route.rows));
+  for (const ReplicatedRows& r : wiring.replicated_rows())
+    replicated_blocks_.push_back(id_block(r.table_feature, r.rows));
   for (const HostSum& sum : wiring.host_sums()) {
     int64_t rows = 0;
-    for (const int lane : sum.lanes) rows += wiring.streams()[wiring.lanes()[lane].stream].rows;
-    sums_.push_back(piece(sum.slot, rows));
+    for (const int row_route : sum.row_routes) rows += wiring.id_routes()[wiring.row_routes()[row_route].id_route].rows;
+    sums_.push_back(id_block(sum.table_feature, rows));
   }
 }
 

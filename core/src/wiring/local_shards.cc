@@ -24,7 +24,7 @@ auto unrouting(RowRouterPtr router, size_t shard) {
 }  // namespace
 
 LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                         int rank, bool replicas, const ShardGroupOptions& options) {
+                         int rank, bool replicated, const ShardGroupOptions& options) {
   LocalShards out;
   std::vector<LookupOptions> wanted;
   // plan.at() looks at one table after the other; a model of all ranks' shards asks for thousands on hundreds of ranks.
@@ -36,13 +36,13 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
     const ParameterSharding& sharding = found == shardings.end() ? plan.at(table.name) : *found->second;
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
-      if (where.rank != rank || sharding.is_replica(s) != replicas)
+      if (where.rank != rank || sharding.is_replicated(s) != replicated)
         continue;  // one without rows is held, too: it has weights and states of no rows
       LookupOptions& o = wanted.emplace_back();
       o.kernel = options.kernel;
       const ComputeKernelName kernel = compute_kernel_name(sharding.compute_kernel);
-      // The gradients of copies are reduced before they are applied, whatever holds the other rows.
-      o.compute_kernel = where.replica && !table.row_format ? TSR_COMPUTE_DENSE : kernel.name;
+      // The gradients of replicated rows are reduced before they are applied, whatever holds the other rows.
+      o.compute_kernel = where.replicated && !table.row_format ? TSR_COMPUTE_DENSE : kernel.name;
       o.stream = options.stream;
       o.weight_dtype = table.data_type;
       o.row_format = table.row_format;

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// A shard held by this rank (a replica is one too), and where its rows are.
+// A shard held by this rank, replicated or not, and where its rows are.
 struct LocalShard {
   int table = 0;
   int shard = 0;  // index into the table's ParameterSharding::shards
@@ -36,9 +36,10 @@ struct LocalShards {
   std::vector<LookupOptions> groups;
 };
 
-// Shards of `rank`, also those without rows; only copies (of whole tables, or of some rows) if `replicas`, only the
-// others otherwise. Shards of equal data type, row format, optimizer and compute kernel share an instance.
+// Shards of `rank`, also those without rows: if `replicated` only those that every rank has (data-parallel tables and
+// replicated rows), otherwise only the others. Shards of equal data type, row format, optimizer and compute kernel
+// share an instance.
 LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                         int rank, bool replicas, const ShardGroupOptions& options);
+                         int rank, bool replicated, const ShardGroupOptions& options);
 
 }  // namespace tessera

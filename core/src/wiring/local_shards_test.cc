@@ -18,10 +18,10 @@ TEST(LocalShards, AreThoseOfARankGroupedByWhatTheyHaveInCommon) {
   tables[1].optimizer = {"adam", "{}", 0};
   plan.add("t0", {"test", "fused", Combine::kSum, false, {{4, 4, 0, 0, 0}, {4, 4, 4, 0, 1}, {0, 4, 8, 0, 1}}});
   plan.add("t1", {"test", "fused", Combine::kConcat, false, {{8, 2, 0, 0, 1}, {8, 2, 0, 2, 1}}});
-  plan.add("t2", {"test", "dense", Combine::kReplica, false, {{8, 4, 0, 0, 0}, {8, 4, 0, 0, 1}}});
-  const auto text = [&](int rank, bool replicas) {
+  plan.add("t2", {"test", "dense", Combine::kDataParallel, false, {{8, 4, 0, 0, 0}, {8, 4, 0, 0, 1}}});
+  const auto text = [&](int rank, bool replicated) {
     std::string out;
-    const LocalShards local = local_shards(tables, plan, rank, replicas, {.optimizer = {"exact_sgd", "{}", 0}});
+    const LocalShards local = local_shards(tables, plan, rank, replicated, {.optimizer = {"exact_sgd", "{}", 0}});
     for (const LocalShard& s : local.shards) {
       const LookupOptions& group = local.groups[static_cast<size_t>(s.group)];
       out += str_cat(tables[static_cast<size_t>(s.table)].name, '/', s.shard, ' ', group.optimizer.name, ' ',

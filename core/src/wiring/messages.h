@@ -15,7 +15,7 @@ struct PeerHeader {
   enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };
   uint32_t magic = kMagic;
   uint32_t flags = 0;
-  int64_t num_bags = 0;  // lengths in the payload, all streams together
+  int64_t num_bags = 0;  // lengths in the payload, of all id routes
   int64_t num_ids = 0;
   int64_t presence_words = 0;  // of the payload
   int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
@@ -24,10 +24,10 @@ struct PeerHeader {
 static_assert(sizeof(PeerHeader) == 48);
 constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
 
-// Bytes of one id in a payload, and of one of its words: lengths, samples per stream, bits of bags.
+// Bytes of one id in a payload, and of one of its words: lengths, samples per id route, bits of bags.
 constexpr int64_t kIdBytes = 8, kWeightBytes = 4, kWordBytes = 4;
 
-// Words that tell which bags of a stream have ids: how many bags, and a bit for each.
+// Words that tell which bags of an id route have ids: how many bags, and a bit for each.
 constexpr int64_t presence_words(int64_t bags) { return 1 + (bags + 31) / 32; }
 inline double presence_words(double bags) { return 1 + std::ceil(bags / 32); }
 

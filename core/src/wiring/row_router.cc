@@ -34,14 +34,14 @@ DLTensor vector_of(T* data, const int64_t& size) {
 
 RowSets::RowSets(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, int> seen;  // by columns
-  int copies = -1;
+  int replicated = -1;
   for (const ShardMetadata& s : sharding.shards) {
-    int set = copies;
-    if (!s.replica)
+    int set = replicated;
+    if (!s.replicated)
       set = seen[{s.col, s.cols}]++;
-    else if (copies < 0)
-      set = copies = static_cast<int>(rows.size());
-    if (!s.replica && copies >= 0 && set >= copies) ++set;
+    else if (replicated < 0)
+      set = replicated = static_cast<int>(rows.size());
+    if (!s.replicated && replicated >= 0 && set >= replicated) ++set;
     if (set == std::ssize(rows)) rows.push_back(s.rows);
     of_shard.push_back(set);
   }
@@ -139,13 +139,13 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
 
 std::string RowRouter::who() const { return str_cat("sharder ", sharder_->id(), ", table \"", config_.name, '"'); }
 
-// One of each piece of the table, not at equal distances: a sharder may deal rows out by their number.
+// One id of each stretch of the table, not at equal distances: a sharder may deal rows out by their number.
 RowRouter::Sample RowRouter::sample() const {
-  const int64_t count = std::min(config_.num_embeddings, kSampled), piece = config_.num_embeddings / count;
+  const int64_t count = std::min(config_.num_embeddings, kSampled), stretch = config_.num_embeddings / count;
   Sample out;
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t drawn = (static_cast<uint64_t>(i) + 1) * kGoldenStep >> 20;
-    out.ids.push_back(i * piece + static_cast<int64_t>(drawn % static_cast<uint64_t>(piece)));
+    out.ids.push_back(i * stretch + static_cast<int64_t>(drawn % static_cast<uint64_t>(stretch)));
   }
   out.row_sets.resize(out.ids.size());
   out.rows.resize(out.ids.size());

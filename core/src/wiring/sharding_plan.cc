@@ -13,9 +13,9 @@ std::vector<int> ParameterSharding::ranks() const {
 
 std::vector<size_t> ParameterSharding::distinct() const {
   std::vector<size_t> out;
-  bool copied = false;
+  bool seen = false;
   for (size_t s = 0; s < shards.size(); ++s) {
-    if (is_replica(s) && std::exchange(copied, true)) continue;
+    if (is_replicated(s) && std::exchange(seen, true)) continue;
     out.push_back(s);
   }
   return out;

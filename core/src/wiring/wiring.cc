@@ -12,8 +12,8 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// Shards by column block, each block's in row order; of copies the first, in every block. Shards without rows count
-// only where route() numbers them.
+// Shards by column block, each block's in row order. Of replicated shards the first counts, in every block. Shards
+// without rows count only if route() numbers them.
 std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int>> blocks;
   std::vector<size_t> counted;
@@ -21,13 +21,13 @@ std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const Para
     const ShardMetadata& shard = sharding.shards[s];
     if (shard.rows == 0 && !sharding.routed) continue;
     counted.push_back(s);
-    if (!shard.replica) blocks[{shard.col, shard.cols}];
+    if (!shard.replicated) blocks[{shard.col, shard.cols}];
   }
   for (const size_t s : counted) {
     const ShardMetadata& shard = sharding.shards[s];
-    if (!shard.replica || blocks.empty())
+    if (!shard.replicated || blocks.empty())
       blocks[{shard.col, shard.cols}].push_back(static_cast<int>(s));
-    else  // a copy has all columns
+    else  // a replicated shard has all columns
       for (auto& [columns, shards] : blocks) shards.push_back(static_cast<int>(s));
   }
   if (sharding.routed) return blocks;
@@ -60,25 +60,26 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
          ") does not fit: ", why);
   };
   if (sharding.shards.empty()) refuse("it has no shards");
-  std::vector<int> copies;
-  const ShardMetadata* copy = nullptr;
+  std::vector<int> replicated_on;  // ranks
+  const ShardMetadata* replicated = nullptr;
   for (size_t i = 0; i < sharding.shards.size(); ++i) {
     const ShardMetadata& s = sharding.shards[i];
     if (s.rank < 0 || s.rank >= world_size) {
       refuse(str_cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
     }
-    if (!sharding.is_replica(i)) continue;
-    if (copy == nullptr) copy = &s;
-    copies.push_back(s.rank);
-    if (s.rows != copy->rows || s.row != copy->row) refuse("the copies of a replica hold other rows");
-    if (s.col != 0 || s.cols != table.embedding_dim) refuse("a replica has not all columns");
-    if (!s.replica && s.rows != table.num_embeddings) refuse("a replica is not the whole table");
+    if (!sharding.is_replicated(i)) continue;
+    if (replicated == nullptr) replicated = &s;
+    replicated_on.push_back(s.rank);
+    if (s.rows != replicated->rows || s.row != replicated->row) refuse("its replicated shards hold different rows");
+    if (s.col != 0 || s.cols != table.embedding_dim) refuse("a replicated shard does not have all columns");
+    if (!s.replicated && s.rows != table.num_embeddings)
+      refuse("a shard of a data-parallel table is not the whole table");
   }
   std::vector<int> all(world_size);
   std::iota(all.begin(), all.end(), 0);
-  std::sort(copies.begin(), copies.end());
-  if (copy != nullptr && copies != all) refuse("a replica is needed on every rank, once");
-  if (sharding.combine == Combine::kReplica) return;
+  std::sort(replicated_on.begin(), replicated_on.end());
+  if (replicated != nullptr && replicated_on != all) refuse("a replicated shard is needed on every rank, once");
+  if (sharding.combine == Combine::kDataParallel) return;
   std::vector<tsr_rectangle> rectangles;
   for (const size_t i : sharding.distinct()) {
     const ShardMetadata& s = sharding.shards[i];
@@ -101,16 +102,16 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
     if (known == tables.end())
       fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
   }
-  add_slots(tables, plan);
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].replicated) continue;
-    const auto t = static_cast<size_t>(slots_[i].table);
-    add_slot_streams(static_cast<int>(i), plan.at(tables[t].name),
-                     options.routers.empty() ? nullptr : options.routers[t], tables[t].num_embeddings);
+  add_table_features(tables, plan);
+  for (size_t i = 0; i < table_features_.size(); ++i) {
+    if (table_features_[i].data_parallel) continue;
+    const auto t = static_cast<size_t>(table_features_[i].table);
+    add_id_routes(static_cast<int>(i), plan.at(tables[t].name), options.routers.empty() ? nullptr : options.routers[t],
+                  tables[t].num_embeddings);
   }
   order_by_rank();
-  number_kept();
-  find_single_streams();
+  number_replicated_rows();
+  find_single_routes();
   if (!sequence_ && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
   if (host_sums_.empty()) hosts_ = {1, world_size()};
   for (int host = 0; host <= hosts_.count; ++host) {
@@ -118,39 +119,40 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
         std::partition_point(host_sums_.begin(), host_sums_.end(), [&](const HostSum& s) { return s.host < host; });
     host_sum_begin_.push_back(static_cast<int>(at - host_sums_.begin()));
   }
-  summed_streams_.resize(hosts_.count);
-  for (const Lane& lane : lanes_) {
-    if (lane.host_sum < 0) continue;
-    auto& streams = summed_streams_[host_sums_[lane.host_sum].host];
-    if (streams.empty() || streams.back() != lane.stream) streams.push_back(lane.stream);
+  summed_routes_.resize(hosts_.count);
+  for (const RowRoute& row_route : row_routes_) {
+    if (row_route.host_sum < 0) continue;
+    auto& id_routes = summed_routes_[host_sums_[row_route.host_sum].host];
+    if (id_routes.empty() || id_routes.back() != row_route.id_route) id_routes.push_back(row_route.id_route);
   }
   order_arrivals();
 }
 
-void Wiring::add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+void Wiring::add_table_features(const std::vector<EmbeddingBagConfig>& tables,
+                                const EmbeddingModuleShardingPlan& plan) {
   const auto names = embedding_names_by_table(tables);
   for (size_t t = 0; t < tables.size(); ++t) {
     for (size_t f = 0; f < tables[t].feature_names.size(); ++f) {
-      Slot slot;
-      slot.table = static_cast<int>(t);
-      slot.feature = tables[t].feature_names[f];
-      slot.name = names[t][f];
-      slot.pooling = tables[t].pooling;
-      slot.rows = tables[t].num_embeddings;
-      slot.any_id = tables[t].any_id;
-      slot.dim = tables[t].embedding_dim;
-      slot.col = output_width_;
-      slot.replicated = plan.at(tables[t].name).combine == Combine::kReplica;
-      output_width_ += slot.dim;
-      slots_.push_back(std::move(slot));
+      TableFeature table_feature;
+      table_feature.table = static_cast<int>(t);
+      table_feature.feature = tables[t].feature_names[f];
+      table_feature.name = names[t][f];
+      table_feature.pooling = tables[t].pooling;
+      table_feature.rows = tables[t].num_embeddings;
+      table_feature.any_id = tables[t].any_id;
+      table_feature.dim = tables[t].embedding_dim;
+      table_feature.col = output_width_;
+      table_feature.data_parallel = plan.at(tables[t].name).combine == Combine::kDataParallel;
+      output_width_ += table_feature.dim;
+      table_features_.push_back(std::move(table_feature));
     }
   }
 }
 
-void Wiring::add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router,
-                              int64_t table_rows) {
-  std::map<std::vector<int64_t>, int> cut_of;          // column blocks that are cut alike share a cut
-  std::map<std::tuple<int, int, int>, int> stream_of;  // (cut, range, rank)
+void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding, const RowRouterPtr& router,
+                           int64_t table_rows) {
+  std::map<std::vector<int64_t>, int> row_split_of;      // column blocks with equal ranges share one
+  std::map<std::tuple<int, int, int>, int> id_route_of;  // (row split, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
     // Ranges are the block's shards and, where the block does not hold all rows, the gaps between them.
     std::vector<int64_t> begins;
@@ -173,138 +175,147 @@ void Wiring::add_slot_streams(int slot, const ParameterSharding& sharding, const
     }
     begins.push_back(table_rows);
     const bool all_rows = std::count(shard_of.begin(), shard_of.end(), -1) == 0;
-    slots_[slot].starts_at_zero = slots_[slot].starts_at_zero || !all_rows;
-    auto [at, is_new] = cut_of.try_emplace(begins, static_cast<int>(cuts_.size()));
+    table_features_[table_feature].starts_at_zero = table_features_[table_feature].starts_at_zero || !all_rows;
+    auto [at, is_new] = row_split_of.try_emplace(begins, static_cast<int>(row_splits_.size()));
     if (is_new) {
-      Cut cut;
-      cut.slot = slot;
-      cut.begins = begins;
-      cut.block = uniform_block(begins);
-      cut.reciprocal = reciprocal_of(cut.block, table_rows);
-      cut.streams.resize(shard_of.size());
-      cut.routed = sharding.routed;
-      cut.router = router;
-      cuts_.push_back(std::move(cut));
+      RowSplit split;
+      split.table_feature = table_feature;
+      split.begins = begins;
+      split.block = uniform_block(begins);
+      split.reciprocal = reciprocal_of(split.block, table_rows);
+      split.id_routes.resize(shard_of.size());
+      split.routed = sharding.routed;
+      split.router = router;
+      row_splits_.push_back(std::move(split));
     }
     const int c = at->second;
     bool first = true;
     for (size_t range = 0; range < shard_of.size(); ++range) {
       if (shard_of[range] < 0 || sharding.shards[shard_of[range]].rows == 0) continue;
       const ShardMetadata& shard = sharding.shards[shard_of[range]];
-      if (shard.replica) {
-        if (slots_[slot].kept < 0) {
-          slots_[slot].kept = static_cast<int>(kept_.size());
-          kept_.push_back({slot, shard.rows});
-          cuts_[c].kept = static_cast<int>(range);
+      if (shard.replicated) {
+        if (table_features_[table_feature].replicated_rows < 0) {
+          table_features_[table_feature].replicated_rows = static_cast<int>(replicated_rows_.size());
+          replicated_rows_.push_back({table_feature, shard.rows});
+          row_splits_[c].replicated_range = static_cast<int>(range);
         }
-        kept_arrivals_.push_back(
-            {static_cast<int>(range),
-             {slot, columns.first, columns.second, std::exchange(first, false), -1, -1, slots_[slot].kept}});
+        replicated_arrivals_.push_back({static_cast<int>(range),
+                                        {table_feature, columns.first, columns.second, std::exchange(first, false), -1,
+                                         -1, table_features_[table_feature].replicated_rows}});
         continue;
       }
       auto [found, fresh] =
-          stream_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(streams_.size()));
+          id_route_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(id_routes_.size()));
       if (fresh) {
-        cuts_[c].streams[range].push_back(found->second);
-        streams_.push_back({slot, shard.rank, sharding.routed ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
+        row_splits_[c].id_routes[range].push_back(found->second);
+        id_routes_.push_back(
+            {table_feature, shard.rank, sharding.routed ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
       }
-      lanes_.push_back(
-          {found->second, slots_[slot].table, shard_of[range], shard.col, shard.cols, std::exchange(first, false)});
+      row_routes_.push_back({found->second, table_features_[table_feature].table, shard_of[range], shard.col,
+                             shard.cols, std::exchange(first, false)});
     }
   }
-  if (!slots_[slot].starts_at_zero) return;
-  for (Lane& lane : lanes_) {
-    if (streams_[lane.stream].slot == slot) lane.first = false;
+  if (!table_features_[table_feature].starts_at_zero) return;
+  for (RowRoute& row_route : row_routes_) {
+    if (id_routes_[row_route.id_route].table_feature == table_feature) row_route.first = false;
   }
 }
 
 void Wiring::order_by_rank() {
-  std::vector<int> order(streams_.size());
+  std::vector<int> order(id_routes_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return streams_[a].rank < streams_[b].rank; });
-  std::vector<int> place(streams_.size());
-  std::vector<Stream> streams;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return id_routes_[a].rank < id_routes_[b].rank; });
+  std::vector<int> place(id_routes_.size());
+  std::vector<IdRoute> id_routes;
   for (int old : order) {
-    place[old] = static_cast<int>(streams.size());
-    streams.push_back(streams_[old]);
+    place[old] = static_cast<int>(id_routes.size());
+    id_routes.push_back(id_routes_[old]);
   }
-  streams_ = std::move(streams);
-  for (Lane& lane : lanes_) lane.stream = place[lane.stream];
-  for (Cut& cut : cuts_) {
-    for (auto& range : cut.streams) {
-      for (int& stream : range) stream = place[stream];
+  id_routes_ = std::move(id_routes);
+  for (RowRoute& route : row_routes_) route.id_route = place[route.id_route];
+  for (RowSplit& split : row_splits_) {
+    for (auto& range : split.id_routes) {
+      for (int& id_route : range) id_route = place[id_route];
     }
   }
-  std::stable_sort(lanes_.begin(), lanes_.end(), [](const Lane& a, const Lane& b) { return a.stream < b.stream; });
+  std::stable_sort(row_routes_.begin(), row_routes_.end(),
+                   [](const RowRoute& a, const RowRoute& b) { return a.id_route < b.id_route; });
   for (int rank = 0; rank <= world_size(); ++rank) {
-    const auto stream =
-        std::partition_point(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.rank < rank; });
-    stream_begin_.push_back(static_cast<int>(stream - streams_.begin()));
-    const auto lane = std::partition_point(lanes_.begin(), lanes_.end(),
-                                           [&](const Lane& l) { return streams_[l.stream].rank < rank; });
-    lane_begin_.push_back(static_cast<int>(lane - lanes_.begin()));
+    const auto id_route =
+        std::partition_point(id_routes_.begin(), id_routes_.end(), [&](const IdRoute& r) { return r.rank < rank; });
+    id_route_begin_.push_back(static_cast<int>(id_route - id_routes_.begin()));
+    const auto row_route = std::partition_point(row_routes_.begin(), row_routes_.end(),
+                                                [&](const RowRoute& r) { return id_routes_[r.id_route].rank < rank; });
+    row_route_begin_.push_back(static_cast<int>(row_route - row_routes_.begin()));
   }
 }
 
-// The first cut of a slot finds the ids that stay; its other ones send them nowhere.
-void Wiring::number_kept() {
-  for (Cut& cut : cuts_) {
-    if (cut.kept >= 0) cut.streams[cut.kept] = {static_cast<int>(kept_stream(slots_[cut.slot].kept))};
+// The first row split of a table feature finds the ids of replicated rows; its other ones send them nowhere.
+void Wiring::number_replicated_rows() {
+  for (RowSplit& split : row_splits_) {
+    if (split.replicated_range >= 0)
+      split.id_routes[split.replicated_range] = {
+          static_cast<int>(replicated_route(table_features_[split.table_feature].replicated_rows))};
   }
 }
 
-void Wiring::find_single_streams() {
-  for (Cut& cut : cuts_) {
-    for (size_t range = 0; range < cut.streams.size(); ++range) {
-      const std::vector<int>& streams = cut.streams[range];
-      if (streams.size() > 1 || (streams.empty() && cut.begins[range] < cut.begins[range + 1])) {
-        cut.single.clear();
+void Wiring::find_single_routes() {
+  for (RowSplit& split : row_splits_) {
+    for (size_t range = 0; range < split.id_routes.size(); ++range) {
+      const std::vector<int>& id_routes = split.id_routes[range];
+      if (id_routes.size() > 1 || (id_routes.empty() && split.begins[range] < split.begins[range + 1])) {
+        split.single.clear();
         break;
       }
-      cut.single.push_back(streams.empty() ? -1 : streams[0]);
+      split.single.push_back(id_routes.empty() ? -1 : id_routes[0]);
     }
   }
 }
 
-// Lanes of one slot, host and column block. A lane that is alone there has nothing to be added to.
+// Row routes of one table feature, host and column block. A row route that is alone there has nothing to be added to.
 void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
   std::vector<bool> is_summed;  // by table
   for (const EmbeddingBagConfig& t : tables) is_summed.push_back(plan.at(t.name).combine == Combine::kHostSum);
   std::map<std::tuple<int, int, int64_t, int64_t>, std::vector<int>> blocks;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    const Lane& lane = lanes_[i];
-    if (!is_summed[lane.table]) continue;
-    const Stream& stream = streams_[lane.stream];
-    blocks[{hosts_.of(stream.rank), stream.slot, lane.col, lane.cols}].push_back(static_cast<int>(i));
+  for (size_t i = 0; i < row_routes_.size(); ++i) {
+    const RowRoute& row_route = row_routes_[i];
+    if (!is_summed[row_route.table]) continue;
+    const IdRoute& id_route = id_routes_[row_route.id_route];
+    blocks[{hosts_.of(id_route.rank), id_route.table_feature, row_route.col, row_route.cols}].push_back(
+        static_cast<int>(i));
   }
-  for (const auto& [key, lanes] : blocks) {
-    if (lanes.size() < 2) continue;
-    HostSum sum{std::get<1>(key), std::get<0>(key), std::get<2>(key), std::get<3>(key), false, lanes};
-    for (int lane : lanes) {
-      sum.first = sum.first || lanes_[lane].first;
-      lanes_[lane].host_sum = static_cast<int>(host_sums_.size());
+  for (const auto& [key, row_routes] : blocks) {
+    if (row_routes.size() < 2) continue;
+    HostSum sum{std::get<1>(key), std::get<0>(key), std::get<2>(key), std::get<3>(key), false, row_routes};
+    for (int row_route : row_routes) {
+      sum.first = sum.first || row_routes_[row_route].first;
+      row_routes_[row_route].host_sum = static_cast<int>(host_sums_.size());
     }
     host_sums_.push_back(std::move(sum));
   }
 }
 
-// Sorted by slot, then columns, then the first row: the lanes, and the sums of hosts that others get in their place.
+// Sorted by table feature, then columns, then the first row: the row routes, and the sums of hosts that others get in
+// their place.
 void Wiring::order_arrivals() {
-  std::vector<std::pair<int, Arrival>> found = kept_arrivals_;  // range of the cut
-  const auto range_of = [&](int lane) { return streams_[lanes_[lane].stream].range; };
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    const Lane& lane = lanes_[i];
+  std::vector<std::pair<int, Arrival>> found = replicated_arrivals_;  // range of the row split
+  const auto range_of = [&](int row_route) { return id_routes_[row_routes_[row_route].id_route].range; };
+  for (size_t i = 0; i < row_routes_.size(); ++i) {
+    const RowRoute& row_route = row_routes_[i];
     const auto index = static_cast<int>(i);
-    found.push_back({range_of(index), {streams_[lane.stream].slot, lane.col, lane.cols, lane.first, index, -1}});
+    found.push_back(
+        {range_of(index),
+         {id_routes_[row_route.id_route].table_feature, row_route.col, row_route.cols, row_route.first, index, -1}});
   }
   for (size_t i = 0; i < host_sums_.size(); ++i) {
     const HostSum& sum = host_sums_[i];
-    int range = range_of(sum.lanes.front());
-    for (int lane : sum.lanes) range = std::min(range, range_of(lane));
-    found.push_back({range, {sum.slot, sum.col, sum.cols, sum.first, -1, static_cast<int>(i)}});
+    int range = range_of(sum.row_routes.front());
+    for (int row_route : sum.row_routes) range = std::min(range, range_of(row_route));
+    found.push_back({range, {sum.table_feature, sum.col, sum.cols, sum.first, -1, static_cast<int>(i)}});
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
-    return std::tuple(x.second.slot, x.second.col, x.first) < std::tuple(y.second.slot, y.second.col, y.first);
+    return std::tuple(x.second.table_feature, x.second.col, x.first) <
+           std::tuple(y.second.table_feature, y.second.col, y.first);
   });
   for (auto& [range, arrival] : found) in_order_.push_back(arrival);
 }
@@ -313,9 +324,9 @@ std::vector<Arrival> Wiring::arrivals(int rank) const {
   const int own = hosts_.of(rank);
   std::vector<Arrival> out;
   for (const Arrival& a : in_order_) {
-    const int sum = a.kept >= 0 ? -1 : a.lane >= 0 ? lanes_[a.lane].host_sum : a.host_sum;
+    const int sum = a.replicated_rows >= 0 ? -1 : a.row_route >= 0 ? row_routes_[a.row_route].host_sum : a.host_sum;
     const bool of_other_host = sum >= 0 && host_sums_[sum].host != own;
-    if (a.kept >= 0 || (a.lane >= 0 ? !of_other_host : of_other_host)) out.push_back(a);
+    if (a.replicated_rows >= 0 || (a.row_route >= 0 ? !of_other_host : of_other_host)) out.push_back(a);
   }
   return out;
 }
@@ -324,41 +335,41 @@ RankWiring::RankWiring(const Wiring& all, int r, const PlacesRows& places_rows)
     : wiring(all),
       rank(r),
       host(all.hosts().of(r)),
-      first_stream(all.stream_begin(r)),
-      num_streams(all.stream_begin(r + 1) - first_stream),
-      first_lane(all.lane_begin(r)),
-      num_lanes(all.lane_begin(r + 1) - first_lane),
+      first_id_route(all.id_route_begin(r)),
+      num_id_routes(all.id_route_begin(r + 1) - first_id_route),
+      first_row_route(all.row_route_begin(r)),
+      num_row_routes(all.row_route_begin(r + 1) - first_row_route),
       arrivals(all.arrivals(r)),
-      stays(num_streams, places_rows != nullptr) {
+      local_rows(num_id_routes, places_rows != nullptr) {
   if (!places_rows) return;
-  const auto stream_of = [&](const Arrival& a) { return all.lanes()[a.lane].stream - first_stream; };
+  const auto id_route_of = [&](const Arrival& a) { return all.row_routes()[a.row_route].id_route - first_id_route; };
   for (size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
     end = end_of_columns(arrivals, begin);
-    const Slot& slot = all.slots()[arrivals[begin].slot];
-    const bool sums = !all.sequence() && slot.pooling == PoolingType::kSum && !slot.starts_at_zero;
+    const TableFeature& table_feature = all.table_features()[arrivals[begin].table_feature];
+    const bool sums = !all.sequence() && table_feature.pooling == PoolingType::kSum && !table_feature.starts_at_zero;
     bool taken = false;
     for (size_t i = begin; i < end; ++i) {
       Arrival& a = arrivals[i];
-      if (a.lane < 0 || all.streams()[all.lanes()[a.lane].stream].rank != rank) continue;
+      if (a.row_route < 0 || all.id_routes()[all.row_routes()[a.row_route].id_route].rank != rank) continue;
       // Either of the first two may be there first.
-      a.stays = sums && !taken && i < begin + 2 && places_rows(all.lanes()[a.lane]);
-      taken = taken || a.stays;
-      if (!a.stays) stays[stream_of(a)] = false;
+      a.is_local = sums && !taken && i < begin + 2 && places_rows(all.row_routes()[a.row_route]);
+      taken = taken || a.is_local;
+      if (!a.is_local) local_rows[id_route_of(a)] = false;
     }
   }
-  for (Arrival& a : arrivals) a.stays = a.stays && stays[stream_of(a)];
+  for (Arrival& a : arrivals) a.is_local = a.is_local && local_rows[id_route_of(a)];
 }
 
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {
-  const auto columns = [](const Arrival& a) { return std::tuple(a.slot, a.col, a.cols); };
+  const auto columns = [](const Arrival& a) { return std::tuple(a.table_feature, a.col, a.cols); };
   size_t end = begin + 1;
   while (end < arrivals.size() && columns(arrivals[end]) == columns(arrivals[begin])) ++end;
   return end;
 }
 
 int64_t Wiring::row_elements() const {
-  int64_t width = lanes_.empty() ? 0 : lanes_.front().cols;
-  for (const Lane& lane : lanes_) width = lane.cols == width ? width : 0;
+  int64_t width = row_routes_.empty() ? 0 : row_routes_.front().cols;
+  for (const RowRoute& row_route : row_routes_) width = row_route.cols == width ? width : 0;
   return width;
 }
 

@@ -1,7 +1,8 @@
-// The plan, turned into what a step needs: which ids go to which rank (streams), and which rows come back (lanes).
+// The wiring: the plan, turned into what a step needs. Id routes say which ids go to which rank, row routes which rows
+// come back.
 //
-// Made of tables, plan and hosts alone, so that a step can be executed, priced and counted from the same object. Equal
-// on every rank; RankWiring is what one rank sees of it. Data-parallel tables take no part.
+// The wiring depends only on tables, plan and hosts, so that a step can be executed, priced and counted from the same
+// object. It is equal on every rank; RankWiring is what one rank sees of it. Data-parallel tables take no part.
 #pragma once
 
 #include <cstdint>
@@ -16,68 +17,69 @@
 
 namespace tessera {
 
-// One output of the collection: a feature of a table. In the unsharded order: tables, then their features.
-struct Slot {
+// A feature of a table: one output of the collection. The order is the unsharded one: tables, then their features.
+struct TableFeature {
   int table = 0;
   std::string feature;  // key of the input
   std::string name;     // key of the output: "feature" or "feature@table"
   PoolingType pooling = PoolingType::kSum;
   int64_t rows = 0, dim = 0;    // of the table
-  bool any_id = false;          // its ids are not bounded by them
+  bool any_id = false;          // its ids are not bounded by `rows`
   int64_t col = 0;              // first column in the pooled output
-  bool replicated = false;      // data parallel: looked up where the batch is
-  int kept = -1;                // index into Wiring::kept(): so are some rows of the table
-  bool starts_at_zero = false;  // no lane writes all rows of its columns: all add to zeros
+  bool data_parallel = false;   // the table is data-parallel: it is looked up where the batch is
+  int replicated_rows = -1;     // index into Wiring::replicated_rows(); -1: the table has none
+  bool starts_at_zero = false;  // no row route writes all rows of its columns: all add to zeros
 };
 
-// Ids of one slot on their way to one rank: those in [row, row + rows), sent as id - row. Column shards of a rank that
-// hold the same rows share a stream.
-struct Stream {
-  int slot = 0;
+// The ids of one table feature on their way to one rank: those in [row, row + rows), sent as id - row. Column shards of
+// a rank that hold the same rows share an id route.
+struct IdRoute {
+  int table_feature = 0;
   int rank = 0;
   int64_t row = 0, rows = 0;
-  int cut = 0;    // index into Wiring::cuts
-  int range = 0;  // which range of the cut
+  int row_split = 0;  // index into Wiring::row_splits
+  int range = 0;      // which range of the row split
 };
 
-// Rows of one shard on their way back: columns [col, col + cols) of the slot.
-struct Lane {
-  int stream = 0;
+// The rows of one shard on their way back: columns [col, col + cols) of the table feature.
+struct RowRoute {
+  int id_route = 0;
   int table = 0;
   int shard = 0;  // index into the table's ParameterSharding::shards
   int64_t col = 0, cols = 0;
-  bool first = false;  // writes its columns; later lanes of the same columns add to them
-  int host_sum = -1;   // index into Wiring::host_sums where its rows are summed inside the host before they leave it
+  bool first = false;  // writes its columns; later row routes of the same columns add to them
+  int host_sum = -1;   // index into Wiring::host_sums if its rows are summed inside the host before they leave it
 };
 
-// Lanes of the same columns on one host whose rows are added there before they cross to another host. The sum is made
-// by the rank of that host whose local index is that of the batch's rank.
+// Row routes of the same columns on one host whose rows are added there before they cross to another host. The sum is
+// made by the rank of that host whose local index is that of the batch's rank.
 struct HostSum {
-  int slot = 0;
+  int table_feature = 0;
   int host = 0;
   int64_t col = 0, cols = 0;
-  bool first = false;      // one of its lanes is
-  std::vector<int> lanes;  // ascending
+  bool first = false;           // one of its row routes is
+  std::vector<int> row_routes;  // ascending
 };
 
-// A part of the rows that come back to a rank: a lane, the sum of a host's lanes, or what it has looked up itself.
+// A part of the rows that come back to a rank: a row route, the sum of a host's row routes, or replicated rows that the
+// rank has looked up itself.
 struct Arrival {
-  int slot = 0;
+  int table_feature = 0;
   int64_t col = 0, cols = 0;
   bool first = false;
-  int lane = -1;       // or
-  int host_sum = -1;   // of another host, or
-  int kept = -1;       // these columns of rows that were looked up here
-  bool stays = false;  // its rows do not move: see RankWiring::stays
+  int row_route = -1;        // or
+  int host_sum = -1;         // of another host, or
+  int replicated_rows = -1;  // these columns of rows that were looked up here
+  bool is_local = false;     // its rows are local rows: see RankWiring::local_rows
 };
 // [begin, the result) of arrivals cover the same columns.
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin);
 
-// Ids of a slot that stay where the batch is, because every rank has a copy of their rows. To its home it is like one
-// more stream, with a number behind those of the streams (Wiring::kept_stream).
-struct Kept {
-  int slot = 0;
-  int64_t rows = 0;  // of the copy
+// The rows of a table that every rank has. Their ids stay where the batch is. To its home such a table feature has one
+// more id route, with a number after those of the id routes (Wiring::replicated_route).
+struct ReplicatedRows {
+  int table_feature = 0;
+  int64_t rows = 0;  // on each rank
 };
 
 // How the exchange sees the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are taken
@@ -89,19 +91,19 @@ struct HostGrid {
   int local(int rank) const { return rank % ranks; }
 };
 
-// How the rows of a slot are cut: range k gets ids in [begins[k], begins[k + 1]), or what `router` says.
-struct Cut {
-  int slot = 0;
-  std::vector<int64_t> begins;            // ascending, the last one is the row count
-  int64_t block = 0;                      // all ranges but the last have this size: id / block; 0: search
-  uint64_t reciprocal = 0;                // of block: id / block is (id * reciprocal) >> 64; 0: divide
-  std::vector<std::vector<int>> streams;  // of each range
-  std::vector<int> single;  // of each range, where all have one stream at most (-1: no rows); otherwise empty
-  int kept = -1;            // the range whose ids stay here: its stream is Wiring::kept_stream
-  bool routed = false;      // instead of by range: the sharder says which shard holds an id
-  RowRouterPtr router;      // that asks it; null where the wiring was given none
-  // Every id of the slot goes to all streams, as it is.
-  bool copies() const { return begins.size() == 2 && !routed; }
+// How the rows of a table feature are divided: range k gets ids in [begins[k], begins[k + 1]), or what `router` says.
+struct RowSplit {
+  int table_feature = 0;
+  std::vector<int64_t> begins;              // ascending, the last one is the row count
+  int64_t block = 0;                        // all ranges but the last have this size: id / block; 0: search
+  uint64_t reciprocal = 0;                  // of block: id / block is (id * reciprocal) >> 64; 0: divide
+  std::vector<std::vector<int>> id_routes;  // of each range
+  std::vector<int> single;    // of each range, where all have one id route at most (-1: no rows); otherwise empty
+  int replicated_range = -1;  // the range of the replicated rows: its id route is Wiring::replicated_route
+  bool routed = false;        // instead of by range: the sharder says which shard holds an id
+  RowRouterPtr router;        // that asks it; null where the wiring was given none
+  // Every id of the table feature goes to all id routes, as it is.
+  bool is_whole() const { return begins.size() == 2 && !routed; }
 };
 
 struct WiringOptions {
@@ -116,23 +118,26 @@ class Wiring {
   Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts,
          const WiringOptions& options = {});
 
-  const std::vector<Slot>& slots() const { return slots_; }
-  const std::vector<Cut>& cuts() const { return cuts_; }
-  // Ordered by rank; those of rank r are [stream_begin(r), stream_begin(r + 1)). Likewise lanes.
-  const std::vector<Stream>& streams() const { return streams_; }
-  const std::vector<Lane>& lanes() const { return lanes_; }
-  int stream_begin(int rank) const { return stream_begin_[rank]; }
-  int lane_begin(int rank) const { return lane_begin_[rank]; }
+  const std::vector<TableFeature>& table_features() const { return table_features_; }
+  const std::vector<RowSplit>& row_splits() const { return row_splits_; }
+  // Ordered by rank; those of rank r are [id_route_begin(r), id_route_begin(r + 1)). So are row routes.
+  const std::vector<IdRoute>& id_routes() const { return id_routes_; }
+  const std::vector<RowRoute>& row_routes() const { return row_routes_; }
+  int id_route_begin(int rank) const { return id_route_begin_[rank]; }
+  int row_route_begin(int rank) const { return row_route_begin_[rank]; }
   const HostGrid& hosts() const { return hosts_; }
   int world_size() const { return hosts_.count * hosts_.ranks; }
-  const std::vector<Kept>& kept() const { return kept_; }
-  size_t kept_stream(int kept) const { return streams_.size() + static_cast<size_t>(kept); }
+  const std::vector<ReplicatedRows>& replicated_rows() const { return replicated_rows_; }
+  size_t replicated_route(int replicated_rows) const {
+    return id_routes_.size() + static_cast<size_t>(replicated_rows);
+  }
   // Ordered by host; those of host h are [host_sum_begin(h), host_sum_begin(h + 1)).
   const std::vector<HostSum>& host_sums() const { return host_sums_; }
   int host_sum_begin(int host) const { return host_sum_begin_[host]; }
-  // Streams that feed the sums of a host, ascending.
-  const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
-  // The arrivals at `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
+  // Id routes that feed the sums of a host, ascending.
+  const std::vector<int>& summed_routes(int host) const { return summed_routes_[host]; }
+  // The arrivals at `rank`, by table feature, then columns, then rows: a `first` arrival comes before those that add to
+  // it.
   std::vector<Arrival> arrivals(int rank) const;
   bool sequence() const { return sequence_; }
   int64_t output_width() const { return output_width_; }
@@ -140,50 +145,52 @@ class Wiring {
   int64_t row_elements() const;
 
  private:
-  void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
-  void add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router, int64_t table_rows);
+  void add_table_features(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
+  void add_id_routes(int table_feature, const ParameterSharding& sharding, const RowRouterPtr& router,
+                     int64_t table_rows);
   void order_by_rank();
-  void number_kept();
-  void find_single_streams();
+  void number_replicated_rows();
+  void find_single_routes();
   void find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
   void order_arrivals();
 
   bool sequence_;
-  std::vector<Slot> slots_;
-  std::vector<Cut> cuts_;
-  std::vector<Stream> streams_;
-  std::vector<Lane> lanes_;
-  std::vector<Kept> kept_;
-  std::vector<std::pair<int, Arrival>> kept_arrivals_;  // by the range of their cut
-  std::vector<int> stream_begin_, lane_begin_;
+  std::vector<TableFeature> table_features_;
+  std::vector<RowSplit> row_splits_;
+  std::vector<IdRoute> id_routes_;
+  std::vector<RowRoute> row_routes_;
+  std::vector<ReplicatedRows> replicated_rows_;
+  std::vector<std::pair<int, Arrival>> replicated_arrivals_;  // by the range of their row split
+  std::vector<int> id_route_begin_, row_route_begin_;
   HostGrid hosts_;
   std::vector<HostSum> host_sums_;
   std::vector<int> host_sum_begin_;
-  std::vector<std::vector<int>> summed_streams_;  // by host
-  std::vector<Arrival> in_order_;                 // all that reaches any rank
+  std::vector<std::vector<int>> summed_routes_;  // by host
+  std::vector<Arrival> in_order_;                // all that reaches any rank
   int64_t output_width_ = 0;
 };
 
 // The wiring as one rank sees it, which is owner of its shards and home of its batch.
 struct RankWiring {
-  // Tells if the kernel of an own lane can write rows to the output, and read gradients there; null: none can.
-  using PlacesRows = std::function<bool(const Lane&)>;
+  // Tells if the kernel of an own row route can write rows to the output, and read gradients there; null: none can.
+  using PlacesRows = std::function<bool(const RowRoute&)>;
   RankWiring(const Wiring& wiring, int rank, const PlacesRows& places_rows = nullptr);
 
   const Wiring& wiring;
   const int rank;
-  const int host;                       // of HostGrid
-  const int first_stream, num_streams;  // as owner
-  const int first_lane, num_lanes;      // as owner
-  std::vector<Arrival> arrivals;        // as home, in their order
-  // One flag for each own stream: the rows for the own samples need not move. The lookup writes them to the output,
-  // others of the same columns are added there, which must not change the order of a sum in any bit; the update reads
-  // their gradients where the caller has them. Lanes of a stream stay together or not at all.
-  std::vector<bool> stays;
+  const int host;                             // of HostGrid
+  const int first_id_route, num_id_routes;    // as owner
+  const int first_row_route, num_row_routes;  // as owner
+  std::vector<Arrival> arrivals;              // as home, in their order
+  // One flag for each own id route: the rows for the own samples are local rows, which need not travel. The lookup
+  // writes them to the output, and others of the same columns are added there, which must not change the order of a sum
+  // in any bit. The update reads their gradients where the caller has them. Row routes of one id route are all local,
+  // or none is.
+  std::vector<bool> local_rows;
 };
 
-// Throws kInvalidArgument unless the shards tile the table exactly (replicas: each is the whole table) on ranks below
-// world_size.
+// Throws kInvalidArgument unless the shards tile the table exactly (each is the whole table if it is data-parallel)
+// on ranks below world_size.
 void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& sharding, int world_size);
 
 }  // namespace tessera

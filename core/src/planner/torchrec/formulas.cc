@@ -36,7 +36,7 @@ constexpr LayoutCost kLayouts[] = {
     {Combine::kConcat, IdShare::kAll, true, 32, true, Exchange::kAcrossWorld, false, false},
     {Combine::kSum, IdShare::kOneOfWorld, true, 0, false, Exchange::kAcrossWorld, true, false},
     {Combine::kHostSum, IdShare::kOneOfHost, true, 0, false, Exchange::kInHostThenAcross, true, false},
-    {Combine::kReplica, IdShare::kAll, false, 0, false, Exchange::kNone, false, true},
+    {Combine::kDataParallel, IdShare::kAll, false, 0, false, Exchange::kNone, false, true},
 };
 
 // ceil(x * part / whole) where the quotient is rounded to double first, as Python's true division does.
@@ -106,7 +106,7 @@ Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const 
   const int64_t table = cells * work.element_bytes;
   Storage out;
   int64_t& rows_at = topology.accelerator() && !kernel.in_host_memory ? out.hbm : out.ddr;
-  rows_at = layout.combine == Combine::kReplica ? table : share_of(table, rows * cols, cells);
+  rows_at = layout.combine == Combine::kDataParallel ? table : share_of(table, rows * cols, cells);
   if (work.row_format) rows_at = rows * sdk::row_bytes(*work.row_format, cols);  // each cut has scales and biases
   if (kernel.cache_ratio > 0) {
     const int64_t cache = to_bytes(std::nearbyint(kernel.cache_ratio * static_cast<double>(table)));

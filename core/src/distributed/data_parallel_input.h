@@ -1,4 +1,4 @@
-// The ids that data-parallel tables look up: those of their slots in the rank's own batch, where the tables are.
+// The ids that data-parallel tables look up: those of their features in the rank's own batch, where the tables are.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace tessera {
 
-class ReplicaInput {
+class DataParallelInput {
  public:
-  virtual ~ReplicaInput() = default;
+  virtual ~DataParallelInput() = default;
   // Takes a step's batch, which lives as long as this is asked for it.
   virtual void take(const Wiring& wiring, const CheckedBatch& batch, bool weighted, RowExecutor& executor) = 0;
   virtual LookupView view() const = 0;  // as a kernel takes it
-  virtual int64_t first_offset(size_t slot) const = 0;
+  virtual int64_t first_offset(size_t table_feature) const = 0;
 };
 
 // `stream` null: in host memory, the batch itself.
-std::unique_ptr<ReplicaInput> replica_input(const DeviceStreamPtr& stream);
+std::unique_ptr<DataParallelInput> data_parallel_input(const DeviceStreamPtr& stream);
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
-#include "distributed/replicas.h"
+#include "distributed/replicated_shards.h"
 
 #include <algorithm>
-#include "config/fnv1a.h"
 
+#include "config/fnv1a.h"
 #include "sparse/arrays.h"
 
 namespace tessera {
@@ -23,12 +23,12 @@ uint64_t place_of(const std::vector<EmbeddingBagConfig>& tables) {
 
 }  // namespace
 
-Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
-                   LocalShards replicas, const DeviceStreamPtr& stream)
+ReplicatedShards::ReplicatedShards(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                   const Wiring& wiring, LocalShards shards, const DeviceStreamPtr& stream)
     : place_(place_of(tables)),
       wiring_(wiring),
       tables_(tables),
-      groups_(runtime, std::move(replicas)),
+      groups_(runtime, std::move(shards)),
       shard_of_table_(tables.size()),
       shard_of_(groups_.lookups().size()),
       touched_(rows_of_shards(groups_)),
@@ -40,62 +40,65 @@ Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
     const LocalShard& shard = groups_.shards()[k];
     shard_of_table_[static_cast<size_t>(shard.table)] = k;
-    auto& shards = shard_of_[static_cast<size_t>(shard.group)];
-    shards.resize(std::max(shards.size(), static_cast<size_t>(shard.index) + 1));
-    shards[static_cast<size_t>(shard.index)] = k;
-    const auto is_its = [&](const Call& c) { return c.group == shard.group && c.kept == shard.where.replica; };
-    if (std::none_of(calls_.begin(), calls_.end(), is_its)) calls_.push_back({shard.group, shard.where.replica, {}});
+    auto& of_group = shard_of_[static_cast<size_t>(shard.group)];
+    of_group.resize(std::max(of_group.size(), static_cast<size_t>(shard.index) + 1));
+    of_group[static_cast<size_t>(shard.index)] = k;
+    const auto is_its = [&](const Call& c) {
+      return c.group == shard.group && c.replicated_rows == shard.where.replicated;
+    };
+    if (std::none_of(calls_.begin(), calls_.end(), is_its)) calls_.push_back({shard.group, shard.where.replicated, {}});
   }
 }
 
-Replicas::Call& Replicas::call_of(const LocalShard& shard) {
-  return *std::find_if(calls_.begin(), calls_.end(),
-                       [&](const Call& c) { return c.group == shard.group && c.kept == shard.where.replica; });
+ReplicatedShards::Call& ReplicatedShards::call_of(const LocalShard& shard) {
+  return *std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) {
+    return c.group == shard.group && c.replicated_rows == shard.where.replicated;
+  });
 }
 
-void Replicas::fill_features(const Batch& batch) {
+void ReplicatedShards::fill_features(const Batch& batch) {
   for (Call& call : calls_) call.features.clear();
-  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
-    const Slot& slot = wiring_.slots()[s];
-    if (!slot.replicated && slot.kept < 0) continue;
-    const LocalShard& shard = groups_.shards()[shard_of_table_[static_cast<size_t>(slot.table)]];
+  for (size_t s = 0; s < wiring_.table_features().size(); ++s) {
+    const TableFeature& table_feature = wiring_.table_features()[s];
+    if (!table_feature.data_parallel && table_feature.replicated_rows < 0) continue;
+    const LocalShard& shard = groups_.shards()[shard_of_table_[static_cast<size_t>(table_feature.table)]];
     tsr_lookup_feature feature{};
     feature.table = shard.index;
-    if (slot.replicated) {
-      feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
-      feature.bags = batch.checked.slots[s].bags;
-      feature.first_offset = batch.input.first_offset(s);
+    if (table_feature.data_parallel) {
+      feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(table_feature.pooling);
+      feature.bags = batch.checked.feature_bags[s].bags;
+      feature.first_offset = batch.data_parallel.first_offset(s);
       feature.output_offset = batch.layout.offset[s];
       feature.output_stride = batch.layout.stride[s];
-    } else {  // a mean needs the whole bag: it is made where the parts meet
+    } else {  // a mean needs the whole bag: it is made where its rows meet
       feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
-      feature.bags = batch.routed.sent[wiring_.kept_stream(slot.kept)].full_bags;
-      feature.first_offset = batch.kept.first_offset(slot.kept);
-      feature.output_offset = batch.wire.kept_begin[static_cast<size_t>(slot.kept)];
-      feature.output_stride = slot.dim;
+      feature.bags = batch.routed.sent[wiring_.replicated_route(table_feature.replicated_rows)].full_bags;
+      feature.first_offset = batch.replicated.first_offset(table_feature.replicated_rows);
+      feature.output_offset = batch.wire.replicated_begin[static_cast<size_t>(table_feature.replicated_rows)];
+      feature.output_stride = table_feature.dim;
     }
     call_of(shard).features.push_back(feature);
   }
 }
 
-// each(the slot, where its ids stood in its sequence): of whole tables, where ids were dropped.
+// each(the table feature, where its ids stood in its sequence): of data-parallel tables, if ids were dropped.
 template <class Each>
-void Replicas::each_sparse_slot(const Batch& batch, const Each& each) const {
+void ReplicatedShards::each_sparse_feature(const Batch& batch, const Each& each) const {
   const CheckedBatch& checked = batch.checked;
   if (!wiring_.sequence() || checked.clean()) return;
-  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
-    if (!wiring_.slots()[s].replicated) continue;
-    std::vector<int64_t> places(static_cast<size_t>(checked.slots[s].ids));
+  for (size_t s = 0; s < wiring_.table_features().size(); ++s) {
+    if (!wiring_.table_features()[s].data_parallel) continue;
+    std::vector<int64_t> places(static_cast<size_t>(checked.feature_bags[s].ids));
     for (size_t i = 0; i < places.size(); ++i)
-      places[i] = checked.positions.data<int64_t>()[checked.slots[s].first_id + static_cast<int64_t>(i)] -
-                  checked.original_slots[s].first_id;
+      places[i] = checked.positions.data<int64_t>()[checked.feature_bags[s].first_id + static_cast<int64_t>(i)] -
+                  checked.original_feature_bags[s].first_id;
     each(s, places);
   }
 }
 
-void Replicas::move_apart(const Batch& batch, const Tensor& output) const {
-  each_sparse_slot(batch, [&](size_t s, const std::vector<int64_t>& places) {
-    const int64_t dim = wiring_.slots()[s].dim;
+void ReplicatedShards::move_apart(const Batch& batch, const Tensor& output) const {
+  each_sparse_feature(batch, [&](size_t s, const std::vector<int64_t>& places) {
+    const int64_t dim = wiring_.table_features()[s].dim;
     float* const rows = output.data<float>() + batch.layout.offset[s];
     int64_t end = batch.layout.rows[s];  // of the rows that are not filled yet
     for (size_t i = places.size(); i-- > 0; end = places[i]) {
@@ -107,11 +110,11 @@ void Replicas::move_apart(const Batch& batch, const Tensor& output) const {
   });
 }
 
-Tensor Replicas::side_by_side(const Batch& batch, const Tensor& gradient) const {
+Tensor ReplicatedShards::side_by_side(const Batch& batch, const Tensor& gradient) const {
   Tensor out = gradient;
-  each_sparse_slot(batch, [&](size_t s, const std::vector<int64_t>& places) {
+  each_sparse_feature(batch, [&](size_t s, const std::vector<int64_t>& places) {
     if (out.raw() == gradient.raw()) out = gradient.clone();
-    const int64_t dim = wiring_.slots()[s].dim;
+    const int64_t dim = wiring_.table_features()[s].dim;
     float* to = out.data<float>() + batch.layout.offset[s];
     for (const int64_t place : places)
       to = std::copy_n(gradient.data<float>() + batch.layout.offset[s] + place * dim, dim, to);
@@ -119,7 +122,7 @@ Tensor Replicas::side_by_side(const Batch& batch, const Tensor& gradient) const 
   return out;
 }
 
-void Replicas::forward(const Batch& batch, const Rows& rows, Contexts* contexts) {
+void ReplicatedShards::forward(const Batch& batch, const Rows& rows, Contexts* contexts) {
   fill_features(batch);
   if (contexts) {
     contexts->clear();
@@ -128,25 +131,26 @@ void Replicas::forward(const Batch& batch, const Rows& rows, Contexts* contexts)
   for (size_t c = 0; c < calls_.size(); ++c) {
     const Call& call = calls_[c];
     Lookup& lookup = *groups_.lookups()[call.group];
-    const LookupView view = call.kept ? batch.kept.view() : batch.input.view();
+    const LookupView view = call.replicated_rows ? batch.replicated.view() : batch.data_parallel.view();
     const bool keep = contexts && lookup.options().train;
-    lookup.forward(view.of(call.features), call.kept ? rows.wire : rows.output, keep ? &(*contexts)[c] : nullptr);
+    lookup.forward(view.of(call.features), call.replicated_rows ? rows.wire : rows.output,
+                   keep ? &(*contexts)[c] : nullptr);
   }
   move_apart(batch, rows.output);
 }
 
-void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
+void ReplicatedShards::find_rows(const Batch& batch, const ProcessGroup& group) {
   touched_.clear();
-  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
-    const Slot& slot = wiring_.slots()[s];
-    const size_t shard = shard_of_table_[static_cast<size_t>(slot.table)];
-    if (slot.kept >= 0) {
-      const StreamPiece& piece = batch.routed.sent[wiring_.kept_stream(slot.kept)];
-      const int64_t* rows = batch.routed.kept_ids.data<int64_t>() + piece.first_id;
-      for (int64_t i = 0; i < piece.ids; ++i) touched_.mark(shard, rows[i]);
+  for (size_t s = 0; s < wiring_.table_features().size(); ++s) {
+    const TableFeature& table_feature = wiring_.table_features()[s];
+    const size_t shard = shard_of_table_[static_cast<size_t>(table_feature.table)];
+    if (table_feature.replicated_rows >= 0) {
+      const IdBlock& id_block = batch.routed.sent[wiring_.replicated_route(table_feature.replicated_rows)];
+      const int64_t* rows = batch.routed.replicated_ids.data<int64_t>() + id_block.first_id;
+      for (int64_t i = 0; i < id_block.ids; ++i) touched_.mark(shard, rows[i]);
     }
-    if (!slot.replicated) continue;
-    const SlotBags& bags = batch.checked.slots[s];
+    if (!table_feature.data_parallel) continue;
+    const FeatureBags& bags = batch.checked.feature_bags[s];
     for (int64_t i = 0; i < bags.ids; ++i)
       touched_.mark(shard, sparse::integer_at(batch.checked.values, bags.first_id + i));
   }
@@ -154,7 +158,7 @@ void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
 }
 
 // The rows that any rank had, and how this rank's gradients go to their sums: those that only others had are 0 here.
-void Replicas::list_rows() {
+void ReplicatedShards::list_rows() {
   listed_begin_.assign(1, 0);
   sums_begin_.assign(1, 0);
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
@@ -187,7 +191,7 @@ void Replicas::list_rows() {
 }
 
 // This rank's gradient of a shard, to the rows that are listed.
-void Replicas::take_gradient(size_t shard, const RowGradient& gradient) {
+void ReplicatedShards::take_gradient(size_t shard, const RowGradient& gradient) {
   const RowMoves& moves = mover_->moves;
   const int64_t mine = moves.of(moves.targets[shard]).front().rows;
   if (gradient.rows.numel() != mine) {
@@ -199,7 +203,7 @@ void Replicas::take_gradient(size_t shard, const RowGradient& gradient) {
 }
 
 // `rows`: as listed, where the tables are.
-void Replicas::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
+void ReplicatedShards::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
   const Tensor sums = sums_.tensor().first({sums_begin_.back()});
   if (sums.numel() && group.world_size() > 1)
     group.all_reduce(sums, ReduceOp::kSum, {"data-parallel gradients", place_, Carries::kGradients}).wait();
@@ -214,8 +218,8 @@ void Replicas::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
   for (const auto& lookup : groups_.lookups()) lookup->count_step();
 }
 
-void Replicas::backward(const Batch& batch, const Rows& gradients, Contexts&& contexts, const ProcessGroup& group,
-                        const Scales& scales) {
+void ReplicatedShards::backward(const Batch& batch, const Rows& gradients, Contexts&& contexts,
+                                const ProcessGroup& group, const Scales& scales) {
   fill_features(batch);
   find_rows(batch, group);
   executor_->wait();
@@ -225,20 +229,20 @@ void Replicas::backward(const Batch& batch, const Rows& gradients, Contexts&& co
   const Tensor of_output = side_by_side(batch, gradients.output);
   for (size_t c = 0; c < calls_.size(); ++c) {
     const Call& call = calls_[c];
-    const LookupView view = call.kept ? batch.kept.view() : batch.input.view();
+    const LookupView view = call.replicated_rows ? batch.replicated.view() : batch.data_parallel.view();
     const auto take = [&](int table, const RowGradient& gradient) {
       const size_t shard = shard_of_[static_cast<size_t>(call.group)][static_cast<size_t>(table)];
-      if (groups_.shards()[shard].where.replica == call.kept) take_gradient(shard, gradient);
+      if (groups_.shards()[shard].where.replicated == call.replicated_rows) take_gradient(shard, gradient);
     };
-    groups_.lookups()[call.group]->backward_rows(std::move(contexts[c]), view.of(call.features),
-                                                 call.kept ? gradients.wire : of_output,
-                                                 call.kept ? scales.kept : scales.whole, take);
+    groups_.lookups()[call.group]->backward_rows(
+        std::move(contexts[c]), view.of(call.features), call.replicated_rows ? gradients.wire : of_output,
+        call.replicated_rows ? scales.replicated_rows : scales.data_parallel, take);
   }
   mover_->finish(sums_.tensor());
   reduce_and_apply(rows, group);
 }
 
-Tensor Replicas::gradient_of(size_t shard) const {
+Tensor ReplicatedShards::gradient_of(size_t shard) const {
   const ShardMetadata& where = groups_.shards()[shard].where;
   const int64_t begin = listed_begin_[shard], count = listed_begin_[shard + 1] - begin;
   Tensor out = Tensor::zeros({where.rows, where.cols});
@@ -251,11 +255,11 @@ Tensor Replicas::gradient_of(size_t shard) const {
   return out;
 }
 
-std::vector<std::pair<std::string, Tensor>> Replicas::gradients() const {
+std::vector<std::pair<std::string, Tensor>> ReplicatedShards::gradients() const {
   std::vector<std::pair<std::string, Tensor>> out;
   if (listed_begin_.empty()) return out;
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
-    if (groups_.shards()[k].where.replica) continue;
+    if (groups_.shards()[k].where.replicated) continue;
     out.emplace_back(tables_[groups_.shards()[k].table].name, gradient_of(k));
   }
   return out;

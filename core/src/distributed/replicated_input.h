@@ -1,4 +1,4 @@
-// The ids of copied rows (Wiring::kept), as a kernel looks them up: where the copies are.
+// The ids of replicated rows (Wiring::replicated_rows), as a kernel looks them up: where those rows are.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace tessera {
 
-class KeptInput {
+class ReplicatedInput {
  public:
-  explicit KeptInput(const DeviceStreamPtr& stream);
+  explicit ReplicatedInput(const DeviceStreamPtr& stream);
   // Takes what was routed in a step, which lives as long as this is asked for it.
   void take(const Wiring& wiring, const RoutedBatch& batch, RowExecutor& executor);
   LookupView view() const { return {ids_, offsets_, weights_}; }
-  // The place where the offsets of a piece's bags begin; of its bags only those with ids.
-  int64_t first_offset(int kept) const { return first_offset_[static_cast<size_t>(kept)]; }
+  // The place where the offsets of its bags begin. Only bags with ids have an offset.
+  int64_t first_offset(int replicated_rows) const { return first_offset_[static_cast<size_t>(replicated_rows)]; }
 
  private:
   Buffer host_offsets_{DType::kInt64}, offsets_there_{DType::kInt64};

@@ -1,5 +1,5 @@
-// Rows that every rank has a copy of, looked up where the batch is, gradients reduced over all ranks: data-parallel
-// tables, and the hot rows of tables whose others are cut (Wiring::kept).
+// The shards that every rank has: data-parallel tables, and the replicated rows of tables whose other rows are split
+// (Wiring::replicated_rows). They are looked up where the batch is, and their gradients are reduced over all ranks.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
-#include "distributed/kept_input.h"
+#include "distributed/data_parallel_input.h"
 #include "distributed/output_layout.h"
-#include "distributed/replica_input.h"
+#include "distributed/replicated_input.h"
 #include "distributed/row_executor.h"
 #include "distributed/shard_groups.h"
 #include "distributed/touched_rows.h"
@@ -20,34 +20,35 @@
 
 namespace tessera {
 
-class Replicas {
+class ReplicatedShards {
  public:
-  // `replicas`: of `tables`, as this rank holds them, where `stream` is (null: in host memory).
-  Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
-           LocalShards replicas, const DeviceStreamPtr& stream);
+  // `shards`: of `tables`, as this rank holds them, where `stream` is (null: in host memory).
+  ReplicatedShards(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
+                   LocalShards shards, const DeviceStreamPtr& stream);
   bool empty() const { return groups_.shards().empty(); }
   ShardGroups& groups() { return groups_; }
   const ShardGroups& groups() const { return groups_; }
 
   using Contexts = std::vector<Lookup::Context>;  // by call
-  // A step's batch, which `input` and `kept` have taken, and where its rows go.
+  // A step's batch, which `data_parallel` and `replicated` have taken, and where its rows go.
   struct Batch {
     const CheckedBatch& checked;
-    const ReplicaInput& input;
+    const DataParallelInput& data_parallel;
     const OutputLayout& layout;
     const RoutedBatch& routed;
-    const KeptInput& kept;
+    const ReplicatedInput& replicated;
     const WireLayout& wire;
   };
-  // Rows, or their gradients: of whole tables in the output, of the others beside those of the lanes.
+  // Rows, or their gradients: of data-parallel tables in the output, replicated rows beside those of the row routes.
   struct Rows {
     Tensor output, wire;
   };
-  // Shards of whole tables, and of the copied rows of others.
+  // Scales of data-parallel tables, and of the replicated rows of others.
   struct Scales {
-    double whole = 1, kept = 1;
+    double data_parallel = 1, replicated_rows = 1;
   };
-  // Writes the replicated slots of the output, and what is kept. On a device it enqueues only.
+  // Writes the rows of data-parallel tables to the output, and replicated rows beside those of the row routes. On a
+  // device it only enqueues.
   void forward(const Batch& batch, const Rows& rows, Contexts* contexts);
   // Sums each table's gradient over all ranks, times its scale, and applies the table's optimizer to the rows that
   // occurred on any rank. Without optimizer the gradient is only kept. The batch tells which rows a rank had, so ranks
@@ -55,14 +56,14 @@ class Replicas {
   // and the host waits for what backward_rows has to read.
   void backward(const Batch& batch, const Rows& gradients, Contexts&& contexts, const ProcessGroup& group,
                 const Scales& scales);
-  // Table name -> reduced gradient [rows, dim] of the last backward, of whole tables.
+  // Table name -> reduced gradient [rows, dim] of the last backward, of data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> gradients() const;
 
  private:
-  // One lookup of one kernel instance: of whole tables, or of what is kept.
+  // One lookup of one kernel instance: of data-parallel tables, or of replicated rows.
   struct Call {
     int group;
-    bool kept;
+    bool replicated_rows;
     std::vector<tsr_lookup_feature> features;
   };
   Call& call_of(const LocalShard& shard);
@@ -74,7 +75,7 @@ class Replicas {
   void move_apart(const Batch& batch, const Tensor& output) const;
   Tensor side_by_side(const Batch& batch, const Tensor& gradient) const;
   template <class Each>
-  void each_sparse_slot(const Batch& batch, const Each& each) const;
+  void each_sparse_feature(const Batch& batch, const Each& each) const;
   void take_gradient(size_t shard, const RowGradient& gradient);
   void reduce_and_apply(const Tensor& rows, const ProcessGroup& group);
   Tensor gradient_of(size_t shard) const;

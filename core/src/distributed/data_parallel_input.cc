@@ -1,4 +1,4 @@
-#include "distributed/replica_input.h"
+#include "distributed/data_parallel_input.h"
 
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-class HostReplicaInput final : public ReplicaInput {
+class HostDataParallelInput final : public DataParallelInput {
  public:
   void take(const Wiring& wiring, const CheckedBatch& batch, bool weighted, RowExecutor&) override {
     batch_ = &batch;
@@ -22,17 +22,17 @@ class HostReplicaInput final : public ReplicaInput {
             : weighted_                 ? batch_->weights
                                         : none};
   }
-  int64_t first_offset(size_t slot) const override { return batch_->slots[slot].first_bag; }
+  int64_t first_offset(size_t table_feature) const override { return batch_->feature_bags[table_feature].first_bag; }
 
  private:
   const CheckedBatch* batch_ = nullptr;
   bool weighted_ = false, pooled_ = true;
 };
 
-// Only the slots of replicas, one behind the other: the others' ids are of no use there.
-class DeviceReplicaInput final : public ReplicaInput {
+// Only the features of data-parallel tables, one after the other: the others' ids are of no use there.
+class DeviceDataParallelInput final : public DataParallelInput {
  public:
-  explicit DeviceReplicaInput(const DeviceStreamPtr& stream) {
+  explicit DeviceDataParallelInput(const DeviceStreamPtr& stream) {
     for (Buffer* buffer : {&host_ids_, &host_offsets_, &host_weights_}) buffer->pinned(stream);
     for (Buffer* buffer : {&ids_, &offsets_, &weights_}) buffer->on_device(stream);
   }
@@ -41,18 +41,18 @@ class DeviceReplicaInput final : public ReplicaInput {
     const Tensor& from_weights = batch.clean() ? batch.weights : batch.mean_weights;
     weighted_ = weighted || !batch.clean();
     num_ids_ = num_bags_ = 0;
-    first_offset_.assign(wiring.slots().size(), 0);
-    each_slot(wiring, [&](size_t s) {
+    first_offset_.assign(wiring.table_features().size(), 0);
+    each_table_feature(wiring, [&](size_t s) {
       first_offset_[s] = num_bags_;
-      num_ids_ += batch.slots[s].ids;
-      num_bags_ += batch.slots[s].bags;
+      num_ids_ += batch.feature_bags[s].ids;
+      num_bags_ += batch.feature_bags[s].bags;
     });
     int64_t* ids = host_ids_.ensure(num_ids_).data<int64_t>();
     int64_t* offsets = host_offsets_.ensure(num_bags_ + 1).data<int64_t>();
     float* weights = weighted_ ? host_weights_.ensure(num_ids_).data<float>() : nullptr;
     int64_t begin = 0;
-    each_slot(wiring, [&](size_t s) {
-      const SlotBags& bags = batch.slots[s];
+    each_table_feature(wiring, [&](size_t s) {
+      const FeatureBags& bags = batch.feature_bags[s];
       for (int64_t b = 0; b < bags.bags; ++b)
         *offsets++ = begin + sparse::integer_at(batch.offsets, bags.first_bag + b) - bags.first_id;
       for (int64_t i = 0; i < bags.ids; ++i) *ids++ = sparse::integer_at(batch.values, bags.first_id + i);
@@ -69,13 +69,13 @@ class DeviceReplicaInput final : public ReplicaInput {
     return {ids_.tensor().first({num_ids_}), offsets_.tensor().first({num_bags_ + 1}),
             weighted_ ? weights_.tensor().first({num_ids_}) : none};
   }
-  int64_t first_offset(size_t slot) const override { return first_offset_[slot]; }
+  int64_t first_offset(size_t table_feature) const override { return first_offset_[table_feature]; }
 
  private:
   template <class Body>
-  static void each_slot(const Wiring& wiring, const Body& body) {
-    for (size_t s = 0; s < wiring.slots().size(); ++s) {
-      if (wiring.slots()[s].replicated) body(s);
+  static void each_table_feature(const Wiring& wiring, const Body& body) {
+    for (size_t s = 0; s < wiring.table_features().size(); ++s) {
+      if (wiring.table_features()[s].data_parallel) body(s);
     }
   }
 
@@ -83,14 +83,14 @@ class DeviceReplicaInput final : public ReplicaInput {
   Buffer ids_{DType::kInt64}, offsets_{DType::kInt64}, weights_{DType::kFloat32};
   int64_t num_ids_ = 0, num_bags_ = 0;
   bool weighted_ = false;
-  std::vector<int64_t> first_offset_;  // by slot
+  std::vector<int64_t> first_offset_;  // by table feature
 };
 
 }  // namespace
 
-std::unique_ptr<ReplicaInput> replica_input(const DeviceStreamPtr& stream) {
-  if (stream) return std::make_unique<DeviceReplicaInput>(stream);
-  return std::make_unique<HostReplicaInput>();
+std::unique_ptr<DataParallelInput> data_parallel_input(const DeviceStreamPtr& stream) {
+  if (stream) return std::make_unique<DeviceDataParallelInput>(stream);
+  return std::make_unique<HostDataParallelInput>();
 }
 
 }  // namespace tessera

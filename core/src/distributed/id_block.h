@@ -1,17 +1,17 @@
-// The part of a batch that one home sends to one owner along a stream.
+// The ids that one home sends to one owner along an id route in a step.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera {
 
-struct StreamPiece {
+struct IdBlock {
   int64_t bags = 0;       // samples, empty bags included
   int64_t full_bags = 0;  // bags that have ids here
   int64_t ids = 0;
   int64_t first_bag = 0;  // of its lengths among those of the payload
-  int64_t first_id =
-      0;  // home: in the payload for the owner, or in RoutedBatch::kept_ids; owner: in ReceivedBatch::ids
+  // Home: in the payload for the owner, or in RoutedBatch::replicated_ids. Owner: in ReceivedBatch::ids.
+  int64_t first_id = 0;
 };
 
 }  // namespace tessera
