@@ -179,8 +179,9 @@ TEST_F(OddJob, WhoComputesALayerIsSaid) {
     EXPECT_EQ(done.status, 0) << done.output;
     return done.output;
   };
-  EXPECT_THAT(run({"train", "--max-steps", "2", "--set", "report.json=" + report}),
-              AllOf(HasSubstr("\nlayer mlp: computed by test.mlp instead of mlp\n"), Not(HasSubstr("dot_interaction"))));
+  EXPECT_THAT(
+      run({"train", "--max-steps", "2", "--set", "report.json=" + report}),
+      AllOf(HasSubstr("\nlayer mlp: computed by test.mlp instead of mlp\n"), Not(HasSubstr("dot_interaction"))));
   const json expected = {{"component", "test.mlp"}, {"instead_of", {"mlp"}}};
   EXPECT_EQ(json::parse(contents(report))["layers"]["mlp"], expected);
   EXPECT_THAT(run({"plugins"}), HasSubstr("\nlayer mlp: computed by test.mlp instead of mlp\n"));
