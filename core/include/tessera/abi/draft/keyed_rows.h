@@ -23,8 +23,9 @@ extern "C" {
 #define TSR_KEYED_ROWS "tessera.sharder.keyed_rows/draft-1"
 
 /* A sharder with this extension promises for its layouts with TSR_ROWS_ROUTED: route() writes an id's row set, and the
- * id itself as the local row. unroute() returns the local row as the id. A rectangle's `rows` tells the planner the row
- * set's share of the table's rows. The kernel's tsr_kernel_table::rows is that of the whole table and bounds its ids. */
+ * id itself as the local row. unroute() returns the local row as the id. A rectangle's `rows` tells the planner the
+ * row set's share of the table's rows. The kernel's tsr_kernel_table::rows is that of the whole table, and bounds its
+ * ids. */
 typedef struct tsr_keyed_rows {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
