@@ -133,9 +133,6 @@ typedef struct tsr_process_group_options {
 
 /* Collective. Returns when all ranks have met. `options` may be NULL. A single rank needs no network.
  * TSR_DEADLINE_EXCEEDED: the message names the missing ranks. */
-
-/* Collective: returns when all ranks have met. `options` may be NULL. One rank needs no network.
- * TSR_DEADLINE_EXCEEDED names who is missing. */
 tsr_code tsr_process_group_connect(const tsr_runtime* runtime, const tsr_process_group_options* options,
                                    tsr_process_group** group, tsr_error* err);
 void tsr_process_group_close(tsr_process_group* group);

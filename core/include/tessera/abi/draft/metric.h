@@ -38,7 +38,6 @@ enum {
 };
 
 /* The description of a metric. */
-
 typedef struct tsr_metric_info {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
@@ -59,7 +58,6 @@ typedef struct tsr_metric_samples {
 } tsr_metric_samples;
 
 /* The functions of a metric. `sums` is [tsr_metric_info::sums], in memory of the host. */
-
 typedef struct tsr_metric {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
