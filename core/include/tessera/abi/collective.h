@@ -1,23 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/collective.h - tessera.collective/1: ranks that exchange tensors, with a deadline on every call.
  *
- * Operations on one group start in the same order on all its ranks. An operation that fails poisons its group: every
- * later one fails with the first error, which names the rank at fault (tsr_error.rank, too) and the operation where
- * that is known, and every other rank of the group learns of it within its own deadline. A rank is a device, not a
- * process.
+ *   1. Every rank creates the component, calls describe() and then connect(), which returns a group of all ranks. If
+ *      the launcher did not say which ranks share a host, the core asks host_of().
+ *   2. The ranks may call split() to form smaller groups, such as one for each host.
+ *   3. In a step, every rank starts the same operation, such as all_to_all_v(), and gets a work.
+ *   4. It may do other things meanwhile. Then it calls wait(), which ends the operation and frees the work.
+ *   5. If an operation fails on a rank, the others learn of it within their deadlines. A rank that cannot go on calls
+ *      abort(), which unblocks the others. A failed group can only be closed.
+ *   6. At the end every rank calls close() for each group and then destroys the component.
  *
- * Threads. A group and its works are one object: [serial] guards them all together, so that an operation starts, or a
- * work is waited for, while nothing else of the group runs but [any-thread] calls. Groups from one connect, and those
- * split off it, may be used by different threads at once.
+ * Failures. A failed operation poisons its group: every later operation fails with the first error. The message, and
+ * tsr_error.rank, name the rank at fault if it is known; the message also names the operation. Every other rank of the
+ * group learns of it within its own deadline. A rank is a device, not a process.
  *
- * Order. Works are waited for in the order in which they were started, so that a part that wraps another may start its
- * inner operations in wait().
+ * Threads. A group and its works are one object, which [serial] guards as a whole: while an operation starts or a work
+ * is waited for, only [any-thread] calls of that group may run. Different groups may be used by different threads at
+ * once, even if they come from one connect() or one was split off another.
  *
- * Lifetime. Structs, arrays of counts and strings are read before a call returns. What a DLTensor points to stays
- * until the work was waited for, and, where the call has a stream, until that stream has passed the operation.
+ * Order. Operations on a group start in the same order on all its ranks. Works are waited for in the order in which
+ * they were started, so that a component that wraps another one may start inner operations in wait().
  *
- * Late failures. With a stream, wait() may return TSR_OK for an operation that fails on the device afterwards: the
- * next call on the group reports it, status() too.
+ * Lifetime. Structs, arrays of counts and strings are read before a call returns. The memory of a DLTensor stays valid
+ * until its work was waited for and, if the call has a stream, until that stream has passed the operation.
+ *
+ * Late failures. With a stream, wait() may return TSR_OK for an operation that fails on the device afterwards. Then the
+ * next call on the group reports the failure, and so does status().
  */
 #ifndef TESSERA_ABI_COLLECTIVE_H_
 #define TESSERA_ABI_COLLECTIVE_H_
@@ -30,133 +38,146 @@ extern "C" {
 
 #define TSR_COLLECTIVE_KIND "tessera.collective/1"
 
-/* Flags of the table: what is known before there is an object. */
+/* Flags of the table, which are known before there is an object. */
 enum {
-  TSR_COLLECTIVE_LAUNCHES = 1, /* ranks and world size are its own launcher's (MPI under mpirun) */
-  /* Works through the part that it wraps; named alone, it is given the one that serves host memory best ("nccl" is
-   * "nccl(tcp)"), so that it is never created with inner NULL. */
+  TSR_COLLECTIVE_LAUNCHES = 1, /* ranks and world size come from its own launcher (MPI under mpirun) */
+  /* It works through the component that it wraps, and is never created with inner NULL. If a config names it without an
+   * inner component, the host adds the best one for host memory: "nccl" is "nccl(tcp)". */
   TSR_COLLECTIVE_WRAPS = 0x10000
 };
 
+/* The operation of a reduction. */
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
 
-/* The abilities of one object: a wrapper says what it can do together with the component that it wraps. All that is
- * pointed to lives as long as the object. */
+/* The abilities of one object; a wrapper's are those that it has together with the component that it wraps. All
+ * pointers are valid as long as the object lives. */
 typedef struct tsr_collective_info {
   uint32_t struct_size;
   uint32_t flags;        /* none is defined: 0 */
   uint64_t capabilities; /* bits for inputs that change results; none is defined: 0 */
-  /* DLDeviceTypes whose memory is exchanged without a detour over the host, ended by 0: for jobs on such a device this
-   * transport is what "auto" means. NULL: none, the core stages what is on a device. Tensors in host memory are taken
-   * by every transport; in one call all are of one kind. */
+  /* DLDeviceTypes whose memory is exchanged directly, ended by 0. "auto" chooses this transport for jobs on such a
+   * device. NULL: none, and the core copies tensors to host memory first. Every transport takes tensors in host memory.
+   * All tensors of one call are in the same kind of memory. */
   const int32_t* device_types;
-  /* The types that all_reduce and reduce_scatter_v take: float32, float64, int32 and int64 at least. Others, such as
-   * float16, in memory of its device types; of a part that has none, in host memory. The other operations take any
-   * type. */
+  /* Element types that all_reduce and reduce_scatter_v take: at least float32, float64, int32 and int64. Further types,
+   * such as float16, hold for memory of its device types, or for host memory if it has none. The other operations take
+   * any type. */
   const DLDataType* reducible;
-  uint32_t num_reducible;
-  uint32_t reserved;
+  uint32_t num_reducible; /* number of `reducible` */
+  uint32_t reserved;      /* 0 */
 } tsr_collective_info;
 
-/* The members of a group and where they meet. */
+/* This rank's place in the group, and where the ranks meet. */
 typedef struct tsr_rendezvous {
   uint32_t struct_size;
-  uint32_t flags; /* none is defined: 0 */
-  int32_t rank;
-  int32_t world_size;
-  int32_t local_rank;
-  int32_t local_world_size; /* ranks on this host; 0: the launcher does not say */
-  /* The device of this rank's tables and of the tensors that are not in host memory; {kDLCPU, 0}: all are in host
+  uint32_t flags;           /* none is defined: 0 */
+  int32_t rank;             /* number of this rank, in [0, world_size) */
+  int32_t world_size;       /* number of ranks */
+  int32_t local_rank;       /* number of this rank on its host */
+  int32_t local_world_size; /* ranks on this host; 0: the launcher did not say */
+  /* The device of this rank's tables, and of tensors that are not in host memory. {kDLCPU, 0}: all tensors are in host
    * memory. */
   DLDevice device;
-  const char* master_addr; /* where rank 0 listens */
-  int32_t master_port;
-  int32_t reserved;
-  const char* token; /* the job's secret; NULL or "": none, then only loopback addresses are accepted */
-  double timeout_s;  /* for connecting, and the default of every operation */
+  const char* master_addr; /* address at which rank 0 listens */
+  int32_t master_port;     /* port at which rank 0 listens */
+  int32_t reserved;        /* 0 */
+  const char* token;       /* the job's secret; NULL or "": none, and only loopback addresses are accepted */
+  double timeout_s;        /* deadline of connect(), and the default deadline of every operation, in seconds */
 } tsr_rendezvous;
 
-typedef struct tsr_group tsr_group;
-typedef struct tsr_work tsr_work; /* one operation in flight */
+typedef struct tsr_group tsr_group; /* ranks that exchange tensors */
+typedef struct tsr_work tsr_work;   /* one operation in flight */
 
 /* Flags of a call. All of these are hints. */
 enum {
-  /* Values may lose precision on the way (a codec may quantize them); without it they arrive as sent. */
+  /* Values may lose precision on the way: a codec may quantize them. Without this flag they arrive as sent. */
   TSR_CALL_LOSSY = 1,
-  TSR_CALL_FORWARD = 2, /* of a step's forward: ids, rows */
-  TSR_CALL_BACKWARD = 4 /* of its backward: gradients */
+  TSR_CALL_FORWARD = 2, /* part of a step's forward: ids or rows */
+  TSR_CALL_BACKWARD = 4 /* part of a step's backward: gradients */
 };
 
-/* Common to all operations. */
+/* Arguments that all operations have. */
 typedef struct tsr_collective_call {
   uint32_t struct_size;
-  uint32_t flags; /* TSR_CALL_* bits */
-  tsr_stream stream;
-  double timeout_s;  /* 0: the group's default */
-  const char* label; /* what the caller calls this operation, for error texts and traces; may be NULL */
-  /* The place in the program that calls: equal on all ranks and in all steps, another one for every exchange of a step.
-   * What a codec keeps from step to step (errors that it feeds back) belongs to it. 0: none. */
+  uint32_t flags;    /* TSR_CALL_* bits */
+  tsr_stream stream; /* stream of the tensors' device; NULL for tensors in host memory */
+  double timeout_s;  /* deadline in seconds; 0: the group's default */
+  const char* label; /* the caller's name for this operation, for error messages and traces; may be NULL */
+  /* Identifies the place in the program that calls: the same on all ranks and in all steps, and different for each
+   * exchange of a step. A codec keeps its state from step to step (such as errors that it feeds back) by site. 0: the
+   * place is not known. */
   uint64_t site;
-  /* The elements are rows of so many, all of one width; 0: they are no rows, or not of one width. */
+  /* Width of a row, if the elements are rows of one width, in elements. 0: they are not. */
   int64_t row_elements;
 } tsr_collective_call;
 
+/* The functions of a transport. */
 typedef struct tsr_collective {
   uint32_t struct_size;
   uint32_t flags; /* TSR_COLLECTIVE_* bits */
 
-  /* [any-thread] Fills `out`; the same at every call. */
+  /* [any-thread] Fills `out`, with the same values in every call. */
   tsr_code (*describe)(void* self, tsr_collective_info* out, tsr_error* err);
-  /* [any-thread] Blocks until all ranks have met, or the deadline. The message then names who is missing. */
+  /* [any-thread] Blocks until all ranks have met, and makes a group, which the caller owns until close().
+   * TSR_DEADLINE_EXCEEDED: the message names the missing ranks. */
   tsr_code (*connect)(void* self, const tsr_rendezvous* where, tsr_group** group, tsr_error* err);
-  /* [serial] Called by every rank of `group` in the same order; ranks with equal color >= 0 form a new group, ordered
-   * by `key`, those of equal keys by their rank in `group`. color -1: this rank joins none and *child becomes NULL.
-   * `call`: its deadline and label; it blocks, and has no stream. */
+  /* [serial] Makes smaller groups. Every rank of `group` calls it. Ranks with the same color >= 0 form a new group, in
+   * the order of `key`; ranks with the same key are in the order of `group`. With color -1 this rank joins no group,
+   * and *child becomes NULL. The caller owns *child until close(). The call blocks. Of `call` only deadline and label
+   * are used. */
   tsr_code (*split)(tsr_group* group, int32_t color, int32_t key, const tsr_collective_call* call, tsr_group** child,
                     tsr_error* err);
-  /* [any-thread] */
+  /* [any-thread] Return this rank's number in the group, and the group's number of ranks. */
   int32_t (*rank)(const tsr_group* group);
   int32_t (*world_size)(const tsr_group* group);
 
-  /* [serial][enqueue] The operations start here and end in wait(). Counts are numbers of elements, one per rank, and
-   * pieces lie one after the other in rank order. `send` and `recv` have the same dtype and do not overlap; their shape
-   * is not looked at beyond the number of elements. */
+  /* [serial][enqueue] The six operations start here and end in wait(). Each makes a *work, which is for the caller.
+   * Counts are numbers of elements, [world_size]. Pieces are stored one after the other, in rank order. `send` and
+   * `recv` have the same dtype and do not overlap. Only their number of elements matters, not their shape.
+   *
+   * all_to_all_v sends send_counts[r] elements to rank r, and receives recv_counts[r] elements from it. */
   tsr_code (*all_to_all_v)(tsr_group* group, const DLTensor* send, const int64_t* send_counts, const DLTensor* recv,
                            const int64_t* recv_counts, const tsr_collective_call* call, tsr_work** work,
                            tsr_error* err);
+  /* `inout` becomes its reduction over all ranks. `op` is a TSR_REDUCE_*. */
   tsr_code (*all_reduce)(tsr_group* group, const DLTensor* inout, int32_t op, const tsr_collective_call* call,
                          tsr_work** work, tsr_error* err);
-  /* Rank r gets the reduction of everybody's piece r: counts[r] elements. */
+  /* Rank r gets the reduction of piece r of all ranks, which has counts[r] elements. */
   tsr_code (*reduce_scatter_v)(tsr_group* group, const DLTensor* send, const int64_t* counts, const DLTensor* recv,
                                int32_t op, const tsr_collective_call* call, tsr_work** work, tsr_error* err);
+  /* Every rank gets what all ranks sent. Rank r sends counts[r] elements. */
   tsr_code (*all_gather_v)(tsr_group* group, const DLTensor* send, const DLTensor* recv, const int64_t* counts,
                            const tsr_collective_call* call, tsr_work** work, tsr_error* err);
+  /* Every rank gets the elements of rank `root`. */
   tsr_code (*broadcast)(tsr_group* group, const DLTensor* inout, int32_t root, const tsr_collective_call* call,
                         tsr_work** work, tsr_error* err);
+  /* The work ends after all ranks have started it. */
   tsr_code (*barrier)(tsr_group* group, const tsr_collective_call* call, tsr_work** work, tsr_error* err);
 
-  /* [serial] Ends the work, successful or not, and frees it. With a stream, makes the stream wait. */
+  /* [serial] Blocks until the operation is done, and frees the work, whether it succeeded or not. If the call had a
+   * stream, that stream waits for the operation instead. */
   tsr_code (*wait)(tsr_work* work, tsr_error* err);
 
-  /* [any-thread] Unblocks every waiter here and, as far as possible, on the other ranks; they all get `reason`. */
+  /* [any-thread] Unblocks every waiter of the group here and, as far as possible, on the other ranks. All of them fail
+   * with `reason`. */
   void (*abort)(tsr_group* group, const char* reason);
-  /* [serial] Frees the group. Says goodbye to the peers, so that a rank that closes is not taken for a dead one. */
+  /* [serial] Frees the group. It tells the peers first, so that they do not take this rank for a dead one. */
   void (*close)(tsr_group* group);
 
-  /* [any-thread] Optional. Bytes that this rank sent to other ranks since connect. */
+  /* [any-thread] Optional. Returns the number of bytes that this rank has sent to other ranks since connect(). */
   uint64_t (*bytes_sent)(const tsr_group* group);
 
-  /* [any-thread] Optional. Ranks with the same number share a machine, as far as the transport knows; -1: it does not
-   * know. The numbers mean nothing else. The core asks where the launcher did not say (local_world_size 0). */
+  /* [any-thread] Optional. Returns a number for the host of a rank: ranks with the same number share a host. The
+   * numbers have no other meaning. -1: not known. The core asks if the launcher did not say (local_world_size 0). */
   int32_t (*host_of)(const tsr_group* group, int32_t rank);
 
-  /* [any-thread] Optional. The failure that the group is poisoned with, as its next operation will report it; TSR_OK:
-   * none is known here. It asks nobody and does not block. */
+  /* [any-thread] Optional. Returns the failure with which the group is poisoned, as its next operation will report it.
+   * TSR_OK: no failure is known on this rank. It does not communicate and does not block. */
   tsr_code (*status)(const tsr_group* group, tsr_error* err);
 
-  /* [any-thread] Optional. Bytes that travel for a piece of `elements` elements between two ranks in a call of
-   * all_to_all_v with these row_elements and flags (TSR_CALL_*): what plans and reports count. Never more for fewer
-   * elements. NULL: as many as the elements have. */
+  /* [any-thread] Optional. Returns the number of bytes on the wire for `elements` elements between two ranks, in an
+   * all_to_all_v with these row_elements and flags (TSR_CALL_*). Plans and reports use it. Fewer elements never take
+   * more bytes. NULL: the size of the elements. */
   int64_t (*wire_bytes)(void* self, DLDataType dtype, int64_t elements, int64_t row_elements, uint32_t flags);
 } tsr_collective;
 

@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/device.h - tessera.device/1: memory, copies and streams of the devices of one DLDeviceType.
  *
- * The core names no vendor: what tsr_host::alloc gives for a device, how a batch gets there and how a stream is waited
- * for, all come from the device plugin of that DLDeviceType. A plugin registers it beside its kernel. Arithmetic that
- * the core may have done there is no part of it: abi/draft/device_ops.h, asked for through tsr_component::extension.
+ *   1. The host creates the component and attaches it to the runtime for its device_type. From then on, tsr_host::alloc
+ *      and free call this component for that type. It stays attached until the process ends.
+ *   2. The host calls count(), chooses a device by the rank's number on its host, and calls stream_create().
+ *   3. For a step, the host allocates memory and copies the batch to the device. It hands the stream to kernels,
+ *      modules and transports, which enqueue their work on it. Nobody waits.
+ *   4. Before host memory is written again that a copy reads, the host waits for an event: event_record() after the
+ *      copy, event_synchronize() before the write. event_wait() orders the work of two streams.
+ *   5. Before it reads results in host memory, the host calls synchronize().
+ *   6. At the end the host frees the memory in stream order, calls synchronize() and then stream_destroy().
  *
- * Order. Work enqueued on one stream runs in that order; work on two streams has no order but what events make. NULL is
- * the device's default stream, a stream like any other here. Calls marked [enqueue] return before the work is done,
- * never wait for the device, and leave the caller's current device as it was. What fails on the device after a call has
- * returned is reported by a later call on that device, at the latest by synchronize.
+ * The core knows no vendor. All that it does with a device's memory and streams goes through the component of that
+ * DLDeviceType. A plugin usually has it next to its kernel. The core's own arithmetic on a device is not part of this
+ * interface: the host asks tsr_component::extension for abi/draft/device_ops.h.
+ *
+ * Order. Work on one stream runs in the order in which it was enqueued. Work on two streams has only the order that
+ * events make. NULL is the device's default stream, which is a stream like any other here.
+ *
+ * Errors. Calls marked [enqueue] return before the work is done, never wait for the device, and leave the caller's
+ * current device unchanged. If work fails on the device afterwards, a later call on that device reports it, at the
+ * latest synchronize().
  */
 #ifndef TESSERA_ABI_DEVICE_H_
 #define TESSERA_ABI_DEVICE_H_
@@ -21,81 +33,86 @@ extern "C" {
 
 #define TSR_DEVICE_KIND "tessera.device/1"
 
-/* A point in a stream. Recorded any number of times; the last one counts. */
+/* A point in a stream. It may be recorded any number of times; the last record counts. */
 typedef void* tsr_event;
 
-/* Directions of a copy. The host side of an [enqueue] copy stays valid and unchanged until the stream reached it; it
- * overlaps with other work only where it came from host_alloc. */
+/* Directions of a copy. Host memory of an [enqueue] copy stays valid and unchanged until the stream has passed the
+ * copy. The copy overlaps with other work only if that memory came from host_alloc(). */
 enum { TSR_COPY_TO_DEVICE = 0, TSR_COPY_TO_HOST = 1, TSR_COPY_ON_DEVICE = 2 };
 
+/* Properties of one device. */
 typedef struct tsr_device_info {
   uint32_t struct_size;
-  int32_t warp_size;    /* threads that run in step; 0: means nothing here */
-  uint64_t total_bytes; /* of memory */
-  uint64_t free_bytes;
-  char name[128]; /* for people: "NVIDIA H100 80GB HBM3" */
-  /* Bytes per second, 0: not known. With both, a planner can price the device before anybody has measured it. */
-  double memory_bandwidth; /* of the device's own memory */
-  double link_bandwidth;   /* of one device to others of its host */
+  int32_t warp_size;    /* threads that run in lockstep; 0: this device has no such groups */
+  uint64_t total_bytes; /* the device's memory, in bytes */
+  uint64_t free_bytes;  /* free memory now, in bytes */
+  char name[128];       /* for people: "NVIDIA H100 80GB HBM3" */
+  /* Bandwidths in bytes per second; 0: not known. If both are known, a planner can estimate costs on the device before
+   * anybody has measured it. */
+  double memory_bandwidth; /* the device's own memory */
+  double link_bandwidth;   /* from one device to others of its host */
 } tsr_device_info;
 
-/* The memory, streams and events that the core and its plugins hold on one device through this component. */
+/* The resources that the core and its plugins use on one device through this component. */
 typedef struct tsr_device_stats {
   uint32_t struct_size;
-  uint32_t flags;       /* none is defined: 0 */
-  uint64_t held_bytes;  /* allocated and not yet freed */
-  uint64_t peak_bytes;  /* the most at one time */
-  uint64_t allocations; /* since the part was created: stands still in a step that has warmed up */
-  uint64_t synchronizes;
+  uint32_t flags;        /* none is defined: 0 */
+  uint64_t held_bytes;   /* bytes allocated and not yet freed */
+  uint64_t peak_bytes;   /* the largest held_bytes so far */
+  uint64_t allocations;  /* number since the component was created; does not grow in a step that has warmed up */
+  uint64_t synchronizes; /* number since the component was created */
 } tsr_device_stats;
 
 typedef struct tsr_device {
   uint32_t struct_size;
   uint32_t flags;      /* none is defined: 0 */
-  int32_t device_type; /* DLDeviceType; every device of that type in this process is served by one part */
-  uint32_t reserved;
+  int32_t device_type; /* a DLDeviceType, not kDLCPU; one component of a process serves all its devices */
+  uint32_t reserved;   /* 0 */
 
-  /* [any-thread] How many there are; a part whose probe succeeded has at least one. */
+  /* [any-thread] Sets *count to the number of devices. It is at least 1 if the probe succeeded. */
   tsr_code (*count)(void* self, int32_t* count, tsr_error* err);
-  /* [any-thread] */
+  /* [any-thread] Fills `out` for one device. device_index is in [0, count). */
   tsr_code (*info)(void* self, int32_t device_index, tsr_device_info* out, tsr_error* err);
 
-  /* [any-thread][enqueue] Memory aligned to 256 bytes, usable in stream order from here on: only by work enqueued later
-   * on `stream`, or on another one after an event. TSR_RESOURCE_EXHAUSTED names bytes asked for and free. */
+  /* [any-thread][enqueue] Allocates device memory, aligned to 256 bytes. The caller owns it until free(). Only work
+   * that is enqueued later on `stream`, or on another stream after an event, may use it. TSR_RESOURCE_EXHAUSTED: the
+   * message names the requested and the free bytes. */
   tsr_code (*alloc)(void* self, int32_t device_index, uint64_t bytes, tsr_stream stream, void** memory, tsr_error* err);
-  /* [any-thread][enqueue] `bytes` as at alloc. Work already enqueued on `stream` may still use it. NULL is allowed. */
+  /* [any-thread][enqueue] Frees memory from alloc(), with the same `bytes`. Work that is already enqueued on `stream`
+   * may still use it. `memory` may be NULL. */
   void (*free)(void* self, int32_t device_index, void* memory, uint64_t bytes, tsr_stream stream);
 
-  /* [any-thread] Host memory from which copies overlap with work (pinned). It may block, so it is kept, not made in a
-   * step. */
+  /* [any-thread] Allocates pinned host memory, whose copies overlap with other work. The call may block, so the host
+   * keeps the memory from step to step. The caller owns it until host_free(), which gets the same `bytes`. */
   tsr_code (*host_alloc)(void* self, uint64_t bytes, void** memory, tsr_error* err);
   void (*host_free)(void* self, void* memory, uint64_t bytes);
 
-  /* [any-thread][enqueue] TSR_COPY_*. 0 bytes: nothing. */
+  /* [any-thread][enqueue] Copies `bytes` bytes; 0 is allowed. `direction` is a TSR_COPY_*. */
   tsr_code (*copy)(void* self, int32_t device_index, void* to, const void* from, uint64_t bytes, int32_t direction,
                    tsr_stream stream, tsr_error* err);
-  /* [any-thread][enqueue] Every byte becomes `value`. */
+  /* [any-thread][enqueue] Sets each of `bytes` bytes to `value`. */
   tsr_code (*fill)(void* self, int32_t device_index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream,
                    tsr_error* err);
 
-  /* [any-thread] A new stream, without order towards the default one. */
+  /* [any-thread] Makes a stream, which is not ordered relative to the default stream. The caller owns it until
+   * stream_destroy(). */
   tsr_code (*stream_create)(void* self, int32_t device_index, tsr_stream* stream, tsr_error* err);
-  /* [any-thread] Ends when its work is done; may return before. */
+  /* [any-thread] Destroys the stream once its work is done. The call may return before that. */
   void (*stream_destroy)(void* self, int32_t device_index, tsr_stream stream);
-  /* [any-thread] Blocks until everything enqueued on the stream is done, and reports what failed. */
+  /* [any-thread] Blocks until all work on the stream is done, and reports an error of that work. */
   tsr_code (*synchronize)(void* self, int32_t device_index, tsr_stream stream, tsr_error* err);
 
-  /* [any-thread] */
+  /* [any-thread] Makes an event, which was never recorded. The caller owns it until event_destroy(). */
   tsr_code (*event_create)(void* self, int32_t device_index, tsr_event* event, tsr_error* err);
   void (*event_destroy)(void* self, int32_t device_index, tsr_event event);
-  /* [any-thread][enqueue] */
+  /* [any-thread][enqueue] The event stands for the work that is on `stream` now. */
   tsr_code (*event_record)(void* self, int32_t device_index, tsr_event event, tsr_stream stream, tsr_error* err);
-  /* [any-thread][enqueue] What is enqueued on `stream` from here on runs after the event. */
+  /* [any-thread][enqueue] Work that is enqueued on `stream` from now on runs after the event. */
   tsr_code (*event_wait)(void* self, int32_t device_index, tsr_event event, tsr_stream stream, tsr_error* err);
-  /* [any-thread] Blocks the caller until the event was reached; at once if it was never recorded. */
+  /* [any-thread] Blocks the caller until the stream has reached the event. Returns at once if it was never recorded. */
   tsr_code (*event_synchronize)(void* self, int32_t device_index, tsr_event event, tsr_error* err);
 
-  /* [any-thread] */
+  /* [any-thread] Fills `out` for one device. */
   tsr_code (*stats)(void* self, int32_t device_index, tsr_device_stats* out, tsr_error* err);
 } tsr_device;
 

@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/kernel.h - tessera.kernel/1: lookups in, and updates of, a group of shards, in one call for all.
  *
- * An instance owns the rows of its shards ("tables" here) and their optimizer state. Storage is opaque: nothing outside
- * may assume that row i of a matrix exists anywhere. Rows are addressed by local row ids in [0, rows).
+ * Training:
+ *   1. The host asks supports() whether the kernel can serve some shards. While it plans, it asks estimate() for costs.
+ *   2. It calls open() with the shards of a rank that share a data type, an optimizer and a compute kernel. Unless the
+ *      kernel makes its rows itself, the host sets their start values with import_rows().
+ *   3. In a step the host calls forward() with ids that it has checked. It gets the pooled rows and a context.
+ *   4. It calls backward() with that context and the gradient of the output. The kernel updates each row once.
+ *      With TSR_COMPUTE_DENSE the host calls backward_rows() instead. It adds these gradients up over the ranks and
+ *      hands the sums to apply().
+ *   5. It calls release() with the context.
+ *   6. Between steps it calls export_rows(), import_rows() and stats(), for checkpoints and reports.
+ *   7. It calls close() after all contexts are released.
+ * Inference:
+ *   1. The host calls open() with TSR_MODE_INFER, then import_rows(), or adopt_rows() with rows in the stored format.
+ *   2. It calls forward() without a context, from several threads if TSR_KERNEL_FORWARD_ANY_THREAD allows that.
+ *   3. It calls close().
+ *
+ * An instance owns the rows of its shards ("tables" here) and their optimizer states. Storage is opaque: nothing
+ * outside may assume that row i of a matrix exists anywhere. Rows are addressed by local row ids in [0, rows).
  */
 #ifndef TESSERA_ABI_KERNEL_H_
 #define TESSERA_ABI_KERNEL_H_
@@ -16,316 +32,335 @@ extern "C" {
 
 #define TSR_KERNEL_KIND "tessera.kernel/1"
 
+/* The purpose of an instance. An instance for inference is never updated. */
 enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 
-/* Compute kernels that mean something to the host. A plugin may serve others under names of its own, "acme.cached":
- * they train as FUSED does, and estimate says what is special about them. */
-#define TSR_COMPUTE_FUSED "fused" /* backward updates the rows */
-#define TSR_COMPUTE_DENSE "dense" /* backward_rows hands gradients out, apply updates: replicas need it */
-#define TSR_COMPUTE_QUANT "quant" /* only infers, on rows as tessera/sdk/row_format.h has them */
+/* The compute kernels that the host knows. A plugin may serve others under its own names, such as "acme.cached". They
+ * train as FUSED does, and estimate() tells how their costs differ. */
+#define TSR_COMPUTE_FUSED "fused" /* backward() updates the rows */
+#define TSR_COMPUTE_DENSE "dense" /* backward_rows() hands out gradients, apply() updates: for replicated rows */
+#define TSR_COMPUTE_QUANT "quant" /* only infers, from rows in the format of tessera/sdk/row_format.h */
 
 /* Flags in tsr_kernel::flags. */
 enum {
-  /* It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
+  /* The kernel takes lookups with several outputs and with output_rows. Without this flag it gets neither. */
   TSR_KERNEL_PLACES_ROWS = 1 << 0,
-  /* On an instance opened to infer, forward is [any-thread]; the host then serves several threads from one. */
+  /* forward() is [any-thread] on an instance for inference. The host then serves several threads from one instance. */
   TSR_KERNEL_FORWARD_ANY_THREAD = 1 << 1,
-  /* All rows start as tsr_kernel_config::start_values say, and the host imports none of them. */
+  /* open() sets all rows to tsr_kernel_config::start_values. The host imports no start values. */
   TSR_KERNEL_STARTS_ROWS = 1 << 2,
-  /* A row comes into being when a lookup without TSR_LOOKUP_READ_ONLY, or import_rows, first names it; a table's `rows`
-   * bound its ids and cost no memory, unless TSR_TABLE_ANY_ID says otherwise. export_rows gives the rows there are, by
-   * a cursor of the kernel's own. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
+  /* A row is created when import_rows(), or a lookup without TSR_LOOKUP_READ_ONLY, first names it. A table's `rows`
+   * bounds its ids and costs no memory, unless TSR_TABLE_ANY_ID is set. export_rows() gives the existing rows, by a
+   * cursor that only the kernel understands. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
   TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16,
-  /* It works around another kernel, which create gets as `inner` ("acme.cache(cpu)"). Where the config names none, the
-   * host takes the best one of its device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
+  /* The kernel wraps another one, which create() gets as `inner` ("acme.cache(cpu)"). If the config names none, the
+   * host takes the best kernel for the same device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
   TSR_KERNEL_WRAPS = 1 << 17
 };
 
-/* A flag in tsr_kernel_table::flags, only for kernels with TSR_KERNEL_ROWS_ON_DEMAND: ids are any in [0, INT64_MAX),
- * and `rows` says how many rows are wanted at a time. */
+/* A flag in tsr_kernel_table::flags, only for kernels with TSR_KERNEL_ROWS_ON_DEMAND. Ids may be any number in
+ * [0, INT64_MAX), and `rows` says how many rows the table should have at a time. */
 enum { TSR_TABLE_ANY_ID = 1 << 16 };
 
+/* A shard that an instance owns. */
 typedef struct tsr_kernel_table {
   uint32_t struct_size;
   uint32_t flags; /* TSR_TABLE_* */
   const char* name;
-  int64_t rows;        /* may be 0 */
+  int64_t rows;        /* number of rows; may be 0 */
   int64_t dim;         /* columns of this shard */
-  const char* options; /* JSON of this table alone; NULL: none. The ranks of a tensor train, a hash table's capacity */
-  uint32_t poolings;   /* bit 1 << TSR_POOLING_*: those that lookups of this table may ask for; 0: not known yet */
-  uint32_t reserved;
+  const char* options; /* JSON options of this table, such as a hash table's capacity; NULL: none */
+  uint32_t poolings;   /* bits 1 << TSR_POOLING_* that lookups of this table may ask for; 0: not known yet */
+  uint32_t reserved;   /* 0 */
 } tsr_kernel_table;
 
-/* The formula of start values, which lets a device make them itself. Element (row, col) of the shard, with
+/* The formula of start values, with which a device can make them itself. Element (row, col) of the shard, with
  * r = first_row + row and c = first_col + col, is
  *     ((float)(b >> 8) + 0.5f) * scale,    b: int32_t, shifted arithmetically; two float32 roundings, that of * last
  * where b is the lower half of h for an even c, its upper half for an odd one, and, in 64 bits that wrap,
  *     h = mix(mix(key + G * (r + 1)) + G * (c / 2 + 1)),    G = 0x9e3779b97f4a7c15
  *     mix(x): x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;  x = (x ^ x >> 27) * 0x94d049bb133111eb;  x ^ x >> 31
- * That is uniform in +-scale * 2^23; a scale of 0 makes zeros. */
+ * The values are uniform in +-scale * 2^23. They are 0 if scale is 0. */
 typedef struct tsr_start_formula {
   uint32_t struct_size;
   float scale;
-  uint64_t key; /* of the job's seed and the table's name */
-  int64_t first_row;
-  int64_t first_col;
+  uint64_t key;      /* a hash of the job's seed and the table's name */
+  int64_t first_row; /* first row of the shard in the whole table */
+  int64_t first_col; /* first column of the shard in the whole table */
 } tsr_start_formula;
 
-/* Values that rows have before anything was learned. They depend on the job's seed and on the table's name, row and
- * column, which the host knows, and not on how the table is cut. */
+/* The values that rows have before training. They depend on the job's seed, on the table's name, and on row and column
+ * of the whole table, which the host knows. They do not depend on how the table is cut. */
 typedef struct tsr_start_values {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  void* self;
-  /* [any-thread] Start values of `count` rows of a table into out, float32 [count, dim], host memory. `rows` are local
-   * row ids, any of [0, rows) in any order. */
+  void* self;     /* used only by the host */
+  /* [any-thread] Writes the start values of `count` rows of a table to out, float32 [count, dim] in host memory.
+   * `rows` are local row ids in [0, rows), in any order. */
   tsr_code (*fill)(void* self, uint32_t table, int64_t count, const int64_t* rows, float* out, tsr_error* err);
-  /* [any-thread] The same as a formula. TSR_UNIMPLEMENTED where a table's rows are routed: those only fill knows. */
+  /* [any-thread] Fills `out` with the formula of the same values. TSR_UNIMPLEMENTED: the table's rows are routed, so
+   * only fill() knows them. */
   tsr_code (*formula)(void* self, uint32_t table, tsr_start_formula* out, tsr_error* err);
 } tsr_start_values;
 
+/* The description of an instance. It is borrowed for the call, except for members that say otherwise. */
 typedef struct tsr_kernel_config {
   uint32_t struct_size;
-  uint32_t flags; /* none is defined: 0 */
-  int32_t mode;   /* TSR_MODE_* */
-  uint32_t reserved;
-  const char* compute_kernel; /* TSR_COMPUTE_*, or one of the plugin's own */
-  DLDevice device;
-  DLDataType weight_dtype; /* of the stored rows. kDLUInt of 8, 4 or 2 bits: codes behind a scale and a bias of each row
-                              (tessera/sdk/row_format.h), for compute kernels that only infer */
-  DLDataType output_dtype; /* of the forward's output and of grad_output */
+  uint32_t flags;             /* none is defined: 0 */
+  int32_t mode;               /* TSR_MODE_* */
+  uint32_t reserved;          /* 0 */
+  const char* compute_kernel; /* TSR_COMPUTE_*, or a name of the plugin's own */
+  DLDevice device;            /* device of the rows, the outputs and the gradients */
+  /* Type of the stored rows. kDLUInt of 8, 4 or 2 bits stands for codes with a scale and a bias for each row
+   * (tessera/sdk/row_format.h), for compute kernels that only infer. */
+  DLDataType weight_dtype;
+  DLDataType output_dtype; /* type of the outputs of forward() and of grad_output */
   uint32_t num_tables;
-  uint32_t table_stride;
-  const tsr_kernel_table* tables;
-  const tsr_instance* optimizer; /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
-  const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
-  double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
-  /* For rows that the kernel makes itself: all of a table where it has no import_rows (a tensor train) or says
-   * TSR_KERNEL_STARTS_ROWS, and those that appear with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels leave rows at 0, and
-   * the host imports them. Outlives the instance; NULL: rows start at 0, and so it is for supports and estimate. */
+  uint32_t table_stride;          /* bytes from one table to the next */
+  const tsr_kernel_table* tables; /* [num_tables] */
+  const tsr_instance* optimizer;  /* tessera.optimizer/1; outlives the instance. NULL: nothing is updated */
+  const char* optimizer_options;  /* the optimizer's JSON options, for kernels with their own fused form of it */
+  double max_gradient;            /* each element of grad_output is clamped to [-this, this]; 0: not clamped */
+  /* Start values of rows that the kernel makes itself: all rows if it has no import_rows (a tensor train) or has
+   * TSR_KERNEL_STARTS_ROWS, and new rows with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels set rows to 0, and the host
+   * imports them. It outlives the instance. NULL: rows start at 0; it is also NULL in supports() and estimate(). */
   const tsr_start_values* start_values;
 } tsr_kernel_config;
 
-/* One run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
- * offsets[first_offset + i + 1]) and its result goes to output[output_offset + i * output_stride + 0..dim).
- * With TSR_POOLING_NONE the id at position p goes to output[output_offset + (p - offsets[first_offset]) *
- * output_stride + 0..dim). Offsets and strides of the output count elements.
- * Rows of a sharded step leave the rank or stay. Which of the outputs a feature writes is `output`; where `listed` is
- * not 0, bag i is row output_rows[first_offset + i] of it instead of row i (not with TSR_POOLING_NONE). */
+/* A run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
+ * offsets[first_offset + i + 1]), and its result goes to output[output_offset + i * output_stride + 0..dim).
+ * With TSR_POOLING_NONE, the row of the id at position p goes to
+ * output[output_offset + (p - offsets[first_offset]) * output_stride + 0..dim).
+ *
+ * A lookup may have several outputs, because the rows of a sharded step either leave the rank or stay. A feature writes
+ * to the one numbered `output`. If `listed` is not 0, bag i is row output_rows[first_offset + i] of that output instead
+ * of row i. A feature with TSR_POOLING_NONE is never listed. */
 typedef struct tsr_lookup_feature {
-  int32_t table;
-  int32_t pooling; /* TSR_POOLING_* */
-  int64_t bags;
-  int64_t first_offset;
-  int64_t output_offset;
-  int64_t output_stride;
-  uint32_t output; /* < num_outputs of the lookup */
-  int32_t listed;
+  int32_t table;         /* index in tsr_kernel_config::tables */
+  int32_t pooling;       /* TSR_POOLING_* */
+  int64_t bags;          /* number of bags */
+  int64_t first_offset;  /* index in the lookup's offsets */
+  int64_t output_offset; /* first element in the output */
+  int64_t output_stride; /* elements from one output row to the next */
+  uint32_t output;       /* < num_outputs of the lookup */
+  int32_t listed;        /* 0 or 1 */
 } tsr_lookup_feature;
 
 /* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table, and
- * the listed rows of a feature ascend. Several features may read one table and outputs of different features may
- * interleave, but do not overlap. */
+ * the listed rows of a feature ascend. Several features may read one table. Outputs of different features may
+ * interleave, but do not overlap. The tensors are on the kernel's device. */
 typedef struct tsr_lookup {
   uint32_t struct_size;
   uint32_t flags; /* TSR_LOOKUP_* */
   uint32_t num_features;
-  uint32_t feature_stride;
-  uint32_t num_outputs; /* 0 and 1: one, whatever the features say */
-  uint32_t reserved;
-  const tsr_lookup_feature* features; /* host memory */
+  uint32_t feature_stride;            /* bytes from one feature to the next */
+  uint32_t num_outputs;               /* 0 and 1: one output, whatever tsr_lookup_feature::output is */
+  uint32_t reserved;                  /* 0 */
+  const tsr_lookup_feature* features; /* [num_features], in host memory */
   const DLTensor* ids;                /* int32 or int64 [n] */
   const DLTensor* offsets;            /* int32 or int64 */
   const DLTensor* weights;            /* float32 [n], one per id; NULL: all 1. With MEAN: sum(w * row) / bag length */
-  const DLTensor* output_rows;        /* int32, one for each offset; NULL: none is listed */
-  int64_t step;                       /* that this batch is of, as tsr_update::step: 1 at the first one */
-  double time;                        /* seconds since 1970, UTC, by this rank's clock; 0: not known */
+  const DLTensor* output_rows;        /* int32, one for each offset; NULL: no feature is listed */
+  int64_t step;                       /* number of the batch's step, as tsr_update::step: 1 in the first one */
+  double time;                        /* seconds since 1970 UTC, by this rank's clock; 0: not known */
 } tsr_lookup;
 
-/* A flag in tsr_lookup::flags for an evaluation: the lookup inserts no row and touches none, neither its time nor its
- * frequency. Rows that do not exist are 0. Without it, a lookup trains, whether a context is wanted or not. */
+/* A flag in tsr_lookup::flags, for an evaluation. The lookup creates no row, and changes neither the time nor the
+ * frequency of any row. Rows that do not exist read as 0. Without this flag a lookup trains, with or without a
+ * context. */
 enum { TSR_LOOKUP_READ_ONLY = 1 << 16 };
 
-/* The state that forward keeps for backward. Several of one instance may be live at once. */
+/* The state that forward() keeps for backward(). Several contexts of one instance may exist at once. */
 typedef struct tsr_context tsr_context;
 
+/* The arguments of backward() and backward_rows(), borrowed for the call. */
 typedef struct tsr_backward {
   uint32_t struct_size;
   uint32_t flags;               /* none is defined: 0 */
-  const tsr_lookup* lookup;     /* the same as at forward, perhaps at other addresses */
-  const DLTensor* grad_output;  /* as many as the outputs, laid out as they were */
-  const DLTensor* grad_weights; /* out, float32 [n], written at every looked-up position; may be NULL */
-  double grad_scale;            /* multiplies grad_output before anything else (1 / world size; 1) */
-  const tsr_update* update;     /* ignored by backward_rows */
+  const tsr_lookup* lookup;     /* the same contents as in forward(), perhaps at other addresses */
+  const DLTensor* grad_output;  /* an array with one gradient for each output, in the layout of the outputs */
+  const DLTensor* grad_weights; /* float32 [n], written at every position that was looked up; NULL: not wanted */
+  double grad_scale;            /* grad_output is multiplied by this before anything else (1 / world size, or 1) */
+  const tsr_update* update;     /* learning rate and step; backward_rows() ignores it */
 } tsr_backward;
 
-/* Gradient of one table: rows ascending and unique. Views of memory that the context owns. */
+/* The gradient of one table. The tensors are views of memory that the context owns. */
 typedef struct tsr_row_gradient {
-  DLTensor rows;   /* int64 [u] */
+  DLTensor rows;   /* int64 [u], ascending and unique */
   DLTensor values; /* float32 [u, dim] */
 } tsr_row_gradient;
 
-/* A flag in tsr_rows::flags, in import_rows of a kernel with TSR_KERNEL_ROWS_ON_DEMAND: the rows that the table had
- * before are given up first, and what the kernel kept of it besides. `count` may be 0. */
+/* A flag in tsr_rows::flags, in import_rows() of a kernel with TSR_KERNEL_ROWS_ON_DEMAND. The kernel first drops the
+ * table's rows, and everything else that it keeps for the table. `count` may be 0. */
 enum { TSR_IMPORT_REPLACE = 1 << 16 };
 
-/* Rows on their way in or out, host memory. */
+/* Rows to be exported or imported, in host memory of the caller. */
 typedef struct tsr_rows {
   uint32_t struct_size;
   uint32_t flags;                /* TSR_IMPORT_* */
-  uint32_t num_states;           /* as the optimizer has; 0: states are left alone */
-  uint32_t extra_stride;         /* bytes from row to row of `extra` */
-  int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */
+  uint32_t num_states;           /* the optimizer's number of states; 0: states are neither read nor written */
+  uint32_t extra_stride;         /* bytes from one row of `extra` to the next */
+  int64_t count;                 /* rows in use; the caller of import_rows() sets it, export_rows() writes it */
   const DLTensor* ids;           /* int64 [capacity] */
-  const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
-  const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each; a table's value beside every row */
-  /* The bytes that the kernel keeps for a row beside its values and states, such as a frequency or a time:
-   * tsr_kernel_stats::extra_bytes of it for each row, aligned to 4. What the bytes mean is the kernel's own; the host
-   * carries them with the row. NULL: left alone. */
+  const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type is */
+  const DLTensor* const* states; /* each float32 [capacity] or [capacity, dim]; a table's state repeats in each row */
+  /* Bytes that the kernel keeps for each row besides values and states, such as a frequency or a time. Each row has
+   * tsr_kernel_stats::extra_bytes of them, aligned to 4. Only the kernel knows their meaning; the host moves them along
+   * with the row. NULL: they are neither read nor written. */
   void* extra;
 } tsr_rows;
 
-/* Rows as they are stored, in host memory of the caller: row r begins at bytes + r * stride. What its bytes mean
- * follows from the weight_dtype: for the CPU, tessera/sdk/row_format.h says it. */
+/* Rows in the format in which they are stored, in host memory of the caller. Row r begins at bytes + r * stride. The
+ * weight_dtype determines the meaning of the bytes: for the CPU see tessera/sdk/row_format.h. */
 typedef struct tsr_stored_rows {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   const void* bytes;
-  uint64_t size; /* of the memory, in bytes */
-  int64_t stride;
+  uint64_t size;  /* of the memory, in bytes */
+  int64_t stride; /* bytes from one row to the next */
 } tsr_stored_rows;
 
-/* Byte streams for save and load; a code other than TSR_OK ends the call with that code. */
+/* The host's byte stream for save() and load(), valid during the call. If one of its functions fails, save() or load()
+ * ends and returns that code. */
 typedef struct tsr_stream_io {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  void* self;
+  void* self;     /* used only by the host */
   tsr_code (*write)(void* self, const void* bytes, uint64_t size, tsr_error* err);
-  tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* all or an error */
+  tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* reads all `size` bytes or fails */
 } tsr_stream_io;
 
+/* Figures of one table. Counters count from open() on. */
 typedef struct tsr_kernel_stats {
   uint32_t struct_size;
-  uint32_t extra_bytes;    /* of each row's tsr_rows::extra, a multiple of 4 that never changes; 0: none */
-  uint64_t weight_bytes;   /* held for rows, as stored */
-  uint64_t state_bytes;    /* held for optimizer state */
-  uint64_t other_bytes;    /* scratch kept between calls */
-  uint64_t lookups;        /* ids looked up since creation */
-  uint64_t rows_in_use;    /* that exist; all of a table whose rows do not come on demand */
-  uint64_t hits;           /* of the lookups: the row was there, and in the cache where the kernel has one */
-  uint64_t evictions;      /* rows given up, or written back from the cache, since creation */
-  uint64_t storage_reads;  /* rows read from disk since creation */
-  uint64_t storage_writes; /* and written there */
-  double read_seconds;     /* that these reads took */
-  double wait_seconds;     /* of these, those that a lookup waited: what prefetching did not hide */
+  uint32_t extra_bytes;    /* size of a row's tsr_rows::extra: a multiple of 4 that never changes; 0: none */
+  uint64_t weight_bytes;   /* memory of the rows, as stored */
+  uint64_t state_bytes;    /* memory of the optimizer states */
+  uint64_t other_bytes;    /* scratch memory that is kept between calls */
+  uint64_t lookups;        /* number of ids looked up */
+  uint64_t rows_in_use;    /* number of existing rows; all rows, unless they come on demand */
+  uint64_t hits;           /* number of lookups whose row existed and, if the kernel has a cache, was in it */
+  uint64_t evictions;      /* number of rows dropped, or written back from the cache */
+  uint64_t storage_reads;  /* number of rows read from disk */
+  uint64_t storage_writes; /* number of rows written to disk */
+  double read_seconds;     /* time that the reads from disk took */
+  double wait_seconds;     /* the share of read_seconds during which a lookup waited: prefetching did not hide it */
 } tsr_kernel_stats;
 
-/* The cost of rows of row_bytes on some machine, in seconds, when reuse_bytes of tables are touched between two visits
- * of a row: that decides which cache it still lies in. */
+/* The cost of rows of row_bytes bytes on some machine, in seconds. reuse_bytes is the amount of table memory that is
+ * touched between two visits of a row; it decides in which cache the row still is. */
 typedef struct tsr_row_cost {
   double row_bytes;
   double reuse_bytes;
   double lookup;       /* forward, for each id */
-  double update;       /* backward, for each different row: sort, gradient, row and state */
+  double update;       /* backward, for each distinct row: sort, gradient, row and state */
   double repeat;       /* backward, for each further id of a row */
   double bag_forward;  /* for each bag */
   double bag_backward; /* for each bag */
 } tsr_row_cost;
 
-/* Figures of a machine, measured with this kernel by `tessera calibrate`; sdk/cost.h reads between them. */
+/* Figures of a machine, measured with this kernel by `tessera calibrate`. sdk/cost.h interpolates between them. */
 typedef struct tsr_machine {
   uint32_t struct_size;
   uint32_t num_row_costs;
-  uint32_t row_cost_stride;
-  uint32_t reserved;
-  const tsr_row_cost* row_costs; /* a full grid: by row_bytes, then by reuse_bytes, both ascending */
-  double run_forward;            /* for each tsr_lookup_feature */
-  double run_backward;
+  uint32_t row_cost_stride;      /* bytes from one row cost to the next */
+  uint32_t reserved;             /* 0 */
+  const tsr_row_cost* row_costs; /* [num_row_costs], a full grid: by row_bytes, then by reuse_bytes, both ascending */
+  double run_forward;            /* seconds for each tsr_lookup_feature */
+  double run_backward;           /* seconds for each tsr_lookup_feature */
 } tsr_machine;
 
-/* The question to a kernel's cost model, for one shard and one step on one rank. */
+/* The input of a kernel's cost model: what one rank does with one shard in one step. */
 typedef struct tsr_workload {
   uint32_t struct_size;
-  int32_t pooling;
-  int64_t rows;
-  int64_t dim;
-  double ids;  /* looked up here in a step */
-  double bags; /* of these ids */
-  int32_t weighted;
-  int32_t reserved;
-  double distinct;            /* different rows among the ids; 0: as many as ids */
-  double reuse_bytes;         /* touched between a row's visits in two steps; 0: the shard alone */
-  double runs;                /* tsr_lookup_features of the call that are this shard's */
-  const tsr_machine* machine; /* NULL: typical figures, the kernel's own */
-  double update_bytes;        /* touched between a row's lookup and its update; 0: as reuse_bytes */
+  int32_t pooling;            /* TSR_POOLING_* */
+  int64_t rows;               /* rows of the shard, or of the part of it that this workload is about */
+  int64_t dim;                /* columns of the shard */
+  double ids;                 /* ids looked up in a step */
+  double bags;                /* bags that these ids are in */
+  int32_t weighted;           /* 1: ids have weights */
+  int32_t reserved;           /* 0 */
+  double distinct;            /* distinct rows among the ids; 0: as many as ids */
+  double reuse_bytes;         /* bytes touched between a row's visits in two steps; 0: the size of the shard */
+  double runs;                /* number of tsr_lookup_features that read this shard */
+  const tsr_machine* machine; /* measured figures; NULL: the kernel uses typical ones of its own */
+  double update_bytes;        /* bytes touched between a row's lookup and its update; 0: the same as reuse_bytes */
 } tsr_workload;
 
+/* The output of a kernel's cost model, for one step. */
 typedef struct tsr_estimate {
   uint32_t struct_size;
-  uint32_t reserved;
-  double forward_seconds;
-  double backward_seconds; /* update included */
-  uint64_t bytes;          /* rows and state, caches included; 0 for all rows of a shard: the kernel does not say */
-  uint64_t host_bytes;     /* of these, in host memory although the device is another one */
-  uint64_t storage_bytes;  /* of these, on disk */
+  uint32_t reserved;       /* 0 */
+  double forward_seconds;  /* time of forward() */
+  double backward_seconds; /* time of backward(), including the update */
+  uint64_t bytes;          /* rows, states and caches; 0 for all rows of a shard: the kernel does not know */
+  uint64_t host_bytes;     /* the share of `bytes` that is in host memory although the device is another one */
+  uint64_t storage_bytes;  /* the share of `bytes` that is on disk */
   double storage_reads;    /* rows read from disk in a step */
 } tsr_estimate;
 
+/* The functions of a kernel. An `instance` is what open() made. */
 typedef struct tsr_kernel {
   uint32_t struct_size;
   uint32_t flags;                     /* TSR_KERNEL_* */
-  const char* const* compute_kernels; /* those it serves, ended by NULL: "fused", "dense", ... */
-  const int32_t* device_types;        /* DLDeviceType, ended by 0 */
+  const char* const* compute_kernels; /* names of the compute kernels that it serves, ended by NULL: "fused", ... */
+  const int32_t* device_types;        /* DLDeviceTypes that it serves, ended by 0 */
 
-  /* [any-thread] TSR_OK, or the reason why not. Allocates nothing. */
+  /* [any-thread] Returns TSR_OK if open() would accept the config. Otherwise returns a code, with the reason in `why`.
+   * Allocates nothing. */
   tsr_code (*supports)(void* self, const tsr_kernel_config* config, tsr_error* why);
-  /* [any-thread] Optional. The config's one table is the shard, with its options; the workload is about its rows, or
-   * those of them that are asked for alike: answers add up. A shard that cannot be held is refused, as by supports. */
+  /* [any-thread] Optional. Estimates costs. The config has one table, which is the shard. The workload is about the
+   * shard's rows, or about a part of them with the same frequency; estimates of all parts add up. A shard that the
+   * kernel cannot hold is refused as in supports(). */
   tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                        tsr_estimate* estimate, tsr_error* err);
 
-  /* [any-thread] A new instance; states as they start, rows 0 but where tsr_kernel_config::start_values is for them. */
+  /* [any-thread] Makes an instance, which the caller owns until close(). States have their start values. Rows are 0,
+   * except for those that tsr_kernel_config::start_values is for. TSR_RESOURCE_EXHAUSTED: too little memory. */
   tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
-  /* [serial] All contexts have been released. */
+  /* [serial] Frees the instance. All its contexts have been released. */
   void (*close)(void* instance);
 
-  /* [serial][enqueue] `output`: the first of the lookup's outputs, all of output_dtype and on the kernel's device.
-   * `context` NULL: no backward will follow. Every output element of a bag is written (zeros for an empty bag). */
+  /* [serial][enqueue] Looks up a batch. `output` is an array of the lookup's outputs, of output_dtype and on the
+   * kernel's device. Every output element of a bag is written, with 0 for an empty bag. *context is for the caller, who
+   * ends it with release(). `context` NULL: no backward will follow. */
   tsr_code (*forward)(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
                       tsr_context** context, tsr_error* err);
   /* backward, backward_rows and apply are NULL in a kernel that only infers.
-   * [serial][enqueue] Sums each row's gradient over the batch and updates the row, once. */
+   * [serial][enqueue] Sums each row's gradient over the batch, and updates the row once. */
   tsr_code (*backward)(void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream,
                        tsr_error* err);
-  /* [serial] The unfused form: `out` has num_tables entries, valid until release(context). */
+  /* [serial] Hands out the gradients instead of updating rows. `out` is [num_tables], valid until release(context). */
   tsr_code (*backward_rows)(void* instance, tsr_context* context, const tsr_backward* args, tsr_row_gradient* out,
                             tsr_stream stream, tsr_error* err);
-  /* [serial] The update alone: unique ascending `rows` int64 [u], `values` float32 [u, dim]. */
+  /* [serial] Updates rows by given gradients: `rows` is int64 [u], unique and ascending, `values` float32 [u, dim]. */
   tsr_code (*apply)(void* instance, uint32_t table, const DLTensor* rows, const DLTensor* values,
                     const tsr_update* update, tsr_stream stream, tsr_error* err);
-  /* [serial] */
+  /* [serial] Frees a context. */
   void (*release)(void* instance, tsr_context* context);
 
-  /* [serial] The table with its state as the kernel likes it; readable by the same kernel of any later version. */
+  /* [serial] save() writes a table with its states in a format of the kernel's own. load() replaces the table by what
+   * save() of the same kernel wrote, in this or an earlier version. */
   tsr_code (*save)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
   tsr_code (*load)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
 
-  /* [serial] Optional (a tensor-train table has no rows). Fills at most the capacity of rows->ids, sets rows->count and
-   * moves *cursor, which is 0 before the first call; count 0: done. A kernel whose rows are a range takes any row
-   * number as cursor.
-   * Calls that change the table end its other cursors: a lookup that trains (TSR_KERNEL_ROWS_ON_DEMAND), backward,
-   * apply, import_rows, load, adopt_rows. What follows begins at 0 again and gives the rows as they are then; a cursor
-   * that has ended may be refused, TSR_FAILED_PRECONDITION, and never does worse than give some row twice or not. */
+  /* [serial] Optional, because a tensor-train table has no rows. Writes the next rows of a table, at most the capacity
+   * of rows->ids, sets rows->count and advances *cursor. The caller sets *cursor to 0 before the first call. A count of
+   * 0 means that all rows were given. A kernel whose rows are a range takes any row number as cursor.
+   *
+   * Calls that change the table end its cursors: a lookup that trains (with TSR_KERNEL_ROWS_ON_DEMAND), backward,
+   * apply, import_rows, load, adopt_rows. After them the caller starts again at 0. A kernel may refuse an ended cursor
+   * with TSR_FAILED_PRECONDITION. At worst, such a cursor gives some rows twice or not at all. */
   tsr_code (*export_rows)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
-  /* [serial] Optional. Sets weights, and states and extra where given, of the rows named. */
+  /* [serial] Optional. Sets the weights of the named rows, and their states and extra bytes if they are given. */
   tsr_code (*import_rows)(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err);
 
-  /* [serial] Of one table. */
+  /* [serial] Fills `stats` for one table. */
   tsr_code (*stats)(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err);
 
-  /* [serial] Optional. The rows of the table are from now on those given. They are read in place: nothing is copied,
-   * nothing is written, so many instances and, through files mapped into memory, many processes share them. The memory
-   * outlives the instance, or the table's next adopt_rows or load. */
+  /* [serial] Optional. From now on the table's rows are the given ones. They are read in place, and neither copied nor
+   * written. So many instances share them, and also many processes if the memory is a mapped file. The memory outlives
+   * the instance, or lives until the table's next adopt_rows or load. */
   tsr_code (*adopt_rows)(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err);
 } tsr_kernel;
 

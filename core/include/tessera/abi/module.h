@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/module.h - tessera.module/1: a layer with forward, backward, named parameters and named buffers.
  *
- * The created object (tsr_component::create with JSON options) describes the layer. Parameters, their gradients and
- * buffers belong to the core, which all-reduces, optimizes and saves them.
+ *   1. The host creates the layer with its JSON options. It calls parameter() and buffer() until TSR_OUT_OF_RANGE,
+ *      allocates this memory, and fills it with start values or from a checkpoint.
+ *   2. It describes the inputs to output(), until TSR_OUT_OF_RANGE, to learn what the layer computes from them.
+ *   3. For a step of training it calls forward() with TSR_MODULE_TRAIN. The layer writes the outputs and may make a
+ *      context.
+ *   4. It calls backward() with the same call, the gradients of the outputs, and the context. The layer writes the
+ *      gradients of the inputs, adds to those of the parameters, and frees the context.
+ *   5. The host adds the parameters' gradients up over the ranks and lets an optimizer update the parameters.
+ *   6. If a forward() has no backward, the host calls release() with its context.
+ *   7. For an evaluation it calls forward() without TSR_MODULE_TRAIN and without a context.
+ *
+ * Parameters, their gradients and buffers belong to the core, which all-reduces, optimizes and saves them.
  */
 #ifndef TESSERA_ABI_MODULE_H_
 #define TESSERA_ABI_MODULE_H_
@@ -17,109 +27,114 @@ extern "C" {
 
 /* Flags of the table. */
 enum {
-  /* Its calls of training, where there are several ranks, need tsr_module_call::sum_over_ranks; without this flag that
+  /* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
    * is NULL. */
   TSR_MODULE_SUMS_OVER_RANKS = 0x10000
 };
 
-/* How the core fills a parameter or a buffer at the start, with init_values a and b. Random values depend on the job's
- * seed and the tensor's whole name alone. */
+/* How the core fills a parameter or a buffer at the start, with init_values a and b. Random values depend only on the
+ * job's seed and on the tensor's whole name. */
 enum {
-  TSR_INIT_CONSTANT = 0, /* a */
-  TSR_INIT_NORMAL = 1,   /* of mean a and standard deviation b */
-  TSR_INIT_UNIFORM = 2   /* in [a, b) */
+  TSR_INIT_CONSTANT = 0, /* all values are a */
+  TSR_INIT_NORMAL = 1,   /* normal, with mean a and standard deviation b */
+  TSR_INIT_UNIFORM = 2   /* uniform in [a, b) */
 };
 
-/* A parameter, which is trained, or a buffer, which is not: forward writes it, and it is saved and restored. */
+/* A parameter, which is trained, or a buffer, which is not. forward() writes buffers; both are saved and restored. */
 typedef struct tsr_parameter {
   uint32_t struct_size;
-  uint32_t flags;   /* none is defined: 0 */
-  const char* name; /* "0.weight": behind the layer's own name in a state dict; lives as long as the object */
-  DLDataType dtype; /* parameters float32; buffers float32 or int64, with TSR_INIT_CONSTANT where int64 */
-  int32_t init;     /* TSR_INIT_* */
-  double init_values[2];
-  int64_t shape[4];
-  int32_t ndim; /* 0 (buffers alone: one value) to 4; the core refuses others when the layer is made */
-  int32_t reserved;
+  uint32_t flags;        /* none is defined: 0 */
+  const char* name;      /* "0.weight": follows the layer's name in a state dict; lives as long as the object */
+  DLDataType dtype;      /* float32; a buffer with TSR_INIT_CONSTANT may also be int64 */
+  int32_t init;          /* TSR_INIT_* */
+  double init_values[2]; /* a and b */
+  int64_t shape[4];      /* the first `ndim` are used; each is at least 1 */
+  int32_t ndim;          /* 1 to 4; a buffer may also have 0, which is one value. The core refuses others */
+  int32_t reserved;      /* 0 */
 } tsr_parameter;
 
 /* Flags of a value. */
 enum {
-  /* Other than one row for each sample: sample s has the rows [offsets[s], offsets[s + 1]). Inputs only. */
+  /* There is not one row for each sample: sample s has the rows [offsets[s], offsets[s + 1]). Only inputs have it. */
   TSR_VALUE_JAGGED = 0x10000
 };
 
 /* An input or output, as core and module agree on it before there is a batch: rows of `width` values. */
 typedef struct tsr_value {
   uint32_t struct_size;
-  uint32_t flags;   /* TSR_VALUE_* */
-  DLDataType dtype; /* float32, int32 or int64; of outputs float32 */
-  uint32_t reserved;
-  int64_t width; /* values of a row; 0: the caller does not know it yet */
+  uint32_t flags;    /* TSR_VALUE_* */
+  DLDataType dtype;  /* inputs: float32, int32 or int64; outputs: float32 */
+  uint32_t reserved; /* 0 */
+  int64_t width;     /* values of a row; 0: the caller does not know it yet */
 } tsr_value;
 
 /* Flags of a call. */
 enum {
-  TSR_MODULE_TRAIN = 1 /* a step of training: dropout drops, batch norm takes the batch's statistics. Else evaluation */
+  /* The call is part of training: dropout drops values, and batch norm uses the batch's statistics. Without this flag
+   * it is an evaluation. */
+  TSR_MODULE_TRAIN = 1
 };
 
-/* The arguments of forward and backward. Tensors are contiguous and of one device; those of values are [rows, width],
- * an input that is not jagged and every output having `batch` rows. All arrays and structs are borrowed for the call;
- * the tensors of inputs, parameters and outputs stay as they are from forward until its backward. */
+/* The arguments of forward() and backward(). Tensors are contiguous and on one device. Values are [rows, width]; every
+ * output, and every input that is not jagged, has `batch` rows. All arrays and structs are borrowed for the call. The
+ * tensors of inputs, parameters and outputs stay unchanged from forward() until its backward(). */
 typedef struct tsr_module_call {
   uint32_t struct_size;
-  uint32_t flags; /* TSR_MODULE_*; equal in forward and its backward, as are seed and step */
-  uint64_t seed;  /* of the layer: of the job and the layer's name, other for every rank */
-  int64_t step;   /* of training; equal on all ranks, and goes on where a checkpoint was loaded */
-  int64_t batch;
+  uint32_t flags; /* TSR_MODULE_*; flags, seed and step are the same in forward() and its backward() */
+  uint64_t seed;  /* from the job's seed and the layer's name; different on every rank */
+  int64_t step;   /* training step; the same on all ranks, and it continues after a checkpoint was loaded */
+  int64_t batch;  /* number of samples */
   uint32_t num_inputs;
   uint32_t num_outputs;
-  const DLTensor* inputs;
-  const DLTensor* offsets;    /* of each input: int64 [batch + 1] where it is jagged, else data NULL; NULL: none is */
+  const DLTensor* inputs;     /* [num_inputs] */
+  const DLTensor* offsets;    /* [num_inputs], each int64 [batch + 1]; data NULL: not jagged. NULL: none is jagged */
   const DLTensor* parameters; /* in the order of parameter() */
-  const DLTensor* buffers;    /* in the order of buffer(); forward may write them where the call trains */
-  const DLTensor* outputs;    /* forward writes them, backward reads them */
-  /* Backward only, else NULL. */
-  const DLTensor* grad_outputs;    /* of each output; data NULL: zeros */
-  const DLTensor* grad_inputs;     /* of each input; written; data NULL: not wanted. Integer inputs have none */
-  const DLTensor* grad_parameters; /* added to */
-  tsr_stream stream;
-  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in the order of the stream. If it is not NULL,
-   * all ranks call it equally often, with equal sizes, in forward and in backward. NULL: there is one rank, or the call
+  const DLTensor* buffers;    /* in the order of buffer(); forward() may write them if the call trains */
+  const DLTensor* outputs;    /* [num_outputs]; forward() writes them, backward() reads them */
+  /* These three are for backward() only; in forward() they are NULL. */
+  const DLTensor* grad_outputs;    /* [num_outputs]; data NULL: all zeros */
+  const DLTensor* grad_inputs;     /* [num_inputs], written; data NULL: not wanted, or the input has integers */
+  const DLTensor* grad_parameters; /* in the order of parameter(); the layer adds to them */
+  tsr_stream stream;               /* stream of the tensors' device; NULL in host memory */
+  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call
+   * it equally often and with equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call
    * does not train. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
-  void* ranks;
+  void* ranks; /* first argument of sum_over_ranks */
 } tsr_module_call;
 
+/* The state that forward() keeps for backward(). */
 typedef struct tsr_module_context tsr_module_context;
 
+/* The functions of a layer. */
 typedef struct tsr_module {
   uint32_t struct_size;
   uint32_t flags; /* TSR_MODULE_SUMS_OVER_RANKS */
 
-  /* [any-thread] The i-th parameter; TSR_OUT_OF_RANGE ends the list. */
+  /* [any-thread] Fills `out` for the i-th parameter. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*parameter)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);
-  /* [any-thread] Optional. The i-th buffer; TSR_OUT_OF_RANGE ends the list. */
+  /* [any-thread] Optional. Fills `out` for the i-th buffer. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*buffer)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);
-  /* [any-thread] The i-th output for inputs such as these (the k-th is k * stride bytes behind the first); refuses
-   * those that do not fit. TSR_OUT_OF_RANGE ends the list, and nothing else has that code. */
+  /* [any-thread] Fills `out` for the i-th output, given these inputs. Input k begins k * stride bytes after `inputs`.
+   * Refuses inputs that do not fit. TSR_OUT_OF_RANGE: there are no more outputs; it has no other meaning here. */
   tsr_code (*output)(void* self, uint32_t i, uint32_t num_inputs, uint32_t stride, const tsr_value* inputs,
                      tsr_value* out, tsr_error* err);
 
-  /* [serial][enqueue] `context` NULL: no backward will follow. */
+  /* [serial][enqueue] Writes the outputs. *context is for the caller, who ends it with backward() or release().
+   * `context` NULL: no backward will follow. */
   tsr_code (*forward)(void* self, const tsr_module_call* call, tsr_module_context** context, tsr_error* err);
-  /* [serial][enqueue] Releases the context, successful or not. */
+  /* [serial][enqueue] Computes the gradients, and frees the context even if it fails. */
   tsr_code (*backward)(void* self, const tsr_module_call* call, tsr_module_context* context, tsr_error* err);
-  /* [serial] For a context whose backward will not come. */
+  /* [serial] Frees a context whose backward() will not come. */
   void (*release)(void* self, tsr_module_context* context);
 
-  /* Optional. The DLDeviceTypes whose memory forward and backward take, ended by 0. Absent: {kDLCPU, 0}. */
+  /* Optional. The DLDeviceTypes whose memory forward() and backward() take, ended by 0. NULL: {kDLCPU, 0}. */
   const int32_t* device_types;
-  /* Optional. The layer that this computes, in place of, or on other devices than, components of other ids. Models ask
-   * for layers (a DLRM for "mlp" and "dot_interaction"; a config cannot name others): "mlp" is the usable component of
-   * the highest priority whose layer is that and which serves the device that the model is on. Which one that was
-   * stands in the output of a training, in its report and in `tessera plugins`. Components of one layer agree in
-   * options, parameters and formulas. Absent: the component's id. */
+  /* Optional. Name of the layer that this component computes, if it is not the component's id. Components with the same
+   * layer agree in options, parameters and formulas; they replace each other, or serve different devices.
+   * Models ask for layers: "mlp" is the usable component with the highest priority that has this layer and serves the
+   * model's device. A config cannot choose another one. Training's output and report, and `tessera plugins`, name the
+   * chosen component. */
   const char* layer;
 } tsr_module;
 

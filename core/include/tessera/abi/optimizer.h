@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/optimizer.h - tessera.optimizer/1: how a row changes, given its summed gradient. */
+/* tessera/abi/optimizer.h - tessera.optimizer/1: how a row changes, given its summed gradient.
+ *
+ *   1. The host creates the optimizer with the table's options, reads learning_rate(), and hands the object to a
+ *      kernel's supports() and open().
+ *   2. The kernel calls state() until TSR_OUT_OF_RANGE. It stores these states with its rows, at their start values. It
+ *      refuses in supports() a state that it cannot store.
+ *   3. In each step the host sets the learning rate and the step's number in a tsr_update, and passes it to the
+ *      kernel's backward() or apply().
+ *   4. The kernel calls update_table() once, if the optimizer has it.
+ *   5. Then it calls update_row(), or update_rows(), once for each row that occurred in the batch.
+ */
 #ifndef TESSERA_ABI_OPTIMIZER_H_
 #define TESSERA_ABI_OPTIMIZER_H_
 
@@ -11,59 +21,62 @@ extern "C" {
 
 #define TSR_OPTIMIZER_KIND "tessera.optimizer/1"
 
-/* How many values of a state there are. */
+/* The number of values that a state has. */
 enum {
   TSR_STATE_PER_ROW = 0,     /* one for each row */
   TSR_STATE_PER_ELEMENT = 1, /* one for each element of a row */
-  TSR_STATE_PER_TABLE = 2    /* one for all rows of a shard: update_table sets it, update_row only reads it */
+  TSR_STATE_PER_TABLE = 2    /* one for all rows of a shard: update_table writes it, update_row only reads it */
 };
 
-/* A state that is kept between steps. It is equal in all processes for equal options, and from call to call. A kernel
- * that does not know the kind or has no such dtype refuses the optimizer in `supports`, in a sentence. */
+/* Describes values that are kept between steps. The description is the same in every call, and in all processes with
+ * the same options. A kernel that does not know the kind, or cannot store the dtype, refuses the optimizer in
+ * supports() with a message. */
 typedef struct tsr_state {
   uint32_t struct_size;
   int32_t kind;     /* TSR_STATE_* */
-  DLDataType dtype; /* float32 for nearly all */
+  DLDataType dtype; /* nearly always float32 */
   uint32_t flags;   /* none is defined: 0 */
-  double start;     /* what each value is before the first update */
+  double start;     /* each value before the first update */
   const char* name; /* "momentum1", "momentum2": TorchRec's names. Lives as long as the optimizer */
 } tsr_state;
 
 /* Values that the host sets for every step. */
 typedef struct tsr_update {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t reserved;    /* 0 */
   double learning_rate; /* replaces the one in the options */
-  int64_t step;         /* t of the formulas: 1 at the first step */
+  int64_t step;         /* t of the formulas: 1 in the first step */
 } tsr_update;
 
+/* The functions of an optimizer. */
 typedef struct tsr_optimizer {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
-  /* [any-thread] The i-th state; TSR_OUT_OF_RANGE behind the last one. `out` comes zeroed. What states there are, and
-   * how they start, may depend on the options. NULL: none. */
+  /* [any-thread] Fills `out` for the i-th state. TSR_OUT_OF_RANGE: there are no more. `out` comes zeroed. The states
+   * and their start values may depend on the options. NULL: there are no states. */
   tsr_code (*state)(void* self, uint32_t i, tsr_state* out, tsr_error* err);
 
-  /* [any-thread] The learning rate that the options named. */
+  /* [any-thread] Returns the learning rate of the options. */
   double (*learning_rate)(void* self);
 
-  /* [any-thread] Updates one row in place. `weight` and `grad` have `dim` floats, states[k] 1 or dim values of its
-   * dtype according to its kind: what is not float32 is cast to its own type. `grad` is the sum over the whole batch.
-   * Called once for each row that occurred, even if its gradient is 0, and never twice at once for the same row. Must
-   * not fail: what can be wrong is refused by create(). NULL: rows are not updated; gradients are handed out ("none").
+  /* [any-thread] Updates one row in place. `weight` and `grad` are [dim]. states[k] has 1 or dim values according to
+   * its kind; the function casts it if its dtype is not float32. `grad` is the sum over the whole batch.
+   * The kernel calls it once for each row that occurred, even if the gradient is 0, and never twice at once for a row.
+   * It must not fail: create() refuses bad options. NULL: rows are not updated, and gradients are handed out ("none").
    */
   void (*update_row)(void* self, const tsr_update* update, int64_t dim, float* weight, const float* grad,
                      float* const* states);
 
-  /* [any-thread] Optional: update_row for `count` different rows in one call, with the same result. Row i has
-   * weights[i], grads[i] and states[k * count + i]. What depends on the step alone is computed once per call. Of many
-   * rows only the first 16 KiB of weights and states, 128 rows at most, are near in the caches: prefetch the others. */
+  /* [any-thread] Optional. Does the same as update_row for `count` different rows in one call, so that values which
+   * depend only on the step are computed once. Row i has weights[i], grads[i] and states[k * count + i]. If there are
+   * many rows, only the first 16 KiB of weights and states, at most 128 rows, are likely in the cache. The function
+   * should prefetch the others. */
   void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
                       const float* const* grads, float* const* states);
 
-  /* [any-thread] Optional, of optimizers with states per table: called once in each step, also where no row of a shard
-   * occurred, before its rows are updated. states[k] of other kinds is NULL. */
+  /* [any-thread] Optional, for optimizers with TSR_STATE_PER_TABLE. The kernel calls it once for each shard and step,
+   * before the rows are updated, even if no row of the shard occurred. states[k] is NULL for states of other kinds. */
   void (*update_table)(void* self, const tsr_update* update, float* const* states);
 } tsr_optimizer;
 

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/sharder.h - tessera.sharder/1: how may a table be cut?
  *
- * A sharder is a pure function from a table and a topology to layouts. It never communicates, and on equal input it
- * gives equal output in every process. A layout says where rows and columns live and how pieces are put together; the
- * planner chooses ranks, the core moves the data.
+ *   1. The planner calls propose() for each table, with the topology and the constraints of that table.
+ *   2. The sharder calls sink->add() for each layout that it offers, best first. The host checks and copies it.
+ *   3. The planner estimates the cost of each layout, chooses one and assigns ranks to its rectangles. It saves the
+ *      chosen layout in the plan, with its cookie.
+ *   4. If the layout has TSR_ROWS_ROUTED, every rank checks route() against unroute() before it trains. The ranks also
+ *      compare how they route a sample of ids.
+ *   5. In each step the host calls route() with the batch's ids, to learn the row set and the local row of each.
+ *   6. The host calls unroute() when it needs the ids of a shard's rows, for start values and checkpoints.
+ *
+ * A sharder is a pure function from a table and a topology to layouts. It never communicates, and equal input gives
+ * equal output in every process. A layout says where rows and columns live, and how their results are combined. The
+ * planner chooses the ranks, and the core moves the data.
  */
 #ifndef TESSERA_ABI_SHARDER_H_
 #define TESSERA_ABI_SHARDER_H_
@@ -16,9 +25,9 @@ extern "C" {
 
 #define TSR_SHARDER_KIND "tessera.sharder/1"
 
-/* The ranks on which the rectangles of a part may be placed. */
+/* The ranks on which the rectangles of a layout part may be placed, with TorchRec's name in parentheses. */
 enum {
-  TSR_PLACE_ANY_RANK = 0,   /* each on any rank, whatever the others do              (TorchRec: device) */
+  TSR_PLACE_ANY_RANK = 0,   /* each on any rank, independently of the others          (device) */
   TSR_PLACE_ONE_HOST = 1,   /* all on one host, rectangle i on its local rank i       (host) */
   TSR_PLACE_IN_HOST = 2,    /* all on one host, each on any of its ranks              (host) */
   TSR_PLACE_EVERY_RANK = 3, /* rectangle i on rank i                                  (uniform) */
@@ -26,51 +35,57 @@ enum {
                                order, runs on consecutive hosts                       (multi_host) */
 };
 
-/* How the pieces of a part become the table's output again. Pieces beside each other are concatenated in every case. */
+/* How the results of a layout part's rectangles become the table's output. Column shards are always concatenated. */
 enum {
   TSR_COMBINE_CONCAT = 0,   /* every rectangle holds all rows of its columns */
-  TSR_COMBINE_SUM = 1,      /* rows are cut: partial sums are added at the rank that asked */
-  TSR_COMBINE_HOST_SUM = 2, /* rows are cut inside a host: partial sums are added there first, then cross hosts */
-  TSR_COMBINE_REPLICA = 3   /* every rectangle is the same; looked up locally, gradients averaged over all ranks */
+  TSR_COMBINE_SUM = 1,      /* rows are cut: partial sums are added at the rank that owns the sample */
+  TSR_COMBINE_HOST_SUM = 2, /* rows are cut inside a host: partial sums are added there before they cross hosts */
+  TSR_COMBINE_REPLICA = 3   /* all rectangles are equal: looked up locally, gradients averaged over all ranks */
 };
 
-/* Which rows the rectangles of a part hold. All parts of a layout have the same. */
+/* How a layout part says which rows its rectangles hold. All parts of a layout use the same. */
 enum {
-  TSR_ROWS_RANGE = 0, /* rectangle (row, rows): the table's rows [row, row + rows) */
-  TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` is the row count of its row set, its `row` is 0 */
+  TSR_ROWS_RANGE = 0, /* a rectangle has the table's rows [row, row + rows) */
+  TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` counts the rows of its row set, and its `row` is 0 */
 };
 
+/* How the rows of a bag become one output row. NONE: there is one output row for each id. */
 enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
 
-/* A flag of tsr_sharder: only for tables whose constraints name it: a planner does not try it by itself. */
+/* A flag of tsr_sharder: the planner uses this sharder only for tables whose constraints name it. */
 enum { TSR_SHARDER_WHEN_ASKED = 1 };
 
+/* The table to be cut. */
 typedef struct tsr_table {
   uint32_t struct_size;
-  int32_t pooling; /* TSR_POOLING_*; NONE: an EmbeddingCollection's table */
-  const char* name;
-  int64_t rows;
-  int64_t cols;
-  DLDataType dtype;
-  uint32_t num_features;
-  const char* const* features;
+  int32_t pooling;             /* TSR_POOLING_*; NONE for a table of an EmbeddingCollection */
+  const char* name;            /* as in the config and the plan */
+  int64_t rows;                /* number of rows */
+  int64_t cols;                /* values per row */
+  DLDataType dtype;            /* type of a stored value */
+  uint32_t num_features;       /* number of `features` */
+  const char* const* features; /* [num_features] names of the features that look up this table */
 } tsr_table;
 
+/* The ranks of the job. */
 typedef struct tsr_topology {
   uint32_t struct_size;
-  uint32_t world_size;
+  uint32_t world_size;          /* number of ranks */
   uint32_t local_world_size;    /* ranks per host; rank r is on host r / local_world_size */
-  int32_t device_type;          /* DLDeviceType */
-  const uint64_t* device_bytes; /* free memory per rank where shards of that device live; world_size entries */
+  int32_t device_type;          /* DLDeviceType on which the shards live */
+  const uint64_t* device_bytes; /* [world_size] memory of each rank for shards on that device; NULL in tsr_route */
 } tsr_topology;
 
+/* The user's limits for one table. */
 typedef struct tsr_constraints {
   uint32_t struct_size;
-  uint32_t reserved;
-  int64_t min_partition; /* least width of a column shard; 0: the sharder's default */
-  int64_t max_shards;    /* 0: no limit. A sharder that cannot keep it proposes nothing */
+  uint32_t reserved;     /* 0 */
+  int64_t min_partition; /* smallest width of a column shard; 0: the sharder's default */
+  int64_t max_shards;    /* 0: no limit. A sharder that cannot keep to it proposes nothing */
 } tsr_constraints;
 
+/* A shard: the cells [row, row + rows) x [col, col + cols) of the table. With TSR_ROWS_ROUTED, `row` is 0 and `rows`
+ * counts the rows of the row set. */
 typedef struct tsr_rectangle {
   int64_t row;
   int64_t rows; /* may be 0: a shard without rows */
@@ -78,71 +93,77 @@ typedef struct tsr_rectangle {
   int64_t cols;
 } tsr_rectangle;
 
+/* Rectangles that are placed and combined by one rule. */
 typedef struct tsr_layout_part {
   uint32_t struct_size;
-  int32_t placement; /* TSR_PLACE_* */
-  int32_t combine;   /* TSR_COMBINE_* */
-  int32_t row_set;   /* TSR_ROWS_* */
-  uint32_t num_rectangles;
-  uint32_t rectangle_stride;
-  const tsr_rectangle* rectangles;
+  int32_t placement;               /* TSR_PLACE_* */
+  int32_t combine;                 /* TSR_COMBINE_* */
+  int32_t row_set;                 /* TSR_ROWS_* */
+  uint32_t num_rectangles;         /* number of shards */
+  uint32_t rectangle_stride;       /* bytes from one rectangle to the next */
+  const tsr_rectangle* rectangles; /* [num_rectangles] */
 } tsr_layout_part;
 
-/* One way to cut the table. The parts' rectangles together cover every cell: once, or, in a REPLICA part, once each.
- * Parts that hold different rows of the same columns add up: hot rows in a REPLICA part, the others in a SUM part.
+/* One way to cut the table. Together, the parts' rectangles cover every cell once, except that all rectangles of a
+ * REPLICA part cover the same cells. Parts that hold different rows of the same columns add up: for example, hot rows
+ * in a REPLICA part and the other rows in a SUM part.
  *
- * A row set is the rows that one shard holds, or several do that hold other columns of them. With TSR_ROWS_ROUTED they
- * are numbered over all parts in their order: a REPLICA part is one; in another part the k-th rectangle of some columns
- * has the part's k-th row set, and so has the k-th of any others. So each part covers all columns, and each of its
- * blocks of columns has as many rectangles, with as many rows. */
+ * A row set is the set of rows that a shard holds. Column shards of the same rows share one row set. With
+ * TSR_ROWS_ROUTED, row sets are numbered over all parts, in their order:
+ *   - A REPLICA part is one row set.
+ *   - In any other part, the k-th rectangle of each block of columns has the part's k-th row set.
+ * So each part covers all columns, and all its blocks of columns have the same number of rectangles and of rows. */
 typedef struct tsr_layout {
   uint32_t struct_size;
   uint32_t num_parts;
-  uint32_t part_stride;
-  uint32_t num_row_sets; /* with TSR_ROWS_ROUTED, those without rows too; 0 where rows are ranges */
-  const tsr_layout_part* parts;
-  int64_t
-      cookie; /* tells route() which layout was chosen: the sharder's own number, saved in plans; 0: nothing to tell */
+  uint32_t part_stride;         /* bytes from one part to the next */
+  uint32_t num_row_sets;        /* with TSR_ROWS_ROUTED, including row sets without rows; with TSR_ROWS_RANGE 0 */
+  const tsr_layout_part* parts; /* [num_parts] */
+  /* Any number of the sharder's own, saved in plans. It tells route() which layout was chosen. 0: not needed. */
+  int64_t cookie;
 } tsr_layout;
 
+/* The host's collector of layouts. It is valid until propose() returns. */
 typedef struct tsr_layout_sink tsr_layout_sink;
 struct tsr_layout_sink {
   uint32_t struct_size;
-  uint32_t reserved;
-  void* self;
-  /* Copies `layout`. Refuses one that does not tile the table, and with TSR_UNIMPLEMENTED one that this host cannot
-   * run: propose may go on with the next. */
+  uint32_t reserved; /* 0 */
+  void* self;        /* used only by the host */
+  /* Copies `layout`, and refuses one that does not cover the table. TSR_UNIMPLEMENTED: this host cannot run the layout;
+   * propose() may go on with the next one. */
   tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
 };
 
-/* n ids and where their rows are. The three tensors are of length n, on one device, and of these types. */
+/* The arguments of route() and unroute(): n ids and the places of their rows. The three tensors have n elements and are
+ * on one device. Everything is borrowed for the call. */
 typedef struct tsr_route {
   uint32_t struct_size;
-  uint32_t num_row_sets;        /* as the layout, and cookie too */
-  const tsr_table* table;       /* as propose got it */
-  const tsr_topology* topology; /* likewise, without device_bytes: that is NULL */
-  int64_t cookie;
-  const DLTensor* ids;        /* int64, each in [0, rows of the table) */
-  const DLTensor* row_sets;   /* int32, each in [0, num_row_sets) */
-  const DLTensor* local_rows; /* int64, each in [0, rows of its row set) */
-  tsr_stream stream;          /* of the tensors' device; NULL in host memory, where they are today */
+  uint32_t num_row_sets;        /* the layout's */
+  const tsr_table* table;       /* the same as in propose() */
+  const tsr_topology* topology; /* the same as in propose(), but device_bytes is NULL */
+  int64_t cookie;               /* the layout's */
+  const DLTensor* ids;          /* int64 [n], each in [0, rows of the table) */
+  const DLTensor* row_sets;     /* int32 [n], each in [0, num_row_sets) */
+  const DLTensor* local_rows;   /* int64 [n], each in [0, rows of its row set) */
+  tsr_stream stream;            /* of the tensors' device; NULL in host memory, where this core keeps them */
 } tsr_route;
 
+/* The functions of a sharder. */
 typedef struct tsr_sharder {
   uint32_t struct_size;
   uint32_t flags; /* TSR_SHARDER_* */
 
-  /* [any-thread] Hands every layout it offers to `sink`, best first. Offering none is not an error: the table cannot be
-   * cut this way. */
+  /* [any-thread] Hands every layout that it offers to `sink`, best first. All arguments are borrowed for the call. It
+   * is no error to offer none: then the table cannot be cut this way. */
   tsr_code (*propose)(void* self, const tsr_table* table, const tsr_topology* topology,
                       const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err);
 
-  /* Only for layouts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL. Each is the inverse of the other: no
-   * two ids have one row, and every row has an id. All outputs are written. The core checks this for every row, and on
-   * a sample that all ranks route alike, before it trains. TSR_UNIMPLEMENTED: not on that device.
-   * [any-thread] From ids to row sets and local rows. */
+  /* route and unroute are both needed for layouts with TSR_ROWS_ROUTED; otherwise both are NULL. Each is the inverse of
+   * the other: no two ids have the same row, and every row has an id. Before it trains, the core checks this for every
+   * row, and checks on a sample that all ranks route alike. TSR_UNIMPLEMENTED: not on that device.
+   * [any-thread] Reads ids, and writes all row_sets and local_rows. */
   tsr_code (*route)(void* self, const tsr_route* route, tsr_error* err);
-  /* [any-thread] From row sets and local rows back to ids. */
+  /* [any-thread] Reads row_sets and local_rows, and writes all ids. */
   tsr_code (*unroute)(void* self, const tsr_route* route, tsr_error* err);
 } tsr_sharder;
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/tensor.h - the only tensor that crosses the border is DLPack's DLTensor, borrowed for the call.
+/* tessera/abi/tensor.h - tensors cross the boundary only as DLPack's DLTensor, borrowed for the call.
  *
- * Always compact and row-major (strides may be NULL); byte_offset is honoured. The layout of DLPack 0.6 and 1.x is the
- * same in the part used here, and pinned below.
+ *   1. The caller describes memory that it owns with a DLTensor and hands a pointer to it to a function.
+ *   2. The callee finds element 0 at data + byte_offset. The elements are compact and row-major, and strides may be
+ *      NULL.
+ *   3. When the call returns, the callee keeps neither the DLTensor nor its shape. If the call enqueued work on a
+ *      stream, the memory stays valid until the stream has passed that work.
+ *
+ * DLPack 0.6 and 1.x have the same layout for the members used here. The assertions below check it.
  */
 #ifndef TESSERA_ABI_TENSOR_H_
 #define TESSERA_ABI_TENSOR_H_

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/draft/arriving.h - tessera.reader.arriving/draft-1: rows that arrive, without end, in an order of their
- * own.
+/* tessera/abi/draft/arriving.h - tessera.reader.arriving/draft-1: rows that arrive without end, in the source's order.
  *
- * Beside tessera.reader/draft-1, asked for by tsr_component::extension, for readers of what grows: a directory that
- * files come to, a topic of a broker. There are no blocks to deal out. One rank reads the rows, in the order in which
- * the reader has them, and a position says where to go on, to the row: a checkpoint holds it.
+ *   1. The host creates a reader and asks tsr_component::extension for this table.
+ *   2. It calls follow() with the source, and with the position from a checkpoint if it has one.
+ *   3. It may list the columns that are known with tsr_reader::column. It calls tsr_reader::select.
+ *   4. It calls next() again and again. Each call waits for rows, for a bounded time, and lends them to the host.
+ *   5. If a row is bad and the reader has tsr_reader_skips, the host calls skip() for it.
+ *   6. For a checkpoint it calls position() and saves the text, from which follow() later continues, exact to the row.
  *
- *   create -> follow -> column* -> select -> (next, position)*
+ * This is an extension of tessera.reader/draft-1, for sources that grow: a directory to which files are added, a topic
+ * of a broker. There are no blocks. One rank reads all rows, in the order in which the reader gives them.
  *
- * Everything is [serial] on one object. What cannot be reached is waited for within bounds of the reader's own, then
- * TSR_UNAVAILABLE with one sentence. Other errors as those of tessera.reader.
+ * All calls are [serial] on one object. If the source cannot be reached, the reader retries within its own limits.
+ * Then it fails with TSR_UNAVAILABLE and one sentence. Other errors are those of tessera.reader.
  */
 #ifndef TESSERA_ABI_DRAFT_ARRIVING_H_
 #define TESSERA_ABI_DRAFT_ARRIVING_H_
@@ -24,53 +27,55 @@ extern "C" {
 
 /* Flags of tsr_reader_arrived. */
 enum {
-  TSR_ARRIVED_LAST = 1 /* no row will come behind these */
+  TSR_ARRIVED_LAST = 1 /* no row will follow these */
 };
 
-/* The rows of one call. */
+/* The rows of one next(). Arrays and strings belong to the reader and are valid until its next call. */
 typedef struct tsr_reader_arrived {
   uint32_t struct_size;
   uint32_t flags;      /* TSR_ARRIVED_LAST */
-  int64_t rows;        /* 0: none has come */
+  int64_t rows;        /* number of rows; 0: none has arrived */
   int64_t first_row;   /* number of the first row in `where`, from 0 */
-  const char* where;   /* for sentences: a file's path, "topic clicks, partition 0" */
-  const double* times; /* event times, one for each row, in seconds since 1970, NaN where there is none; or NULL */
+  const char* where;   /* for messages: a file's path, or "topic clicks, partition 0" */
+  const double* times; /* [rows] event times in seconds since 1970, NaN for a row without one; NULL: no row has one */
 } tsr_reader_arrived;
 
+/* The functions of the extension. */
 typedef struct tsr_reader_arriving {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
-  /* Instead of tsr_reader::open. Rows begin behind `position`, a text that position() of such a reader has given; NULL:
-   * with the first one that there is. What `source->path` names may still be empty. tsr_reader::column lists what can
-   * be known of the columns by now, which may be nothing. */
+  /* Opens the source; called instead of tsr_reader::open. Rows begin after `position`, which is a text of position().
+   * NULL: they begin with the first row that exists. The source may still be empty. Afterwards tsr_reader::column lists
+   * the columns that are known so far, which may be none. */
   tsr_code (*follow)(void* self, const tsr_reader_source* source, const char* position, tsr_error* err);
-  /* At most `most` (> 0) rows that follow, in the columns of tsr_reader::select, one element of `values` for each,
-   * `stride` bytes apart; waits at most about `wait_s` seconds (>= 0) for the first of them, and for no further one.
-   * TSR_NOT_FOUND: rows lack a column that was selected. */
+  /* Gives the following rows, at most `most` (> 0), in the columns of tsr_reader::select. There is one element of
+   * `values` for each column, `stride` bytes apart. The call waits about `wait_s` seconds (>= 0) for the first row, and
+   * does not wait for others. TSR_NOT_FOUND: rows lack a selected column. */
   tsr_code (*next)(void* self, int64_t most, double wait_s, uint32_t stride, tsr_reader_values* values,
                    tsr_reader_arrived* out, tsr_error* err);
-  /* The position after all rows that next() has given. JSON; valid until the next call. */
+  /* Gives the position after all rows of next(), as JSON. The text is valid until the reader's next call. */
   tsr_code (*position)(void* self, const char** text, tsr_error* err);
 } tsr_reader_arriving;
 
 #define TSR_READER_PIPE "tessera.reader.pipe/draft-1"
 
-/* An extension of a reader of files: the same table, tsr_reader_arriving, for a source that can be read only once and
- * in order, as it comes. follow() takes the path of such a file, or "-", the process's standard input, which sentences
- * call that; it waits until the columns are known, all of which tsr_reader::column lists then. `position` is NULL: what
- * a pipe has given is gone, and position() is TSR_UNIMPLEMENTED. */
+/* An extension of a reader of files with the same table, tsr_reader_arriving. Its source can be read only once and in
+ * order, as rows arrive. follow() takes the path of such a file, or "-" for standard input; messages use that name. It
+ * waits until the columns are known, so that tsr_reader::column lists all of them. `position` is NULL, and position()
+ * returns TSR_UNIMPLEMENTED, because a pipe cannot be read again. */
 
 #define TSR_READER_SKIPS "tessera.reader.skips/draft-1"
 
-/* An extension of a reader of rows that arrive, if some of them may be left out: whoever sent them cannot be asked to
- * send them anew. How many may be is the reader's own option. */
+/* An extension of a reader of arriving rows, for sources whose sender cannot repeat a bad row. An option of the reader
+ * says how many rows may be skipped. */
 typedef struct tsr_reader_skips {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
-  /* Row `row`, from 0, of those that the last next() gave is not what its columns are to be: `why` is the sentence.
-   * TSR_OK: the reader has counted it, and said so; it is left out. Otherwise what ends the reading. */
+  /* Reports that a row has values that do not suit its columns. `row` counts from 0 within the rows of the last next().
+   * `why` is the message. TSR_OK: the reader has counted and logged it, and the host leaves the row out. Any other code
+   * ends the reading. */
   tsr_code (*skip)(void* self, int64_t row, const char* why, tsr_error* err);
 } tsr_reader_skips;
 

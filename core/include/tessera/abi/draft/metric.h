@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/draft/metric.h - tessera.metric/draft-1: how good predictions are, as one number.
  *
- * A metric turns samples into a few sums, and sums into its value. Sums of several pieces of the samples are added up,
- * so the core merges ranks, batches and windows, and a metric knows none of them. What is a piece, the metric says: any
- * part of the samples; the samples of one group, which have the same value in a key column; or all samples together.
+ *   1. The host creates the metric and calls info(), which tells the number of sums and which samples belong together.
+ *   2. It sets the sums to 0. It calls add() for each piece of the samples, which adds to the sums.
+ *   3. It adds up the sums of ranks, batches or a window.
+ *   4. It calls value() with these sums. It may do so at any time, and add more afterwards.
  *
- *   create -> info -> add* -> value
+ * A metric knows neither ranks nor batches nor windows, because the core merges their sums. info() says what a piece
+ * is: any samples; the samples of one group, which have the same value in a key column; or all samples together.
  *
- * A metric keeps nothing between calls: everything is [any-thread].
+ * A metric keeps nothing between calls, so all functions are [any-thread].
  */
 #ifndef TESSERA_ABI_DRAFT_METRIC_H_
 #define TESSERA_ABI_DRAFT_METRIC_H_
@@ -20,48 +22,51 @@ extern "C" {
 
 #define TSR_METRIC_KIND "tessera.metric/draft-1"
 
-/* Which samples come together in one call of add(). */
+/* The samples of one call of add(). */
 enum {
-  TSR_METRIC_ANY = 0,   /* any: batches, parts of them */
-  TSR_METRIC_GROUP = 1, /* all of one group; groups in no order */
-  TSR_METRIC_ALL = 2    /* all that there are, once */
+  TSR_METRIC_ANY = 0,   /* any samples: a batch or part of one */
+  TSR_METRIC_GROUP = 1, /* all samples of one group; groups come in no order */
+  TSR_METRIC_ALL = 2    /* all samples, in a single call */
 };
 
-/* Which value is best, for what keeps the best model. */
+/* The best value, by which the best model is kept. */
 enum {
-  TSR_METRIC_BEST_NONE = 0, /* there is no better and worse */
+  TSR_METRIC_BEST_NONE = 0, /* no value is better than another */
   TSR_METRIC_BEST_LARGEST = 1,
   TSR_METRIC_BEST_SMALLEST = 2,
-  TSR_METRIC_BEST_ONE = 3 /* the nearest to 1 */
+  TSR_METRIC_BEST_ONE = 3 /* the value nearest to 1 */
 };
 
+/* The description of a metric. */
 typedef struct tsr_metric_info {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   int32_t pieces; /* TSR_METRIC_ANY, ... */
   int32_t best;   /* TSR_METRIC_BEST_NONE, ... */
-  int64_t sums;   /* how many, at least 1 */
+  int64_t sums;   /* number of sums, at least 1 */
 } tsr_metric_info;
 
-/* Samples: `count` of each. */
+/* Samples in host memory, borrowed for the call. Each array is [count]. */
 typedef struct tsr_metric_samples {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   int64_t count;
-  const double* scores;      /* what the model gives; of a loss of logits, the logit. No NaN */
-  const double* predictions; /* of labels: of a loss of logits, the probability; else the score */
+  const double* scores;      /* the model's outputs, which are logits if the loss takes logits; never NaN */
+  const double* predictions; /* the predicted labels: probabilities if the loss takes logits, otherwise the scores */
   const double* labels;
-  const double* weights; /* not negative */
+  const double* weights; /* never negative */
 } tsr_metric_samples;
 
+/* The functions of a metric. `sums` is [tsr_metric_info::sums], in memory of the host. */
 typedef struct tsr_metric {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
+  /* Fills `out`, with the same values in every call. */
   tsr_code (*info)(void* self, tsr_metric_info* out, tsr_error* err);
   /* Adds a piece of the samples to `sums`. */
   tsr_code (*add)(void* self, const tsr_metric_samples* samples, double* sums, tsr_error* err);
-  /* The value for the sums of all pieces. It is NaN if it is not defined, as with sums of 0. */
+  /* Writes the value for the sums of all pieces to *out. It is NaN if the value is not defined, as with sums of 0. */
   tsr_code (*value)(void* self, const double* sums, double* out, tsr_error* err);
 } tsr_metric;
 

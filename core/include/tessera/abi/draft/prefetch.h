@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/draft/prefetch.h - tessera.kernel.prefetch/draft-1: the ids of a batch before its lookup.
  *
- * Beside tessera.kernel/1, asked for by tsr_component::extension, of kernels whose rows are not all in memory.
+ *   1. When the host opens a kernel, it asks tsr_component::extension for this table.
+ *   2. While a step runs, the input thread receives the ids of the next batch and calls prefetch() with them. The
+ *      kernel reads their rows into memory.
+ *   3. The step ends. The host calls forward() with the next batch, whose rows are in memory.
+ *
+ * This is an extension of tessera.kernel/1, for kernels whose rows are not all in memory.
  */
 #ifndef TESSERA_ABI_DRAFT_PREFETCH_H_
 #define TESSERA_ABI_DRAFT_PREFETCH_H_
@@ -14,15 +19,18 @@ extern "C" {
 
 #define TSR_PREFETCH "tessera.kernel.prefetch/draft-1"
 
+/* The function of the extension. */
 typedef struct tsr_prefetch {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  /* Fetches the rows that a later lookup of this instance will ask for, as this rank received them from all, and
-   * returns when they are in memory. Never two calls at once on one instance, but beside its other calls, from another
-   * thread: that of a step before. Batches come in the order of their lookups, the next one before the last one was
-   * looked up; a batch may never be looked up, and a lookup may ask for rows that were not announced.
-   * `lookup` has the ids and offsets, in host memory whatever the device, and for each of its features `table`, `bags`
-   * and `first_offset`; checked as for forward. Nothing else is read: it has no outputs, weights or step. */
+  /* Fetches the rows of a later lookup of this instance, with the ids that this rank received from all ranks. Returns
+   * when the rows are in memory. Two calls never run at once on one instance. But another thread may be in another call
+   * of the instance, for an earlier step.
+   * Batches come in the order of their lookups; the next one may come before the last one was looked up. A batch may
+   * never be looked up, and a lookup may need rows that were not announced.
+   * `lookup` has ids and offsets, which are in host memory even if the kernel's device is another one. Each feature has
+   * `table`, `bags` and `first_offset`. All of it was checked as for forward(). There are no outputs, weights or step,
+   * and nothing else of `lookup` is read. */
   tsr_code (*prefetch)(void* instance, const tsr_lookup* lookup, tsr_error* err);
 } tsr_prefetch;
 

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/draft/table_extra.h - tessera.kernel.table_extra/draft-1: what a kernel keeps of a table besides rows.
+/* tessera/abi/draft/table_extra.h - tessera.kernel.table_extra/draft-1: what a kernel keeps for a table besides rows.
  *
- * Beside tessera.kernel/1, asked for by tsr_component::extension, of kernels whose rows come on demand
- * (TSR_KERNEL_ROWS_ON_DEMAND): how often ids were seen that have no row yet, when steps were. Checkpoints carry it, as
- * they carry tsr_rows::extra with each row.
+ *   1. When the host writes a checkpoint, it asks the kernel's tsr_component::extension for this table. It calls save()
+ *      for each shard and stores the bytes.
+ *   2. When it loads the checkpoint, it first calls import_rows() with TSR_IMPORT_REPLACE for each of its shards.
+ *   3. For each shard that was saved, it calls add() with the saved bytes. The kernel adds them to what it has.
+ *   4. It calls import_rows() for the rows.
+ *
+ * This is an extension of tessera.kernel/1, for kernels whose rows come on demand (TSR_KERNEL_ROWS_ON_DEMAND). They may
+ * keep, for example, how often ids without a row were seen. What belongs to one row is in tsr_rows::extra instead.
  */
 #ifndef TESSERA_ABI_DRAFT_TABLE_EXTRA_H_
 #define TESSERA_ABI_DRAFT_TABLE_EXTRA_H_
@@ -16,14 +21,16 @@ extern "C" {
 
 #define TSR_TABLE_EXTRA "tessera.kernel.table_extra/draft-1"
 
+/* The functions of the extension. */
 typedef struct tsr_table_extra {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  /* [serial] What an instance keeps of a shard, as it likes it; nothing is written where it keeps nothing. */
+  /* [serial] Writes what the instance keeps for a shard, in a format of its own. It writes nothing if it keeps nothing.
+   */
   tsr_code (*save)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
-  /* [serial] Adds what was saved of one shard. Behind import_rows with TSR_IMPORT_REPLACE, and once for each shard that
-   * there was then: on which rank, and how the table is cut now, makes no difference. What is about rows that are
-   * another instance's now may be kept or left out. */
+  /* [serial] Adds the saved bytes of one shard. The host calls it after import_rows with TSR_IMPORT_REPLACE, once for
+   * each shard that was saved, whatever its rank was and however the table is cut now. Data about rows that another
+   * instance has now may be kept or dropped. */
   tsr_code (*add)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
 } tsr_table_extra;
 
