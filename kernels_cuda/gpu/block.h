@@ -27,8 +27,8 @@ GPU_DEVICE T block_exclusive_sum(T value, T* scratch, T* total) {
 }
 
 // ---- sums over the earlier blocks, in one launch ----
-// Each block takes a ticket, so that the earlier blocks have begun before it. It publishes its own sum, adds the sums of
-// earlier blocks, and publishes the result. Sum and state are one word, so no other memory has to be ordered with it.
+// Each block takes a ticket, so that the earlier blocks have begun before it. It publishes its own sum, adds the sums
+// of earlier blocks, and publishes the result. Sum and state are one word, so no other memory needs an order.
 
 constexpr uint32_t kOwnSum = 1;
 constexpr uint32_t kSumUpToHere = 2;
