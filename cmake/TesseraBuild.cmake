@@ -34,7 +34,7 @@ add_library(tessera_flags INTERFACE)
 target_compile_options(tessera_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -fno-omit-frame-pointer>
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
-# Sources by their path here, not on this machine.
+# Macros give sources by their path in the repository, not by the path on this machine.
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(TESSERA_WERROR)
   target_compile_options(tessera_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
@@ -43,7 +43,7 @@ if(TESSERA_UNITY AND TESSERA_TESTS)  # from scratch: what takes time and no test
   if(NOT TESSERA_SANITIZE)  # whose reports name lines
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-g0>)
   endif()
-  # gcc looks for memory to free when it has 128 MB, and again and again: a tenth of its time
+  # gcc starts to collect garbage at 128 MB and repeats it often, which takes a tenth of its time.
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
   find_program(TESSERA_MOLD mold)
   if(TESSERA_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING)
@@ -55,19 +55,20 @@ if(TESSERA_SANITIZE)
   set(TESSERA_SANITIZED TESSERA_TEST_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TESSERA_SANITIZE};-fno-sanitize-recover=undefined>")
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
-  # A null pointer ends the program without being asked for; together they take a sixth of the compiler's time and more.
+  # A null pointer ends the program anyway; together these checks take a sixth of the compiler's time and more.
   if(TESSERA_SANITIZE MATCHES "undefined" AND NOT TESSERA_SANITIZE_WHOLE)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize=null,object-size,pointer-overflow,vptr>)
   endif()
-  # With this one clang-14 cannot compile coroutines ("Cannot represent a difference across sections").
+  # With this check, clang-14 cannot compile coroutines ("Cannot represent a difference across sections").
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,Clang>:-fno-sanitize=function>)
   if(TESSERA_SANITIZE MATCHES "thread")  # fences, which gcc warns of, are Boost.Asio's alone: hundreds of lines
     add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-tsan>)
   endif()
 endif()
 
-# Its lines are counted, with TESSERA_COVERAGE: what gcov says of optimised code is not what was written. Processes and
-# threads count together. Templates of other headers are not counted, which would take most of the time.
+# Counts a target's lines, with TESSERA_COVERAGE. It is not optimised, because gcov would count other lines than those
+# written. Processes and threads count together. Templates of other headers are not counted, because they would take
+# most of the time.
 function(tessera_counts_lines target)
   if(TESSERA_COVERAGE)
     target_compile_options(${target} PRIVATE --coverage -O0 -fprofile-update=atomic
@@ -79,31 +80,31 @@ if(TESSERA_COVERAGE)
   add_link_options(--coverage)
 endif()
 
-# Tests that start ranks as processes: LeakSanitizer stops a process by ptrace as it ends, which fails now and then
-# while its launcher ends others. Leaks are looked for in all other tests.
+# For tests that start ranks as processes: LeakSanitizer stops a process by ptrace as it ends, which sometimes fails
+# while its launcher ends others. All other tests look for leaks.
 function(tessera_starts_ranks)
   if(TESSERA_SANITIZE MATCHES "address")
     set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endif()
 endfunction()
 
-# tessera_sampled(TEST N): a sanitizer's build runs every Nth case, and all with TESSERA_SANITIZE_WHOLE: cases that run
-# the same code with other words.
+# tessera_sampled(TEST N): a sanitizer's build runs only every Nth case, or all with TESSERA_SANITIZE_WHOLE. For cases
+# that run the same code with different data.
 function(tessera_sampled test n)
   if(TESSERA_TESTS AND TESSERA_SANITIZE AND NOT TESSERA_SANITIZE_WHOLE)
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "GTEST_TOTAL_SHARDS=${n}" "GTEST_SHARD_INDEX=0")
   endif()
 endfunction()
 
-# tessera_not_checked(TESTS...): a sanitizer's build runs them with TESSERA_SANITIZE_WHOLE alone: what they run of ours
-# others run, too.
+# tessera_not_checked(TESTS...): a sanitizer's build runs them only with TESSERA_SANITIZE_WHOLE, because other tests run
+# the same code of ours.
 function(tessera_not_checked)
   if(TESSERA_TESTS AND TESSERA_SANITIZE AND NOT TESSERA_SANITIZE_WHOLE)
     set_property(TEST ${ARGN} APPEND PROPERTY LABELS long)
   endif()
 endfunction()
 
-# Tests of code that runs threads of its own: `scripts/test --threaded` builds and runs them alone.
+# Tests of code with its own threads: `scripts/test --threaded` builds and runs only these.
 add_custom_target(tessera_threaded_tests)
 function(tessera_threaded)
   foreach(test ${ARGN})
@@ -113,8 +114,8 @@ function(tessera_threaded)
 endfunction()
 
 # tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [NEEDS targets...] [TIMEOUT seconds] [LABELS ...]
-# [RANKS]): a program of GoogleTest, and the test of its name that runs it: two minutes at most, unless told otherwise.
-# NEEDS is built before; with RANKS it starts ranks as processes.
+# [RANKS]): a GoogleTest program, and a test of the same name that runs it, with a limit of two minutes unless told
+# otherwise. NEEDS is built first; with RANKS it starts ranks as processes.
 function(tessera_test name)
   if(NOT TESSERA_TESTS)
     return()
@@ -134,8 +135,8 @@ function(tessera_test name)
   endif()
 endfunction()
 
-# tessera_unity(TARGET): with TESSERA_UNITY its sources are compiled folder by folder in one go. A source with options
-# or definitions of its own is compiled alone, and so is device code.
+# tessera_unity(TARGET): with TESSERA_UNITY, its sources are compiled together, folder by folder. Sources with their own
+# options or definitions, and device code, are compiled separately.
 function(tessera_unity target)
   if(NOT TESSERA_UNITY)
     return()
@@ -149,21 +150,20 @@ function(tessera_unity target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # gcc takes a type of an anonymous namespace for a header's when its file is included
+  # gcc takes a type in an anonymous namespace for a header's type if its file is included.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
-# tessera_small(TARGET): what it does is no work for a batch, so it is small rather than fast.
+# tessera_small(TARGET): optimises for size, because the target does no work for a batch.
 function(tessera_small target)
   if(NOT TESSERA_SANITIZE AND NOT TESSERA_COVERAGE)
     target_compile_options(${target} PRIVATE -Os)
   endif()
 endfunction()
 
-# tessera_core_folder(NAME [DEPENDS lower folders...] [LINK libraries...] [FOLDERS folders inside...])
-# A folder of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
-# tests become one program, NAME_test, that links this folder and the folders named, so that an include of a higher
-# folder does not link.
+# tessera_core_folder(NAME [DEPENDS lower folders...] [LINK libraries...] [FOLDERS folders inside...]) A folder of the
+# core: every *.cc of the folder and of FOLDERS, except tests (*_test.cc), is part of libtessera. The tests become one
+# program, NAME_test, that links this folder and the named folders, so that an include of a higher folder does not link.
 set_property(GLOBAL PROPERTY TESSERA_CORE_FOLDERS "")
 function(tessera_core_folder name)
   cmake_parse_arguments(CORE_FOLDER "" "" "DEPENDS;LINK;FOLDERS" ${ARGN})

@@ -3,8 +3,8 @@
 #
 # tessera_add_gpu_plugin(NAME BACKEND cuda|hip|emulator SOURCES ... [LINK libraries...])
 # A plugin from .cu files, which the backend's compiler gets, and .cc files, which the host's gets. All of them see
-# "gpu/gpu.h" (kernels_cuda) and the macro TESSERA_GPU_CUDA, _HIP or _EMULATOR. A directory calls it for one backend
-# only. What the device compilers say about registers and spills lies beside each object as *.resources: see
+# "gpu/gpu.h" (kernels_cuda) and the macro TESSERA_GPU_CUDA, _HIP or _EMULATOR. A directory calls it for only one
+# backend. The device compilers' output about registers and spills is next to each object as *.resources: see
 # scripts/gpu_resources.
 set(TESSERA_GPU_INCLUDE ${PROJECT_SOURCE_DIR}/kernels_cuda)
 set(TESSERA_RECORD_RESOURCES ${PROJECT_SOURCE_DIR}/cmake/record_resources.sh)

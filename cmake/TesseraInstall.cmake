@@ -1,6 +1,6 @@
 # make install: bin/tessera, lib/libtessera.so, lib/tessera/plugins-1/*.so, include/tessera, packages for CMake and
-# pkg-config, and in share/tessera documents, job configs, templates and examples, by the paths that the documents give
-# them. Nothing in the tree depends on where it was installed: it finds itself and may be moved as a whole.
+# pkg-config. share/tessera has documents, job configs, templates and examples, at the paths used in the documents.
+# Nothing depends on the place of installation: the tree finds itself and may be moved as a whole.
 include(CMakePackageConfigHelpers)
 
 option(TESSERA_STRIP "cmake --install leaves out what is for debuggers alone" ON)
@@ -12,7 +12,7 @@ file(RELATIVE_PATH TESSERA_LIB_FROM_BIN "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INS
 set(TESSERA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 get_property(TESSERA_PLUGIN_TARGETS GLOBAL PROPERTY TESSERA_PLUGINS)
 
-# Readable by all, writable by the owner alone, whatever the umask: the loader refuses anything else.
+# Readable by all and writable only by the owner, whatever the umask, because the loader refuses anything else.
 set(owner_writes OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS ${owner_writes})
 
@@ -24,7 +24,7 @@ install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_I
 if(TESSERA_PLUGIN_TARGETS)
   install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes})
 endif()
-# What the Python wheel holds (python/pyproject.toml). It knows no links, so there the library has its soname.
+# The content of the Python wheel (python/pyproject.toml). Wheels have no links, so the library there has its soname.
 if(SKBUILD)
   set_target_properties(tessera PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
 endif()

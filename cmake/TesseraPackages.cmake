@@ -1,4 +1,4 @@
-# What the machine has. A backend whose package is missing is switched off with a line in the summary.
+# Finds the machine's packages. A backend whose package is missing is switched off, with a line in the summary.
 set(_tessera_summary "" CACHE INTERNAL "")
 function(tessera_note name state text)
   set(_tessera_summary ${_tessera_summary} "${name}|${state}|${text}" CACHE INTERNAL "")
@@ -16,7 +16,8 @@ if(NOT XXHASH_INCLUDE_DIR)
 endif()
 tessera_note(core on "Boost ${Boost_VERSION}, toml++, nlohmann-json, DLPack, zlib, xxHash")
 
-# tessera_backend(NAME "what" found-variable "Debian package"): option TESSERA_NAME, on when the package is there.
+# tessera_backend(NAME "what" found-variable "Debian package"): adds the option TESSERA_NAME, on if the package is
+# found.
 function(tessera_backend name what found package)
   option(TESSERA_${name} "Build ${what}" ON)
   if(TESSERA_${name} AND NOT ${found})
@@ -31,8 +32,8 @@ endfunction()
 
 find_package(hwy CONFIG QUIET)
 tessera_backend(CPU "fast CPU kernel (Highway)" hwy_FOUND libhwy-dev)
-# Not by Debian's dnnl-config.cmake: it stops the configuration where OpenCL's headers are missing, which nothing
-# here needs.
+# Debian's dnnl-config.cmake is not used, because it stops the configuration if OpenCL's headers are missing, which
+# nothing here needs.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp)
 find_library(DNNL_LIBRARY dnnl)
 set(DNNL_FOUND FALSE)
@@ -59,7 +60,7 @@ if(KAFKA_INCLUDE_DIR AND KAFKA_LIBRARY)
   set(KAFKA_FOUND TRUE)
 endif()
 tessera_backend(KAFKA "reading Kafka topics" KAFKA_FOUND librdkafka-dev)
-# Of an extra plugin, plugins/extras/tiered: without it, threads do what io_uring does.
+# Used by the extra plugin plugins/extras/tiered; without it, threads replace io_uring.
 find_path(URING_INCLUDE_DIR liburing.h)
 find_library(URING_LIBRARY uring)
 set(URING "")
@@ -88,7 +89,7 @@ if(TESSERA_ARROW_PYTHON)
 endif()
 tessera_backend(ARROW "reading Parquet and Arrow files without a Python (Arrow C++)" ARROW_FOUND
   "pip install pyarrow, and -DTESSERA_ARROW_PYTHON=PYTHON")
-# Not by Debian's gRPCConfig.cmake, which wants the development packages of all that gRPC uses.
+# Debian's gRPCConfig.cmake is not used, because it requires the development packages of everything that gRPC uses.
 find_program(PROTOC protoc)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
 find_path(GRPC_INCLUDE_DIR grpcpp/grpcpp.h)
@@ -106,8 +107,8 @@ tessera_backend(GRPC "tessera serve over gRPC" GRPC_FOUND
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 
-# A machine with nvcc builds the CUDA plugins, or the configuration fails and says why; -DTESSERA_CUDA=OFF builds
-# without them.
+# On a machine with nvcc, the CUDA plugins are built, or the configuration fails with a reason; -DTESSERA_CUDA=OFF
+# builds without them.
 find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDACXX PATHS /usr/local/cuda/bin)
 tessera_backend(CUDA "CUDA kernels (nvcc)" TESSERA_NVCC "CUDA toolkit 12.8 or newer: nvcc")
 if(TESSERA_CUDA)
@@ -120,10 +121,10 @@ if(TESSERA_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
-  # What the host's compiler searches by itself, as nvcc runs it: named once more, /usr/include would come too early.
+  # The include paths that nvcc's host compiler searches by itself. Passed again, /usr/include would come too early.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-  # CMake 3.25 marks CUDA::nvToolsExt as deprecated for projects that ask for 3.25: CUDA 13 has no such library, and it
-  # stops there.
+  # For projects that require CMake 3.25, CMake 3.25 marks CUDA::nvToolsExt as deprecated; CUDA 13 lacks that library,
+  # and the configuration would stop.
   set(asked_for ${CMAKE_MINIMUM_REQUIRED_VERSION})
   set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit REQUIRED)
@@ -141,7 +142,7 @@ if(TESSERA_CUDA)
   endif()
 endif()
 tessera_backend(NCCL "NCCL transport between GPUs" NCCL_FOUND "CUDA and NVIDIA's nccl.h, libnccl.so")
-# Debian's HIP: the compiler that it came with, and no other.
+# Debian's HIP needs the compiler that it came with, and no other.
 find_program(HIP_CLANG clang++-15)
 find_path(HIP_INCLUDE_DIR hip/hip_runtime_api.h)
 find_library(HIP_LIBRARY amdhip64)

@@ -1,6 +1,6 @@
-# tessera_add_plugin(NAME [NOT_INSTALLED] SOURCES ... [LINK libraries...])
-# A plugin as the loader wants it: a module with one exported symbol, complete at link time, never unloaded. Optimised:
-# a project that names no CMAKE_BUILD_TYPE is built as Release.
+# tessera_add_plugin(NAME [NOT_INSTALLED] SOURCES ... [LINK libraries...]) A plugin in the form that the loader
+# requires: a module with one exported symbol, complete at link time, never unloaded. It is optimised: a project without
+# a CMAKE_BUILD_TYPE is built as Release.
 set(TESSERA_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
 function(tessera_add_plugin name)
   cmake_parse_arguments(PLUGIN "NOT_INSTALLED" "" "SOURCES;LINK" ${ARGN})
@@ -17,7 +17,7 @@ function(tessera_add_plugin name)
   if(NOT TESSERA_SANITIZE)  # a sanitizer's runtime is in the program
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
-  # The loader refuses what others may write, and some people's umask lets their group.
+  # The loader refuses files that others may write, and some umasks let the group write.
   add_custom_command(TARGET ${name} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${name}> $<TARGET_FILE_DIR:${name}>
     VERBATIM)
   if(PROJECT_NAME STREQUAL "tessera")

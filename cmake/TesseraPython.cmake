@@ -1,8 +1,8 @@
-# A Python for tests that are written in it.
+# Finds a Python for tests that are written in Python.
 set(TESSERA_PYTHON "" CACHE FILEPATH "A Python with numpy and pytest; the one of the system where it is empty")
 
-# tessera_find_python(OUT IMPORTS): a Python that can `import IMPORTS`; empty where there is none, and in builds with
-# sanitizers, which a Python knows nothing of.
+# tessera_find_python(OUT IMPORTS): a Python that can `import IMPORTS`. Empty if there is none, and in builds with
+# sanitizers, which do not work in a Python.
 function(tessera_find_python out imports)
   set(${out} "" PARENT_SCOPE)
   if(TESSERA_SANITIZE)

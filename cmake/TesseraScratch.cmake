@@ -1,7 +1,7 @@
-# Builds from scratch (TESSERA_UNITY: CI): tests are compiled in a quarter of the time. What they all include is parsed
-# once, they are not optimised, and clang compiles them where there is one; the code that they test is optimised, and by
-# the compiler that was asked for. A developer's build does without, so that each file includes what it uses, and one
-# change recompiles little.
+# For builds from scratch (TESSERA_UNITY: CI), compiles tests in a quarter of the time. Their common headers are parsed
+# once, tests are not optimised, and clang compiles them if available. The tested code is optimised and compiled by the
+# chosen compiler. A developer's build does not do this, so that each file includes what it uses, and one change
+# recompiles little.
 if(NOT (TESSERA_UNITY AND TESSERA_TESTS))
   return()
 endif()
@@ -16,10 +16,9 @@ function(tessera_targets_below directory out)
   set(${out} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Under AddressSanitizer the tests themselves are compiled as ever, which takes a quarter of the time, and are found in
-# ccache where the plain build was before: what the sanitizer looks at is what they call. Checked as well are those that
-# have code to be tested in themselves, and all with TESSERA_SANITIZE_WHOLE; under ThreadSanitizer, which has to see
-# every access, all.
+# Under AddressSanitizer, the tests themselves are compiled without it, which takes a quarter of the time and finds them
+# in ccache after a plain build; the sanitizer checks the code they call. Tests that contain code under test are also
+# checked, and all are with TESSERA_SANITIZE_WHOLE. Under ThreadSanitizer, which must see every access, all are checked.
 set(launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(checked FALSE)
 if(TESSERA_SANITIZE)
@@ -34,7 +33,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING
   endif()
 endif()
 
-# What tests include, parsed once: a target whose header others use.
+# The common headers of tests, parsed once: a target whose precompiled header others use.
 function(tessera_test_headers name launcher)
   file(WRITE ${CMAKE_BINARY_DIR}/test_headers/empty.cc "")
   add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/test_headers/empty.cc)
@@ -63,15 +62,15 @@ foreach(target ${targets})
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
     continue()
   endif()
-  # Kernels for the emulated GPU take long enough optimised.
+  # Kernels for the emulated GPU are optimised, because they take long enough even then.
   if(NOT type STREQUAL "EXECUTABLE" OR target MATCHES "test_headers$" OR NOT libraries MATCHES "GTest::gtest"
       OR sources MATCHES "\\.cu(;|$)")
     continue()
   endif()
   target_compile_options(${target} PRIVATE -O0)
-  # A source with options of its own does without.
+  # A source with its own options does not use the header.
   set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
-  # What else is compiled into it than tests and what only tests have.
+  # Excludes sources other than tests and what only tests have.
   list(FILTER sources EXCLUDE REGEX "^\\$<|_test\\.cc$|(^|/)(test_news|proxy|main|ranks|tools_not_built)\\.cc$")
   if(TESSERA_SANITIZE AND NOT checked AND (sources OR tested_within))
     target_precompile_headers(${target} REUSE_FROM tessera_checked_test_headers)
@@ -81,8 +80,8 @@ foreach(target ${targets})
   endif()
 endforeach()
 
-# Programs that tests run and no test times: optimised less, a quarter less to compile. Those that look at other parts
-# are not checked themselves.
+# Programs that tests run but do not time: less optimisation takes a quarter less time to compile. Programs that inspect
+# other code are not checked themselves.
 set(tools tessera_conformance tessera_verify tessera_bench_report fuzz_targets)
 foreach(target tessera_cli tessera_serve tessera_ranks tessera_tcp_proxy grpc_messages ${tools})
   if(NOT TARGET ${target} OR checked)

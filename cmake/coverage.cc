@@ -1,5 +1,5 @@
-// In builds with TESSERA_COVERAGE, of everything whose lines are counted: what a process has counted is written when it
-// ends by quick_exit(), too, as forked ranks do.
+// Linked, in builds with TESSERA_COVERAGE, into everything whose lines are counted: a process writes its counts also
+// when it ends by quick_exit(), as forked ranks do.
 #include <cstdlib>
 
 extern "C" void __gcov_dump();  // of the library or program that this is linked into

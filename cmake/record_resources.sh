@@ -1,6 +1,6 @@
 #!/bin/sh
-# record_resources.sh COMPILER ARGUMENTS... -o OBJECT: runs the compiler; what it says about registers and spills goes
-# to OBJECT.resources instead of the terminal, everything else to stderr.
+# record_resources.sh COMPILER ARGUMENTS... -o OBJECT: runs the compiler. Its output about registers and spills goes to
+# OBJECT.resources instead of the terminal, everything else to stderr.
 set -u
 object=
 previous=

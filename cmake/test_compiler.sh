@@ -33,7 +33,7 @@ for argument in "$@"; do
   fi
   if [ "$before" = -o ]; then
     object=$argument
-    # A header of before would be taken for a part of the new one.
+    # A header from an earlier build would be taken for a part of the new one.
     [ -z "${header:-}" ] || rm -f "$object"
   fi
   before=$argument

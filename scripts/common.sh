@@ -2,9 +2,9 @@
 # Plugins that others may write are not loaded: what is built here belongs to this user alone, whatever the umask was.
 umask 022
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Without these ccache keeps no object that a precompiled header went into: in scripts/test, no test.
+# Without these, ccache keeps no object that uses a precompiled header, and so no test of scripts/test.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
-# These let another clone of the same sources find what this one has compiled, without preprocessing anything twice.
+# These let another clone of the same sources find the objects compiled here, without preprocessing twice.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 export CCACHE_DEPEND="${CCACHE_DEPEND:-1}"
 
@@ -31,7 +31,7 @@ times() {
   done
 }
 
-# Compilers running at once: one per core, and 1.5 GiB of memory for each.
+# Number of concurrent compilers: one per core, but at most one per 1.5 GiB of memory.
 build_jobs() {
   local cores memory_kib by_memory
   cores=$(nproc)

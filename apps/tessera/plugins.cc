@@ -33,7 +33,7 @@ Options described() {
   return out;
 }
 
-// The report is printed first: it says why.
+// Called after the report was printed, which gives the reasons.
 void check_required(const LoadReport& report, const std::vector<std::string>& required) {
   for (const std::string& id : required) {
     const auto usable = [&](const LoadEntry& e) { return e.id == id && e.state == LoadEntry::State::kAvailable; };
@@ -48,7 +48,7 @@ struct LayersOfDevice {
   std::vector<LayerChoice> layers;
 };
 
-// Layers are found by name, where the highest priority prevails (abi/module.h): who computes which.
+// The component that computes each layer. Layers are found by name; the highest priority wins (abi/module.h).
 std::vector<LayersOfDevice> all_layers(const Runtime& runtime) {
   std::vector<LayersOfDevice> out;
   for (const auto& [name, type] : {std::pair{"cpu", int32_t{kDLCPU}}, {"cuda", kDLCUDA}, {"hip", kDLROCM}}) {
@@ -127,7 +127,7 @@ void print_json(const LoadReport& report, const std::vector<LayersOfDevice>& lay
 
 std::string whole_id(const tsr_component& c) { return str_cat('"', c.id, "\" (priority ", c.priority, ")"); }
 
-// What a component that can be used says of itself, and which one of its kind "auto" is.
+// Prints a usable component's description of itself, and which component of its kind "auto" means.
 void explain_usable(const Runtime& runtime, const LoadEntry& e) {
   try {
     const tsr_component& c = runtime.component(e.kind, e.id);

@@ -1,4 +1,4 @@
-"""What test_ranks.py runs on each rank: rank.py WHAT [FOLDER]."""
+"""Run by test_ranks.py on each rank: rank.py WHAT [FOLDER]."""
 
 import os
 import signal

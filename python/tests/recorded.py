@@ -27,7 +27,7 @@ def cases(world):
 
 
 def of_rank(case, rank):
-    """What TorchRec had on a rank."""
+    """TorchRec's recorded data of a rank."""
     told = {key: case[key][rank] for key in ("outputs", "weight_grads")}
     return {**told, "start": case["start"], "end": case["end"]}
 

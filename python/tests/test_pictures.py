@@ -12,7 +12,7 @@ TABLES = [tessera.EmbeddingBagConfig(6, 4, "a"), tessera.EmbeddingBagConfig(4, 2
 
 
 def boxes(svg):
-    """By title: x, y, width, height, colour."""
+    """The boxes by title: x, y, width, height, colour."""
     found = {}
     for box in ElementTree.fromstring(svg).iter(f"{SVG}rect"):
         where = [float(box.get(key)) for key in ("x", "y", "width", "height")]

@@ -21,7 +21,7 @@ def run(script, *arguments, ranks=2):
 
 
 def run_without_launcher(script, *arguments):
-    """What two ranks print, started as torchrun would: `tessera launch` ends the others when one has gone."""
+    """The output of two ranks, started as by torchrun: `tessera launch` ends the others when one has ended."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -66,7 +66,7 @@ def test_rows_of_a_program_train_like_those_of_a_file(tmp_path):
 
 
 class Frame:
-    """As pandas' frames are without pyarrow."""
+    """A frame like that of pandas without pyarrow."""
 
     def __init__(self, data):
         self.items = data.items

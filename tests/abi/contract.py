@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a compiler makes of C headers (constants, types, structs, functions), compared with golden files.
+"""Compares a compiler's view of C headers (constants, types, structs, functions) with golden files.
 
   contract.py [--update] [--strided STRUCT...] --golden FOLDER --include FOLDER [--include ...] HEADER...
 
@@ -139,7 +139,7 @@ def contract(args):
                         continue
                     here = ours(files[die.attributes["DW_AT_decl_file"].value - 1])
                     name = name_of(die)
-                    # What DLPack declares is compared where the contract passes it on.
+                    # DLPack's declarations are compared if the contract passes them on.
                     if die.tag == "DW_TAG_structure_type" and (here or name in ("DLDevice", "DLDataType", "DLTensor")):
                         size = die.attributes.get("DW_AT_byte_size")
                         head = f"struct {name}, " + (f"{size.value} bytes" if size else "opaque")
@@ -186,7 +186,7 @@ def compare(golden, today, exact, strided=()):
             for i, line in enumerate(old[1:], 1):
                 if i >= len(new) or new[i] != line:
                     yield f"{key}: \"{line.strip()}\" became \"{new[i].strip() if i < len(new) else 'nothing'}\""
-            # Only struct_size, or the stride of an array, tells the other side how long it is.
+            # Only struct_size, or the stride of an array, tells the other side a struct's length.
             if len(new) > len(old) and " struct_size" not in old[1] and key.split()[1] not in strided:
                 yield f"{key}: has no struct_size, so it never grows"
         elif new != old:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# from_rust.sh RUSTC SOURCE LIBRARY_FOLDER PROGRAM: the example in Rust is built and learns, on one rank and on two.
+# from_rust.sh RUSTC SOURCE LIBRARY_FOLDER PROGRAM: builds the example in Rust and checks that it learns, on one rank
+# and on two.
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

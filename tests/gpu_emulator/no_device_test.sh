@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# GPU plugins where there is no GPU, and where there is one: they load, say why they cannot be used or that they can,
-# need no vendor's driver to be installed, and export one symbol.
-# no_device_test.sh TESSERA PLUGIN_FOLDER BACKEND...   BACKEND: cuda or hip
+# GPU plugins with and without a GPU: they load, report that they can be used or why not, need no vendor driver, and
+# export one symbol. no_device_test.sh TESSERA PLUGIN_FOLDER BACKEND...   BACKEND: cuda or hip
 set -euo pipefail
 tessera=$1 folder=$2
 shift 2

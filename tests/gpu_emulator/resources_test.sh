@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/gpu_resources on what compilers said: a clean kernel passes, one that spills or nothing at all does not.
+# Runs scripts/gpu_resources on compilers' outputs: a clean kernel passes; one that spills, or no output at all, fails.
 # resources_test.sh ROOT
 set -euo pipefail
 script=$1/scripts/gpu_resources

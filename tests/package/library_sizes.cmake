@@ -1,4 +1,4 @@
-# What core, CPU kernels and tcp take of a disk where they are installed, and that they are stripped.
+# Checks the installed size of core, CPU kernels and tcp, and that they are stripped.
 #   cmake -D READELF=/usr/bin/readelf -D BUILD=FOLDER -D FILES=lib/a.so,lib/b.so -D MOST=BYTES -P library_sizes.cmake
 cmake_minimum_required(VERSION 3.25)
 set(prefix ${BUILD}/library_sizes)

@@ -1,11 +1,11 @@
-# Installs into a fresh folder, does what the pages of plugins say, builds extras, templates and an application
-# outside the tree against it, and runs them.
+# Installs into a fresh folder, follows the pages about plugins, builds extras, templates and an application outside the
+# tree against it, and runs them.
 set(work ${BUILD}/package_test)
 set(prefix ${work}/prefix)
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 
-# run(VARIABLE command...): its standard output, or the end of the test.
+# run(VARIABLE command...): stores its standard output, or ends the test.
 function(run out)
   execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE text ERROR_VARIABLE errors RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
@@ -18,8 +18,7 @@ function(expect text pattern)
     message(FATAL_ERROR "expected ${pattern} in:\n${text}")
   endif()
 endfunction()
-# build(FOLDER NAME [OPTIONS...]): what CMake says of the project of that folder, as somebody gets it who asks for
-# nothing else.
+# build(FOLDER NAME [OPTIONS...]): builds the project of that folder with CMake's defaults, like a user without options.
 set(warnings -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
 string(REPLACE ";" " " warnings_text "${warnings}")
 function(build folder name)
@@ -32,7 +31,7 @@ function(build folder name)
   set(said "${said}" PARENT_SCOPE)
 endfunction()
 
-# Installed somewhere, then moved: nothing may remember where it was.
+# Installs, then moves the tree: nothing may remember its first place.
 run(ignored ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/before)
 file(RENAME ${work}/before ${prefix})
 set(share ${prefix}/share/tessera)
@@ -45,17 +44,17 @@ foreach(file bin/tessera ${LIBDIR}/libtessera.so include/tessera/abi/plugin.h in
   endif()
 endforeach()
 
-# The pages of plugins hold, line by line; what they build is what `tessera new` writes.
+# The pages about plugins are correct, line by line; they build what `tessera new` writes.
 if(DENSE AND RANKS)
   run(ignored ${CMAKE_COMMAND} -E env CXX=${COMPILER} "CXXFLAGS=${warnings_text}" CMAKE_GENERATOR=${GENERATOR}
     CMAKE_BUILD_TYPE=None
     python3 ${SOURCE}/tests/docs/ten_minutes.py ${prefix} ${share}/docs ${work}/pages)
 endif()
-# A transport on the SDK's engine, as somebody else would build it.
+# Builds a transport on the SDK's engine, like a user would.
 build(${SOURCE}/plugins/extras/unix unix)
 run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
 
-# Under another name, too.
+# Also under another name.
 run(ignored ${prefix}/bin/tessera new sharder acme.cards ${work}/new/sharder)
 build(${work}/new/sharder template)
 expect("${said}" "no CMAKE_BUILD_TYPE is given, so this is a Release build")
@@ -63,7 +62,7 @@ file(READ ${work}/template-build/compile_commands.json commands)
 expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
-# Extras are projects of their own. The tree's tests have them optimised.
+# Extras are separate projects. The tree's tests have them optimised.
 foreach(extra ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
   build(${SOURCE}/plugins/extras/${extra} ${extra} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
   run(ignored ctest --test-dir ${work}/${extra}-build --output-on-failure --no-tests=error)
@@ -86,7 +85,7 @@ endforeach()
 run(answer ${work}/app-build/app ${work}/template-build acme.cards)
 expect("${answer}" "acme.cards proposes 2 rectangles")
 
-# A C program asks a model that the installed program made.
+# A C program predicts with a model that the installed program made.
 if(DENSE)
   file(COPY ${share}/apps/examples/ask_model.c DESTINATION ${work}/ask)
   build(${SOURCE}/tests/package/ask ask)
@@ -97,7 +96,7 @@ if(DENSE)
   expect("${answer}" "score 0\\.[0-9]+ \\(1 prediction\\)")
 endif()
 
-# The program of docs/cpp_api.md learns, alone and on two ranks.
+# The program of docs/cpp_api.md learns, on one rank and on two.
 function(expect_learning text)
   if(NOT text MATCHES "step 100, loss ([0-9.]+)\nstep 200, loss [0-9.]+\nstep 300, loss ([0-9.]+)\n$"
       OR NOT CMAKE_MATCH_1 LESS 0.69 OR NOT CMAKE_MATCH_2 LESS 0.2)
@@ -121,7 +120,7 @@ if(PKG_CONFIG)
   if(NOT plugindir STREQUAL "${prefix}/${LIBDIR}/tessera/plugins-1")
     message(FATAL_ERROR "pkg-config says plugindir=${plugindir}")
   endif()
-  # What it says is enough to build a program that runs.
+  # pkg-config's output suffices to build a program that runs.
   run(flags ${PKG_CONFIG} --cflags --libs tessera)
   separate_arguments(flags UNIX_COMMAND "${flags}")
   set(program ${work}/by_pkg_config)

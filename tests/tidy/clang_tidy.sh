@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# clang_tidy.sh ROOT BUILD [MOST]: clang-tidy-14, with the checks of .clang-tidy, on sources that the last 20 commits
-# changed, those changed most often first and at most MOST of them; without MOST on all sources. The others are named.
-# BUILD/clang_tidy gets a configuration of its own, as a build may compile several sources in one go. Exit status 77:
-# skipped.
+# clang_tidy.sh ROOT BUILD [MOST]: runs clang-tidy-14, with the checks of .clang-tidy, on sources that the last 20
+# commits changed. Those changed most often come first, at most MOST of them; the others are named. Without MOST it
+# checks all sources. BUILD/clang_tidy gets its own configuration, because a build may compile several sources together.
+# Exit status 77: skipped.
 set -euo pipefail
 cd "$1"
 folder=$2/clang_tidy
@@ -35,7 +35,7 @@ for file in $listed; do
 done
 echo "clang-tidy: ${#chosen[@]} files; not looked at: ${#left_out[@]}${left_out[*]:+: ${left_out[*]}}"
 [ "${#chosen[@]}" -gt 0 ] || exit 0
-# clang 14 does not know C++20's lambdas that capture structured bindings; the rest of such a file is looked at.
+# clang 14 does not know C++20's lambdas that capture structured bindings; the rest of such a file is checked.
 printf '%s\0' "${chosen[@]}" |
   xargs -0 -n 1 -P 2 sh -c 'clang-tidy-14 -p "$0" --quiet "$1" 2>/dev/null || :' "$folder" |
   grep -E '^/.*: (warning|error): ' | grep -v 'reference to local binding .* declared in enclosing function' |

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# format.sh ROOT: is every C and C++ file as clang-format-14 leaves it? Exit status 77: skipped.
+# format.sh ROOT: checks that every C and C++ file is formatted by clang-format-14. Exit status 77: skipped.
 set -euo pipefail
 cd "$1"
 if ! command -v clang-format-14 >/dev/null; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# subjects.sh ROOT [SINCE]: does every commit behind SINCE, the last one before this check unless told, have a first
-# line of at most 72 characters? Merges have git's own. Exit status 77: skipped.
+# subjects.sh ROOT [SINCE]: checks that every commit after SINCE has a first line of at most 72 characters; the default
+# is the last commit before this check existed. Merges have git's own text. Exit status 77: skipped.
 set -euo pipefail
 since=${2:-765ed61fd01c}
 most=72

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# subjects_test.sh FOLDER: subjects.sh lets a line of 72 characters pass, and names one of 73.
+# subjects_test.sh FOLDER: subjects.sh accepts a line of 72 characters, and names one of 73.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 command -v git >/dev/null || { echo "SKIP: git is missing"; exit 77; }

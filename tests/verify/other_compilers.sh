@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# other_compilers.sh PROGRAM ROOT: the plugins that `tessera new` writes, built in other ways than the program, pass
-# tessera verify: by clang with libc++, without optimization, with sanitizers. What is not installed is named and
+# other_compilers.sh PROGRAM ROOT: the plugins that `tessera new` writes pass tessera verify if built differently from
+# the program: by clang with libc++, without optimization, with sanitizers. Tools that are not installed are named and
 # skipped.
 set -euo pipefail
 program=$1
@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 done_any=0
 
-# build NAME KIND COMPILER...: the template of that kind as $folder/NAME/KIND.so
+# build NAME KIND COMPILER...: builds the template of that kind as $folder/NAME/KIND.so
 build() {
   mkdir -p "$folder/$1"
   plugin=$folder/$1/$2.so
@@ -42,7 +42,7 @@ passes clang-unoptimized 5 "$quick" -- clang++-14 -O0
 passes gcc-unoptimized 5 "$quick" -- g++ -O0 -D_GLIBCXX_ASSERTIONS
 passes undefined 5 "$quick" UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 -- \
   g++ -O1 -g -fsanitize=undefined -fno-sanitize-recover=all
-# The program knows nothing of AddressSanitizer, which has to be there before everything else.
+# The program is built without AddressSanitizer, which must be loaded before everything else.
 passes address 5 "$quick" LD_PRELOAD="$(g++ -print-file-name=libasan.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 -- g++ -O1 -g -fsanitize=address
 [ "$done_any" -eq 1 ] || { echo "SKIP: no other compiler"; exit 77; }

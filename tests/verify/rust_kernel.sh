@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# rust_kernel.sh RUSTC PROGRAM SOURCE: the kernel in Rust is built as its project does, and passes tessera verify.
+# rust_kernel.sh RUSTC PROGRAM SOURCE: builds the kernel in Rust like its project does; it passes tessera verify.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# link.sh TESSERA FOLDER [RUNS]: the figures of README.md on this machine. Two ranks train in network namespaces of
-# their own, joined by a link of 1 Gbit/s; each transport in turn, RUNS times (5). TESSERA: the program; FOLDER: where
-# tessera_codec.so lies. As root; needs iproute2. What it makes is gone when it ends.
+# link.sh TESSERA FOLDER [RUNS]: measures the figures of README.md on this machine. Two ranks train in their own network
+# namespaces, joined by a link of 1 Gbit/s; each transport in turn, RUNS times (5). TESSERA is the program; FOLDER has
+# tessera_codec.so. Needs root and iproute2. Everything it creates is removed at its end.
 set -euo pipefail
 program=$1
 plugins=$(realpath "$2")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tables on disk beside tables in memory, tables in a mapped file and rows in RocksDB, with memory for an eighth of rows
-# and states.
+# Compares tables on disk with tables in memory, tables in a mapped file and rows in RocksDB, with memory for an eighth
+# of rows and states.
 #
 #   sudo ./figures.sh TESSERA PLUGIN_FOLDER [STEPS [RUN...]]     RUN: memory uring threads mapped rocksdb; else all
 #
 # It needs cgroups, fio, a compiler, python3, librocksdb-dev, and 3 GiB of disk and memory. Directory of the files:
 # TIERED_DIRECTORY, else /var/tmp. TIERED_TOP_MLP: widths of the top layers, for steps that compute more. Prints the
-# disk's own rate, and milliseconds a step.
+# disk's own rate, and milliseconds per step.
 set -euo pipefail
 tessera=$1 plugins=$2 steps=${3:-400}
 runs=" ${*:4} "

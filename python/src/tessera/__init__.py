@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 __version__ = _lib.tsr_version().decode()
 
-# Names that are loaded, NumPy with them, when they are first used.
+# Names that are loaded on first use, because they need NumPy.
 _LATER = {
     "_batch": "QuantCollection",
     "_collections": "Collection DistributedModelParallel EmbeddingBagCollection EmbeddingCollection Shard Step",

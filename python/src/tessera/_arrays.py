@@ -13,7 +13,7 @@ from ._library import DLTensor, InvalidArgument
 
 _KINDS = {"f": 2, "i": 0, "u": 1}
 _MOST_DIMENSIONS = 6
-# A DLTensor with its shape behind it, by the number of dimensions.
+# Packers of a DLTensor followed by its shape, by the number of dimensions.
 _packers = [struct.Struct(f"QiiiBBHQQQ{n}q").pack_into for n in range(_MOST_DIMENSIONS + 1)]
 _of_buffer, _address_of = c.c_char.from_buffer, c.addressof
 _dtypes: dict[Any, tuple[int, int]] = {}  # dtype -> DLPack's type code and bits

@@ -146,7 +146,7 @@ def _arrow_present(array: ArrowArray, first: int, count: int) -> Optional[np.nda
 
 
 def _metadata(schema: ArrowSchema) -> Dict[str, str]:
-    """Of a column: a number of pairs, and each text's length before it."""
+    """The metadata of a column, stored as a number of pairs, with each text's length before it."""
     out: Dict[str, str] = {}
     if not schema.metadata:
         return out
@@ -219,7 +219,7 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
 
 
 def _ranges(kind: str, array: ArrowArray, first: int, count: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Where each list begins among the values, and its length."""
+    """The begin of each list among the values, and its length."""
     if kind.startswith("+w:"):
         width = int(kind[3:])
         return np.arange(first, first + count, dtype=np.int64) * width, np.full(count, width, np.int64)
@@ -241,7 +241,7 @@ def _of_lists(schema: ArrowSchema, array: ArrowArray, first: int, count: int, pr
     lists = offsets(lengths)
     inner_schema, inner = schema.children[0].contents, array.children[0].contents
     pairs = inner_schema.format == b"+s" and inner_schema.n_children == 2
-    # Values in their order, without gaps, are taken where they are.
+    # Values in order and without gaps are used in place.
     in_order = high - low == int(lists[-1]) and (begins[full] - low == lists[:-1][full]).all()
     places = np.arange(lists[-1]) - np.repeat(lists[:-1], lengths) + np.repeat(begins - low, lengths)
 
@@ -265,7 +265,7 @@ def _of_lists(schema: ArrowSchema, array: ArrowArray, first: int, count: int, pr
 
 
 def _decimals(kind: str, array: ArrowArray, first: int, count: int, present: Optional[np.ndarray]) -> List[bytes]:
-    """Of a type "d:precision,scale", and the number of bits if it is not 128."""
+    """The decimals of a column of type "d:precision,scale", followed by the number of bits if it is not 128."""
     parts = [int(part) for part in kind[2:].split(",")]
     scale, width = parts[1], (parts[2] if len(parts) > 2 else 128) // 8
     raw, out = _buffer(array, 1, "u1", width * first, width * count).tobytes(), []

@@ -100,7 +100,7 @@ class Batch:
         return why
 
     def samples(self, inputs: Tuple[Any, ...]) -> int:
-        """Of what ``set`` gave."""
+        """The number of samples in the result of ``set``."""
         _, lengths, offsets, _, _, inverse, keys = inputs
         if inverse is not None:
             return inverse.shape[-1]

@@ -1,4 +1,4 @@
-"""What a caller gives, before the library sees it: one sentence where it cannot be."""
+"""Checks a caller's values before the library gets them; an invalid value gives one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _shown(value: Any) -> str:
 
 
 def whole(value: Any, name: str, least: int, most: int = 2**63 - 1) -> int:
-    """Of Python or NumPy."""
+    """A whole number of Python or NumPy."""
     is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not is_whole or not least <= value.__index__() <= most:
         bound = f"{least} or more" if most == 2**63 - 1 else f"{least} to {most}"

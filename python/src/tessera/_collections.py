@@ -138,9 +138,10 @@ class Collection:
         return out
 
     def weight_gradients(self, grad: Any, values: Any, lengths: Any = None, **batch: Any) -> np.ndarray:
-        """Of the weights of a batch's ids, float32 ``[n]``: each id's row times its bag's gradient. grad: float32
-        ``[samples, width]``; the rest: the batch, as ``forward`` takes it. Before its backward, which changes the rows:
-        they are looked up once more. Of weighted collections of bags. Collective."""
+        """Gradients of the weights of a batch's ids, float32 ``[n]``: each id's row times its bag's gradient. grad:
+        float32 ``[samples, width]``; the other arguments are the batch, as in ``forward``. Call this before backward,
+        because it looks up the rows again and backward changes them. Only for weighted collections of bags.
+        Collective."""
         group = self._group
         group._enter()
         try:
@@ -204,7 +205,7 @@ class Collection:
         return QuantCollection(handle, self.kind, self.features, self.outputs, self.is_weighted)
 
     def stats(self, restart: bool = False) -> StepReport:
-        """What this rank has done for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
+        """Statistics of this rank's work for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
         seconds in ``["steps"]`` steps, ``["bytes_sent"]``, ``["tables"]``, ``["updates"]``, ``["dropped_ids"]``
         (``tsr_collection_stats``). restart: the stages count from here on. Not collective."""
         out = c.c_void_p()
@@ -243,7 +244,7 @@ class Collection:
         return self.tables[table]
 
     def shards(self) -> List[Shard]:
-        """What this rank holds, replicas of data-parallel tables included."""
+        """The shards of this rank, including its data-parallel tables."""
         out, info, state = [], _l.ShardInfo(), _l.StateInfo()
         names = list(self.tables)
         for i in range(self._info().num_shards):
@@ -307,7 +308,7 @@ class Collection:
     # ---- optimizer
 
     def set_learning_rate(self, value: float, table: Optional[str] = None) -> None:
-        """Of all tables, or of one and those that have the same optimizer."""
+        """Sets the rate of all tables, or of one table and those with the same optimizer."""
         value = _check.number(value, "the learning rate", least=0)
         if table is not None:
             _check.text(table, "table")

@@ -53,7 +53,7 @@ def joined(blocks: List[Dict[str, Column]]) -> Dict[str, Column]:
 
 
 def _given_column(name: str, value: Any) -> Column:
-    """What is no column is refused where it is wanted: a job need not use all that it is given."""
+    """An invalid column is refused when it is read, because a job need not use all columns it is given."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f'column "{name}": a single text is no column, which has one value for each row: give a list')
     try:
@@ -76,7 +76,7 @@ def _by_name(frame: Any) -> Dict[str, Any]:
 
 
 def _object_columns(data: Any) -> List[str]:
-    """Of a polars frame, which hands them out as addresses."""
+    """The object columns of a polars frame, which exports them as addresses."""
     if type(data).__module__.split(".")[0] != "polars" or not hasattr(data, "__arrow_c_stream__"):
         return []
     if not hasattr(data, "dtypes"):
@@ -85,7 +85,7 @@ def _object_columns(data: Any) -> List[str]:
 
 
 def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
-    """What ``data`` has, block by block: an Arrow stream, one batch (a mapping of columns), or an iterable of them."""
+    """The blocks of ``data``: an Arrow stream, one batch (a mapping of columns), or an iterable of batches."""
     stream = None
     objects = _object_columns(data)
     if objects:

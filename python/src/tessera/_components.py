@@ -42,7 +42,7 @@ class _Plugin(c.Structure):
     ]
 
 
-# What an exception of somebody's Python is to the library.
+# The library's code for an exception of a user's Python code.
 _CODES = [
     (NotImplementedError, 12), (FileNotFoundError, 5), (LookupError, 5), (MemoryError, 8), (OSError, 14),
     (ValueError, 3), (TypeError, 3),
@@ -58,8 +58,8 @@ def _code_of(error: BaseException) -> int:
 
 
 def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]]) -> int:
-    """What a callback returns: no exception leaves it. ``err`` gets one sentence with the part, and the function if
-    it is one; the exception is the cause of what the caller of the library gets."""
+    """Runs a callback and returns its code: no exception leaves it. ``err`` gets one sentence with the component and,
+    if given, the function; the exception becomes the cause of the error that the library's caller gets."""
     try:
         return body() or 0
     except BaseException as error:

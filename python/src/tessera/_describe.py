@@ -54,7 +54,7 @@ class Description:
             raise _l.AlreadyExists(f"{os.fspath(path)} exists: save to another file, or remove it first") from None
 
     def _repr_html_(self) -> str:
-        """In a notebook: the columns as a table, and the TOML."""
+        """The columns as a table, and the TOML, in a notebook."""
         try:
             columns = self.config.get("column", [])
         except _l.FailedPrecondition:

@@ -139,7 +139,7 @@ def _wait(ranks: List[_Rank], timeout_s: Optional[float]) -> None:
 
 
 def _run() -> None:
-    """What a rank does."""
+    """Runs a rank's work and stores its result."""
     folder, rank = sys.argv[1], os.environ["RANK"]
     done = False
     try:

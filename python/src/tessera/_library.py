@@ -10,8 +10,8 @@ import os
 
 
 class TesseraError(Exception):
-    """What the world did. ``str(error)`` is the library's sentence, unchanged; ``error.rank`` whose fault it is, -1
-    where that is not known.
+    """An error from outside the program. ``str(error)`` is the library's sentence, unchanged; ``error.rank`` is the
+    rank at fault, -1 if unknown.
 
     Every error is also one of the types that Python has for it: ``except ValueError`` and the like work.
     """
@@ -38,7 +38,7 @@ Internal = _error("Internal", RuntimeError, "A defect of the library.")
 Unavailable = _error("Unavailable", ConnectionError, "A rank, file or service cannot be reached.")
 DataLoss = _error("DataLoss", OSError, "A file or message is damaged.")
 
-# By tsr_code (tessera/abi/base.h).
+# Error types by tsr_code (tessera/abi/base.h).
 ERRORS = {
     1: Cancelled, 2: Internal, 3: InvalidArgument, 4: DeadlineExceeded, 5: NotFound, 6: AlreadyExists,
     7: PermissionDenied, 8: ResourceExhausted, 9: FailedPrecondition, 10: Aborted, 11: OutOfRange, 12: Unimplemented,
@@ -226,8 +226,8 @@ def _load() -> c.CDLL:
 
 lib = _load()
 
-# Arguments by letter: p pointer, i int32, u uint32, l int64, d double, s text. All but the few below return a code and
-# have a tsr_error last.
+# Arguments by letter: p pointer, i int32, u uint32, l int64, d double, s text. All except the few below return a code
+# and have a tsr_error as last argument.
 _LETTERS = {"p": c.c_void_p, "i": _i32, "u": _u32, "l": _i64, "d": c.c_double, "s": _text}
 _FUNCTIONS = {
     "runtime_open": "pp", "runtime_report": "pp", "plan": "psspp", "process_group_connect": "ppp",
@@ -264,7 +264,7 @@ lib.tsr_text_free.restype = None
 lib.tsr_version.restype = _text
 
 
-# Exceptions of parts written in Python, on their way through the library.
+# Exceptions of components written in Python, on their way through the library.
 causes: list[BaseException] = []
 
 

@@ -27,12 +27,12 @@ def _refuse_text(name: str, taken: str) -> None:
 
 
 def _has_tuples(data: Any) -> bool:
-    """Of arrays: (values, lengths)."""
+    """True if a value is a tuple of arrays: (values, lengths)."""
     return isinstance(data, Mapping) and any(isinstance(value, tuple) for value in data.values())
 
 
 def _encoded(columns: Sequence[Mapping[str, Any]], features: Mapping[str, int]) -> Dict[str, str]:
-    """What stands between the columns that a model was trained on and what its layers see."""
+    """The encodings between the columns that a model was trained on and the inputs of its layers."""
     out = {}
     for column in columns:
         if column["as"] == "dense" and column.get("transform"):
@@ -90,8 +90,8 @@ class PackedModel:
         self._told = not self.encoded
 
     def predict(self, data: Any, dense: Any = None) -> Dict[str, np.ndarray]:
-        """By output: float32 ``[samples]``, or ``[samples, values]`` of one with several; probabilities in (0, 1) where
-        that is what its head learnt.
+        """The outputs by name: float32 ``[samples]``, or ``[samples, values]`` if one has several; probabilities in
+        (0, 1) if its head was trained on them.
 
         Of a model that was trained on columns (``columns``), data is what ``tessera.train`` takes, a pandas frame or a
         mapping from columns to values, as they are: vocabularies, hashes and transforms are the model's. Columns may

@@ -10,12 +10,12 @@ _WIDTH = 680
 _FONT = 'font-family="sans-serif" font-size="12" fill="currentColor"'
 _MOST_POINTS = 400
 
-# A table's piece: ranks that have it, and the part of the table: (row, rows, column, columns).
+# A shard: the ranks that have it, and its part of the table: (row, rows, column, columns).
 Piece = Tuple[Tuple[int, ...], Tuple[int, int, int, int]]
 
 
 def _colour(ranks: Sequence[int]) -> str:
-    """Of a rank, spread over the circle; of several, grey."""
+    """The colour of a rank, spread over the circle; grey for several ranks."""
     return f"hsl({137 * ranks[0] % 360},60%,70%)" if len(ranks) == 1 else "hsl(0,0%,75%)"
 
 
@@ -77,7 +77,7 @@ def _table_row(name: str, table: Mapping[str, Any], top: float) -> List[str]:
 
 
 def _rank_rows(held: Mapping[int, int], top: float) -> List[str]:
-    """What each rank holds, as bars."""
+    """Bars for the values on each rank."""
     most = max([1, *held.values()])
     out = [_text(0, top + 12, "values on each rank", 'font-weight="bold" ')]
     for i, (rank, values) in enumerate(sorted(held.items())):
@@ -124,7 +124,7 @@ def _bars(seconds: Mapping[str, float], steps: int, top: float) -> Tuple[List[st
 
 
 def step_picture(stats: Mapping[str, Any]) -> str:
-    """Of ``Collection.stats()``: the stages of a step, and what this rank has sent."""
+    """Draws ``Collection.stats()``: the stages of a step, and the bytes that this rank has sent."""
     parts, top = _bars(stats["stages"], stats["steps"], 4.0)
     sent = {name: sum(where.values()) for name, where in stats["bytes_sent"].items()}
     words = ", ".join(f"{name} {count:,}".replace(",", " ") for name, count in sent.items() if count)
@@ -160,7 +160,7 @@ def _curve(values: Sequence[float], first: int, top: float) -> List[str]:
 
 
 def training_picture(report: Mapping[str, Any]) -> str:
-    """Of ``tessera.train``: losses, the stages of a step, and the plan."""
+    """Draws a report of ``tessera.train``: losses, the stages of a step, and the plan."""
     parts: List[str] = []
     top = 4.0
     tested = report.get("test") or {}
@@ -181,10 +181,10 @@ def training_picture(report: Mapping[str, Any]) -> str:
 
 
 class Report(Dict[str, Any]):
-    """What ``tessera.train`` reports, a dict; in a notebook a picture of it.
+    """The report of ``tessera.train``, a dict that a notebook shows as a picture.
 
-    model: the model that was trained and saved, which answers: ``report.model.predict(frame)``. The one that validated
-    best, with ``save_best``."""
+    model: the model that was trained and saved: ``report.model.predict(frame)``. With ``save_best``, the one that
+    validated best."""
 
     _directory: Optional[str] = None  # of a checkpoint
     _model: Any = None
@@ -210,7 +210,7 @@ class Report(Dict[str, Any]):
 
 
 class StepReport(Dict[str, Any]):
-    """What ``Collection.stats`` tells, a dict; in a notebook a picture of it."""
+    """The result of ``Collection.stats``, a dict that a notebook shows as a picture."""
 
     def _repr_html_(self) -> str:
         return step_picture(self)

@@ -119,7 +119,7 @@ class _Wanted(NamedTuple):
 
 
 class _Opened:
-    """What the library's object is: a reader, and where it stands."""
+    """The object behind the library's handle: a reader and its position."""
 
     def __init__(self, reader: Any) -> None:
         self.reader = reader
@@ -173,7 +173,7 @@ class ReaderComponent(Component):
         super().__init__(KIND, id, doc, table, lambda: _Opened(instance(of) if reads else _Kept(of)))
 
     def _named(self, function: str) -> str:
-        """Of somebody's reader; a program's own data has no functions."""
+        """The text about a user's reader class; a program's own data has none."""
         return "" if self._is_data else function
 
     def _open(self, handle: int, source: Any, err: Any) -> int:

@@ -56,7 +56,7 @@ class Rows:
 
     @staticmethod
     def _names_of(data: Any) -> Any:
-        """Of a mapping, and of frames that can be cut: pandas', polars', pyarrow's."""
+        """The column names of a mapping, or of a frame that can be sliced: pandas, polars, pyarrow."""
         if isinstance(data, Mapping):
             return [str(name) for name in data]
         if hasattr(data, "iloc") and hasattr(data, "columns"):
@@ -93,7 +93,7 @@ class Rows:
 
 
 class _Reader:
-    """What the library reads ``Rows`` by; the path is the number that they were given."""
+    """The reader through which the library reads ``Rows``; the path is the number assigned to them."""
 
     def open(self, path: str) -> List[Block]:
         self._rows = _given[path]

@@ -68,7 +68,7 @@ class Runtime:
             cls._default = None
 
     def plugins(self) -> list[dict[str, str]]:
-        """What was found: ``id``, ``kind``, ``state``, ``reason``, ... of each component."""
+        """The components that were found, each with ``id``, ``kind``, ``state``, ``reason``, ..."""
         out = c.c_void_p()
         _l.call("runtime_report", self._handle.value, c.byref(out))
         return json.loads(_l.text(out))["plugins"]
@@ -109,7 +109,7 @@ class _Interrupts:
                 self._abort_what_waits()
 
     def _abort_what_waits(self) -> None:
-        # The signal may arrive just before a call: look for a while.
+        # The signal may arrive just before a call, so check for a while.
         for _ in range(10):
             before = {group: group._calls for group in list(self._groups)}
             time.sleep(self.PATIENCE_S)

@@ -115,7 +115,7 @@ class _Sharder(c.Structure):
 
 
 class TableToCut(NamedTuple):
-    """What a sharder is told of a table. pooling: "NONE" (sequences), "SUM", "MEAN", "MAX"."""
+    """The description of a table for a sharder. pooling: "NONE" (sequences), "SUM", "MEAN", "MAX"."""
 
     name: str
     rows: int

@@ -1,4 +1,4 @@
-"""What a forward of a collection gives, and what a rank holds of a table."""
+"""The result of a collection's forward, and a rank's shard of a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shard(NamedTuple):
 
 
 class Step:
-    """What a forward gave, and what its backward needs. Its memory is freed with it and its outputs.
+    """The result of a forward, with the data that its backward needs. Its memory is freed with it and its outputs.
 
     output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. A view of the
     step's own memory: it may be written to. None of sequences.

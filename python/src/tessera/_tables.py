@@ -1,4 +1,4 @@
-"""What tables are, how they are cut, and plans."""
+"""Descriptions of tables, their shardings, and plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._runtime import Runtime
 
 
 class PoolingType(enum.Enum):
-    """What becomes of the rows of a bag."""
+    """The way to combine the rows of a bag."""
 
     SUM = "SUM"
     MEAN = "MEAN"
@@ -61,7 +61,7 @@ class EmbeddingBagConfig(EmbeddingConfig):
 
 
 class Optimizer:
-    """What updates rows during backward: the name of an optimizer plugin and its options.
+    """The optimizer that updates rows during backward: the name of an optimizer component and its options.
 
     ``Optimizer("exact_rowwise_adagrad", learning_rate=0.05, eps=1e-8)``. max_gradient: the output's gradient is clamped
     to plus and minus this.
@@ -86,7 +86,7 @@ class Optimizer:
 
 @dataclass
 class ParameterConstraints:
-    """What the planner may do with a table, and what it is told of its input (docs/plans.md). None: it may choose."""
+    """Limits on the planner's choices for a table, and facts about its input (docs/plans.md). None: it may choose."""
 
     sharding_types: Optional[Sequence[str]] = None
     compute_kernels: Optional[Sequence[str]] = None
@@ -176,10 +176,10 @@ def _first_rank(host_index: int, local_world_size: Optional[int]) -> int:
 
 @dataclass
 class Planner:
-    """What the planner is told: docs/c.md has the meaning and the defaults.
+    """Settings of the planner: docs/c.md has the meaning and the defaults.
 
-    constraints: by table. shardings: nothing is searched, every table is cut as it says. world_size and the like
-    are for ``plan()``; in a process group they are the group's."""
+    constraints: by table. shardings: every table is sharded as given, and nothing is searched. world_size and similar
+    settings are for ``plan()``; in a process group, the group's values are used."""
 
     constraints: Mapping[str, ParameterConstraints] = field(default_factory=dict)
     shardings: Mapping[str, Sharding] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Planner:
     torchrec_limits: Optional[bool] = None
 
     def where_untrained(self, modules: Mapping[str, Module], optimizer: Optional[Optimizer]) -> Planner:
-        """With the compute kernel "dense" for tables that no optimizer updates, unless they name others."""
+        """A copy with the compute kernel "dense" for tables that no optimizer updates, unless they name others."""
         tables = [table for module in modules.values() for table in module.tables]
         names = [table.name for table in tables if table.optimizer is None and optimizer is None]
         constraints, shardings = dict(self.constraints), dict(self.shardings)
@@ -217,7 +217,7 @@ class Planner:
 
 
 class Plan:
-    """Where every row of every table lives. ``json`` is what docs/plans.md describes; ``report`` is for a person."""
+    """The rank of every row of every table. docs/plans.md describes ``json``; ``report`` is for people."""
 
     def __init__(self, json: str, report: str = "") -> None:
         self.json = json
@@ -239,7 +239,7 @@ class Plan:
         return self.report or self.json
 
     def _repr_html_(self) -> str:
-        """In a notebook: a box for each table, its pieces coloured by rank, and what each rank holds."""
+        """The picture in a notebook: a box for each table with shards coloured by rank, and the values on each rank."""
         from ._pictures import plan_picture
 
         return plan_picture(self.to_dict())

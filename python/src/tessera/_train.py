@@ -118,7 +118,7 @@ def _directory(path: Any, name: str) -> Optional[bytes]:
 
 
 def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -> None:
-    """What has no effect, or cannot be, before anything is read."""
+    """Refuses arguments that are impossible or have no effect, before anything is read."""
     for given, name in ((data, "data"), (test, "test")):
         if isinstance(given, (str, bytes, os.PathLike)):
             raise _l.InvalidArgument(

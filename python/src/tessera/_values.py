@@ -92,9 +92,9 @@ def taken(column: Column, index: np.ndarray) -> Column:
 
 
 def column_of(value: Any) -> Column:
-    """Of an array, or a list: of numbers, truth values, decimals, dates and times, texts, lists of these, mappings from
-    these to weights or lists of such pairs; None where a row has nothing. Where a row has a value of another type than
-    others, each has its own word."""
+    """A column from an array or a list. Items are numbers, truth values, decimals, dates and times, texts, lists of
+    these, and mappings from these to weights or lists of such pairs; None is a row without a value. If rows have values
+    of different types, each keeps its own word."""
     if not isinstance(value, (np.ndarray, list, tuple)):
         kind = getattr(value, "dtype", None)
         if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times of a zone, in UTC
@@ -190,7 +190,7 @@ def _of_lists(rows: Sequence[Any]) -> Column:
 
 
 def _of_weighted(rows: Sequence[Any]) -> Column:
-    """Of lists of pairs: a value and its weight."""
+    """A column from lists of pairs: a value and its weight."""
     pairs = [pair for row in rows for pair in row]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise TypeError("a list with weights has pairs alone: a value and its weight")
@@ -212,7 +212,7 @@ def with_weights(column: Column, weights: Any) -> Column:
 
 
 def of_numbers(array: np.ndarray) -> Column:
-    """Of a flat array; what is not finite is missing."""
+    """A column from a flat array; NaN and infinity are missing values."""
     if array.dtype.kind == "b":
         return Column(INT64, array.astype(np.int64), unit="bool")
     if array.dtype.kind == "u" and array.dtype.itemsize == 8:
@@ -256,7 +256,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _of_objects(values: List[Any]) -> Column:
-    """Of values that are there."""
+    """A column from values, none of which is missing."""
     kinds = {kind: _kind_of(next(v for v in values if type(v) is kind)) for kind in dict.fromkeys(map(type, values))}
     if any(kind.startswith(("datetime64", "timedelta64")) for kind in kinds.values()):
         groups = [_kind_of(value) for value in values]  # they differ in their units, too

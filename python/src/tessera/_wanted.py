@@ -30,7 +30,7 @@ from ._values import (
 )
 
 _NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers", FLOAT64: "floats"}
-# is_missing_word() of tessera/sdk/values.h.
+# The same words as is_missing_word() of tessera/sdk/values.h.
 _MISSING = frozenset(
     r"na n/a n.a. nan -nan null null. none nil nat <na> #n/a #na ? - -- \n inf +inf -inf infinity +infinity -infinity "
     "1.#inf -1.#inf 1.#qnan -1.#qnan 1.#ind -1.#ind #null!".split()
@@ -63,7 +63,7 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
 
 
 def with_words(column: Column) -> Column:
-    """As texts; an empty one is missing."""
+    """Converts values to texts; an empty text is missing."""
     if column.type == TEXT:
         if column.lists is not None:
             return column
@@ -205,7 +205,7 @@ def _shown(word: bytes) -> str:
 
 
 def _printed(word: bytes) -> List[bytes]:
-    """Of a list in brackets. Numbers keep their digits; those of a mapping are weights behind a colon."""
+    """The items of a list in brackets. Numbers keep their digits; a mapping's values are weights after a colon."""
     text = word.decode("utf-8", "surrogateescape")
     try:
         value = json.loads(text, parse_int=_Digits, parse_float=_Digits, parse_constant=lambda name: None)

@@ -26,7 +26,7 @@ def random(shape, dtype, seed):
 
 
 def outcomes(group, dtype, seed):
-    """Of every collective, on one group."""
+    """Checks every collective on one group."""
 
     def made(*shape):
         return random(shape, dtype, seed)

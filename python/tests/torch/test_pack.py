@@ -62,7 +62,7 @@ def trained(model):
 
 
 def predicted(directory, names, dense=DENSE):
-    """By the program, of a file of samples."""
+    """Scores of a file of samples, by the program."""
     lines = []
     parts = {name: iter(IDS[name][0]) for name in names}
     for sample in range(len(DENSE)):

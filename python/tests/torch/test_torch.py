@@ -22,7 +22,7 @@ SGD = tessera.Optimizer("exact_sgd", learning_rate=0.5)
 
 
 def run_ranks(script, *arguments, ranks=2, timeout=600, ends=(0, 0), tell=None):
-    """What rank 0 prints; all started as torchrun would. tell: is given each of its lines when it comes."""
+    """The output of rank 0; all ranks are started as by torchrun. tell: called with each of its lines when it comes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

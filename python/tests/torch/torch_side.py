@@ -26,7 +26,7 @@ def _model(case, group):
 
 
 def ours(case, start, rank, group, kjt=tt.KeyedJaggedTensor):
-    """As ``theirs``; ``kjt``: whose KeyedJaggedTensor the module is given."""
+    """Our version of ``theirs``; ``kjt`` is the class of KeyedJaggedTensor that the module gets."""
     model = _model(case, group)
     keys = [f for table in case["tables"] for f in table["features"]]
     inside = "embedding_bags" if case["kind"] == "bags" else "embeddings"

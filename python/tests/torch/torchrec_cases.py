@@ -55,7 +55,8 @@ def case_of(seed, world, most_rows=60, most_dim=16):
     choose, generator = random.Random(seed), np.random.default_rng(seed)
     sequences, variable = seed % 4 == 3, seed % 6 == 4
     weighted = not sequences and choose.random() < 0.3
-    # MEAN is for all tables, cut alike: otherwise TorchRec 1.9.2 divides columns of SUM tables, or divides twice.
+    # MEAN is used for all tables, sharded alike; otherwise TorchRec 1.9.2 divides columns of SUM tables, or divides
+    # twice.
     pooling = "NONE" if sequences else "SUM" if weighted or variable else choose.choice(["SUM", "MEAN"])
     known = [o for o in OPTIMIZERS if not variable or o != "EXACT_ADAGRAD"]  # which FBGEMM has not for these
     optimizer, dim = choose.choice(known), 4 * choose.randint(1, most_dim // 4)
@@ -74,7 +75,7 @@ def case_of(seed, world, most_rows=60, most_dim=16):
     case["batches"] = []
     for _ in range(3):
         samples = choose.randint(1, 5)
-        # Alike on all ranks: TorchRec's rows of variable batches are gathered in one size.
+        # The same on all ranks, because TorchRec gathers rows of variable batches in one size.
         strides = [choose.randint(1, samples) if variable else samples for table in tables for _ in table["features"]]
         case["batches"].append([batch_of(case, samples, strides, generator) for _ in range(world)])
     return case
@@ -125,7 +126,7 @@ def _their_model(case):
         "table": lambda rank: table_wise(rank=rank, compute_kernel=FUSED),
         "column": lambda ranks: column_wise(ranks=ranks, compute_kernel=FUSED),
     }
-    # On 4 ranks sums of TorchRec's row-wise tables are not always those of the rows: there it has them whole.
+    # On 4 ranks, sums of TorchRec's row-wise tables are not always those of the rows, so tables are whole there.
     tables = [
         (t["name"], t["cut"] if case["world"] < 4 or t["cut"][0] != "row" else ["table", 0]) for t in case["tables"]
     ]
@@ -143,7 +144,7 @@ def _tables(model):
 
 
 def _weight_gradient(case, batch, tables):
-    """Of each id's weight, by the collection that is not sharded, with the same rows."""
+    """The gradient of each id's weight, from the unsharded collection with the same rows."""
     module = torchrec.EmbeddingBagCollection(_their_configs(case), is_weighted=True, device=torch.device("cpu"))
     for name, rows in tables.items():
         module.embedding_bags[name].weight.data.copy_(rows)
@@ -155,7 +156,7 @@ def _weight_gradient(case, batch, tables):
 
 
 def theirs(case):
-    """What TorchRec makes of a case, on this rank."""
+    """TorchRec's result for a case, on this rank."""
     torch.manual_seed(case["seed"])
     model = _their_model(case)
     keys = [f for table in case["tables"] for f in table["features"]]

@@ -15,7 +15,7 @@ _MODES = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
 class AdoptedEmbeddingBag(EmbeddingBagCollection):
-    """In the place of an ``nn.EmbeddingBag``: takes what that takes."""
+    """Replaces an ``nn.EmbeddingBag`` and takes the same arguments."""
 
     def forward(
         self, input: Tensor, offsets: Optional[Tensor] = None, per_sample_weights: Optional[Tensor] = None
@@ -37,7 +37,7 @@ class AdoptedEmbeddingBag(EmbeddingBagCollection):
 
 
 class AdoptedEmbedding(EmbeddingCollection):
-    """In the place of an ``nn.Embedding``."""
+    """Replaces an ``nn.Embedding``."""
 
     def forward(self, input: Tensor) -> Tensor:
         ids = input.reshape(-1)

@@ -25,7 +25,7 @@ from ._point_to_point import PointToPoint
 NAME = "tessera"
 _LONGEST_S = 24 * 3600.0
 
-# What the transports put together, and what other types are added up as.
+# Types that transports concatenate, and the types as which others are summed.
 _PLAIN = {torch.float32, torch.float64, torch.int32, torch.int64}
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
           torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
@@ -106,7 +106,7 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
 
 
 class TesseraProcessGroup(dist.ProcessGroup):
-    """What ``init_process_group("tessera")`` and ``new_group()`` make. Arguments are PyTorch's."""
+    """The process group of ``init_process_group("tessera")`` and ``new_group()``, with PyTorch's arguments."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -136,7 +136,8 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
     supports_splitting = False  # split_group() says so; there is new_group()
 
-    # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside of a group, and this is both.
+    # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside a group, and this class is
+    # both.
     @property
     def group_name(self) -> str:
         return self._name

@@ -1,4 +1,4 @@
-"""What TorchRec has and this has not: one sentence that names it."""
+"""Names of TorchRec that tessera.torch lacks: each gives one sentence that names it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, TypeVar
 
 HERE = "tessera.torch"
 
-# TorchRec's names without a counterpart, and what to do instead.
+# TorchRec's names without a counterpart, and the alternative to each.
 _ABSENT = {
     "distributed training": (
         "DMPCollection HybridEvalDMP DataParallelWrapper DefaultDataParallelWrapper ShardingEnv2D shard_modules shard "
@@ -96,7 +96,7 @@ def make_paths() -> None:
 
 
 def absent(name: str) -> Exception:
-    """What a name raises that tessera.torch has not."""
+    """The exception for a name that tessera.torch lacks."""
     if name in _REASONS:
         return NotImplementedError(f"torchrec's {name} has no counterpart in tessera.torch: {_REASONS[name]}")
     near = difflib.get_close_matches(name, [n for n in vars(sys.modules[HERE]) if not n.startswith("_")], 1)

@@ -100,8 +100,8 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def outside_graphs(function: Callable) -> Callable:
-    """What ``torch.compile`` leaves out, with all that it calls: one graph break. torch.compiler.disable does that, and
-    takes a second to import, so it is asked when there is a compiler."""
+    """Excludes a function and everything it calls from ``torch.compile``, with one graph break. torch.compiler.disable
+    does that but takes a second to import, so it is used only if the compiler is loaded."""
     disabled: List[Callable] = []
 
     @functools.wraps(function)
@@ -118,7 +118,7 @@ def outside_graphs(function: Callable) -> Callable:
 
 
 def batch_arguments(features: Any, known: List[str], is_weighted: bool) -> Dict[str, Any]:
-    """What a collection with these features is told of a KeyedJaggedTensor, ours or TorchRec's."""
+    """The arguments for a collection with these features, from a KeyedJaggedTensor, ours or TorchRec's."""
     keys, lengths = features.keys(), features.lengths_or_none()
     batch: Dict[str, Any] = {"values": _array(features.values())}
     if keys != known:
@@ -175,8 +175,8 @@ class _Sequences(torch.autograd.Function):
 
 
 class Embeddings(nn.Module):
-    """What the collections share. Rows are the library's, no parameters of PyTorch; they are in ``state_dict()`` under
-    TorchRec's names, and updated during backward by a fused optimizer."""
+    """The base of the collections. Rows belong to the library and are not PyTorch parameters. They are in
+    ``state_dict()`` under TorchRec's names, and a fused optimizer updates them during backward."""
 
     kind = ""
 
@@ -345,7 +345,7 @@ class EmbeddingCollection(Embeddings):
         return self._need_indices
 
     def embedding_dim(self) -> int:
-        """Of the first table."""
+        """The dimension of the first table."""
         return self._configs[0].embedding_dim
 
     def embedding_names_by_table(self) -> List[List[str]]:

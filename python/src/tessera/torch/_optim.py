@@ -39,7 +39,7 @@ _BY_CLASS = {
 
 
 def fused_optimizer(fused_params: Optional[Mapping[str, Any]]) -> Optional[Optimizer]:
-    """What a sharder's ``fused_params`` ask for: ``{"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1}``."""
+    """The optimizer of ``fused_params``: ``{"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1}``."""
     if fused_params is None:
         return None
     options = dict(fused_params)
@@ -289,7 +289,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
             own, groups = groups[: len(optim.param_groups)], groups[len(optim.param_groups) :]
             keys = [key for group in own for key in group["params"]]
             begin = len(_named(name, ""))
-            # A table's further pieces on a rank are "key#1", "key#2", ...
+            # Further shards of a table on a rank are "key#1", "key#2", ...
             states = {k[begin:]: v for k, v in state_dict["state"].items() if k.split("#")[0] in keys}
             own = [{**group, "params": [key[begin:] for key in group["params"]]} for group in own]
             optim.load_state_dict({"state": states, "param_groups": own})

@@ -20,8 +20,8 @@ from ._parallel import DistributedModelParallel
 
 @dataclass
 class Layer:
-    """What stands for a module of one's own: a layer of docs/layers.md with its options, which takes what the module is
-    called with. width: values that it gives. parameters: the layer's names for those of the module that it has."""
+    """The replacement for a module of one's own: a layer of docs/layers.md with its options, which takes the module's
+    arguments. width: number of output values. parameters: the layer's names for parameters of the module."""
 
     type: str
     width: int
@@ -41,7 +41,7 @@ class _Tracer(torch.fx.Tracer):
 
 @dataclass
 class _Value:
-    """Inputs of a layer, beside each other, and how wide they are; ``dense`` of them, whose width is not known yet."""
+    """Concatenated inputs of a layer, and their width; ``dense`` of them have a width that is not known yet."""
 
     inputs: List[str]
     width: int
@@ -50,7 +50,7 @@ class _Value:
 
 @dataclass
 class _Keyed:
-    """What a collection gives."""
+    """The output of a collection."""
 
     module: Embeddings
     path: str
@@ -66,10 +66,10 @@ class _Sequence:
 
 
 class _Input:
-    """What the model is called with: dense values, or features, as its use tells."""
+    """An argument of the model: dense values or features, depending on its use."""
 
 
-# Modules without parameters: the layer's options of one.
+# Modules without parameters, and the options of the layers for them.
 _ACTIVATIONS: Dict[type, Callable[[Any], Dict[str, Any]]] = {
     nn.ReLU: lambda m: {"kind": "relu"},
     nn.Sigmoid: lambda m: {"kind": "sigmoid"},

@@ -54,11 +54,11 @@ class _Sharded(Embeddings):
 
 
 class ShardedEmbeddingBagCollection(_Sharded, EmbeddingBagCollection):
-    """What DistributedModelParallel puts in the place of an EmbeddingBagCollection: same inputs and outputs."""
+    """DistributedModelParallel's replacement for an EmbeddingBagCollection, with the same inputs and outputs."""
 
 
 class ShardedEmbeddingCollection(_Sharded, EmbeddingCollection):
-    """What DistributedModelParallel puts in the place of an EmbeddingCollection."""
+    """DistributedModelParallel's replacement for an EmbeddingCollection."""
 
 
 _SHARDED: Dict[type, type] = {
@@ -68,7 +68,7 @@ _SHARDED: Dict[type, type] = {
 
 
 def _sharded_type(kind: type) -> type:
-    """Of a kind of collections, those that ``adopt`` makes too."""
+    """The sharded type of a collection type, also of those that ``adopt`` makes."""
     if kind not in _SHARDED:
         _SHARDED[kind] = type(f"Sharded{kind.__name__}", (_Sharded, kind), {"__doc__": kind.__doc__})
     return _SHARDED[kind]
@@ -230,19 +230,19 @@ class DistributedModelParallel(nn.Module):
                 part.whole = False
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-        """Of ``full_state_dict``, which every rank gives and takes what it holds of; or of ``state_dict``, under the
-        same plan."""
+        """Loads a ``full_state_dict``, which every rank passes and of which it takes its shards; or a ``state_dict``
+        made under the same plan."""
         return self._inner.load_state_dict(state_dict, strict=strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
-        """The dense ones: rows are no parameters of PyTorch."""
+        """The dense parameters; rows are not PyTorch parameters."""
         return self._inner.named_parameters(*args, **kwargs)
 
     def bare_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[Tuple[str, nn.Parameter]]:
         return self._inner.named_parameters(prefix, recurse)
 
     def sparse_grad_parameter_names(self, destination: Optional[List[str]] = None, prefix: str = "") -> List[str]:
-        """None: rows are no parameters."""
+        """An empty list, because rows are not parameters."""
         return [] if destination is None else destination
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:

@@ -36,7 +36,7 @@ class EmbeddingComputeKernel(enum.Enum):
 
 
 def collections_of(module: nn.Module) -> Iterator[Tuple[str, Embeddings]]:
-    """By path."""
+    """The collections in a module, with their paths."""
     for path, part in module.named_modules():
         if isinstance(part, Embeddings):
             yield path, part
@@ -111,7 +111,7 @@ class HeuristicalStorageReservation:
 
 
 class ParameterConstraints(_t.ParameterConstraints):
-    """What the planner may do with a table. After TorchRec's arguments those of ``tessera.ParameterConstraints``."""
+    """Limits on the planner's choices for a table: TorchRec's arguments, then those of tessera.ParameterConstraints."""
 
     def __init__(
         self,

@@ -17,12 +17,12 @@ import torch.distributed as dist
 from .._library import TesseraError
 from .._runtime import ProcessGroup
 
-# Makes a process group of two out of (store, rank, timeout).
+# Makes a process group of two ranks from (store, rank, timeout).
 Meet = Callable[[Any, int, timedelta], ProcessGroup]
 
 
 class Message(dist._Work):
-    """What isend and irecv give: ``wait`` raises what went wrong."""
+    """The result of isend and irecv: ``wait`` raises the error, if any."""
 
     def __init__(self, future: Future, tensors: List[torch.Tensor]) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class _Direction:
             np.copyto(into, data)
 
     def close(self) -> None:
-        """Behind what is still to be sent."""
+        """Closes after all queued messages have been sent."""
         self._waiting.put(None)
 
     def abort(self, reason: str) -> None:

@@ -27,7 +27,7 @@ _FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.
 
 
 def _format(dtype: Any) -> str:
-    """Of a PyTorch type, a DataType of TorchRec, or a name: "int8"."""
+    """The row format for a PyTorch type, a DataType of TorchRec, or a name such as "int8"."""
     if isinstance(dtype, torch.dtype):
         if dtype not in _FORMATS:
             raise NotImplementedError(f"rows of {dtype} have no counterpart; {', '.join(map(str, _FORMATS))} have")

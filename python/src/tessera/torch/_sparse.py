@@ -56,11 +56,11 @@ class _Jagged:
         return (t for t in (self._values, self._weights, self._lengths, self._offsets) if t is not None)
 
     def size_in_bytes(self) -> int:
-        """Of its tensors, as far as they have been made."""
+        """The size of its tensors, as far as they have been made."""
         return sum(t.element_size() * t.numel() for t in self._parts())
 
     def record_stream(self, stream: Any) -> None:
-        """Of tensors on a GPU; those on the CPU need none."""
+        """Calls record_stream of tensors on a GPU; those on the CPU need none."""
         for part in self._parts():
             part.record_stream(stream)
 
@@ -210,7 +210,7 @@ class KeyedJaggedTensor(_Jagged):
         weights_dtype: Optional[torch.dtype] = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> KeyedJaggedTensor:
-        """Of no keys."""
+        """An empty tensor without keys."""
         return KeyedJaggedTensor([], **_nothing(is_weighted, device, values_dtype, weights_dtype, lengths_dtype))
 
     @staticmethod
@@ -291,7 +291,7 @@ class KeyedJaggedTensor(_Jagged):
         return None if self._length_per_key is None else self.offset_per_key()
 
     def lengths_offset_per_key(self) -> List[int]:
-        """Where each key's lengths begin, and the last one's end."""
+        """The begin of each key's lengths, and the end of the last one's."""
         return [0, *itertools.accumulate(self.stride_per_key())]
 
     def index_per_key(self) -> Dict[str, int]:

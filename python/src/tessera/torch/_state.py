@@ -14,7 +14,7 @@ _CPU = "rank:{}/cpu"
 
 
 def tables_of_plan(plan: Dict[str, Any], path: str) -> Dict[str, Dict[str, Any]]:
-    """What a plan says of a module's tables, by name."""
+    """A plan's entries for a module's tables, by name."""
     for module in plan["modules"]:
         if module["path"] == path:
             return {table["name"]: table for table in module["tables"]}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the binaries of this folder anew from their sources and the headers of this tree: only before a release, since
-# what they are kept for is that they were built against the headers of then.
+# Builds the binaries of this folder again from their sources and the headers of this tree. Use it only before a
+# release, because the binaries are kept for being built against the earlier headers.
 set -e
 cd "$(dirname "$0")"
 for kind in sharder optimizer kernel collective; do
