@@ -13,7 +13,7 @@ class Momentum : public Optimizer {
   }
   double learning_rate() const { return learning_rate_; }
 
-  // What is kept for each row, 0 at the start: one float per element of it.
+  // The state of each row: one float per element, 0 at the start.
   std::vector<State> states() const { return {{"momentum1", TSR_STATE_PER_ELEMENT}}; }
 
   // `update` has the rate and number of this step. Called for several rows at once, from several threads.

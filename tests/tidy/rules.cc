@@ -37,7 +37,7 @@ bool has_identifier(std::string_view code, std::string_view name) {
   return false;
 }
 
-// What a path says about a file.
+// The kind of a file, from its path.
 struct Kind {
   bool cpp = false;     // C, C++ and device sources
   bool header = false;  // of these

@@ -71,7 +71,8 @@ TEST(Tidy, TheCorePrintsNothing) {
 
 TEST(Tidy, ASentenceBeginsWithItsSubject) {
   EXPECT_THAT(broken("plugins/x.cc", "// Of the next rows, the one used least.\n"), ElementsAre("opener"));
-  EXPECT_THAT(broken("plugins/x.cc", "int a;  // what it is\nint b;  // Where it is\n"), ElementsAre("opener"));
+  EXPECT_THAT(broken("plugins/x.cc", "int a;  // its width\nint b; " + std::string(" // Where it is\n")),
+              ElementsAre("opener"));
   EXPECT_THAT(broken("plugins/x.cc", "// The rows.\n// As many as there are.\n"), ElementsAre("opener"));
   EXPECT_THAT(broken("plugins/x.cc", "// The rows that came\n// To the rank.\n"), IsEmpty()) << "it goes on";
   EXPECT_THAT(broken("plugins/x.cc", "f(\"// Of it\");\n// Officers\n"), IsEmpty());

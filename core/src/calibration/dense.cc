@@ -1,4 +1,4 @@
-// Dense layers.
+// Measures dense layers.
 #include "tessera/dense.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Tensor filled(const std::vector<int64_t>& shape) {
   return out;
 }
 
-// A layer with an input, and how much it has to do.
+// A layer with an input, and its amount of work.
 struct LayerSubject {
   DenseLayer layer;
   std::vector<Tensor> inputs;
@@ -50,8 +50,8 @@ LayerSubject interaction_of(const Runtime& runtime, const InteractionShape& s) {
 
 using Points = std::vector<std::pair<double, double>>;
 
-// Adds a point of time over work for every subject. All take turns, as the layers of a model do: one that runs alone in
-// a loop has its code, weights and values in the nearest cache, and looks faster than it ever is.
+// Adds a point of time over work for every subject. The subjects take turns, like the layers of a model. A layer that
+// runs alone in a loop has its code, weights and values in the nearest cache, and looks too fast.
 void measure_in_turn(const Trials& trials, std::vector<LayerSubject>& subjects, Points* forward, Points* backward) {
   const std::vector<double> times = trials.times([&] {
     std::vector<double> seconds;
@@ -73,7 +73,7 @@ void measure_in_turn(const Trials& trials, std::vector<LayerSubject>& subjects, 
   }
 }
 
-// Times are ordered by work, and more work never takes less time.
+// Sorts the points by work. More work never takes less time.
 Curve curve_of(Points points) {
   std::sort(points.begin(), points.end());
   for (size_t i = 1; i < points.size(); ++i) points[i].second = std::max(points[i].second, points[i - 1].second);

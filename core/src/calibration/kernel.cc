@@ -1,4 +1,4 @@
-// Lookups and updates of one kernel plugin.
+// Measures lookups and updates of one kernel component.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,15 +15,15 @@ namespace {
 
 constexpr double kKib = 1024, kMib = 1048576;
 constexpr int64_t kPooling = 16;
-// Tables beyond this are much slower where the machine happens to have no huge pages left: the better of two counts.
+// Larger tables are much slower if the machine has no huge pages left, so the better of two measurements counts.
 constexpr double kHugePages = 32 * kMib;
 
-// Tables of one shape in one kernel instance, and a batch over them.
+// Tables of one shape in one kernel instance, and batches for them.
 class KernelSubject {
  public:
   KernelSubject(const Runtime& runtime, const std::string& kernel, int64_t tables, int64_t rows, int64_t dim)
       : rows_(rows), dim_(dim), tables_(tables), random_(1), lookup_(runtime, options(kernel, tables, rows, dim)) {
-    // Written, because memory that was never touched is one page of zeros.
+    // The rows are written, because untouched memory is mapped to one page of zeros.
     constexpr int64_t kBlock = 16384;
     const std::vector<float> values(static_cast<size_t>(std::min(rows, kBlock) * dim), 0.01f);
     for (int t = 0; t < tables; ++t) {
@@ -35,7 +35,7 @@ class KernelSubject {
 
   const std::string& kernel() const { return lookup_.kernel_id(); }
 
-  // `count` batches: `bags` bags of each table with `pooling` ids each, drawn from `among` rows; 0: all different.
+  // Makes `count` batches. Each table has `bags` bags with `pooling` ids, drawn from `among` rows; 0: all ids differ.
   void prepare(int64_t count, int64_t bags, int64_t pooling, int64_t among = 0) {
     if (std::ssize(batches_) != count || bags != bags_ || pooling != pooling_) lay_out(count, bags, pooling);
     for (Batch& b : batches_) {
@@ -44,8 +44,8 @@ class KernelSubject {
     }
   }
 
-  // Forward of one batch after the other, then backward in the same order: so between the two of a batch lie all other
-  // batches. Seconds of one forward and of one backward.
+  // Runs forward for all batches, then backward in the same order. So all other batches lie between a batch's forward
+  // and its backward. Returns the seconds of one forward and of one backward.
   std::vector<double> run() {
     const auto n = static_cast<double>(batches_.size());
     double forward = 0, backward = 0;
@@ -76,7 +76,7 @@ class KernelSubject {
 
   void fill(int64_t* to, int64_t ids, int64_t among) {
     const auto rows = static_cast<uint64_t>(rows_);
-    if (among > 0 || rows_ > 4 * ids) {  // of many rows, few are drawn twice
+    if (among > 0 || rows_ > 4 * ids) {  // among many rows, few are drawn twice
       const uint64_t choices = among > 0 ? static_cast<uint64_t>(among) : rows;
       for (int64_t i = 0; i < ids; ++i) to[i] = static_cast<int64_t>(random_.below(choices) * (rows / choices));
       return;
@@ -136,13 +136,14 @@ std::vector<double> measure(const Trials& trials, KernelSubject& subject, const 
 
 double at_least(double x, double least) { return std::max(x, least); }
 
-constexpr double kLeast = 0.1e-9;  // seconds: what noise leaves negative
+constexpr double kLeast = 0.1e-9;  // in seconds, instead of values that noise made negative
 
-// One table size of one row length. `row`, with its costs of bags and repeats known: fills lookup and update.
+// Measures one table size and row length. It fills lookup and update of `row`, whose costs of bags and repeats are
+// known.
 void measure_cell(KernelSubject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
                   tsr_row_cost* row) {
   constexpr double kBatchBytes = 2 * kMib;
-  constexpr int64_t kMostBatches = 32;  // 64 MiB between lookup and update
+  constexpr int64_t kMostBatches = 32;  // at most 64 MiB between lookup and update
   const int64_t ids = std::clamp<int64_t>(static_cast<int64_t>(kBatchBytes / row->row_bytes), 2048, 32768);
   const int64_t bags = std::max<int64_t>(1, std::min(ids, rows / 2) / kPooling);
   const auto n = static_cast<double>(bags * kPooling);
@@ -153,7 +154,7 @@ void measure_cell(KernelSubject& subject, int64_t rows, const KernelFigures& ker
   row->update = at_least((t[1] - kernel.call_backward - static_cast<double>(bags) * row->bag_backward) / n, kLeast);
 }
 
-// Bags and repeats, in a table that lies in a near cache.
+// Measures the costs of bags and repeats, in a table that fits into a near cache.
 void measure_bags(KernelSubject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
                   tsr_row_cost* row) {
   const int64_t bags = std::max<int64_t>(8, std::min<int64_t>(1024, rows / 32));
@@ -169,7 +170,7 @@ void measure_bags(KernelSubject& subject, int64_t rows, const KernelFigures& ker
   row->bag_forward = at_least((single[0] - pooled[0]) / more, kLeast);
   row->bag_backward = at_least((single[1] - pooled[1]) / more, kLeast);
   const double update = at_least((pooled[1] - n * row->bag_backward) / ids, kLeast);
-  // Four ids to a row on average, at random: rows of one, two, three ids in no order, as data have them.
+  // A row has four ids on average. They are random, so rows have one, two or more ids in no order, as in real data.
   const double among = ids / 4, distinct = among * -std::expm1(-4.0);
   const auto repeated = net({bags, kPooling, static_cast<int64_t>(among)});
   row->repeat = at_least((repeated[1] - n * row->bag_backward - distinct * update) / (ids - distinct), kLeast);

@@ -1,4 +1,4 @@
-// Collectives: time over size.
+// Measures the time of collectives over their size.
 #include "calibration/parts.h"
 
 namespace tessera {
@@ -10,7 +10,7 @@ LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
   const int others = out.ranks - 1;
   std::vector<std::pair<double, double>> all_to_all, all_reduce;
   for (const int64_t bytes : {64, 2048, 16384, 131072, 1048576, 4194304}) {
-    // Data that a rank keeps for itself are no part of the exchange.
+    // Data that a rank keeps is not part of the exchange.
     std::vector<int64_t> counts(static_cast<size_t>(out.ranks), std::max<int64_t>(1, bytes / 4 / others));
     counts[static_cast<size_t>(group.rank())] = 0;
     const int64_t elements = counts[group.rank() == 0 ? 1 : 0] * others;

@@ -18,7 +18,7 @@ Machine sound(const char* name = "sound") {
 }
 Curve without_time(const Curve& curve) {
   auto points = curve.points();
-  for (auto& [size, seconds] : points) seconds = 1e-12;  // what calibrate wrote beside a busy program
+  for (auto& [size, seconds] : points) seconds = 1e-12;  // as written by a calibrate that ran next to a busy program
   return Curve(std::move(points));
 }
 Machine torn() {

@@ -1,5 +1,5 @@
-// The parts of a step, measured in steps: a rank that is alone trains small models, and what a part costs there, with
-// the caches and predictors as the rest of the step has left them, takes the place of what it costs in a loop.
+// Measures the stages of a step inside steps. A single rank trains small models. Caches and branch predictors are then
+// as the rest of the step leaves them. These costs replace those that were measured in loops.
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -16,10 +16,10 @@ constexpr int kBatches = 24;
 
 struct StepShape {
   SyntheticModel model;
-  int64_t pieces = 1;  // of each table's rows
+  int64_t pieces = 1;  // row shards of each table
 };
 
-// Many and few tables, narrow and wide, short and long bags, near and far rows.
+// The shapes have many and few tables, narrow and wide rows, short and long bags, rows in near and in far caches.
 std::vector<StepShape> step_shapes() {
   return {{{1, 4096, 16, 1024, 1, 0, {16}}, 1},      {{1, 4096, 128, 1024, 2, 0, {64}}, 1},
           {{2, 4096, 16, 512, 16, 0, {16}}, 1},      {{4, 4096, 16, 16, 1, 0, {32}}, 1},
@@ -35,7 +35,7 @@ std::vector<StepShape> data_parallel_shapes() {
           {{8, 4096, 32, 128, 2, 0, {32}}}, {{16, 16384, 16, 128, 1, 0, {32}}}, {{32, 2000, 16, 128, 1, 0, {16}}}};
 }
 
-// Data-parallel tables; or tables in `pieces`, each on the next of the ranks in turn.
+// Either data-parallel tables, or tables with `pieces` row shards, which go to the ranks in turn.
 struct StepLayout {
   int64_t pieces = 1;
   int ranks = 1;
@@ -58,7 +58,7 @@ EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& table
   return plan;
 }
 
-// The figures of one shape: seconds by stage, and the core's work, in the mean of the ranks.
+// The figures of one shape, as means over the ranks: seconds of each stage, and the core's work.
 struct StepTrial {
   double step = 0;
   std::map<std::string, double> measured, predicted;
@@ -67,7 +67,7 @@ struct StepTrial {
 
 class StepTrials {
  public:
-  // `group`: of one host, or of this rank alone.
+  // `group` has the ranks of one host, or only this rank.
   StepTrials(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Trials& trials)
       : runtime_(runtime), group_(group), trials_(trials) {}
 
@@ -79,7 +79,7 @@ class StepTrials {
     const std::string& kernel = step.planner().machine->kernels[0].kernel;
     const auto trainer = step.trainer(runtime_, group_, kernel, step.plan_of(plan_of(step.module().tables, layout)));
     const std::vector<Batch> batches = step.batches(trials_.rank(), kBatches);
-    for (const Batch& b : batches) trainer->step(b);  // states are touched for the first time
+    for (const Batch& b : batches) trainer->step(b);  // touches the optimizer states for the first time
     size_t next = 0;
     const auto one_step = [&] {
       trainer->reset_stages();
@@ -119,7 +119,7 @@ std::vector<double> counts(const Work& work) {
   for (const auto& unit : Work::units()) out.push_back(work.*unit.count);
   return out;
 }
-// From the end of a solution.
+// Takes the figures from the end of a solution.
 template <StageWork Work>
 StageFigures<Work> figures_of(const std::vector<double>& solution) {
   StageFigures<Work> out;
@@ -128,8 +128,8 @@ StageFigures<Work> figures_of(const std::vector<double>& solution) {
   return out;
 }
 
-// Lines of a least-squares problem. An error counts in proportion to the stage, or to a small part of its step where
-// that is more: what is lost in the step is lost in the clock too.
+// The lines of a least-squares problem. An error counts in proportion to the stage's time, or to a small part of its
+// step's time if that is more. Small stages matter little to the time of a step.
 struct Fit {
   std::vector<std::vector<double>> work;
   std::vector<double> seconds, scale;
@@ -143,8 +143,8 @@ struct Fit {
     seconds.push_back(measured);
     scale.push_back(std::max(measured, kSmallPart * step));
   }
-  // Errors in proportion to what is measured alone would draw all figures down: too low can be wrong by all of it, too
-  // high by any number of times. In proportion to the geometric mean of both, neither is preferred.
+  // If errors were only in proportion to the measured time, all figures would be too low: a value can be too low by at
+  // most 100 %, but too high by any factor. The geometric mean of measured and fitted time prefers neither.
   std::vector<double> solved() const {
     std::vector<double> x = fit_nonnegative(work, seconds, scale);
     for (int round = 0; round < 3; ++round) {
@@ -157,18 +157,18 @@ struct Fit {
     }
     return x;
   }
-  // The stage's whose work the lines end with.
+  // Returns the figures of the stage whose work is at the end of the lines.
   template <StageWork Work>
   StageFigures<Work> figures() const {
     return figures_of<Work>(solved());
   }
 };
 
-// Everything that steps with pieces of tables tell.
+// Everything that steps with sharded tables tell.
 struct StepFits {
   Fit route, unpack, combine, split, lookup, update, dense_forward, dense_backward, dense_update;
 
-  // Alone, exchanges are what a rank does with its own ids; together they are mostly something else.
+  // On a single rank, exchanges are the rank's work with its own ids. With several ranks, other costs prevail.
   void add_exchanges(const StepTrial& t) { unpack.add_stage(t.work.unpack, t.measured.at("exchange ids"), t.step); }
 
   void add_work(const SyntheticStep& step, const StepTrial& t) {
@@ -206,7 +206,7 @@ Curve scaled(const Curve& curve, double factor) {
   return Curve(std::move(points));
 }
 
-// A dense stage's figures: layers and interactions by a factor, and what is beside them.
+// Corrects a dense stage: a factor for layers and one for interactions, and the figures of the other work.
 StageFigures<BesideLayersWork> correct(const Fit& fit, Curve* layer, Curve* interaction) {
   const std::vector<double> x = fit.solved();
   *layer = scaled(*layer, x[0]);
@@ -247,7 +247,7 @@ void measure_data_parallel(const StepTrials& alone, Machine* machine) {
   machine->data_parallel = fit.figures<DataParallelWork>();
 }
 
-// The time of exchanges in a step, in which ranks do not arrive together and have done something else before.
+// Measures exchanges inside a step, in which ranks do not arrive together and come from other work.
 void measure_waiting(const StepTrials& together, const std::vector<std::pair<StepShape, StepTrial>>& trials,
                      Machine* machine) {
   Fit fit;

@@ -1,5 +1,4 @@
-// DLRMs over tables that are all alike, with batches drawn from a distribution: what the cost model is calibrated and
-// measured with.
+// DLRMs whose tables are all alike, with random batches. The cost model is calibrated and measured with them.
 #pragma once
 
 #include <memory>
@@ -17,12 +16,12 @@ namespace tessera {
 struct SyntheticModel {
   int64_t tables, rows, dim;
   int64_t batch;                       // per rank
-  int64_t pooling;                     // ids of every bag
+  int64_t pooling;                     // ids of a bag
   double zipf = 0;                     // 0: uniform
-  std::vector<int64_t> hidden = {64};  // layers of the bottom MLP before the last, and of the top MLP
+  std::vector<int64_t> hidden = {64};  // layers of the bottom MLP except the last one, and of the top MLP
 };
 
-// A model with what the planner and predict_step are told about it.
+// A model, and what the planner and predict_step need to know about it.
 class SyntheticStep {
  public:
   SyntheticStep(SyntheticModel model, int ranks, const Machine& machine);
@@ -33,9 +32,9 @@ class SyntheticStep {
   DenseWork dense() const;
   ShardingPlan plan_of(EmbeddingModuleShardingPlan tables) const;
   StepPrediction predicted(const Runtime& runtime, const ShardingPlan& plan) const;
-  // `count` batches of one rank. Popular rows are scattered over the table.
+  // Makes `count` batches of one rank. Popular rows are spread over the whole table.
   std::vector<Batch> batches(int rank, int count) const;
-  // Collective over the group. `kernel`: plugin's id, or "auto".
+  // Collective over the group. `kernel` is a component's id, or "auto".
   std::unique_ptr<ModelTrainer> trainer(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
                                         const std::string& kernel, ShardingPlan plan) const;
 

@@ -22,7 +22,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-// `samples`: of each time.
+// `samples` has the samples of each time.
 std::vector<double> Trials::mean_of_medians(std::vector<std::vector<double>> samples) const {
   std::vector<double> medians;
   for (std::vector<double>& s : samples) medians.push_back(median_of(std::move(s)));
@@ -36,7 +36,7 @@ std::vector<double> Trials::mean_of_medians(std::vector<std::vector<double>> sam
 
 std::vector<double> Trials::times(const std::function<std::vector<double>()>& body) const {
   group_.barrier("calibrate");
-  body();  // memory is there, code is warm
+  body();  // touch the memory and warm up the code
   std::vector<std::vector<double>> samples;
   const Stopwatch watch;
   for (int n = 0; n < options_.least || (watch.seconds() < options_.seconds && n < kMostSamples); ++n)
@@ -78,7 +78,7 @@ double Trials::time_together(const std::function<void()>& body) const {
 
 std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b,
                                     const std::vector<double>& scale) {
-  // Coordinate descent on the sum of squared relative errors: convex, and small enough to run until it stands.
+  // Coordinate descent on the sum of squared relative errors. The problem is convex, and small enough for many rounds.
   constexpr int kRounds = 20000;
   const size_t n = a.front().size();
   std::vector<double> x(n, 0.0), error(b.size());

@@ -17,7 +17,7 @@ TEST(FitNonnegative, FindsWhatTimesAreMadeOf) {
 }
 
 TEST(FitNonnegative, NothingTakesLessThanNoTime) {
-  // Without the bound: 30 for each, and -1 for each of the second.
+  // Without the bound the solution would be 30 for each and -1 for each of the second.
   EXPECT_THAT(fit_nonnegative({{1, 0}, {1, 10}, {1, 20}}, {30, 20, 10}, {1, 1, 1}),
               ElementsAre(DoubleNear(20, 1e-6), 0));
   EXPECT_THAT(fit_nonnegative({{1, 0}, {2, 0}}, {5, 10}, {1, 1}), ElementsAre(DoubleNear(5, 1e-6), 0))
@@ -60,7 +60,7 @@ TEST_F(OneRanksTrials, WhatIsPreparedIsPreparedForEach) {
 
 TEST_F(OneRanksTrials, TogetherAllCallEquallyOften) {
   EXPECT_THAT(trials_.times_together([&] { return std::vector<double>{static_cast<double>(++calls_)}; }),
-              ElementsAre(9));  // behind six probes
+              ElementsAre(9));  // after six probes
   EXPECT_EQ(calls_, 11);
 }
 

@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, OptimizerState>> CombinedOptimizer::state() c
 
 void CombinedOptimizer::set_state(std::string_view key, const OptimizerState& state) {
   for (const Member& m : members_) {
-    // Keys with state are asked too: a wrapper may keep state under a key of its own.
+    // Keys with state are searched as well, because a wrapper may keep state under its own key.
     for (const std::vector<std::string>& keys : {m.optimizer->param_keys(), m.optimizer->state_keys()}) {
       for (const std::string& inner : keys) {
         if (combined(m.name, inner) == key) return m.optimizer->set_state(inner, state);

@@ -1,5 +1,5 @@
-// SGD, Adagrad, RowWiseAdagrad, Adam of float32 parameters: options, states and what a step's formula takes of them.
-// The loops are parameter_updates.cc's, or the device's.
+// SGD, Adagrad, RowWiseAdagrad and Adam for float32 parameters: their options, states, and the factors of a step. The
+// loops are in parameter_updates.cc, or on the device.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Parameters, their states and one group of options; a formula is what subclasses add.
+// Has parameters, their states and one group of options. Subclasses add a formula.
 class DenseOptimizer : public KeyedOptimizer {
  public:
   explicit DenseOptimizer(ParameterList parameters) : parameters_(std::move(parameters)) {
@@ -78,7 +78,7 @@ class DenseOptimizer : public KeyedOptimizer {
     if (given.empty() && made_by_first_step()) return states_[i].clear();
     OptimizerState into =
         states_[i].empty() && !parameters_[i]->in_backward ? fresh_state(*parameters_[i]) : states_[i];
-    for (const bool write : {false, true}) {  // all is checked before anything changes
+    for (const bool write : {false, true}) {  // check everything before anything changes
       if (given.size() != into.size()) {
         fail(Code::kInvalidArgument, "parameter \"", key, "\" has ", into.size(), " states, but ", given.size(),
              " were given");
@@ -124,10 +124,12 @@ class DenseOptimizer : public KeyedOptimizer {
 
  protected:
   using Options = std::vector<std::pair<std::string, OptionValue>>;
-  // The state that all parameters share, and one parameter's states and factors of the step that begins: it counts.
+  // settings() has the step's constants, which all parameters share. prepare() fills one parameter's states and factors
+  // for the step that begins, and counts the step.
   virtual tsr_parameter_updates settings() const = 0;
   virtual void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) = 0;
-  // The state before any step, and whether a parameter gets it with its first step or from the beginning.
+  // The state before any step. made_by_first_step() is true if a parameter gets it with its first step, and false if it
+  // has it from the beginning.
   virtual OptimizerState fresh_state(const Parameter& p) const = 0;
   virtual bool made_by_first_step() const { return true; }
   virtual Options options() const = 0;
@@ -148,7 +150,7 @@ class DenseOptimizer : public KeyedOptimizer {
   optim::ParameterUpdates updates_;
 };
 
-// PyTorch's defaults are integers, and print as such.
+// PyTorch's defaults are integers and are printed as such.
 OptionValue zero_or(double value) { return value == 0 ? OptionValue(int64_t{0}) : OptionValue(value); }
 
 void require_not_negative(double value, const char* what) {
@@ -224,7 +226,7 @@ class Sgd : public DenseOptimizer {
   SgdOptions o_;
 };
 
-// Adagrad, with a sum per element or per row.
+// Adagrad with a sum for each element or for each row.
 class Adagrad : public DenseOptimizer {
  public:
   Adagrad(const AdagradOptions& options, ParameterList list, bool per_row)

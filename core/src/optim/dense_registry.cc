@@ -1,4 +1,4 @@
-// Dense optimizers by name, with options in JSON.
+// Creates dense optimizers by name, with options in JSON.
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Reads the options one by one; what was not asked for is unknown.
+// Reads the options one by one. An option that was never read is unknown.
 class Reader {
  public:
   explicit Reader(const DenseOptimizerSpec& spec) : name_(spec.name) {
@@ -41,7 +41,7 @@ class Reader {
       second = (*value)[1].get<double>();
     }
   }
-  // PyTorch's switches for things that are not here: allowed where they are off.
+  // PyTorch's switches for features that do not exist here may only be off.
   void off(std::initializer_list<const char*> keys) {
     for (const char* key : keys) {
       const json* value = take(key);
@@ -117,7 +117,7 @@ KeyedOptimizerPtr adam(Reader& in, ParameterList parameters) {
 
 struct Entry {
   const char* name;
-  const char* class_name;  // PyTorch's
+  const char* class_name;  // PyTorch's name
   KeyedOptimizerPtr (*make)(Reader&, ParameterList);
 };
 constexpr Entry kEntries[] = {

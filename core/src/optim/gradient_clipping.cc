@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Sums in double, in eight lanes: compilers do not reorder sums by themselves.
+// Sums are in double and in eight lanes, because compilers do not reorder sums.
 constexpr int64_t kLanes = 8;
 
 template <class Term>
@@ -25,7 +25,7 @@ double sum_of(const float* x, int64_t n, const Term& term) {
   return total;
 }
 
-// Values that are not numbers stay.
+// The larger value; NaN if one of them is NaN.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
 double largest(const float* x, int64_t n) {
@@ -34,8 +34,8 @@ double largest(const float* x, int64_t n) {
   return out;
 }
 
-// A gradient, and where the host reads and writes it: those on a device that does not clip, or not all of them, come to
-// the host and go back.
+// A gradient, and the memory in which the host reads and writes it. Gradients on a device are copied to the host and
+// back if the device does not clip, or not all gradients are on it.
 struct Side {
   const Tensor& grad;
   Tensor host;
@@ -64,7 +64,7 @@ double total_norm(const std::vector<Side>& sides, double p) {
   return p == 2 ? std::sqrt(total) : std::pow(total, 1 / p);
 }
 
-// The stream that all gradients are on, where its device clips.
+// The stream of all gradients, if they share one and its device clips.
 DeviceStream* clipping_stream(const std::vector<Tensor>& grads) {
   DeviceStream* stream = grads.empty() ? nullptr : grads.front().stream();
   if (!stream || !stream->clips()) return nullptr;
@@ -124,7 +124,7 @@ void GradientClippingOptimizer::clip_on_host() {
   if (by_norm || options_.track_grad_norm) last_norm_ = total_norm(sides, options_.norm_type);
   if (options_.clipping == GradientClipping::kNone) return;
   const float limit = static_cast<float>(options_.max_gradient);
-  // A norm that is not a number makes such a factor.
+  // A NaN norm gives a NaN factor.
   const float scale = by_norm ? static_cast<float>(std::min(options_.max_gradient / (*last_norm_ + 1e-6), 1.0)) : 1.0f;
   if (by_norm && scale == 1.0f) return;
   for (const Side& side : sides) {

@@ -39,7 +39,7 @@ TEST(OptimTest, ParameterWithoutGradientStays) {
   EXPECT_NEAR(a->value.item(1), 2 + 1e-3, 1e-6);
 }
 
-// PyTorch has the decays in double: 1 - 0.999 is not 1 - 0.999f, and a large average leaves no trace.
+// PyTorch has the decays in double: 1 - 0.999 is not 1 - 0.999f. A large value must leave no trace in the average.
 TEST(OptimTest, AdamAveragesKeepTheirDigits) {
   const auto a = parameter("a", {0});
   AdamOptions options;

@@ -6,7 +6,7 @@
 namespace tessera::optim {
 namespace {
 
-// The effective gradient: [negated] g + decay * w.
+// The effective gradient: sign * g + decay * w.
 struct Effective {
   float sign;
   float decay;
@@ -17,7 +17,7 @@ void sgd_loop(int64_t n, float* __restrict w, const float* __restrict g, float l
   for (int64_t i = 0; i < n; ++i) w[i] -= lr * e(g[i], w[i]);
 }
 
-// lr_grad and lr_buffer: what gradient and momentum contribute to the step.
+// lr_grad and lr_buffer are the factors of gradient and momentum in the step.
 void sgd_momentum_loop(int64_t n, float* __restrict w, const float* __restrict g, float* __restrict buffer,
                        float momentum, float share, float lr_grad, float lr_buffer, Effective e) {
   for (int64_t i = 0; i < n; ++i) {
@@ -36,7 +36,7 @@ void adagrad_loop(int64_t n, float* __restrict w, const float* __restrict g, flo
   }
 }
 
-// The sum of squares in eight lanes, since compilers do not reorder sums by themselves.
+// The sum of squares in eight lanes, because compilers do not reorder sums.
 float square_sum(int64_t n, const float* __restrict w, const float* __restrict g, Effective e) {
   constexpr int64_t kLanes = 8;
   float lanes[kLanes] = {};

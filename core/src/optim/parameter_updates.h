@@ -1,5 +1,5 @@
-// One step of dense parameters, by the formulas of abi/draft/device_ops.h: in host memory here, on a device by its
-// part.
+// One step of dense parameters, by the formulas of abi/draft/device_ops.h. Parameters on a device are updated by its
+// component, others here.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace tessera::optim {
 
-// The same for memory of the host. The loops are written to vectorise: restrict pointers, no branches inside, settings
-// in float as PyTorch applies them.
+// Updates parameters in host memory. The loops are written so that compilers vectorize them: restrict pointers, no
+// branches, and settings in float as in PyTorch.
 void update_in_host_memory(const tsr_parameter_updates& updates);
 
-// Parameters of one formula, wherever they are: one call for each device. Keeps its memory between steps.
+// Parameters of one formula, on any devices. There is one call for each device. It keeps its memory between steps.
 class ParameterUpdates {
  public:
   void begin();
   void add(DeviceStream* stream, const tsr_parameter_update& parameter);  // null: host memory
-  void run(tsr_parameter_updates settings);                               // device_index and parameters are filled in
+  void run(tsr_parameter_updates settings);                               // fills in device_index and parameters
 
  private:
   struct Place {

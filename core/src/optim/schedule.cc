@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// The options of a shape beside `steps`, with their defaults; NaN: it must be given.
+// A shape's options besides `steps`, with their defaults. NaN: there is no default, so the option must be given.
 using Options = std::map<std::string, double>;
 struct KnownShape {
   std::string_view name;
@@ -55,7 +55,7 @@ void check(const std::string& stage, const std::string& key, double value) {
     fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", key, " must be from 0 to 1000000");
 }
 
-// `steps` is 0 where it is left out.
+// `steps` is 0 if the option is missing.
 Options options_of(const KnownShape& shape, const plugin::ComponentName& part, const std::string& stage) {
   Options out = shape.options;
   out["steps"] = 0;

@@ -28,7 +28,7 @@ TEST(LearningRateSchedule, NoneIsOne) {
   EXPECT_EQ(LearningRateSchedule({}, 10).factor(7), 1);
 }
 
-// The formulas of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR, ExponentialLR, StepLR.
+// Checks the formulas of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR, ExponentialLR, StepLR.
 TEST(LearningRateSchedule, Shapes) {
   expect_near(factors({{"constant?factor=0.5"}, 10}, {0, 9, 20}), {0.5, 0.5, 0.5});
   expect_near(factors({{"linear?steps=4"}, 10}, {0, 1, 3, 4, 9}), {0, 0.25, 0.75, 1, 1});

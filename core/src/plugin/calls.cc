@@ -10,7 +10,7 @@
 namespace tessera::plugin {
 namespace {
 
-constexpr size_t kMostThreads = 512;  // whose calls are told at one time
+constexpr size_t kMostThreads = 512;  // threads whose calls are recorded at one time
 
 std::array<ThreadCalls, kMostThreads>& places() {
   static constinit std::array<ThreadCalls, kMostThreads> all;
@@ -27,7 +27,7 @@ const Call* innermost(const ThreadCalls* thread) {
   return depth == 0 ? nullptr : &thread->calls[std::min(depth, ThreadCalls::kDeepest) - 1];
 }
 
-// Text in the caller's memory, cut where that ends.
+// A text in the caller's memory, cut if it is too long.
 class Text {
  public:
   Text(char* out, size_t size) : at_(out), end_(out + size - 1), begin_(out) {}
@@ -73,7 +73,7 @@ size_t describe(const Call& call, char* out, size_t size) {
 thread_local constinit ThreadCalls* ThreadCalls::here = nullptr;
 
 ThreadCalls* ThreadCalls::take_place() noexcept {
-  static const pthread_key_t at_end_of_thread = [] {  // a thread_local with a destructor would ask for memory
+  static const pthread_key_t at_end_of_thread = [] {  // a thread_local with a destructor would allocate memory
     pthread_key_t key{};
     TESSERA_CHECK(pthread_key_create(&key, leave_place) == 0);
     return key;
@@ -116,7 +116,8 @@ std::vector<RunningCall> running_calls() {
     const size_t length = describe(*call, text.data(), text.size());
     const bool waits = call->waits.load(std::memory_order_acquire);
     if (number == 0 || length == 0) continue;
-    if (call->number.load(std::memory_order_acquire) != number || innermost(&thread) != call) continue;  // it has ended
+    // the call has ended
+    if (call->number.load(std::memory_order_acquire) != number || innermost(&thread) != call) continue;
     out.push_back({number, waits, std::string(text.data(), length)});
   }
   return out;

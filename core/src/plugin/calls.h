@@ -1,5 +1,5 @@
-// The calls into plugins that run right now, thread by thread, so that a report of a crash or of a long wait can name
-// the part. A few stores in memory of the thread and no lock: steps use it, too.
+// Records which calls into plugins run right now, thread by thread. A report of a crash or of a long wait can then name
+// the component. A record costs a few stores in the thread's own memory and no lock, because steps also use it.
 #pragma once
 
 #include <array>
@@ -14,38 +14,38 @@
 
 namespace tessera::plugin {
 
-// Both pointers live as long as the process.
+// The question that a thread asks a plugin. Both pointers live as long as the process.
 struct Asked {
-  const tsr_component* part = nullptr;  // null: a plugin's file that is being opened
-  const char* what = nullptr;           // "propose"; null: nothing is asked
-  bool waits = false;                   // for other ranks, with a deadline of its own
+  const tsr_component* part = nullptr;  // null: a plugin's file is being opened
+  const char* what = nullptr;           // name of the function, "propose"; null: no call
+  bool waits = false;                   // the call waits for other ranks, with its own deadline
 };
 
-// A call, written by its thread and read by any. `number` is 0 while the rest is being written.
+// A call. Its thread writes it, and any thread may read it. `number` is 0 while the other members are written.
 struct Call {
   static constexpr size_t kAbout = 160;
-  std::atomic<uint64_t> number{0};  // no other call's
+  std::atomic<uint64_t> number{0};  // unique among all calls
   std::atomic<const tsr_component*> part{nullptr};
   std::atomic<const char*> what{nullptr};
   std::atomic<bool> waits{false};
   std::array<std::atomic<char>, kAbout> about{};
 };
 
-// The calls of a thread, the outermost first. It keeps its place until it ends. All memory is there from the start: a
-// reader may be late, and a thread that predicts asks for none.
+// The calls of a thread, the outermost first. A thread keeps its place in the list until it ends. The places are
+// static, because a reader may come late and a thread that predicts allocates no memory.
 struct ThreadCalls {
-  static constexpr uint32_t kDeepest = 4;  // calls inside calls that are told apart
+  static constexpr uint32_t kDeepest = 4;  // nested calls that are recorded
   std::atomic<bool> taken{false};
   std::atomic<uint32_t> depth{0};
-  uint64_t last = 0;  // number given
+  uint64_t last = 0;  // the number given last
   std::array<Call, kDeepest> calls;
 
-  // This thread's; null before its first call.
+  // This thread's calls; null before its first call.
   [[gnu::tls_model("initial-exec")]] static thread_local constinit ThreadCalls* here;
   static ThreadCalls* take_place() noexcept;  // null: too many threads are in plugins
 };
 
-// Stands around a call of a plugin; those of device plugins have none.
+// Records a call of a plugin as long as it lives. Calls of device plugins are not recorded.
 class CallScope {
  public:
   explicit CallScope(Asked asked) noexcept
@@ -64,7 +64,7 @@ class CallScope {
     }
     calls_->depth.store(depth + 1, kInOrder);
   }
-  // `about`: the table or file; copied, as far as there is room.
+  // `about` is the table or file. It is copied and, if too long, cut.
   CallScope(Asked asked, std::string_view about) noexcept : CallScope(asked) { tell(about); }
   CallScope(const Component& part, const char* what) noexcept : CallScope(Asked{part.raw()->component, what}) {}
   CallScope(const Component& part, const char* what, std::string_view about) noexcept
@@ -81,10 +81,10 @@ class CallScope {
   ThreadCalls* calls_;
 };
 
-// This thread's call, for threads that work for it.
+// Returns this thread's call, for the threads that work for it.
 Asked asked_here() noexcept;
 
-// A thread's innermost call.
+// The innermost call of a thread.
 struct RunningCall {
   uint64_t number = 0;
   bool waits = false;
@@ -92,7 +92,8 @@ struct RunningCall {
 };
 std::vector<RunningCall> running_calls();  // of all threads
 
-// The text of this thread's innermost call, ended by NUL; its length, 0 where there is none. Async-signal-safe.
+// Writes the text of this thread's innermost call, with a NUL, and returns its length; 0 if there is no call.
+// Async-signal-safe.
 size_t describe_call_here(char* out, size_t size) noexcept;
 
 }  // namespace tessera::plugin

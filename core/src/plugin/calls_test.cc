@@ -1,4 +1,4 @@
-// Calls into plugins: seen from other threads, from inside, and from threads that help.
+// Tests calls into plugins as other threads, the call itself, and helping threads see them.
 #include "plugin/calls.h"
 
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST(Calls, AreSeenFromOtherThreadsByNumber) {
 
 TEST(Calls, NumbersAreNotGivenTwice) {
   std::set<uint64_t> numbers;
-  for (int thread = 0; thread < 5; ++thread) {  // one after the other: they take over each other's place
+  for (int thread = 0; thread < 5; ++thread) {  // one after the other, so that each takes over the place of the last
     std::thread([&] {
       const CallScope call({&kHot, "propose"});
       numbers.insert(running_calls()[0].number);
@@ -111,7 +111,7 @@ TEST(Calls, ThreadsOfThePoolAreInTheCallOfTheirCaller) {
       3,
       [](void* ctx, uint64_t) {
         Seen& s = *static_cast<Seen*>(ctx);
-        s.all.arrive_and_wait();  // each on a thread of its own
+        s.all.arrive_and_wait();  // each on its own thread
         const std::lock_guard lock(s.mutex);
         s.texts.insert(here());
       },

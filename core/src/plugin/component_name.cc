@@ -23,7 +23,7 @@ std::string word(std::string_view* rest, std::string_view whole) {
   return out;
 }
 
-// "?key=value&key=value": values are true, false, numbers, or else text.
+// Parses "?key=value&key=value". Values are true, false, numbers, or otherwise text.
 std::string options_behind_mark(std::string_view* rest, std::string_view whole) {
   nlohmann::ordered_json options = nlohmann::ordered_json::object();
   while (rest->starts_with('?') || rest->starts_with('&')) {

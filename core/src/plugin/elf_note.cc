@@ -26,8 +26,8 @@ constexpr const char* kMachineName = "AArch64";
 #endif
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint64_t kMaxNotes = 1 << 20;  // bytes of all segments of notes; further ones are passed over
-constexpr uint32_t kNoteHead = 12;       // three sizes before the owner
+constexpr uint64_t kMaxNotes = 1 << 20;  // bytes of all note segments together; further ones are skipped
+constexpr uint32_t kNoteHead = 12;       // three numbers before the owner
 
 [[noreturn]] void refuse(const auto&... parts) { fail(Code::kInvalidArgument, parts...); }
 
@@ -46,7 +46,7 @@ class Parser {
     uint64_t left = kMaxNotes;
     for (const Elf64_Phdr& h : headers) {
       if (h.p_type != PT_NOTE || h.p_filesz > left) continue;
-      left -= h.p_filesz;  // together, as segments may lie over each other
+      left -= h.p_filesz;  // counted together, because segments may overlap
       std::string bytes(h.p_filesz, '\0');
       read_(h.p_offset, bytes.data(), bytes.size());
       find_notes(bytes, h.p_align == 8 ? 8 : 4, &notes);
@@ -59,7 +59,7 @@ class Parser {
   }
 
  private:
-  struct Descriptor {  // the numbers of a note, in their order, and what follows them
+  struct Descriptor {  // the numbers of a note in their order, and the text after them
     uint32_t abi_major, abi_minor, min_host_minor, epoch;
     std::string manifest;
   };
@@ -96,7 +96,7 @@ class Parser {
     return headers;
   }
 
-  // Adds our notes of a segment.
+  // Adds the Tessera notes of a segment.
   static void find_notes(const std::string& bytes, uint64_t align, std::vector<Descriptor>* out) {
     const auto padded = [align](uint64_t n) { return (n + align - 1) / align * align; };
     for (uint64_t at = 0; at + kNoteHead <= bytes.size();) {
@@ -123,7 +123,7 @@ class Parser {
       refuse("is built for plugin ABI ", note.abi_major, ".", note.abi_minor, ", while this core has ABI ",
              TSR_ABI_MAJOR, ".", TSR_ABI_MINOR, ": use a build of the plugin for ABI ", TSR_ABI_MAJOR);
     }
-    const uint32_t candidate = std::max(note.epoch, 1u);  // the first one wrote 0
+    const uint32_t candidate = std::max(note.epoch, 1u);  // the first candidate wrote 0
     refuse("is built for release candidate ", candidate, " of plugin ABI ", TSR_ABI_MAJOR, ", while this core has ",
            "release candidate ", TSR_ABI_EPOCH, ": build the plugin with headers of this core");
   }

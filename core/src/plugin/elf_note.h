@@ -1,4 +1,4 @@
-// The description of a plugin by itself, read out of its file without running any of it.
+// The list of a plugin's components, read from its file without running any of its code.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct ElfNote {
   std::vector<ManifestLine> components;  // at least one, no two with the same kind and id
 };
 
-// Copies [offset, offset + size) to `out`; only called for ranges inside the file.
+// Copies [offset, offset + size) of the file to `out`. It is called only for ranges inside the file.
 using ReadAt = std::function<void(uint64_t offset, void* out, uint64_t size)>;
 
-// Parses a file of `file_size` bytes. Every offset and size in it is checked before use, and the loadable segments must
-// lie inside the file, so that opening it later cannot run over its end. kInvalidArgument with one sentence (without
-// the path) when it is not a plugin that this machine and this core can load.
+// Parses a file of `file_size` bytes. Every offset and size in it is checked before use. The loadable segments must lie
+// inside the file, so that the loader cannot read beyond its end. kInvalidArgument: this machine or this core cannot
+// load the file as a plugin. The message is one sentence without the path.
 ElfNote parse_elf_note(uint64_t file_size, const ReadAt& read);
 
 }  // namespace tessera::plugin

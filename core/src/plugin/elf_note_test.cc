@@ -29,7 +29,7 @@ struct Note {
   explicit Note(const char* text) { std::memcpy(manifest, text, std::strlen(text)); }
 };
 
-// A file with an ELF header, one loadable segment that covers it, and one note segment, with one note, or two of them.
+// A file with an ELF header, one loadable segment that covers the file, and one note segment with one or two notes.
 struct Image {
   Elf64_Ehdr header{};
   Elf64_Phdr segments[2]{};
@@ -155,7 +155,7 @@ TEST(ElfNote, RefusesBadManifests) {
 
 TEST(ElfNote, FindsTheNoteBehindOthers) {
   Image image;
-  image.segments[0].p_type = PT_NOTE;  // the ELF header read as notes: nonsense, but inside the file
+  image.segments[0].p_type = PT_NOTE;  // the ELF header taken as notes: nonsense, but inside the file
   EXPECT_EQ(parse(image.bytes()).components.size(), 1u);
   image = Image();
   image.note.head.type = 9;
@@ -169,7 +169,8 @@ TEST(ElfNote, FindsTheNoteBehindOthers) {
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
 }
 
-// All program headers that a file can have, each a segment of notes as large as the file: it is not read 65,535 times.
+// A file has as many program headers as possible, each for a note segment as large as the file. It must not be read
+// 65,535 times.
 TEST(ElfNote, ReadsSegmentsThatLieOverEachOtherOnlySoOften) {
   Image image;
   image.header.e_phnum = 0xFFFF;
@@ -207,7 +208,7 @@ TEST(ElfNote, RefusesSegmentsBeyondTheFile) {
   }
 }
 
-// Whatever bytes change, nothing outside the file is read (parse() asserts it) and only Error comes out.
+// Whatever bytes change, only Error comes out. parse() asserts that nothing outside the file is read.
 TEST(ElfNote, SurvivesDamage) {
   std::mt19937 random(7);
   const std::string whole = Image().bytes();

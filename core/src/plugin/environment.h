@@ -1,5 +1,5 @@
-// The environment variables of the plugin room: the one place that reads them. All are ignored when the process runs
-// with raised privileges.
+// The environment variables of this folder, which are read only here. All of them are ignored if the process runs with
+// raised privileges.
 //
 //   TESSERA_PLUGIN_PATH  directories to search, separated by ':'
 //   TESSERA_TRUST_ALL    1: accept files and directories that others may write, with a warning

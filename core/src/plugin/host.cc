@@ -20,15 +20,15 @@ struct AttachedDevice {
 };
 
 struct Host::Permanent {
-  static constexpr size_t kDeviceTypes = 64;  // DLDeviceType: small numbers
+  static constexpr size_t kDeviceTypes = 64;  // bound of DLDeviceType
 
   tsr_host table;
-  std::array<std::atomic<AttachedDevice*>, kDeviceTypes> devices{};  // by type; never freed
+  std::array<std::atomic<AttachedDevice*>, kDeviceTypes> devices{};  // by device type; never freed
 
-  std::atomic<ThreadPool*> pool;  // NULL once the Host is gone
+  std::atomic<ThreadPool*> pool;  // NULL after the Host is destroyed
   int32_t log_level;
-  LogSink log;                            // never changed
-  std::atomic<const LogSink*> log_taken;  // NULL: standard error has it
+  LogSink log;                            // never changes
+  std::atomic<const LogSink*> log_taken;  // NULL: lines go to standard error
   Permanent* next;
 
   const AttachedDevice* device(int32_t type) const {
@@ -56,7 +56,7 @@ void* alloc_cpu(uint64_t bytes, tsr_error* err) {
     fill(err, TSR_RESOURCE_EXHAUSTED, str_cat("no memory for a block of ", bytes, " bytes"));
     return nullptr;
   }
-  // A wish: where the machine has no huge pages, ordinary ones do.
+  // This is only a hint: without huge pages the kernel uses ordinary ones.
   if (large) (void)::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }
@@ -66,7 +66,7 @@ const void* extension(const tsr_host*, const char*) noexcept { return nullptr; }
 }  // namespace
 
 Host::Host(uint32_t threads, int32_t log_level, LogSink log) : permanent_(nullptr), pool_(threads) {
-  // The contract lets a plugin keep the pointer for as long as the process lives; the list keeps the blocks reachable.
+  // A plugin may keep the pointer as long as the process lives. The list keeps the memory reachable.
   static constinit std::atomic<Permanent*> hosts{nullptr};
   auto made = std::make_unique<Permanent>();
   made->pool = &pool_;

@@ -1,4 +1,4 @@
-// The core's half of tsr_host: log, memory of the CPU and of devices that parts serve, threads.
+// The core's implementation of tsr_host: log, memory of the CPU and of attached devices, threads.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace tessera::plugin {
 
-// A tsr_host that outlives every plugin: the table stays in memory until the process ends. When this object goes, its
-// threads are joined and parallel_for of the table works on the caller's thread.
+// Owns a tsr_host, whose table stays valid until the process ends, because plugins may keep it. The destructor joins
+// the threads. Afterwards the table's parallel_for works on the caller's thread.
 class Host {
  public:
   using LogSink = std::function<void(int32_t level, const char* text)>;
 
-  // `log` null: standard error.
+  // `log` null: lines go to standard error.
   Host(uint32_t threads, int32_t log_level, LogSink log = nullptr);
   ~Host();
   Host(const Host&) = delete;
@@ -27,8 +27,8 @@ class Host {
   ThreadPool& pool() { return pool_; }
   void log(int32_t level, const char* text) const;
 
-  // From now on the part (tessera.device/1) serves alloc and free for its device type. It lives as long as the table.
-  // False: another one does already. [serial]
+  // From now on the component (tessera.device/1) serves alloc and free for its device type. It lives as long as the
+  // table. Returns false if another one already serves that type. [serial]
   bool attach_device(ComponentPtr part);
   ComponentPtr attached_device(const std::string& id) const;  // null: not attached. [serial]
 

@@ -19,7 +19,7 @@
 namespace tessera::plugin {
 namespace {
 
-// A pointer that must be there.
+// A pointer that must not be NULL.
 struct Member {
   const char* name;
   size_t offset;
@@ -27,8 +27,8 @@ struct Member {
 struct Interface {
   const char* kind;
   std::span<const Member> members;
-  size_t flags;    // where they are in the table
-  uint32_t known;  // of the flags that must be understood, those that this core understands
+  size_t flags;    // offset of the flags in the table
+  uint32_t known;  // the must-understand flags that this core knows
 };
 
 #define TESSERA_MEMBER(type, member) \
@@ -90,7 +90,7 @@ constexpr Interface kInterfaces[] = {
     {TSR_METRIC_KIND, kMetric, offsetof(tsr_metric, flags), 0},
     {TSR_ENDPOINT_KIND, kEndpoint, offsetof(tsr_endpoint, flags), 0}};
 
-// `what` names the table in the sentence. All tables begin with their struct_size.
+// Returns the first missing member. `what` names the table in the message. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
   uint32_t size = 0;
   std::memcpy(&size, table, sizeof(size));
@@ -105,7 +105,7 @@ std::string missing_member(const std::string& what, const void* table, std::span
   return "";
 }
 
-// Flags that ask for something that this core does not do (abi/base.h).
+// Returns an error if the table has must-understand flags that this core does not know (abi/base.h).
 std::string unknown_flags(const std::string& what, const void* table, const Interface& interface) {
   uint32_t size = 0, flags = 0;
   std::memcpy(&size, table, sizeof(size));
@@ -118,7 +118,7 @@ std::string unknown_flags(const std::string& what, const void* table, const Inte
   return str_cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
 }
 
-// Rules that the list of members cannot say.
+// Checks rules that concern more than one member.
 std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
     const auto* s = static_cast<const tsr_sharder*>(c.api);

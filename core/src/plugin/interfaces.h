@@ -1,4 +1,4 @@
-// The core's demands on a component: the slots that each interface must fill.
+// Checks that a component has all functions that its interface requires.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace tessera::plugin {
 
-// The error of a plugin's table, or of one of its components, as one sentence; "" if there is none. Reads only
-// what struct_size covers. A component of a kind that this core does not know is accepted: nobody will ask for it.
+// Returns the error of a plugin's table, or of one of its components, as one sentence; "" if there is none. It reads
+// only members inside struct_size. A component of an unknown kind is accepted, because nobody will create it.
 std::string check_plugin(const tsr_plugin* plugin);
 std::string check_component(const tsr_component* component);
 
 // True if a kernel lists this compute kernel.
 bool serves(const tsr_kernel& kernel, std::string_view compute_kernel);
 
-// True if the component works around another one of its kind, and that may be `inner`.
+// True if the component wraps another one of its kind, and may wrap `inner`.
 bool wraps(const tsr_component& component);
 bool can_wrap(const tsr_component& component, const tsr_component& inner);
 

@@ -14,15 +14,16 @@
 namespace tessera::plugin {
 namespace {
 
-// Kept for the life of the process: threads, atexit handlers and thread-local destructors of a plugin may run at any
-// time, so its code must never go. null: dlerror() says why. The C library declares that dlopen throws nothing, but a
-// plugin's static initialisers may, so the compiler must not see whom this calls: it would end the process.
+// Opens a library for the life of the process. Its code must stay, because its threads, atexit handlers and
+// thread-local destructors may run at any time. null: dlerror() has the reason.
+// The C library declares that dlopen does not throw, but a plugin's static initialisers may. If the compiler saw which
+// function is called, such an exception would end the process.
 void* open_forever(const char* path) {
   void* (*volatile const open)(const char*, int) = &::dlopen;
   return open(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-// True if the symbol lies in this library itself, not in one that it depends on.
+// True if the symbol is in this library itself, not in one that it depends on.
 bool is_own(void* handle, const void* symbol) {
   link_map* library = nullptr;
   link_map* owner = nullptr;

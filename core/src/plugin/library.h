@@ -1,4 +1,4 @@
-// One plugin file: noted when found, opened when first needed, never closed.
+// One plugin file. Its note is read when it is found. It is opened when it is first needed, and never closed.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace tessera::plugin {
 
 class Library {
  public:
-  // Reads the note; runs nothing. kInvalidArgument as PluginFile and parse_elf_note.
+  // Reads the note and runs none of the file's code. Errors are those of PluginFile and parse_elf_note.
   explicit Library(std::string path);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -22,15 +22,16 @@ class Library {
   const std::string& distrust() const { return distrust_; }  // PluginFile::distrust
 
   struct Verdict {
-    std::string reason;        // "" when the plugin can be used
-    bool well_formed = false;  // it cannot run here (a library it needs is missing), but breaks no rule
-    std::string changed;       // what it changed of the process (ProcessState), and was put back
+    std::string reason;  // "" if the plugin can be used
+    // it breaks no rule, but cannot run here (such as when a library that it needs is missing)
+    bool well_formed = false;
+    std::string changed;  // the state of the process that it changed (ProcessState) and that was restored
   };
-  // Opens the file, calls its entry once, and checks what that returned against the note. A second call repeats the
-  // first one's answer. [serial]
+  // Opens the file, calls its entry once, and checks the result against the note. A second call returns the same
+  // verdict. [serial]
   const Verdict& open(const tsr_host* host);
 
-  // Component i of the note. Only after open() gave no reason.
+  // Component i of the note. It may be called only if open() gave no reason.
   const tsr_component* component(size_t i) const { return plugin_->components[i]; }
 
  private:
@@ -38,7 +39,7 @@ class Library {
   std::string check_tables() const;
 
   std::string path_;
-  std::optional<PluginFile> file_;  // until it was opened
+  std::optional<PluginFile> file_;  // until the library is opened
   ElfNote note_;
   std::string distrust_;
   bool opened_ = false;

@@ -23,7 +23,7 @@ class Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   int fd() const { return fd_; }
-  // Moves to an entry. False, and errno, where that is no directory, or a link.
+  // Enters a directory. Returns false and sets errno if `name` is not a directory, or is a link.
   bool enter(const fs::path& name) {
     const int next = ::openat(fd_, name.c_str(), kFlags);
     if (next < 0) return false;
@@ -44,7 +44,7 @@ bool is_above(const fs::path& directory, const fs::path& file) {
 struct Examined {
   const char* what;  // "the file"
   const fs::path& path;
-  bool above = false;  // a directory further up
+  bool above = false;  // it is a directory above the file's folder
 };
 
 std::string distrust_of(const Examined& e, const struct stat& status) {

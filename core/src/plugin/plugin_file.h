@@ -1,4 +1,4 @@
-// A file that may be a plugin: opened once, then judged and read by that descriptor alone.
+// A file that may be a plugin. It is opened once, and judged and read only through that descriptor.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,31 +11,31 @@
 
 namespace tessera::plugin {
 
-// The loader is given the path and not the descriptor: a library's name is what debuggers and dladdr() report, where
-// $ORIGIN begins, and by which the loader knows it again; the name of a descriptor is none of these, and another file's
-// as soon as it is closed. What makes that safe: nobody but root and this user can make a trusted path lead elsewhere,
-// and changed() tells what these two have done.
+// The loader gets the path and not the descriptor. A library's name is what debuggers and dladdr() report, where
+// $ORIGIN begins, and how the loader recognizes it. A descriptor's name is none of these, and becomes another file's as
+// soon as it is closed. The path is safe, because only root and this user can make a trusted path lead elsewhere.
+// changed() notices if they did.
 class PluginFile {
  public:
-  // `path` is canonical, as plugin_files() gives it. Directories above `program` need no trust: who may write there
-  // could as well replace this program. kInvalidArgument with one sentence (without the path) for what is no regular
-  // file that this process may read.
+  // `path` is canonical, as plugin_files() gives it. Directories above `program` need no trust, because whoever may
+  // write there could also replace this program. kInvalidArgument: it is no regular file that this process may read.
+  // The message is one sentence without the path.
   explicit PluginFile(const std::string& path, const std::string& program = own_file());
   ~PluginFile();
   PluginFile(const PluginFile&) = delete;
   PluginFile& operator=(const PluginFile&) = delete;
 
   uint64_t size() const { return static_cast<uint64_t>(status_.st_size); }
-  // Copies [offset, offset + size) to `out`. kInvalidArgument where the file has become shorter.
+  // Copies [offset, offset + size) to `out`. kInvalidArgument: the file has become shorter.
   void read(uint64_t offset, void* out, uint64_t size) const;
 
-  // Why this file is not to be trusted, or "". The file and its folder: they belong to root or to the effective user,
-  // and nobody else may write them. The directories above: likewise, but a sticky one (/tmp) may be written by others,
-  // who can do nothing there to what is not theirs, and so may one by the owner's private group (of the owner's
-  // number).
+  // The reason why this file is not trusted, or "". The file and its folder must belong to root or the effective user,
+  // and nobody else may write them. The same holds for the directories above, with two exceptions. Others may write a
+  // sticky directory (/tmp), because there they cannot touch what is not theirs. The owner's private group, which has
+  // the owner's number, may also write.
   const std::string& distrust() const { return distrust_; }
 
-  // Why the path does not lead to this very file any more, as it was when it was opened, or "".
+  // The reason why the path does not lead to the opened file any more, or "".
   std::string changed() const;
 
  private:

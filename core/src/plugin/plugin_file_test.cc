@@ -61,7 +61,7 @@ TEST_F(PluginFileTest, RefusesWhatIsNoFileThatCanBeRead) {
   EXPECT_EQ(refusal(root_ / "fifo.so"), "is not a regular file");
 }
 
-// A canonical path has no links: one that is met was put there afterwards.
+// A canonical path has no links, so a link was put there afterwards.
 TEST_F(PluginFileTest, FollowsNoLink) {
   fs::rename(root_ / "above", root_ / "elsewhere");
   fs::create_directory_symlink(root_ / "elsewhere", root_ / "above");

@@ -11,7 +11,7 @@
 namespace tessera::plugin {
 namespace {
 
-// Rounding, what happens to denormal numbers, and which exceptions trap; not the flags that sums leave behind.
+// The rounding mode, the handling of denormal numbers, and the exceptions that trap, without the flags that sums set.
 uint64_t mode_of(const std::fenv_t& environment) {
 #if defined(__x86_64__)
   constexpr uint32_t kFlags = 0x3F;

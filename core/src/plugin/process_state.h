@@ -1,5 +1,5 @@
-// State of the process that a library may change while it is opened: a constructor that runs then, or a library
-// linked with -ffast-math, which makes every thread's later sums lose denormal numbers.
+// The state of the process that a library may change while it is opened. A constructor may change it. So does a library
+// linked with -ffast-math, after which all sums lose denormal numbers.
 #pragma once
 
 #include <array>
@@ -11,21 +11,22 @@ namespace tessera::plugin {
 
 class ProcessState {
  public:
-  ProcessState();  // as it is now
+  ProcessState();  // takes the current state
   ~ProcessState();
   ProcessState(const ProcessState&) = delete;
   ProcessState& operator=(const ProcessState&) = delete;
 
-  // Puts back what has changed since, for this thread (floating-point mode, signal mask) and the process (locale,
-  // working directory, signal handlers). What that was: "the locale and the working directory"; "" where nothing was.
+  // Restores what has changed since then: floating-point mode and signal mask of this thread, and locale, working
+  // directory and signal handlers of the process. Returns their names, "the locale and the working directory"; "" if
+  // nothing has changed.
   std::string restore() const;
 
  private:
   std::fenv_t floating_point_;
   std::string locale_;
-  int directory_;  // -1: there is none that can be opened
+  int directory_;  // -1: it cannot be opened
   sigset_t mask_;
-  std::array<struct sigaction, NSIG> actions_;  // by signal
+  std::array<struct sigaction, NSIG> actions_;  // by signal number
 };
 
 }  // namespace tessera::plugin

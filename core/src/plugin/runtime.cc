@@ -34,14 +34,14 @@ std::string joined(const std::vector<std::string>& words, const char* quote = ""
   return out;
 }
 
-// A component that some file announced, or that the program holds itself (library null, component set), or a file that
-// announced none (both null).
+// One of three: a component that a file announced; a component of the program itself (library null, component set); or
+// a file that announced none (both null).
 struct Candidate {
   LoadEntry entry;
   plugin::Library* library = nullptr;
-  size_t index = 0;                          // of the component in the library
-  const tsr_component* component = nullptr;  // once opened and probed
-  tsr_code code = TSR_OK;                    // what its probe said
+  size_t index = 0;                          // index of the component in the library
+  const tsr_component* component = nullptr;  // set after the library was opened
+  tsr_code code = TSR_OK;                    // the result of its probe
 
   bool rejected() const { return entry.state == LoadEntry::State::kRejected; }
   bool usable() const { return !rejected() && entry.state != LoadEntry::State::kUnusable; }
@@ -75,10 +75,10 @@ struct Runtime::Impl {
   std::string lines_of(const std::string& kind, const std::string& id) const;
 
   plugin::Host host;
-  mutable std::mutex mutex;  // of everything below, once constructed
+  mutable std::mutex mutex;  // guards everything below, after construction
   std::vector<std::string> searched;
   std::vector<std::unique_ptr<plugin::Library>> libraries;
-  std::vector<Candidate> candidates;  // fixed in number and order
+  std::vector<Candidate> candidates;  // their number and order never change
 };
 
 void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
@@ -89,7 +89,7 @@ void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
   }
 }
 
-// A plugin of the program itself: there is no file to distrust, and nothing to open.
+// Adds a plugin of the program itself, which needs neither trust nor opening.
 void Runtime::Impl::add_held(const tsr_plugin* held) {
   if (held == nullptr) fail(Code::kInvalidArgument, "a plugin of the program itself is NULL");
   const auto refuse = [](const std::string& name, const std::string& wrong) {
@@ -176,7 +176,7 @@ void Runtime::Impl::require(const std::string& id) {
        joined(searched));
 }
 
-// Opens the candidate's library and probes the component, so that its state is final. Under the lock.
+// Opens the candidate's library and probes the component, so that its state is final. The caller has the lock.
 void Runtime::Impl::make_ready(Candidate* c) {
   if (!c->usable() || c->component != nullptr) return;
   const plugin::Library::Verdict& verdict = c->library->open(host.table());
@@ -223,8 +223,8 @@ std::vector<std::string> Runtime::Impl::ids(const std::string& kind) const {
   return out;
 }
 
-// "rejected: /path: reason" of every candidate of the kind and id that cannot be used ("" stands for any); "; "
-// between.
+// Returns "rejected: /path: reason" for every candidate of the kind and id that cannot be used, separated by "; ". ""
+// stands for any kind or id.
 std::string Runtime::Impl::lines_of(const std::string& kind, const std::string& id) const {
   std::string out;
   for (const Candidate& c : candidates) {
@@ -277,7 +277,7 @@ Candidate* Runtime::Impl::pick(const std::string& kind, const std::string& id) {
 
 void Runtime::Impl::mark(Candidate* c, LoadEntry::State state, const char* reason) {
   const std::lock_guard lock(mutex);
-  if (c->entry.state == LoadEntry::State::kChosen) return;  // whatever it is asked afterwards
+  if (c->entry.state == LoadEntry::State::kChosen) return;  // a chosen component stays chosen
   if (c->entry.reason.empty() || c->entry.reason == kOnlyAsked) c->entry.reason = reason;
   c->entry.state = state;
 }
@@ -294,7 +294,7 @@ ComponentPtr Runtime::ask(const std::string& kind, const std::string& id, const 
   return make(kind, id, options, LoadEntry::State::kAsked);
 }
 
-// The component that a wrapper gets to wrap if it is named alone; "": it is no wrapper.
+// Returns the component that a wrapper wraps if the config names none; "" if it is no wrapper.
 std::string Runtime::wrapped_by(const tsr_component& outer) const {
   if (!plugin::wraps(outer)) return "";
   std::string id = find(outer.kind, [&](const tsr_component& c) { return plugin::can_wrap(outer, c); });
@@ -423,7 +423,7 @@ Component::~Component() {
   try {
     raw_.component->destroy(raw_.self);
   } catch (...) {
-    // No plugin may throw here; one that does leaks its object, and the process lives.
+    // No plugin may throw here. If one does, its object leaks and the process lives on.
   }
 }
 

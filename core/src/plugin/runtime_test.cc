@@ -1,4 +1,4 @@
-// The Runtime without any plugin; tests/bad_plugins and tests/abi have those.
+// Tests the Runtime without any plugin; tests/bad_plugins and tests/abi test it with plugins.
 #include "tessera/runtime.h"
 
 #include <gmock/gmock.h>

@@ -39,7 +39,8 @@ std::string own_file() {
   const bool found = ::dladdr1(reinterpret_cast<const void*>(&default_plugin_directory), &info,
                                reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0;
   std::error_code error;
-  // The program itself has an empty name; argv[0] would not do, it may be relative to a folder of the past.
+  // The program's name is empty in this list. argv[0] does not help, because it may be relative to an earlier working
+  // directory.
   const bool library = found && map != nullptr && map->l_name[0] != '\0';
   const fs::path file = library ? fs::canonical(map->l_name, error) : fs::read_symlink("/proc/self/exe", error);
   return error ? "" : file.string();

@@ -13,8 +13,8 @@ constexpr uint64_t kStop = 2;
 constexpr uint64_t kOneInside = 4;
 constexpr uint64_t kInside = 0xFFFFFFFCu;
 constexpr uint64_t kOneJob = uint64_t{1} << 32;
-constexpr int kSpins = 256;      // a few microseconds: shorter than going to sleep and being woken
-constexpr uint64_t kPieces = 8;  // per thread, so that uneven bodies still end together
+constexpr int kSpins = 256;      // a few microseconds, which is shorter than sleeping and waking
+constexpr uint64_t kPieces = 8;  // for each thread, so that uneven bodies end together
 
 void relax() {
 #if defined(__x86_64__)
@@ -22,7 +22,7 @@ void relax() {
 #endif
 }
 
-// The state once it is no longer `seen`: spins for a moment, then sleeps.
+// Returns the state once it differs from `seen`. It spins for a moment, then sleeps.
 uint64_t wait_for_change(const std::atomic<uint64_t>& state, uint64_t seen) {
   for (int i = 0; i < kSpins; ++i) {
     const uint64_t now = state.load(std::memory_order_acquire);
@@ -50,7 +50,7 @@ void ThreadPool::start() {
   try {
     while (workers_.size() + 1 < threads()) workers_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
-    // The system grants no more threads: those there are do the work.
+    // The system grants no more threads, so the existing ones do the work.
     threads_ = static_cast<uint32_t>(workers_.size() + 1);
   }
 }
@@ -89,7 +89,7 @@ void ThreadPool::take_indices(const Job& job) {
 }
 
 void ThreadPool::work() {
-  uint64_t done = ~uint64_t{0};  // number of the last job this worker was in
+  uint64_t done = ~uint64_t{0};  // number of this worker's last job
   uint64_t state = state_.load(std::memory_order_acquire);
   while ((state & kStop) == 0) {
     if ((state & kOpen) == 0 || state / kOneJob == done) {

@@ -1,4 +1,5 @@
-// The threads behind parallel_for: kept between calls, started when first needed, no allocation and no lock per call.
+// The threads of parallel_for. They start when first needed and stay between calls; a call allocates no memory and
+// takes no lock.
 #pragma once
 
 #include <atomic>
@@ -12,19 +13,19 @@ namespace tessera::plugin {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller's; at least 1.
+  // `threads` includes the caller's thread; at least 1.
   explicit ThreadPool(uint32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs body(ctx, i) for every i in [0, n); returns when all are done. The caller works too and never waits for a
-  // thread that has not begun. While another call is running (from another thread, or from inside a body) it runs
-  // everything on the caller's thread. [any-thread]
+  // Runs body(ctx, i) for every i in [0, n) and returns when all are done. The caller works as well, and never waits
+  // for a thread that has not begun. While another call runs (from another thread or from inside a body), everything
+  // runs on the caller's thread. [any-thread]
   void run(uint64_t n, void (*body)(void* ctx, uint64_t i), void* ctx);
 
   uint32_t threads() const { return threads_.load(std::memory_order_relaxed); }
-  // Not while run() is active.
+  // It must not be called while run() is active.
   void resize(uint32_t threads);
 
  private:
@@ -33,7 +34,7 @@ class ThreadPool {
     uint64_t grain = 1;
     void (*body)(void*, uint64_t) = nullptr;
     void* ctx = nullptr;
-    Asked asked;  // of the caller: workers are in the same call
+    Asked asked;  // the caller's call into a plugin, which the workers share
   };
   void start();
   void stop();
@@ -45,8 +46,8 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 
   // Bit 0: a job is open; bit 1: stop; bits 2-31: workers inside the job; bits 32-63: number of the job. A worker
-  // enters by adding itself while the job is open; the caller closes the job when no index is left and waits for those
-  // inside.
+  // enters by adding itself while the job is open. When no index is left, the caller closes the job and waits for the
+  // workers inside.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<uint64_t> next_{0};
   alignas(64) Job job_;

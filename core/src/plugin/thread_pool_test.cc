@@ -30,7 +30,8 @@ TEST(ThreadPool, RunsEveryIndexOnce) {
   }
 }
 
-// Plain writes of one call are read by the next: the pool itself must order them (ThreadSanitizer watches).
+// A call reads what another call has written without atomics, so the pool itself must order them (ThreadSanitizer
+// checks).
 TEST(ThreadPool, CallsFollowEachOther) {
   ThreadPool pool(4);
   std::vector<uint64_t> values(64, 0);
@@ -83,7 +84,7 @@ double processor_seconds() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-// Neither a caller that waits for a worker nor a worker without work keeps a core from other programs.
+// A caller that waits for a worker, and a worker without work, leave the core to other programs.
 TEST(ThreadPool, WaitingTakesNoProcessorTime) {
   constexpr auto kLong = std::chrono::milliseconds(200);
   ThreadPool pool(2);
@@ -93,7 +94,7 @@ TEST(ThreadPool, WaitingTakesNoProcessorTime) {
   run(pool, 2, [&](uint64_t) {
     ++begun;
     if (std::this_thread::get_id() != caller) return std::this_thread::sleep_for(kLong);
-    while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the worker has its part
+    while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the worker has its share
   });
   std::this_thread::sleep_for(kLong);
   EXPECT_LT(processor_seconds() - before, 0.1);

@@ -31,7 +31,7 @@ Tensor sums(const Tensor& lengths) {
 
 template <class T>
 Tensor differences(const Tensor& offsets) {
-  using Unsigned = std::make_unsigned_t<T>;  // damaged offsets may wrap; that is found where rows are taken
+  using Unsigned = std::make_unsigned_t<T>;  // damaged offsets may wrap around; that is noticed when rows are taken
   const int64_t n = std::max<int64_t>(offsets.numel() - 1, 0);
   Tensor lengths = Tensor::empty({n}, offsets.dtype());
   const T* in = offsets.data<T>();
@@ -62,7 +62,7 @@ int rank_of(DType dtype) {
 
 DType promoted(DType a, DType b) {
   if (a == b) return a;
-  if (rank_of(a) == rank_of(b)) return DType::kFloat32;  // the two halves
+  if (rank_of(a) == rank_of(b)) return DType::kFloat32;  // float16 and bfloat16
   return rank_of(a) > rank_of(b) ? a : b;
 }
 

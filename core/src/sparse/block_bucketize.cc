@@ -10,7 +10,7 @@ struct Home {
   int64_t rank, row;
 };
 
-// Which rank has an id of one feature.
+// Finds the rank that has an id of one feature.
 class Blocks {
  public:
   Blocks(const BlockBucketizeOptions& options, int64_t feature) : ranks_(static_cast<uint64_t>(options.my_size)) {
@@ -56,7 +56,7 @@ BlockBucketized block_bucketize_sparse_features(const SparseData& data, const Bl
     fail(Code::kOutOfRange, "lengths add up to ", sparse::sum_of(lengths, 0, all), ", but there are ", n, " ids");
   std::vector<Blocks> blocks;
   for (int64_t f = 0; f < features; ++f) blocks.emplace_back(options, f);
-  // body(element, its bag, its position there)
+  // Calls body(element, its bag, its position in the bag).
   const auto each = [&](const auto& body) {
     int64_t at = 0;
     for (int64_t bag = 0; bag < all; ++bag) {

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// Functions of a group that are there together, or not at all.
+// Checks that the functions of a group are all there, or none.
 void check_together(const std::string& part, const char* names, std::initializer_list<bool> there) {
   const auto count = static_cast<size_t>(std::count(there.begin(), there.end(), true));
   if (count == 0 || count == there.size()) return;
@@ -86,7 +86,7 @@ Tensor DeviceStream::empty(const Shape& shape, DType dtype) {
     AbiError err;
     err.check(api().alloc(self(), device_.index, bytes, stream_, &t.data_, err.out()), id());
   }
-  // Also without memory: the tensor's stream is kept alive by its storage.
+  // An empty tensor also needs storage, because the storage keeps the tensor's stream alive.
   t.storage_ = std::shared_ptr<void>(t.data_, [stream = shared_from_this(), bytes](void* memory) {
     if (memory) stream->api().free(stream->self(), stream->device_.index, memory, bytes, stream->stream_);
   });
@@ -109,7 +109,7 @@ Tensor DeviceStream::host_1d(int64_t n, DType dtype) {
   err.check(api().host_alloc(self(), bytes, &memory, err.out()), id());
   return Tensor::borrow(
       memory, {n}, dtype, std::shared_ptr<void>(memory, [stream = shared_from_this(), bytes](void* m) {
-        AbiError dropped;  // what is enqueued may still read it: a free waits
+        AbiError dropped;  // pending work may still read the memory, so wait before freeing it
         stream->api().synchronize(stream->self(), stream->device_.index, stream->stream_, dropped.out());
         stream->api().host_free(stream->self(), m, bytes);
       }));
@@ -160,7 +160,7 @@ Tensor DeviceStream::to_host(const Tensor& tensor) {
   return out;
 }
 
-// call(tsr_error*) enqueues by a slot of the part.
+// call(tsr_error*) calls a function of the component that enqueues work.
 template <class Call>
 void DeviceStream::enqueue(const Call& call) const {
   AbiError err;
@@ -296,13 +296,13 @@ bool has_kernel(const Runtime& runtime, int32_t device_type, const std::string& 
       for (const int32_t* type = kernel->api<tsr_kernel>().device_types; *type != 0; ++type) {
         if (*type == device_type) return true;
       }
-    } catch (const Error&) {  // its line in the load report says why
+    } catch (const Error&) {  // the load report says why
     }
   }
   return false;
 }
 
-// Null where there is none.
+// Returns null if there is none.
 ComponentPtr best_device(const Runtime& runtime, const std::string& kernel) {
   ComponentPtr best;
   for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
@@ -310,7 +310,7 @@ ComponentPtr best_device(const Runtime& runtime, const std::string& kernel) {
       ComponentPtr part = runtime.create(TSR_DEVICE_KIND, id);
       if (best && part->raw()->component->priority <= best->raw()->component->priority) continue;
       if (has_kernel(runtime, part->api<tsr_device>().device_type, kernel)) best = std::move(part);
-    } catch (const Error&) {  // its line in the load report says why
+    } catch (const Error&) {  // the load report says why
     }
   }
   return best;

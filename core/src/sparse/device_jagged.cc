@@ -1,4 +1,4 @@
-// Keyed-jagged features on a device, and by the blocks that hold their rows.
+// Keyed-jagged features on a device, and bucketizing ids by the blocks that hold their rows.
 #include <limits>
 
 #include "sparse/arrays.h"
@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// A tsr_jagged with the views that it points to.
+// A tsr_jagged and the views that it points to.
 struct RawJagged {
   explicit RawJagged(const KeyedJaggedTensor& input)
       : ids(input.values().dl()), offsets(input.offsets().dl()), weights(input.weights_or_null().dl()) {
@@ -24,7 +24,7 @@ struct RawJagged {
   DLTensor ids, offsets, weights;
 };
 
-// Its output.
+// The output of an operator on jagged features.
 struct JaggedOutput {
   JaggedOutput(const KeyedJaggedTensor& input, int64_t bags, int64_t num_ids) {
     DeviceStream& stream = *input.values().stream();
@@ -33,7 +33,7 @@ struct JaggedOutput {
     values = stream.empty({num_ids}, input.values().dtype());
     if (input.weights_or_null().defined()) weights = stream.empty({num_ids});
   }
-  // call(tsr_jagged_output)
+  // Calls call(tsr_jagged_output).
   template <class Call>
   void write(const Tensor& positions, const Call& call) const {
     const DLTensor l = lengths.dl(), o = offsets.dl(), v = values.dl(), w = weights.dl(), p = positions.dl();
@@ -78,7 +78,7 @@ Bucketized on_device(const KeyedJaggedTensor& input, std::span<const int64_t> bl
   return {KeyedJaggedTensor(std::move(options)), positions};
 }
 
-// Counts ids per block and bag, then places them. T: of the ids.
+// Counts the ids of each block and bag, then places them. T is the type of the ids.
 template <class T>
 class Bucketizer {
  public:
@@ -90,7 +90,7 @@ class Bucketizer {
         blocks_(blocks) {}
 
   Bucketized run(KeyedJaggedTensor::Options options) {
-    const int64_t n = input_.offset_per_key().back();  // what lies behind is in no bag
+    const int64_t n = input_.offset_per_key().back();  // later values are in no bag
     check_bags(n);
     for_each([&](size_t bucket, int64_t, int64_t) { ++next_[bucket]; });
     options.lengths = Tensor::from(next_).to(input_.offsets().dtype());
@@ -110,7 +110,7 @@ class Bucketizer {
   }
 
  private:
-  // Keys as a whole were checked; lengths inside one may be negative.
+  // The totals of the keys were checked, but lengths inside a key may be negative.
   void check_bags(int64_t n) const {
     int64_t before = 0;
     for (int64_t i = 0; i <= bags_; ++i) {
@@ -121,7 +121,7 @@ class Bucketizer {
     }
   }
 
-  // body(block and bag, where the id stands, its row in the block)
+  // Calls body(block and bag, position of the id, the id's row in the block).
   template <class Body>
   void for_each(const Body& body) const {
     const T* ids = input_.values().data<T>();

@@ -20,7 +20,7 @@ PositionWeightedModuleCollection::PositionWeightedModuleCollection(const std::ve
   }
 }
 
-// body(parameter, id, its position in its bag) for all ids of listed features.
+// Calls body(parameter, id, the id's position in its bag) for all ids of the listed features.
 template <class Body>
 void PositionWeightedModuleCollection::each(const KeyedJaggedTensor& features, const Body& body) const {
   const std::vector<int64_t> bags = features.lengths_offset_per_key();

@@ -1,4 +1,4 @@
-// The first value that is no finite number.
+// Finds the first value that is not a finite number.
 #pragma once
 
 #include <bit>
@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-// The index of the first infinity or NaN; -1: there is none. A pass without branches where all is well.
+// Returns the index of the first infinity or NaN; -1: there is none. If all values are finite, it is one pass without
+// branches.
 inline int64_t first_not_finite(std::span<const float> values) {
-  constexpr uint32_t kExponent = 0x7f800000;  // all ones: neither a normal number nor a small one
+  constexpr uint32_t kExponent = 0x7f800000;  // infinities and NaNs have all these bits
   const auto broken = [](float value) { return (std::bit_cast<uint32_t>(value) & kExponent) == kExponent; };
   uint32_t any = 0;
   for (const float value : values) any |= static_cast<uint32_t>(broken(value));

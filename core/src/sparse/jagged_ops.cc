@@ -19,7 +19,7 @@ std::vector<int64_t> integers(const Tensor& tensor, const char* what) {
   return out;
 }
 
-// The values in the type of `like`.
+// Converts the values to the type of `like`.
 Tensor as_type(const std::vector<int64_t>& values, const Tensor& like) { return Tensor::from(values).to(like.dtype()); }
 
 std::vector<int64_t> offsets_of_lengths(const std::vector<int64_t>& lengths) {
@@ -48,7 +48,7 @@ Tensor running_sums(const Tensor& counts, Ends ends) {
   return as_type(out, counts).reshape(shape);
 }
 
-// Offsets of nested levels, and how far each row of a level reaches in a dense tensor.
+// The offsets of nested levels, and the width of each level in a dense tensor.
 struct Levels {
   std::vector<std::vector<int64_t>> offsets;
   std::vector<int64_t> widths;
@@ -72,7 +72,7 @@ struct Levels {
   int64_t rows() const { return static_cast<int64_t>(offsets[0].size()) - 1; }
   int64_t elements() const { return offsets.back().back(); }
 
-  // body(element of the jagged tensor, its cell in the dense one)
+  // Calls body(element of the jagged tensor, its cell in the dense tensor).
   template <class Body>
   void each(const Body& body) const {
     for (int64_t r = 0; r < rows(); ++r) visit(0, r, r, body);
@@ -110,7 +110,7 @@ void check_dense(const Levels& levels, const Tensor& dense) {
     fail(Code::kInvalidArgument, "the dense tensor has ", dense.size(0), " rows, but the offsets ", levels.rows());
 }
 
-// Rows of a jagged and of a dense tensor that lie in the same cell, both float32.
+// Calls body for the values that are in the same cell of a jagged and a dense tensor, both float32.
 template <class Body>
 void zip(const Tensor& values, std::span<const Tensor> offsets, const Tensor& dense, const Body& body) {
   const Levels levels(offsets, inner_widths(dense, offsets.size()));
@@ -146,7 +146,7 @@ void copy_rows(const Tensor& from, int64_t first, int64_t count, const Tensor& t
                 static_cast<size_t>(count * bytes));
 }
 
-// The bags that `order` names, whose lengths are `lengths`.
+// Takes the bags that `order` names. `lengths` has the lengths of all bags.
 SparseData take_bags(const SparseData& data, const std::vector<int64_t>& lengths, const std::vector<int64_t>& order) {
   const std::vector<int64_t> offsets = offsets_of_lengths(lengths);
   if (data.values.size(0) < offsets.back())

@@ -1,4 +1,4 @@
-// Cases that `tessera conformance` does not have for these operators: refusals, empty inputs, several uses of a bag.
+// Cases that `tessera conformance` does not have for these operators: refusals, empty inputs, bags used several times.
 #include "tessera/jagged_ops.h"
 
 #include <gmock/gmock.h>

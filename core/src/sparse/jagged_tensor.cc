@@ -45,7 +45,7 @@ Tensor padded(const Tensor& tensor, const Tensor& offsets, int64_t width, double
   return out;
 }
 
-// The first lengths[i] entries of each row of a [rows, width(, d)] tensor.
+// Takes the first lengths[i] entries of each row i of a [rows, width(, d)] tensor.
 Tensor packed(const Tensor& tensor, const Tensor& lengths, const char* what) {
   if (tensor.dim() < 2 || tensor.size(0) != lengths.numel()) {
     fail(Code::kInvalidArgument, "dense ", what, " need the shape [", lengths.numel(), ", width]: one row per length");

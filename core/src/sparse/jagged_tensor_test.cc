@@ -1,4 +1,4 @@
-// Cases that tests/conformance/sparse.json does not have: sharing, limits, the errors' words.
+// Cases that tests/conformance/sparse.json does not have: sharing, limits, the texts of errors.
 #include "tessera/jagged_tensor.h"
 
 #include <gmock/gmock.h>

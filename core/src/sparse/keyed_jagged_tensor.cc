@@ -40,7 +40,7 @@ void check_inverse(const KeyedJaggedTensor::InverseIndices& inverse) {
   }
 }
 
-// Samples of the whole batch, where the caller did not say.
+// The number of samples in the whole batch, if the caller did not give it.
 int64_t stride_of(const KeyedJaggedTensor::Options& o, int64_t lengths) {
   if (o.keys.empty()) return 0;
   if (o.stride_per_key_per_rank.empty()) return lengths / static_cast<int64_t>(o.keys.size());
@@ -50,7 +50,7 @@ int64_t stride_of(const KeyedJaggedTensor::Options& o, int64_t lengths) {
   return largest;
 }
 
-// `tensor`'s blocks [starts[i], starts[i + 1]) in the order of `indices`.
+// Takes the blocks [starts[i], starts[i + 1]) of `tensor` in the order of `indices`.
 Tensor gathered(const Tensor& tensor, const std::vector<int64_t>& starts, const std::vector<int64_t>& indices,
                 const char* what) {
   if (!tensor.defined()) return tensor;
@@ -83,7 +83,7 @@ Tensor optional_rows(const Tensor& tensor, int64_t first, int64_t last, const ch
   return tensor.defined() ? sparse::rows_of(tensor, first, last, what) : tensor;
 }
 
-// The tensors that concat() refuses.
+// Refuses tensors that concat() cannot join.
 void check_alike(const KeyedJaggedTensor& first, const KeyedJaggedTensor& other) {
   if (first.variable_stride_per_key() != other.variable_stride_per_key()) {
     fail(Code::kInvalidArgument, "cannot concatenate KeyedJaggedTensors of variable and of uniform stride");
@@ -235,7 +235,7 @@ std::vector<int64_t> KeyedJaggedTensor::stride_per_key() const {
 const std::vector<int64_t>& KeyedJaggedTensor::length_per_key() const {
   if (!offset_per_key_.empty()) return length_per_key_;
   const bool by_offsets = offsets_.defined() && offsets_.numel() > 0;
-  if (values_.stream()) {  // read once
+  if (values_.stream()) {  // the host reads them only once
     const Tensor& known = by_offsets ? offsets_ : lengths();
     Options host{.keys = keys_,
                  .values = Tensor::empty({0}),
@@ -296,7 +296,7 @@ std::vector<KeyedJaggedTensor> KeyedJaggedTensor::split(const std::vector<int64_
     if (variable_stride_per_key()) {
       o.stride_per_key_per_rank = {stride_per_key_per_rank_.begin() + start, stride_per_key_per_rank_.begin() + end};
     }
-    if (segment == 0) {  // as TorchRec: not even the offset 0
+    if (segment == 0) {  // as in TorchRec, without even the offset 0
       o.lengths = o.offsets = Tensor::empty({0}, DType::kInt32);
     } else {
       o.lengths = lengths().narrow(row_starts[start], row_starts[end] - row_starts[start]);

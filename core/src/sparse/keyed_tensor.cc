@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// A tensor seen as [outer, along, inner] around one dimension, in bytes.
+// A tensor seen as [outer, along, inner] around one dimension; sizes are in bytes.
 struct Slab {
   int64_t outer = 1;
   int64_t entry = 1;   // bytes of one position of the dimension
@@ -47,7 +47,7 @@ Tensor narrowed(const Tensor& tensor, int64_t axis, int64_t start, int64_t lengt
   return out;
 }
 
-// The places of each group's parts.
+// The place of one key's values in the input tensors.
 struct Piece {
   size_t tensor;
   int64_t start, length;

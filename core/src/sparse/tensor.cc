@@ -120,7 +120,7 @@ std::shared_ptr<void> allocate_cpu(int64_t bytes) {
   const int64_t rounded = bytes < kAddressSpace ? (bytes + alignment - 1) / alignment * alignment : 0;
   void* p = rounded ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (!p) fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of memory");
-  if (alignment == kHuge) (void)madvise(p, rounded, MADV_HUGEPAGE);  // a hint: fine when refused
+  if (alignment == kHuge) (void)madvise(p, rounded, MADV_HUGEPAGE);  // only a hint, which may be refused
   return {p, [](void* q) { std::free(q); }};
 }
 
@@ -169,7 +169,7 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   TESSERA_CHECK(!stream_, "a tensor on a device is not converted");
   Tensor t = empty(shape_, dtype, device_);
-  if (is_integer(dtype) && is_integer(dtype_)) {  // not through double: int64 has more digits
+  if (is_integer(dtype) && is_integer(dtype_)) {  // not through double, because int64 has more digits
     for (int64_t i = 0; i < numel_; ++i) {
       const int64_t v = dtype_ == DType::kInt64   ? static_cast<int64_t*>(data_)[i]
                         : dtype_ == DType::kInt32 ? static_cast<int32_t*>(data_)[i]
@@ -227,7 +227,7 @@ void Tensor::fill(double value) {
   auto* bytes = static_cast<uint8_t*>(data_);
   const auto all = static_cast<size_t>(this->bytes());
   for (auto done = static_cast<size_t>(size_of(dtype_)); done < all;) {
-    constexpr size_t kBlock = 4096;  // what is copied stays in the L1 cache
+    constexpr size_t kBlock = 4096;  // the copied block stays in the L1 cache
     const size_t n = std::min({done, all - done, kBlock});
     std::memcpy(bytes + done, bytes, n);
     done += n;

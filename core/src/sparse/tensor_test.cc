@@ -128,7 +128,7 @@ TEST(Tensor, LargeMemoryIsAlignedForHugePages) {
   EXPECT_EQ(allocate_cpu(0), nullptr);
 }
 
-// Every half survives the way to float32 and back, and the way there is exact.
+// Every half converts to float32 exactly, and back to the same half.
 TEST(Half, RoundTripsAllValues) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto h = static_cast<uint16_t>(bits);

@@ -23,7 +23,7 @@ void append_element(std::string& out, const Tensor& tensor, int64_t i) {
   }
 }
 
-// Entries [first, last) of dimension `axis`; `at` is the element where that dimension's entry 0 is.
+// Appends entries [first, last) of dimension `axis`. `at` is the element of entry 0.
 void append_nested(std::string& out, const Tensor& tensor, int64_t axis, int64_t at, int64_t first, int64_t last) {
   int64_t width = 1;
   for (int64_t d = axis + 1; d < tensor.dim(); ++d) width *= tensor.size(d);

@@ -1,4 +1,4 @@
-// Text forms as Python prints them: repr of floats, nested lists of rows.
+// Texts as Python prints them: repr of floats, nested lists of rows.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace tessera::sparse {
 
-// Python's repr of a double: the shortest digits that parse to it, "1.0", "1e-05", "1e+16", "nan", "-inf".
+// Appends Python's repr of a double, which has the shortest digits that parse to it: "1.0", "1e-05", "1e+16", "nan",
+// "-inf".
 void append_repr(std::string& out, double value);
 
-// Rows [first, last) as a list, each row of a tensor with more dimensions a list again. Positions are clamped to the
-// tensor, as Python clamps slices: printing damaged data shows what is there.
+// Appends rows [first, last) as a list. A row of a tensor with more dimensions is a list itself. Positions are clamped
+// to the tensor, like Python's slices, so that damaged data can be printed.
 void append_list(std::string& out, const Tensor& tensor, int64_t first, int64_t last);
 
-// ROWS of tests/conformance/README.md: the rows [first, last) that `offsets` cuts out of `tensor`.
+// Appends the rows [first, last) that `offsets` cuts out of `tensor`: ROWS of tests/conformance/README.md.
 void append_rows(std::string& out, const Tensor& tensor, const Tensor& offsets, int64_t first, int64_t last);
 
 }  // namespace tessera::sparse

@@ -151,6 +151,7 @@ void Wiring::add_table_features(const std::vector<EmbeddingBagConfig>& tables,
 
 void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding, const RowRouterPtr& router,
                            int64_t table_rows) {
+  TableFeature& feature = table_features_[table_feature];
   std::map<std::vector<int64_t>, int> row_split_of;      // column blocks with equal ranges share one
   std::map<std::tuple<int, int, int>, int> id_route_of;  // (row split, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
@@ -175,7 +176,7 @@ void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding,
     }
     begins.push_back(table_rows);
     const bool all_rows = std::count(shard_of.begin(), shard_of.end(), -1) == 0;
-    table_features_[table_feature].starts_at_zero = table_features_[table_feature].starts_at_zero || !all_rows;
+    feature.starts_at_zero = feature.starts_at_zero || !all_rows;
     auto [at, is_new] = row_split_of.try_emplace(begins, static_cast<int>(row_splits_.size()));
     if (is_new) {
       RowSplit split;
@@ -194,14 +195,14 @@ void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding,
       if (shard_of[range] < 0 || sharding.shards[shard_of[range]].rows == 0) continue;
       const ShardMetadata& shard = sharding.shards[shard_of[range]];
       if (shard.replicated) {
-        if (table_features_[table_feature].replicated_rows < 0) {
-          table_features_[table_feature].replicated_rows = static_cast<int>(replicated_rows_.size());
+        if (feature.replicated_rows < 0) {
+          feature.replicated_rows = static_cast<int>(replicated_rows_.size());
           replicated_rows_.push_back({table_feature, shard.rows});
           row_splits_[c].replicated_range = static_cast<int>(range);
         }
         replicated_arrivals_.push_back({static_cast<int>(range),
                                         {table_feature, columns.first, columns.second, std::exchange(first, false), -1,
-                                         -1, table_features_[table_feature].replicated_rows}});
+                                         -1, feature.replicated_rows}});
         continue;
       }
       auto [found, fresh] =
@@ -211,11 +212,11 @@ void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding,
         id_routes_.push_back(
             {table_feature, shard.rank, sharding.routed ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
       }
-      row_routes_.push_back({found->second, table_features_[table_feature].table, shard_of[range], shard.col,
-                             shard.cols, std::exchange(first, false)});
+      row_routes_.push_back(
+          {found->second, feature.table, shard_of[range], shard.col, shard.cols, std::exchange(first, false)});
     }
   }
-  if (!table_features_[table_feature].starts_at_zero) return;
+  if (!feature.starts_at_zero) return;
   for (RowRoute& row_route : row_routes_) {
     if (id_routes_[row_route.id_route].table_feature == table_feature) row_route.first = false;
   }

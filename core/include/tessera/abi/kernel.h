@@ -359,8 +359,8 @@ typedef struct tsr_kernel {
   tsr_code (*stats)(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err);
 
   /* [serial] Optional. From now on the table's rows are the given ones. They are read in place, and neither copied nor
-   * written. So many instances share them, and also many processes if the memory is a mapped file. The memory outlives
-   * the instance, or lives until the table's next adopt_rows or load. */
+   * written. Therefore many instances can share them, and also many processes if the memory is a mapped file. The
+   * memory outlives the instance, or lives until the table's next adopt_rows or load. */
   tsr_code (*adopt_rows)(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err);
 } tsr_kernel;
 

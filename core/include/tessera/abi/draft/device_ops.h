@@ -33,7 +33,7 @@ extern "C" {
  *     of `packed`. If i < 0, the run has no row b.
  *
  *   combine: spread[target, b, c] = sum over the target's runs in order that cover c and have row b of
- *                                   scale(b) * packed row [c - col];      0 where there is none
+ *                                   scale(b) * packed row [c - col];      0 if there is none
  *   split:   packed row i of run r [c - col] = scale(b) * spread[target, b, c], for every run and row with i >= 0
  *
  * scale(b) is scales[target.scale + b], or 1 if target.scale < 0. In split every packed row is named at most once. All
