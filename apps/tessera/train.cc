@@ -298,6 +298,11 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
     progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
                           options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
+  const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
+  if (options.save_best.empty() && best != all.rend() && best != all.rbegin())
+    progress.note(str_cat("tessera: warning: the model validated best at step ", best->step, " (",
+                          monitor_text(job.monitor(), best->metrics), ") and has become worse since; --save-best DIR ",
+                          "keeps that model, and tests it"));
   if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save));
 }
 

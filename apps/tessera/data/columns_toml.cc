@@ -5,6 +5,7 @@
 #include <set>
 
 #include "data/label_toml.h"
+#include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 
@@ -183,7 +184,7 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
     case Decision::Kind::kFeature:
       break;
   }
-  return strangers_note(c) + feature_note(c, d) + writer.feature(c, d);
+  return strangers_note(c) + odd_texts_note(c) + feature_note(c, d) + writer.feature(c, d);
 }
 
 }  // namespace

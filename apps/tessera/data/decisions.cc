@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 
@@ -80,6 +81,7 @@ std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& col
   if (is_key(c))
     return c.counts ? "it counts the rows: each has a larger whole number than the one before"
                     : "it numbers the rows: each has another whole number";
+  if (is_accounting(c)) return "its negative numbers stand in parentheses, and are read with a minus only";
   if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has another one";
   if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has another one";
   return {};

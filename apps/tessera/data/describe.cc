@@ -11,6 +11,7 @@
 #include "data/fitting_reader.h"
 #include "data/label_choice.h"
 #include "data/model_toml.h"
+#include "data/odd_texts.h"
 #include "data/profile_page.h"
 #include "data/test_choice.h"
 #include "data/toml_text.h"
@@ -129,6 +130,13 @@ void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>
        "to the file, or write the [[column]]s by hand, a number with ids = \"bucket\", say");
 }
 
+// The first thing to say if nobody named the label.
+std::string guess_head(const std::vector<ColumnSeen>& columns, const Labels& labels) {
+  if (!labels.guessed) return {};
+  return comment(str_cat("A guess: ", quoted(columns[labels.columns.front()].name),
+                         " is to be predicted. --label NAME says otherwise."));
+}
+
 }  // namespace
 
 Description describe_files(const Runtime& runtime, const DescribeOptions& options) {
@@ -143,6 +151,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   std::vector<ColumnSeen> columns;
   for (const ColumnLook& column : looked.columns) columns.push_back(column.seen(!with_words.empty()));
   add_unreadable(*found.files, columns);
+  refuse_repeated_header(columns);
   const Labels labels = choose_labels(columns, options.label);
   const std::vector<Decision> decisions = decide(columns, labels);
   const ColumnsToml features = columns_toml(columns, decisions, labels);
@@ -152,11 +161,12 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   const std::string rows = looked.rows == looked.of ? str_cat("all ", looked.rows, " rows")
                                                     : str_cat(looked.rows, " of ", looked.of, " rows");
   Description out;
-  out.job = str_cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
-                    "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
-                    quoted(features.missing_words ? with_words : found.name), "\npath = ", quoted(options.path), "\n",
-                    data_sizes(facts), test.text, "test_fraction = ", kTested, "\n", features.text,
-                    model_toml(columns, labels, features, facts, test.in_time));
+  out.job = str_cat(
+      "# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
+      "#   tessera train --config THIS_FILE --save-best DIR    # DIR gets the model that validates best\n",
+      guess_head(columns, labels), "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
+      "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested, "\n",
+      features.text, model_toml(columns, labels, features, facts, test.in_time));
   out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;
 }

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <set>
+#include <utility>
 
+#include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
@@ -150,6 +152,17 @@ std::string positive_of(const ColumnSeen& c) {
     if (kPositive.contains(lower(v.text))) return word_of(v.text);
   }
   if (c.values.empty()) return {};
+  if (c.values.size() == 1) {  // the other word has not been seen
+    for (const auto& [negative, positive] : {std::pair{"false", "true"},
+                                             {"no", "yes"},
+                                             {"No", "Yes"},
+                                             {"NO", "YES"},
+                                             {"n", "y"},
+                                             {"N", "Y"},
+                                             {"f", "t"},
+                                             {"F", "T"}})
+      if (word_of(c.values[0].text) == negative) return positive;
+  }
   return word_of(c.values.size() == 2 ? c.values[1].text : c.values[0].text);
 }
 
@@ -157,6 +170,7 @@ Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& 
   if (wanted.empty()) {
     Labels out = guess(columns);
     require_complete(columns[out.columns.front()]);
+    check_label_values(columns[out.columns.front()]);
     return out;
   }
   Labels out;
@@ -168,6 +182,7 @@ Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& 
     const size_t at = named(columns, rest.substr(0, comma));
     if (label_form(columns[at]) == LabelForm::kNone) fail(Code::kInvalidArgument, why_not(columns[at]));
     require_complete(columns[at]);
+    check_label_values(columns[at]);
     if (std::find(out.columns.begin(), out.columns.end(), at) != out.columns.end())
       fail(Code::kInvalidArgument, "--label names the column ", quoted(columns[at].name), " twice");
     out.columns.push_back(at);

@@ -16,7 +16,8 @@ std::string words_note(const ColumnSeen& c, const std::string& positive) {
     sdk::append_word(word, v.text);
     if (word != positive) others.push_back(word);
   }
-  if (others.empty()) return comment("Only one value was seen: nothing can be learned from it. Look at more rows.");
+  if (c.values.size() == 1)
+    return comment("Only one value was seen: nothing can be learned from it. Look at more rows.");
   return comment(str_cat(quoted(positive), " is 1, ", listed(others, 8), others.size() == 1 ? " is 0" : " are 0",
                          ". To turn it, name the other word."));
 }

@@ -11,6 +11,7 @@
 #include "data/decisions.h"
 #include "data/encoding.h"
 #include "data/label_choice.h"
+#include "data/odd_texts.h"
 #include "data/test_choice.h"
 #include "data/xxh64.h"
 #include "tessera/error.h"
@@ -94,6 +95,13 @@ TEST(ColumnLook, ListsInBrackets) {
   const ColumnSeen words = look("a", 200, [](int i) { return str_cat("['a", i % 5, "', \"b", i % 7, "\"]"); });
   EXPECT_EQ(words.distinct, 12);
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
+}
+
+TEST(WrittenNumbers, AZeroBeforeACommaIsADecimalComma) {
+  const auto written = written_numbers({"0,238", "0,980", "1,250"});
+  ASSERT_TRUE(written);
+  EXPECT_EQ(written->decimal, ",");
+  EXPECT_EQ(written->strip, "");
 }
 
 TEST(WrittenNumbers, OfPeople) {
@@ -195,6 +203,63 @@ TEST(Labels, AreChosenOrRefusedByName) {
   EXPECT_THAT(refusal("bougt"), HasSubstr("did you mean \"bought\"? The files have the columns female, bought, age"));
   EXPECT_THAT(refusal("name"), HasSubstr("100 different texts"));
   EXPECT_THAT(refusal("age,age"), HasSubstr("twice"));
+}
+
+// The refusal of a label whose fields are these in turn; empty if it is taken.
+std::string label_refusal(const std::vector<std::string>& fields) {
+  const std::vector<ColumnSeen> columns = {
+      look("y", 100, [&](int i) { return fields[static_cast<size_t>(i) % fields.size()]; })};
+  try {
+    choose_labels(columns, "y");
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+TEST(Labels, WordsThatMayMeanSomethingElseAreRefused) {
+  EXPECT_EQ(label_refusal({"yes", "no"}), "");
+  EXPECT_EQ(label_refusal({"1", "0"}), "");
+  EXPECT_THAT(label_refusal({"Yes", "no", "yes", "No"}), HasSubstr("spells one word in several ways, "));
+  EXPECT_THAT(label_refusal({"1.0", "0.0", "."}), HasSubstr("has the value \".\" in 33 of 100 rows, which seems"));
+  EXPECT_THAT(label_refusal({"yes", "no", "unknown"}), HasSubstr("stand for a missing label"));
+  EXPECT_THAT(label_refusal({"yes", "no", "NA"}), HasSubstr("stand for a missing label"));
+  EXPECT_THAT(label_refusal({"0", "1", "9"}), HasSubstr("if 9 stands for a missing label"));
+  EXPECT_EQ(label_refusal({"0", "1", "2"}), "");
+  EXPECT_EQ(positive_of(look("y", 10, [](int) { return "False"; })), "true");
+  EXPECT_EQ(positive_of(look("y", 10, [](int) { return "no"; })), "yes");
+}
+
+TEST(OddTexts, TheHeaderAmongTheRows) {
+  const auto rows = [](const char* name, bool again) {
+    return look(name, 100, [&](int i) { return again && i == 50 ? std::string(name) : str_cat(i % 7); });
+  };
+  EXPECT_NO_THROW(refuse_repeated_header({rows("a", true), rows("b", false)})) << "a value may be called so";
+  EXPECT_THROW(refuse_repeated_header({rows("a", true), rows("b", true)}), Error);
+}
+
+TEST(OddTexts, AreSaid) {
+  const auto note = [](const std::string& begin, const std::string& end) {
+    return odd_texts_note(look("a", 200, [&](int i) { return str_cat(begin, i % 9 + 1, end); }));
+  };
+  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
+           {"0", "/03/1980"}, {"1", ".05.2022"}, {"0", "/30/1990 0:00:00"}, {"Mar-201", ""}})
+    EXPECT_THAT(note(begin, end), HasSubstr("look like dates")) << begin << end;
+  EXPECT_THAT(note("3:5", " AM"), HasSubstr("times of the day"));
+  EXPECT_THAT(note("0.2", " ct"), HasSubstr("numbers with a unit"));
+  EXPECT_THAT(note("USD 2.3", ""), HasSubstr("numbers with a unit"));
+  for (const auto& [begin, end] :
+       std::vector<std::pair<std::string, std::string>>{{"A1", ""}, {"film ", ""}, {"5.", ""}, {"2024-01-0", ""}})
+    EXPECT_EQ(note(begin, end), "") << begin << end;
+  const auto numbers = [](const std::string& odd) {
+    return odd_texts_note(look("a", 200, [&](int i) { return i % 11 == 0 ? odd : str_cat(i % 60); }));
+  };
+  EXPECT_THAT(numbers("-999"), HasSubstr("-999 stands in 19 of 200 rows"));
+  EXPECT_EQ(numbers("61"), "");
+  EXPECT_THAT(numbers("21.416"), HasSubstr("write strip = \".\""));
+  EXPECT_EQ(numbers("21.41"), "");
+  EXPECT_TRUE(is_accounting(look("a", 100, [](int i) { return i % 3 == 0 ? str_cat("(", i, ".20)") : str_cat(i); })));
+  EXPECT_FALSE(is_accounting(look("a", 100, [](int i) { return str_cat("Toy Story (", 1900 + i, ")"); })));
 }
 
 TEST(TestSplit, SortedFilesAreSaid) {

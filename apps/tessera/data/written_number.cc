@@ -30,7 +30,7 @@ bool groups_in_threes(std::string_view text, char separator) {
   if (text.starts_with("-") || text.starts_with("+")) text.remove_prefix(1);
   size_t before = 0;
   while (before < text.size() && digit(text[before])) ++before;
-  if (before < 1 || before > 3) return false;
+  if (before < 1 || before > 3 || text[0] == '0') return false;  // 0,238 has a decimal comma
   text.remove_prefix(before);
   bool any = false;
   while (text.starts_with(separator)) {

@@ -102,11 +102,15 @@ inline std::string number_advice(std::string_view text) {
   if (time_of(text))
     return "take = \"days\", \"hour\", \"weekday\" or \"month\" in its [[column]] takes a number of a time";
   if (!number_text_detail::is_one_number(text)) return "";
+  if (text.find('(') != std::string_view::npos) return "a negative number has a minus here, and no parentheses";
   const std::string others = number_text_detail::other_characters(text);
-  const bool comma = text.find(',') != std::string_view::npos;
-  const bool as_decimal = comma && reads_as_number(text, others, ',');
-  const bool as_thousands = comma && reads_as_number(text, others + ',', '.');
-  const std::string also = others.empty() ? "" : "strip = \"" + others + "\" ";
+  const size_t comma = text.rfind(','), point = text.rfind('.');
+  const bool has_comma = comma != std::string_view::npos, has_point = point != std::string_view::npos;
+  const bool point_groups = has_comma && has_point && point < comma;  // 90.000,00
+  const bool as_decimal = has_comma && reads_as_number(text, point_groups ? others + '.' : others, ',');
+  const bool as_thousands = has_comma && !point_groups && reads_as_number(text, others + ',', '.');
+  const std::string left_out = point_groups ? others + '.' : others;
+  const std::string also = left_out.empty() ? "" : "strip = \"" + left_out + "\" ";
   if (as_decimal && as_thousands)
     return also + (also.empty() ? "" : "and ") +
            "decimal = \",\" in its [[column]] if the comma is the decimal sign, or strip = \"" + others +

@@ -1,0 +1,183 @@
+#include "data/odd_texts.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "data/toml_text.h"
+#include "tessera/error.h"
+#include "tessera/sdk/number_text.h"
+
+namespace tessera::cli {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool has_point(std::string_view text) { return text.find('.') != std::string_view::npos; }
+bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+
+// The share of the fields with a value, among those that were kept, that `is` holds for.
+double share_of(const ColumnSeen& c, const std::function<bool(std::string_view)>& is) {
+  double all = 0, such = 0;
+  for (const ListText::Value& v : c.values) {
+    all += static_cast<double>(v.count);
+    such += is(sdk::trimmed(v.text)) ? static_cast<double>(v.count) : 0;
+  }
+  return all > 0 ? such / all : 0;
+}
+
+// True for 31.05.2022, 9/30/1990 0:00:00, Mar-2018: three groups of digits, or a month's name and a year.
+bool like_date(std::string_view text) {
+  static constexpr std::array<std::string_view, 12> kMonths = {"jan", "feb", "mar", "apr", "may", "jun",
+                                                               "jul", "aug", "sep", "oct", "nov", "dec"};
+  size_t marks = 0, digits = 0;
+  std::string word;
+  for (const char c : text.substr(0, text.find(' '))) {
+    digits += is_digit(c) ? 1 : 0;
+    marks += c == '/' || c == '.' || c == '-' ? 1 : 0;
+    if (is_letter(c)) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const bool month = word.size() >= 3 && std::any_of(kMonths.begin(), kMonths.end(),
+                                                     [&](std::string_view m) { return word.starts_with(m); });
+  if (month) return digits >= 2 && digits <= 6;
+  return word.empty() && marks == 2 && digits >= 4 && digits <= 8 && !text.empty() && is_digit(text[0]);
+}
+
+// True for 3:51 AM and 05:42:00.
+bool like_time(std::string_view text) {
+  const size_t colon = text.find(':');
+  return (colon == 1 || colon == 2) && text.size() >= colon + 3 && text.size() <= 11 && is_digit(text[0]) &&
+         is_digit(text[colon + 1]) && is_digit(text[colon + 2]);
+}
+
+// True for 0.23 ct, 2.4km, USD 2.38 and 214.2k: one number, and letters on one side of it.
+bool like_measure(std::string_view text) {
+  const size_t first = text.find_first_of("0123456789"), last = text.find_last_of("0123456789");
+  if (first == std::string_view::npos || !sdk::number_of(text.substr(first, last - first + 1))) return false;
+  const std::string_view before = sdk::trimmed(text.substr(0, first)), after = sdk::trimmed(text.substr(last + 1));
+  const auto letters = [](std::string_view s) { return s.size() <= 6 && std::all_of(s.begin(), s.end(), is_letter); };
+  return letters(before) && letters(after) && before.empty() != after.empty();
+}
+
+// True for 21.416 and 1.234.567: each point follows a digit and precedes exactly three.
+bool grouped_by_points(std::string_view text) {
+  if (text.starts_with("-")) text.remove_prefix(1);
+  const size_t point = text.find('.');
+  if (point == std::string_view::npos || point == 0 || point > 3 || text[0] == '0') return false;
+  for (size_t at = point; at < text.size(); at += 4) {
+    if (text[at] != '.' || at + 4 > text.size()) return false;
+    if (!std::all_of(text.begin() + static_cast<int64_t>(at) + 1, text.begin() + static_cast<int64_t>(at) + 4,
+                     is_digit))
+      return false;
+  }
+  return true;
+}
+
+// A number that usually stands for a missing value, is at an end of the numbers and far from the next one; else empty.
+std::string likely_code(const ColumnSeen& c) {
+  constexpr double kRare = 0.002;
+  static constexpr std::array<double, 8> kCodes = {-9, -99, -999, -9999, 99, 999, 9999, 99999};
+  for (const ListText::Value& v : c.values) {
+    const auto number = sdk::number_of(v.text);
+    if (!number || std::find(kCodes.begin(), kCodes.end(), *number) == kCodes.end()) continue;
+    if (*number != c.numbers.least() && *number != c.numbers.most()) continue;
+    if (v.count < 3 || static_cast<double>(v.count) < kRare * static_cast<double>(c.fields)) continue;
+    double least = HUGE_VAL, most = -HUGE_VAL;  // of the other numbers
+    for (const double other : c.numbers.sample()) {
+      if (other != *number) least = std::min(least, other), most = std::max(most, other);
+    }
+    if (least > most) continue;
+    const double gap = *number > most ? *number - most : least - *number;
+    if (gap >= most - least && gap > 1)
+      return str_cat(v.text, " stands in ", v.count, " of ", c.fields, " rows, far from all other numbers");
+  }
+  return {};
+}
+
+[[noreturn]] void refuse_label(const ColumnSeen& c, const std::string& why) {
+  fail(Code::kInvalidArgument, "column ", quoted(c.name), " ", why);
+}
+
+}  // namespace
+
+void refuse_repeated_header(const std::vector<ColumnSeen>& columns) {
+  std::vector<std::string> names;
+  for (const ColumnSeen& c : columns) {
+    const bool has = !c.name.empty() && std::any_of(c.values.begin(), c.values.end(),
+                                                    [&](const ListText::Value& v) { return v.text == c.name; });
+    if (has) names.push_back(c.name);
+  }
+  if (names.size() < 2) return;
+  fail(Code::kInvalidArgument, "the header occurs again among the rows, as ", listed(names, 3),
+       ": take these rows out of the file");
+}
+
+void check_label_values(const ColumnSeen& c) {
+  if (is_number(c)) {
+    constexpr double kLeastCode = 8;
+    if (!c.exact || c.values.size() != 3) return;
+    std::vector<double> others;
+    for (const ListText::Value& v : c.values) {
+      const auto number = sdk::number_of(v.text);
+      if (number && *number != 0 && *number != 1) others.push_back(*number);
+    }
+    if (others.size() == 1 && std::abs(others.front()) >= kLeastCode)
+      refuse_label(c, str_cat("has 0, 1 and ", plain_number(others.front()), ": if ", plain_number(others.front()),
+                              " stands for a missing label, leave these rows out of the file; if not, write the "
+                              "[[column]] by hand, with a threshold"));
+    return;
+  }
+  std::map<std::string, std::string> spelled;
+  for (const ListText::Value& v : c.values) {
+    const std::string word = lower(std::string(sdk::trimmed(v.text)));
+    if (sdk::is_missing_word(v.text) || word == "." || word == "unknown" || word == "missing" || word == "none")
+      refuse_label(
+          c,
+          str_cat("has the value ", quoted(v.text), " in ", v.count, " of ", c.fields,
+                  " rows, which seems to stand for a missing label: leave these rows out of the file, or write another "
+                  "word if it is a label"));
+    const auto [other, fresh] = spelled.try_emplace(word, v.text);
+    if (!fresh)
+      refuse_label(c, str_cat("spells one word in several ways, ", quoted(other->second), " and ", quoted(v.text),
+                              ": write one spelling into the file"));
+  }
+}
+
+bool is_accounting(const ColumnSeen& c) {
+  if (c.form != Form::kTexts || c.list) return false;
+  bool any = false;
+  const double share = share_of(c, [&](std::string_view text) {
+    any = any || (text.starts_with("(") && text.ends_with(")"));
+    return text.find_first_of("0123456789") != std::string_view::npos &&
+           text.find_first_not_of("0123456789.,()$ -") == std::string_view::npos;
+  });
+  return any && share > 0.9;
+}
+
+std::string odd_texts_note(const ColumnSeen& c) {
+  constexpr double kMost = 0.9, kSome = 0.1;
+  if (c.list || c.values.empty()) return {};
+  const std::string first = quoted(c.values.front().text);
+  if (c.form == Form::kTexts) {
+    if (share_of(c, like_date) > kMost)
+      return comment(str_cat("Categories now, though they look like dates, as ", first,
+                             ". Written as YYYY-MM-DD they give weekdays and an age."));
+    if (share_of(c, like_time) > kMost)
+      return comment(str_cat("Categories now, though they look like times of the day, as ", first,
+                             ". Written as YYYY-MM-DD HH:MM:SS they give the hour."));
+    // Codes such as A12 have no decimal point.
+    if (share_of(c, like_measure) > kMost && share_of(c, has_point) > kSome)
+      return comment(str_cat("Categories now, though they look like numbers with a unit, as ", first,
+                             ". Without the unit they are read as numbers."));
+  }
+  if (c.form != Form::kNumbers) return {};
+  const double points = share_of(c, has_point);
+  if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
+    return comment("Each point stands before three digits. If points group digits, write strip = \".\".");
+  const std::string code = likely_code(c);
+  return code.empty() ? "" : comment(code + ": if it stands for a missing value, leave these fields empty.");
+}
+
+}  // namespace tessera::cli
