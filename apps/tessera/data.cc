@@ -1,5 +1,6 @@
 // tessera data describe: writes a config for files that have no description yet.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -8,6 +9,7 @@
 #include "command.h"
 #include "config/reader_of_path.h"
 #include "data/describe.h"
+#include "data/toml_text.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "tessera/abi/draft/reader.h"
@@ -60,9 +62,25 @@ void refuse_described(const std::filesystem::path& path) {
        "\" and path read it, without any [[column]]");
 }
 
+// Files of formats that pandas reads and no reader here does.
+void refuse_other_formats(const std::string& path) {
+  const std::string ending = lower(std::filesystem::path(path).extension().string());
+  for (const auto& [endings, what, reads] :
+       {std::array<const char*, 3>{".xlsx .xls .ods", "a spreadsheet", "read_excel"},
+        {".json .jsonl .ndjson", "JSON", "read_json"},
+        {".pkl .pickle", "a pickle", "read_pickle"}}) {
+    if (ending.empty() || (str_cat(endings, ' ')).find(ending + ' ') == std::string::npos) continue;
+    fail(Code::kInvalidArgument, path, " is ", what,
+         ", which no reader takes: write it as CSV or Parquet first, as "
+         "pandas.",
+         reads, "(...).to_csv(\"data.csv\", index=False) does");
+  }
+}
+
 // The reader plugins named like the path's extension, compressed or not. For text, readers with other delimiters
 // follow.
 std::vector<std::string> readers_for(const Runtime& runtime, const std::string& path) {
+  refuse_other_formats(path);
   std::string first = "csv";
   try {
     const std::string named = config::reader_of_path(path);
@@ -93,6 +111,7 @@ int data_command(const std::vector<std::string>& args) {
   a.describe.progress = stderr_is_terminal();
   const Description described = describe_files(runtime, a.describe);
   const std::string& text = described.job;
+  if (!described.guess.empty()) std::cerr << "tessera data describe: " << described.guess << '\n';
   if (!a.html.empty()) write_html(a.html, described.page);
   if (a.output.empty()) {
     std::cout << text;

@@ -145,6 +145,9 @@ TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
   EXPECT_EQ(told.status, 2);
   EXPECT_THAT(told.output, HasSubstr("row 2 has 2 fields, but the header has 1; is the delimiter another one?"));
   EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
+  const Finished sheet = run_tessera({"data", "describe", folder_.write("a.xlsx", "PK")});
+  EXPECT_EQ(sheet.status, 2);
+  EXPECT_THAT(sheet.output, HasSubstr("is a spreadsheet, which no reader takes: write it as CSV or Parquet first"));
 }
 
 // The comment is true: the label as a number, with another loss, can be trained.
@@ -233,6 +236,7 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   for (int i = 0; i < 400; ++i)
     words += str_cat("u", i % 20, ",", i % 20 < 7 ? "yes" : "no", ",", "abc"[i % 3], ",\"", i % 90, ",5\"\n");
   auto columns = describe("words.csv", words);
+  EXPECT_THAT(job_, HasSubstr("# a guess: \"click\" is to be predicted; --label NAME says otherwise\n"));
   EXPECT_EQ(columns.at("click").positive, "yes");
   EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
   columns = describe("words.csv", words, {"--label", "grade"});

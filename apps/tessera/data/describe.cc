@@ -131,10 +131,10 @@ void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>
 }
 
 // The first thing to say if nobody named the label.
-std::string guess_head(const std::vector<ColumnSeen>& columns, const Labels& labels) {
+std::string guess_of(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!labels.guessed) return {};
-  return comment(str_cat("A guess: ", quoted(columns[labels.columns.front()].name),
-                         " is to be predicted. --label NAME says otherwise."));
+  return str_cat("a guess: ", quoted(columns[labels.columns.front()].name),
+                 " is to be predicted; --label NAME says otherwise");
 }
 
 }  // namespace
@@ -161,12 +161,14 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   const std::string rows = looked.rows == looked.of ? str_cat("all ", looked.rows, " rows")
                                                     : str_cat(looked.rows, " of ", looked.of, " rows");
   Description out;
-  out.job = str_cat(
-      "# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
-      "#   tessera train --config THIS_FILE --save-best DIR    # DIR gets the model that validates best\n",
-      guess_head(columns, labels), "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
-      "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested, "\n",
-      features.text, model_toml(columns, labels, features, facts, test.in_time));
+  out.guess = guess_of(columns, labels);
+  out.job =
+      str_cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
+              "#   tessera train --config THIS_FILE --save-best DIR    # DIR gets the model that validates best\n",
+              out.guess.empty() ? "" : comment(out.guess),
+              "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
+              "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested, "\n",
+              features.text, model_toml(columns, labels, features, facts, test.in_time));
   out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;
 }

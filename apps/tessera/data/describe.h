@@ -20,8 +20,9 @@ struct DescribeOptions {
 };
 
 struct Description {
-  std::string job;   // TOML, with what was seen of each column as comments
-  std::string page;  // the same as HTML
+  std::string job;    // TOML, with what was seen of each column as comments
+  std::string page;   // the same as HTML
+  std::string guess;  // one sentence if nobody named the label, otherwise empty
 };
 
 // Throws kInvalidArgument if no column can be the label.
