@@ -90,23 +90,24 @@ std::vector<std::string> split_words(const std::string& text) {
 // The components that can be used, by kind; then those that cannot, each with the reason.
 std::string usable_by_kind(const LoadReport& report) {
   constexpr size_t kIndent = 14;
-  std::map<std::string, std::vector<std::string>> ids;
-  std::string others;
+  std::map<std::string, std::vector<std::string>> ids, others;  // by kind; by the reason why they cannot be used
   for (const LoadEntry& e : report.entries) {
-    if (e.state != LoadEntry::State::kUnusable && e.state != LoadEntry::State::kRejected) {
-      ids[short_kind(e.kind)].push_back(e.id);
-      continue;
-    }
+    const bool usable = e.state != LoadEntry::State::kUnusable && e.state != LoadEntry::State::kRejected;
     const std::string name = e.id.empty() ? std::filesystem::path(e.path).filename().string() : e.id;
-    others += wrapped("  " + name, kIndent, split_words(e.reason));
+    std::vector<std::string>& names = usable ? ids[short_kind(e.kind)] : others[e.reason];
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  std::string out;
-  for (auto& [kind, names] : ids) {
+  const auto with_commas = [](std::vector<std::string> names) {
     for (size_t i = 0; i + 1 < names.size(); ++i) names[i] += ',';
-    out += wrapped(kind, kIndent, names);
-  }
+    return names;
+  };
+  std::string out;
+  for (const auto& [kind, names] : ids) out += wrapped(kind, kIndent, with_commas(names));
   if (out.empty()) out = "no plugin was found; --verbose names the folders that were searched\n";
-  return others.empty() ? out : out + "\nnot usable here:\n" + others;
+  if (!others.empty()) out += "\nnot usable here:\n";
+  for (const auto& [reason, names] : others)
+    out += wrapped("", 2, with_commas(names)) + wrapped("", 6, split_words(reason));
+  return out;
 }
 
 void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, bool verbose) {

@@ -1,5 +1,5 @@
 // One plugin with a component of every kind, on the SDK. Only functions that the tests use do anything.
-#include "many.h"
+#include "many_kinds.h"
 
 using namespace many_kinds;
 using tessera::sdk::component;

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "many.h"
+#include "many_kinds.h"
 #include "tessera/sdk/inner_kernel.h"
 
 namespace tessera::sdk {

@@ -5,7 +5,7 @@
 
 namespace tessera::fuzz {
 
-void fuzz_part_names(Input input) {
+void fuzz_component_names(Input input) {
   const std::string_view text = text_of(input);
   const size_t end = std::min(text.find('\0'), text.size());
   const std::string given(text.substr(std::min(end + 1, text.size())));
