@@ -149,32 +149,44 @@ void Wiring::add_table_features(const std::vector<EmbeddingBagConfig>& tables,
   }
 }
 
+namespace {
+
+// The ranges of a column block: its shards, and the gaps between them if the block does not hold all rows.
+struct Ranges {
+  std::vector<int64_t> begins;  // one for each range, and the table's rows
+  std::vector<int> shard_of;    // -1: a gap
+};
+
+Ranges ranges_of(const ParameterSharding& sharding, const std::vector<int>& shards, int64_t table_rows) {
+  Ranges out;
+  int64_t next = 0;
+  const auto add = [&](int shard) {
+    out.begins.push_back(next);
+    out.shard_of.push_back(shard);
+  };
+  for (const int i : shards) {
+    const ShardMetadata& shard = sharding.shards[i];
+    if (!sharding.routed && shard.row > next) {
+      add(-1);
+      next = shard.row;
+    }
+    add(i);
+    next += shard.rows;
+  }
+  if (next < table_rows) add(-1);
+  out.begins.push_back(table_rows);
+  return out;
+}
+
+}  // namespace
+
 void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding, const RowRouterPtr& router,
                            int64_t table_rows) {
   TableFeature& feature = table_features_[table_feature];
   std::map<std::vector<int64_t>, int> row_split_of;      // column blocks with equal ranges share one
   std::map<std::tuple<int, int, int>, int> id_route_of;  // (row split, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
-    // Ranges are the block's shards and, where the block does not hold all rows, the gaps between them.
-    std::vector<int64_t> begins;
-    std::vector<int> shard_of;  // of each range; -1: a gap
-    int64_t next = 0;
-    for (int i : shards) {
-      const ShardMetadata& shard = sharding.shards[i];
-      if (!sharding.routed && shard.row > next) {
-        begins.push_back(next);
-        shard_of.push_back(-1);
-        next = shard.row;
-      }
-      begins.push_back(next);
-      shard_of.push_back(i);
-      next += shard.rows;
-    }
-    if (next < table_rows) {
-      begins.push_back(next);
-      shard_of.push_back(-1);
-    }
-    begins.push_back(table_rows);
+    const auto [begins, shard_of] = ranges_of(sharding, shards, table_rows);
     const bool all_rows = std::count(shard_of.begin(), shard_of.end(), -1) == 0;
     feature.starts_at_zero = feature.starts_at_zero || !all_rows;
     auto [at, is_new] = row_split_of.try_emplace(begins, static_cast<int>(row_splits_.size()));
