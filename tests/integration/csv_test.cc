@@ -233,10 +233,11 @@ TEST(CsvJob, AnotherModelOverTheSameColumns) {
                                           {"top_mlp = .*\n", ""}})
     job = std::regex_replace(job, std::regex(before), after);
   const std::string config = folder.write("job.toml", job);
-  const Finished done = run_tessera({"train", "--config", config, "--model", "deepfm", "--nproc", "2", "--set",
-                                     "layer.deep_layer.options.widths=[8,1]"});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("fm"));
+  const Finished done =
+      run_tessera({"train", "--config", config, "--model", "deepfm", "--nproc", "2", "--set",
+                   "layer.deep_layer.options.widths=[8,1]", "--set", "report.json=" + folder.file("report.json")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_TRUE(nlohmann::json::parse(contents(folder.file("report.json"))).at("layers").contains("fm"));
   const Finished planned = run_tessera({"plan", "--config", config, "--model", "deepfm", "--nproc", "2"});
   EXPECT_EQ(planned.status, 0) << planned.output;
   const auto refusal = [&](const std::string& model) {

@@ -44,7 +44,7 @@ bottom_mlp = [8, 8]
 top_mlp = [8, 1]
 [table_defaults]
 optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
-kernel = ")",
+compute_kernel = ")",
                                           tables.kernel, "\"\nsharding = [\"", tables.sharding, R"("]
 [data]
 reader = "synthetic"

@@ -51,7 +51,7 @@ class SharedRow : public testing::TestWithParam<const char*> {
   const std::string config_ = dynamic_job(folder_, rows(),
                                           str_cat(R"(any_id = true
 sharding = ["table_wise"]
-kernel = ")",
+compute_kernel = ")",
                                                   GetParam(), R"("
 [[table]]
 name = "item"
