@@ -63,7 +63,8 @@ expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
 # Extras are separate projects. The tree's tests have them optimised.
-foreach(extra ftrl codec trace hot_rows tensor_train dynamic tiered virtual_table mch)
+string(REPLACE "," ";" extras "${EXTRAS}")
+foreach(extra ${extras})
   build(${SOURCE}/plugins/extras/${extra} ${extra} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
   run(ignored ctest --test-dir ${work}/${extra}-build --output-on-failure --no-tests=error)
 endforeach()
