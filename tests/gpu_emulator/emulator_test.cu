@@ -92,7 +92,7 @@ TEST_P(GpuEmulator, DivergenceAtABarrierIsAnErrorThatSticks) {
     FAIL() << "no error";
   } catch (const tessera::sdk::Failure& failure) {
     EXPECT_THAT(failure.what(),
-                HasSubstr("block (0, 0, 0) of diverge: 16 threads wait at the barrier of gpu_emulator_test.cu"));
+                HasSubstr("block (0, 0, 0) of diverge: 16 threads wait at the barrier of emulator_test.cu"));
     EXPECT_THAT(failure.what(), HasSubstr("48 of 64 threads have returned"));
   }
   EXPECT_THROW(GPU_LAUNCH(diverge, 1, 64, 0, stream_), tessera::sdk::Failure);

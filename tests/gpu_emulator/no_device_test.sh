@@ -6,7 +6,7 @@ tessera=$1 folder=$2
 shift 2
 fail() { printf 'FAILED: %s\n' "$*" && exit 1; }
 
-report=$("$tessera" plugins --only-path --path "$folder")
+report=$("$tessera" plugins --verbose --only-path --path "$folder")
 for backend in "$@"; do
   case "$backend" in
     cuda) node=/dev/nvidiactl reason="no CUDA device: " ;;
