@@ -107,6 +107,7 @@ TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
               HasSubstr("there is no option --confg; the nearest is --config: see tessera train --help"));
   EXPECT_THAT(said("predict models/films"),
               HasSubstr("\"models/films\" is one argument too many: see tessera predict --help"));
+  EXPECT_THAT(said("launch -n 1 --restart-pause 1 -- true"), HasSubstr("--restart-pause has no effect without"));
 }
 
 // Every wrong use of any command is one sentence and status 2.

@@ -301,8 +301,8 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
   const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
   if (options.save_best.empty() && best != all.rend() && best != all.rbegin())
     progress.note(str_cat("tessera: warning: the model validated best at step ", best->step, " (",
-                          monitor_text(job.monitor(), best->metrics), ") and has become worse since; --save-best DIR ",
-                          "keeps that model, and tests it"));
+                          monitor_text(job.monitor(), best->metrics),
+                          "), and no later one was better; --save-best DIR keeps that model, and tests it"));
   if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save));
 }
 

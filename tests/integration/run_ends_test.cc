@@ -311,7 +311,8 @@ TEST_F(RunEnds, EarlyIsForGood) {
       kValidations + Arguments{"--set", "validation.min_delta=10", "--save", saved(), "--resume"};
   Finished done = train(settings);
   EXPECT_THAT(done.output,
-              AllOf(HasSubstr("ended early, at step 3"), HasSubstr(": the last 2 validations were no better by auc")));
+              AllOf(HasSubstr("ended early, at step 3"), HasSubstr(": the last 2 validations were no better by auc"),
+                    HasSubstr("warning: the model validated best at step 10 (auc "), HasSubstr("saved step 3")));
   done = train(settings);
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr(", where training ended early: the last 2 validations were no better by "

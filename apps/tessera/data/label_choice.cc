@@ -60,10 +60,12 @@ std::string why_not(const ColumnSeen& c) {
                  " words: write 0 and 1 into the file, or name another column by --label");
 }
 
-void require_complete(const ColumnSeen& c) {
-  if (c.missing == 0) return;
-  fail(Code::kInvalidArgument, "column ", quoted(c.name), " has no value in ", c.missing, " of ", c.fields,
-       " rows, and each row needs a label: leave these rows out of the file, or name another column by --label");
+// Throws if some rows have no label, or one that may mean something else.
+void require_usable(const ColumnSeen& c) {
+  if (c.missing > 0)
+    fail(Code::kInvalidArgument, "column ", quoted(c.name), " has no value in ", c.missing, " of ", c.fields,
+         " rows, and each row needs a label: leave these rows out of the file, or name another column by --label");
+  check_label_values(c);
 }
 
 size_t named(const std::vector<ColumnSeen>& columns, const std::string& name) {
@@ -169,8 +171,7 @@ std::string positive_of(const ColumnSeen& c) {
 Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
   if (wanted.empty()) {
     Labels out = guess(columns);
-    require_complete(columns[out.columns.front()]);
-    check_label_values(columns[out.columns.front()]);
+    require_usable(columns[out.columns.front()]);
     return out;
   }
   Labels out;
@@ -181,8 +182,7 @@ Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& 
     const size_t comma = whole ? std::string::npos : rest.find(',');
     const size_t at = named(columns, rest.substr(0, comma));
     if (label_form(columns[at]) == LabelForm::kNone) fail(Code::kInvalidArgument, why_not(columns[at]));
-    require_complete(columns[at]);
-    check_label_values(columns[at]);
+    require_usable(columns[at]);
     if (std::find(out.columns.begin(), out.columns.end(), at) != out.columns.end())
       fail(Code::kInvalidArgument, "--label names the column ", quoted(columns[at].name), " twice");
     out.columns.push_back(at);

@@ -1,6 +1,6 @@
 // Runs the transport's engine under network conditions and faults drawn from seeds. To repeat one:
 //   tcp_simulation_test --seed 4711
-// To run many others: --seed FIRST --seeds COUNT.
+// The options --seed FIRST --seeds COUNT run many others.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
