@@ -299,11 +299,15 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
                           options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
   const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
-  if (options.save_best.empty() && best != all.rend() && best != all.rbegin())
+  if (job.save_best().empty() && best != all.rend() && best != all.rbegin())
     progress.note(str_cat("tessera: warning: the model validated best at step ", best->step, " (",
                           monitor_text(job.monitor(), best->metrics),
-                          "), and no later one was better; --save-best DIR keeps that model, and tests it"));
-  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save));
+                          "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
+                          "DIR keeps it"));
+  const std::string restored = config.validation.restore_best && job.tested_step() != job.first_step() + job.steps_done()
+                                   ? str_cat(", with the model of step ", job.tested_step(), ", which validated best")
+                                   : "";
+  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save, restored));
 }
 
 void write_reports(const json& report, const Config& config, const TrainArguments& a) {
@@ -347,7 +351,7 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   }
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
-  if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, options.save_best).c_str());
+  if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, job.save_best()).c_str());
   if (tested && no_auc) std::printf("AUC is not defined: the test rows that have a weight are all of one label\n");
   write_reports(report, config, a);
 }

@@ -91,6 +91,22 @@ TEST_F(Describe, WeightsAreThoseOfAllItems) {
   EXPECT_NE(train("1"), nlohmann::json());
 }
 
+// Rows to be scored may lack a number that every row of the described file has.
+TEST_F(Describe, ANumberMayBeMissingLater) {
+  const auto row = [](int i) { return str_cat(i % 2, ",u", i % 7, ",", i % 2 * 5 + i % 10, ",2026-01-0", i % 9 + 1); };
+  const auto columns = describe("a.csv", rows(400, "click,user,age,day", row));
+  ASSERT_EQ(columns.count("age"), 1u) << job_;
+  ASSERT_TRUE(columns.at("age").missing) << job_;
+  EXPECT_EQ(columns.at("age").missing->word, "mean");
+  Finished done = run_tessera({"train", "--config", file("job.toml"), "--save", file("model")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  done = run_tessera({"predict", "--model", file("model"), "--data",
+                      folder_.write("b.csv", "click,user,age,day\n1,u1,,2026-01-02\n0,u2,7,\n"), "--output",
+                      file("scores.csv")});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_FALSE(std::filesystem::exists(file("model.best-so-far")));
+}
+
 TEST_F(Describe, NamesAreNoListsOfWords) {
   const std::vector<std::string> titles = {"\"Dune, part 1\"", "\"Dune, part 2\"", "\"The \"\"Q\"\"\"", "Alien"};
   const std::vector<std::string> words = {"red", "green", "blue", "old", "new", "big", "small", "cheap"};

@@ -82,9 +82,13 @@ bool is_skewed(const ColumnSeen& c) {
   return c.numbers.least() >= 0 && c.numbers.most() > kSkewed * c.numbers.mean();
 }
 
+// The key `missing`, which rows to be scored need even if every row of this file has a number.
+std::string missing_key(const ColumnSeen& c, const char* word) {
+  return str_cat("missing = \"", word, '"', c.missing > 0 ? "" : "  # here no row needs it", '\n');
+}
+
 std::string dense_keys(const ColumnSeen& c) {
-  std::string out = written_keys(c);
-  if (c.missing > 0) out += is_skewed(c) ? "missing = \"median\"\n" : "missing = \"mean\"\n";
+  const std::string out = written_keys(c) + missing_key(c, is_skewed(c) ? "median" : "mean");
   return out + (is_skewed(c) ? "transform = [\"log1p\", \"standardise\"]\n" : "transform = \"standardise\"\n");
 }
 
@@ -109,8 +113,7 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   if (d.times) {
     if (c.hours || c.form == Form::kNumbers) out += table(c, "hour", "take = \"hour\"\nids = \"row\"\nrows = 24\n");
     out += table(c, "weekday", "take = \"weekday\"\nids = \"row\"\nrows = 7\n");
-    const char* const missing = c.missing > 0 ? "missing = \"mean\"\n" : "";
-    return out + number(c, "days", str_cat("take = \"days\"\n", missing, "transform = \"standardise\"\n"));
+    return out + number(c, "days", str_cat("take = \"days\"\n", missing_key(c, "mean"), "transform = \"standardise\"\n"));
   }
   if (d.dense) out += number(c, "", dense_keys(c));
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));

@@ -114,8 +114,8 @@ std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& lab
   const int64_t dim = features.tables.size() > kMany ? 4 : 8;
   const bool several = labels.columns.size() > 1;
   std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
-                            "patience = ", facts.rows < 5000 ? 8 : 3, "\n");
-  out += comment("`--save-best DIR` keeps the model that validated best, and tests that one instead of the last one.");
+                            "patience = ", facts.rows < 5000 ? 8 : 3,
+                            "\nrestore_best = true  # the model that validated best is tested and saved\n");
   out +=
       "\n[table_defaults]\ninit_range = 0.01\n"
       "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.03, eps = 1e-8 }\n"

@@ -177,6 +177,7 @@ struct ValidationConfig {
   std::string monitor;
   int64_t patience = 0;
   double min_delta = 0;
+  bool restore_best = false;
   bool operator==(const ValidationConfig&) const = default;
 };
 

@@ -30,6 +30,8 @@
 namespace tessera {
 
 class ArrivingBatches;
+class BestFolder;
+class BestModel;
 class JobCheckpoints;
 class JobPublisher;
 class MetricsLog;
@@ -144,12 +146,16 @@ class TrainJob {
   const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
-  // Returns the metrics of the test part, by metrics.names. With options.save_best they are for the model that
-  // validated best, which the trainer then has; otherwise for the final model.
+  // Returns the metrics of the test part, by metrics.names. With options.save_best or validation.restore_best they are
+  // for the model that validated best, which the trainer then has; otherwise for the final model.
   MetricValues evaluate();
-  int64_t tested_step() const { return tested_step_; }  // for evaluate(): the model's number of steps
+  // The number of steps of the model that the trainer has at the end, which evaluate() tests.
+  int64_t tested_step() const { return tested_step_.value_or(first_step_ + steps_done()); }
   // The best model's checkpoint if it could not be written. options.save_best then has an older one, or none.
-  const std::optional<TrainSave>& unsaved_best() const { return unsaved_best_; }
+  const std::optional<TrainSave>& unsaved_best() const;
+  // The directory of the model that validated best: options.save_best, or the one that validation.restore_best chose.
+  // Empty: it is not kept.
+  const std::string& save_best() const { return options_.save_best; }
   // Unknown ids in the last evaluated rows, over all ranks, for columns with a vocabulary.
   const std::vector<UnknownIds>& unknown_ids() const { return unknown_ids_; }
   // The metric that validation.monitor names; empty: no validation.
@@ -178,8 +184,7 @@ class TrainJob {
   void start();
   void after_step(const StepEnd& end, const TrainWatch& watch);
   void keep_for_validation();
-  void save_best(int64_t step, const TrainWatch& watch);
-  void take_best();
+  void take_best();  // for the test; once
   bool validation_due(const StepEnd& end) const;
   void validate(int64_t step, const TrainWatch& watch);
   MetricValues evaluate_on(const Samples& samples);
@@ -198,6 +203,7 @@ class TrainJob {
   Config config_;
   TrainJobOptions options_;
   std::shared_ptr<ProcessGroup> group_;
+  std::unique_ptr<BestFolder> best_folder_;  // null: options.save_best, or the best model is not kept
   std::unique_ptr<SaveDirectories> directories_;
   HeadMetrics metrics_;  // metrics.names, without samples
   std::string monitor_;
@@ -213,13 +219,15 @@ class TrainJob {
   // ShardedEmbeddings::learning_rates() of the trainer's tables, from the config.
   std::vector<std::vector<double>> base_rates_;
   std::unique_ptr<ModelTrainer> trainer_;
+  std::unique_ptr<BestModel> best_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::unique_ptr<JobPublisher> publisher_;
   std::string loaded_;
   std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
   std::vector<std::string> start_notes_, warnings_;
-  int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0, tested_step_ = 0;
+  int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
+  std::optional<int64_t> tested_step_;  // unset: the test has not begun
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;
@@ -227,7 +235,6 @@ class TrainJob {
   std::unique_ptr<TrainingMetrics> training_metrics_;     // null: none
   std::vector<std::pair<std::string, double>> training_;  // their final values
   std::vector<TrainValidation> validations_;
-  std::optional<TrainSave> unsaved_best_;
   std::atomic<bool> ended_early_ = false;    // also read by the pipeline's thread
   std::unique_ptr<MetricsLog> metrics_log_;  // only on rank 0, if it is wanted
   // Counters of training: ids read by this rank, by column; time of the first few steps, of all steps, and of

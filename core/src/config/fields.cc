@@ -364,6 +364,9 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
       {"patience", &S::patience, "validations", "training ends after so many without a better one; 0: never", 0,
        kInt32},
       {"min_delta", &S::min_delta, "", "how much better a better one has to be", 0, kMany},
+      {"restore_best", &S::restore_best, "",
+       "at the end, the model that validated best replaces the last one: it is tested, and saved as the last "
+       "checkpoint"},
   };
   return table;
 }

@@ -16,6 +16,7 @@
 #include "tessera/sdk/nearest.h"
 #include "tessera/traffic.h"
 #include "train/arriving_batches.h"
+#include "train/best_model.h"
 #include "train/dense_spec.h"
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
@@ -117,9 +118,14 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
   const char* const validates = !options.save_best.empty() ? "--save-best"
                                 : v.patience > 0           ? "validation.patience"
                                 : !v.monitor.empty()       ? "validation.monitor"
+                                : v.restore_best           ? "validation.restore_best"
                                                            : nullptr;
   if (v.fraction == 0 && validates != nullptr)
     fail(Code::kInvalidArgument, validates, " needs rows to validate on: set validation.fraction");
+  if (v.restore_best && !config.publish.directory.empty())
+    fail(Code::kInvalidArgument,
+         "validation.restore_best replaces all rows at the end, and a published model follows the rows that change: "
+         "set it to false, or leave out publish.directory");
   if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
     fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
          ", but what is saved later must not replace the best: name another directory");
@@ -136,6 +142,10 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       metrics_(named_heads(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
   check_settings(config_, options_);
+  if (config_.validation.restore_best && options_.save_best.empty()) {
+    best_folder_ = std::make_unique<BestFolder>(options_, *group_);
+    options_.save_best = best_folder_->path();
+  }
   directories_ = std::make_unique<SaveDirectories>(options_, *group_);
   passed_over_ = directories_->passed_over();
   const std::vector<std::string>& resumable = directories_->resumable();
@@ -157,6 +167,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   if (std::string warning = sorted_rows_warning(data_); !warning.empty()) warnings_.push_back(std::move(warning));
   keep_for_validation();
   build_model();
+  best_ = std::make_unique<BestModel>(options_.save_best, *trainer_);
   fingerprint_ = data_fingerprint(config_, data_);
   load();
   if (loaded_.empty()) set_frequencies(tables_, data_.train, *trainer_);
@@ -304,11 +315,7 @@ void TrainJob::train(const TrainWatch& watch) {
   if (!config_.publish.directory.empty())
     publisher_ =
         std::make_unique<JobPublisher>(config_.publish, *trainer_, first_step_, !options_.device, watch.published);
-  if (!options_.save_best.empty()) {
-    CheckpointWriter best(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1);
-    best.hold(directories_->best());
-    best.check_place();
-  }
+  if (!options_.save_best.empty()) best_->check_place(directories_->best());
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
   trainer_->reset_stages();
   for (ShardedEmbeddings* t : trainer_->tables()) t->sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
@@ -340,10 +347,12 @@ void TrainJob::train(const TrainWatch& watch) {
   if (publisher_ && steps_done() > 0) publisher_->at_end(first_step_ + steps_done(), [&] { return progress(); });
   const bool as_saved =
       options_.resume && !loaded_.empty() && steps_done() == 0;  // a further copy would push out older ones
+  if (config_.validation.restore_best && !stopped()) take_best();
   if (checkpoints_ && !as_saved)
     checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
   if (checkpoints_) checkpoints_->release();
   directories_->release();
+  if (best_folder_ && !stopped()) best_folder_->remove();
 }
 
 ReadBatch TrainJob::batches(const TrainWatch& watch) {
@@ -413,26 +422,13 @@ void TrainJob::validate(int64_t step, const TrainWatch& watch) {
   validated_.sent -= before.sent;
   v.best = scores_->add({v.step, v.metrics});
   validations_.push_back(v);
-  if (v.best && !options_.save_best.empty()) save_best(step, watch);
+  if (v.best && !options_.save_best.empty()) {
+    const TrainSave save = best_->save(step, progress(), directories_->best());
+    if (watch.saved) watch.saved(save);
+  }
   if (metrics_log_) metrics_log_->add(v);
   if (watch.validated) watch.validated(v);
   ended_early_ = scores_->exhausted() && step < steps_;
-}
-
-void TrainJob::save_best(int64_t step, const TrainWatch& watch) {
-  const std::string text = progress();
-  CheckpointWriter writer(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1);
-  writer.hold(directories_->best());
-  unsaved_best_.reset();
-  TrainSave save{step, 0, "", true};
-  try {
-    writer.save(text);
-  } catch (const Error& e) {
-    if (!of_the_disk(e)) throw;
-    save.error = e.what();
-    unsaved_best_ = save;
-  }
-  if (watch.saved) watch.saved(save);
 }
 
 TrainJob::Spent TrainJob::spent() {
@@ -452,17 +448,13 @@ void TrainJob::set_learning_rates(int64_t step) {
 
 bool TrainJob::takes_ahead() const { return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_); }
 
-// Loads the best checkpoint for the test. It is this job's only if it states the same best score; an earlier run may
-// have left another one.
 void TrainJob::take_best() {
+  if (tested_step_) return;
   tested_step_ = first_step_ + steps_done();
-  if (options_.save_best.empty() || !checkpoint::has_checkpoint(options_.save_best)) return;
-  const SavedRun best = SavedRun::from_progress(saved_progress(options_.save_best), options_.save_best);
-  if (!best.scores || best.scores->monitor != monitor_ || best.scores->least != scores_->least()) return;
-  if (best.step == tested_step_) return;
-  load_checkpoint(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer());
-  tested_step_ = best.step;
+  if (scores_) tested_step_ = best_->load(*tested_step_, monitor_, scores_->least()).value_or(*tested_step_);
 }
+
+const std::optional<TrainSave>& TrainJob::unsaved_best() const { return best_->unsaved(); }
 
 MetricValues TrainJob::evaluate() {
   Stopwatch watch;

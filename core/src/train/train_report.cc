@@ -165,7 +165,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
   if (job_.arriving_) out["arrived"] = job_.arriving_->report();
   out["test"] = metrics_json(metrics);
   out["test"]["seconds"] = job_.evaluate_seconds_;
-  out["test_step"] = job_.tested_step_;
+  out["test_step"] = job_.tested_step();
   if (!job_.validations_.empty()) out["validations"] = validations();
   out["stages"] = stages();
   out["seconds_to_first_step"] = job_.first_step_seconds_;

@@ -128,6 +128,35 @@ TEST_F(ValidatedJob, KeepsTheBest) {
   EXPECT_EQ(again->tested_step(), wanted->step);
 }
 
+// The model that validated best is tested and is the last checkpoint, also after a run that was resumed. The folder that
+// kept it goes.
+TEST_F(ValidatedJob, RestoresTheBest) {
+  const std::vector<std::string> settings = {"validation.every_steps=3", "validation.monitor=logloss",
+                                             "validation.restore_best=true"};
+  const std::string best = (folder_ / "best").string(), saved = (folder_ / "saved").string();
+  const auto kept = job({.save_best = best}, {settings[0], settings[1]});
+  kept->train({});
+  const MetricValues wanted = kept->evaluate();
+  ASSERT_LT(kept->tested_step(), kept->steps()) << "a later one is worse, or this tells nothing";
+  ASSERT_GT(kept->tested_step(), 3) << "the run that resumes below validates after step 3";
+
+  const auto one = job({}, settings);
+  one->train({});
+  EXPECT_FALSE(fs::exists(one->save_best())) << "a temporary folder, which goes when training ends";
+  EXPECT_EQ(one->evaluate().values, wanted.values);
+  EXPECT_EQ(one->tested_step(), kept->tested_step());
+
+  job({.save = saved, .max_steps = 4}, {settings[0], settings[1]})->train({});
+  const auto rest = job({.save = saved, .resume = true}, settings);
+  rest->train({});
+  EXPECT_EQ(rest->evaluate().values, wanted.values);
+  EXPECT_FALSE(fs::exists(saved + ".best-so-far"));
+  const auto loaded = job({.save = saved, .resume = true}, settings);
+  loaded->train({});
+  EXPECT_EQ(loaded->first_step(), kept->steps());
+  EXPECT_EQ(loaded->evaluate().values, wanted.values);
+}
+
 // A run that continues and finds nothing better tests the previous run's best model. It leaves other runs' models
 // alone.
 TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
@@ -269,6 +298,9 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   };
   EXPECT_EQ(refused({.save_best = "x"}, {"validation.fraction=0"}),
             "--save-best needs rows to validate on: set validation.fraction");
+  EXPECT_EQ(refused({}, {"validation.restore_best=true", "publish.directory=x"}),
+            "validation.restore_best replaces all rows at the end, and a published model follows the rows that change: "
+            "set it to false, or leave out publish.directory");
   EXPECT_THAT(refused({.save = "kept", .save_best = "./kept"}, {}),
               HasSubstr("--save and --save-best are both kept, "));
   EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.patience=2"}),
