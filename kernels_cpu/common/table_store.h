@@ -4,6 +4,7 @@
 #include <tessera/sdk/draft/row_marks.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "config.h"
@@ -11,8 +12,7 @@
 namespace tessera_cpu {
 
 // Rows are contiguous. States of a kind (per element, per row) share one block, with those of one row side by side, so
-// that an update touches one run of memory per kind. A state per table is one value that all rows show: it is exported
-// with each row, and imported from the last one.
+// that an update touches one run of memory per kind.
 class TableStore {
  public:
   // Has no memory yet; make_tables provides it.
@@ -34,21 +34,15 @@ class TableStore {
   int64_t state_stride(uint32_t k) const { return states_[k].stride; }
 
   uint64_t weight_bytes() const { return static_cast<uint64_t>(spec_.rows * row_bytes_); }
-  uint64_t state_bytes() const {
-    return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_) + per_table_bytes_);
-  }
-  // Call before rows are updated, once per step: handles states per table.
-  void begin_step(const sdk::OptimizerRef& optimizer, const tsr_update& update);
+  uint64_t state_bytes() const { return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_)); }
 
   // kernel/1's functions with these names.
   tsr_kernel_stats stats(uint64_t other_bytes, uint64_t lookups) const;
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
-  void save(const tsr_stream_io& io) const;
-  void load(const tsr_stream_io& io);
+  void read_named_rows(const tsr_rows& rows) const;
 
-  // The marks of rows written since marks().start(). The kernel adds updated rows; import_rows and load add theirs
-  // themselves.
+  // The marks of rows written since marks().start(). The kernel adds updated rows; import_rows adds its own.
   sdk::RowMarks& marks() { return marks_; }
   const sdk::RowMarks& marks() const { return marks_; }
   void export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
@@ -61,27 +55,22 @@ class TableStore {
 
   struct State {
     float* data;     // address of row 0
-    int64_t stride;  // floats from row to row; 0: one value for all rows
+    int64_t stride;  // floats from row to row
     int64_t width;   // floats per row: 1 or dim
     float start;     // start value
     int32_t kind;
   };
   void read_states(uint32_t k, int64_t first, int64_t count, float* out) const;
   void check_rows(const tsr_rows& rows, int64_t count) const;
+  std::span<const int64_t> known_ids(const tsr_rows& rows) const;
   void copy_rows(int64_t first, int64_t count, int64_t to, const tsr_rows& rows) const;
-  int64_t& bytes_of_kind(int32_t kind) {
-    return kind == TSR_STATE_PER_ELEMENT ? element_bytes_
-           : kind == TSR_STATE_PER_ROW   ? per_row_bytes_
-                                         : per_table_bytes_;
-  }
+  int64_t& bytes_of_kind(int32_t kind) { return kind == TSR_STATE_PER_ELEMENT ? element_bytes_ : per_row_bytes_; }
 
   TableSpec spec_;
   Storage storage_;
   int64_t row_bytes_;
   int64_t element_bytes_ = 0;  // bytes of a row's states per element
   int64_t per_row_bytes_ = 0;  // bytes of those per row
-  int64_t per_table_bytes_ = 0;
-  int64_t step_ = 0;  // step of the last begin_step
   char* weights_ = nullptr;
   std::vector<State> states_;
   sdk::RowMarks marks_;

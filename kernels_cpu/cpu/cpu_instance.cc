@@ -206,7 +206,6 @@ void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   plan_.build(input, {workers, false, args.grad_weights != nullptr});
   const std::span<const Piece> pieces = plan_.pieces();
   reserve_workers(workers);
-  for (TableStore& table : tables_) table.begin_step(config_.optimizer, *args.update);
   const uint32_t used = static_cast<uint32_t>(std::min<size_t>(workers, pieces.size()));
   share(pieces.size(), used, [&](size_t i, uint32_t worker) {
     const TableEntries& entries = plan_.table_of(pieces[i]);

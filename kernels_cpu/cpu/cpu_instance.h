@@ -25,8 +25,7 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& update,
              tsr_stream) override;
   void release(tsr_context* context) noexcept override;
-  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
-  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void read_rows(uint32_t table, tsr_rows& rows) override { tables_.at(table).read_named_rows(rows); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

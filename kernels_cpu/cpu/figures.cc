@@ -29,8 +29,8 @@ constexpr tsr_row_cost kRowCosts[] = {
     figures(1024, 4 * kMib, 11, 21, 26, 7.9, 1.9),   figures(1024, 16 * kMib, 13, 26, 26, 7.9, 1.9),
     figures(1024, 64 * kMib, 28, 45, 26, 7.9, 1.9),  figures(1024, 256 * kMib, 35, 61, 26, 7.9, 1.9),
 };
-constexpr tsr_machine kTypical = {
-    sizeof(tsr_machine), std::size(kRowCosts), sizeof(tsr_row_cost), 0, kRowCosts, 105 * kNs, 210 * kNs};
+constexpr tsr_machine kTypical = {sizeof(tsr_machine), 0,        std::size(kRowCosts), sizeof(tsr_row_cost), kRowCosts,
+                                  105 * kNs,           210 * kNs};
 
 }  // namespace
 

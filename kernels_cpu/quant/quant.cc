@@ -18,6 +18,8 @@ class QuantKernel : public sdk::Kernel {
   static constexpr const char* kComputeKernels[] = {"quant", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
+  static constexpr const char* kRowFormats[] = {TSR_ROW_FORMAT_INT8, TSR_ROW_FORMAT_INT4, TSR_ROW_FORMAT_INT2,
+                                                TSR_ROW_FORMAT_FP8, nullptr};
 
   explicit QuantKernel(const sdk::Setup& setup) : host_(setup.host), ops_(tessera_cpu::best_quant_ops()) {}
   static void probe(sdk::Host) { tessera_cpu::best_quant_ops(); }
@@ -45,11 +47,13 @@ class QuantKernel : public sdk::Kernel {
     sdk::RowFormat format;
   };
   static Checked checked(const tsr_kernel_config& config) {
-    const sdk::RowFormatInfo* format = sdk::row_format_of(config.weight_dtype);
+    const char* layout = sdk::read_struct(config).row_format;
+    const sdk::RowFormatInfo* format = sdk::row_format_of(config.weight_dtype, layout);
     if (format == nullptr) {
-      sdk::fail(TSR_UNIMPLEMENTED, "rows of DLPack type code ", int{config.weight_dtype.code}, " with ",
-                int{config.weight_dtype.bits},
-                " bits are not served, only floats of 32, 16 and 8 bits and unsigned codes of 8, 4 and 2 bits");
+      sdk::fail(TSR_UNIMPLEMENTED, layout == nullptr ? "plain values" : layout, " of DLPack type code ",
+                int{config.weight_dtype.code}, " with ", int{config.weight_dtype.bits},
+                " bits are not served, only values of float32 and float16, ", TSR_ROW_FORMAT_FP8, ", ",
+                TSR_ROW_FORMAT_INT8, ", ", TSR_ROW_FORMAT_INT4, " and ", TSR_ROW_FORMAT_INT2);
     }
     tsr_kernel_config plain = config;
     plain.weight_dtype = sdk::dtype_of<float>();  // the format was checked above

@@ -16,8 +16,6 @@ class QuantInstance : public sdk::KernelInstance {
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
   void release(tsr_context*) noexcept override {}
-  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
-  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

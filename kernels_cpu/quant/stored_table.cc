@@ -4,30 +4,6 @@
 #include <cstring>
 
 namespace tessera_cpu {
-namespace {
-
-// The head of a saved table; its rows follow without gaps.
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t format;
-  int64_t rows;
-  int64_t dim;
-};
-constexpr char kMagic[8] = {'T', 'S', 'R', 'Q', 'R', 'O', 'W', '\0'};
-constexpr uint32_t kVersion = 1;
-
-void write(const tsr_stream_io& io, const void* bytes, int64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.write(io.self, bytes, static_cast<uint64_t>(size), call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, int64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.read(io.self, bytes, static_cast<uint64_t>(size), call.err()));
-}
-
-}  // namespace
-
 StoredTable::StoredTable(sdk::Host host, TableSpec spec, sdk::RowFormat format)
     : host_(host),
       spec_(std::move(spec)),
@@ -121,41 +97,6 @@ void StoredTable::adopt_rows(const tsr_stored_rows& rows) {
   own_ = sdk::Buffer();
   rows_ = static_cast<const char*>(rows.bytes);
   stride_ = rows.stride;
-}
-
-void StoredTable::save(const tsr_stream_io& io) {
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.version = kVersion;
-  header.format = static_cast<uint32_t>(format_);
-  header.rows = spec_.rows;
-  header.dim = spec_.dim;
-  write(io, &header, sizeof(header));
-  const char* stored = rows();
-  if (stride_ == data_bytes_) {
-    write(io, stored, spec_.rows * stride_);
-    return;
-  }
-  for (int64_t r = 0; r < spec_.rows; ++r) write(io, stored + r * stride_, data_bytes_);
-}
-
-void StoredTable::load(const tsr_stream_io& io) {
-  Header saved{};
-  read(io, &saved, sizeof(saved));
-  if (std::memcmp(saved.magic, kMagic, sizeof(kMagic)) != 0) {
-    sdk::fail(TSR_DATA_LOSS, "table \"", spec_.name, "\": what is being loaded was not saved by the kernel quant");
-  }
-  if (saved.version != kVersion) {
-    sdk::fail(TSR_UNIMPLEMENTED, "table \"", spec_.name, "\" was saved in format ", saved.version,
-              ", this kernel reads ", kVersion);
-  }
-  if (saved.format != static_cast<uint32_t>(format_) || saved.rows != spec_.rows || saved.dim != spec_.dim) {
-    sdk::fail(TSR_FAILED_PRECONDITION, "table \"", spec_.name, "\" was saved with ", saved.rows, " rows of ", saved.dim,
-              " columns in format ", saved.format, ", but has ", spec_.rows, " rows of ", spec_.dim,
-              " columns in format ", static_cast<uint32_t>(format_), " here: import its rows instead");
-  }
-  own_rows();
-  read(io, own_.data(), spec_.rows * data_bytes_);
 }
 
 }  // namespace tessera_cpu

@@ -30,8 +30,6 @@ class StoredTable {
   void import_rows(const tsr_rows& rows);
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void adopt_rows(const tsr_stored_rows& rows);
-  void save(const tsr_stream_io& io);
-  void load(const tsr_stream_io& io);
 
  private:
   void own_rows();

@@ -110,7 +110,6 @@ class ReferenceInstance : public sdk::KernelInstance {
     const Batch batch(*args.lookup, config_, *args.grad_output);
     weight_gradients(*context_of(context), batch, args);
     for (uint32_t t = 0; t < tables_.size(); ++t) {
-      tables_[t].begin_step(config_.optimizer, *args.update);
       for (const auto& [row, gradient] : row_gradients(*context_of(context), batch, args, t)) {
         update(tables_[t], *args.update, row, gradient.data());
       }
@@ -148,8 +147,7 @@ class ReferenceInstance : public sdk::KernelInstance {
   }
 
   void release(tsr_context* context) noexcept override { delete context_of(context); }
-  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
-  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void read_rows(uint32_t table, tsr_rows& rows) override { tables_.at(table).read_named_rows(rows); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

@@ -10,18 +10,19 @@
 namespace tessera::gpu {
 namespace {
 
+// The formulas that this kernel computes itself (tsr_optimizer::formula).
 struct Form {
-  const char* optimizer;
+  const char* name;
   Formula formula;
 };
-constexpr Form kForms[] = {{"exact_sgd", Formula::kSgd},
-                           {"exact_adagrad", Formula::kAdagrad},
-                           {"exact_rowwise_adagrad", Formula::kRowwiseAdagrad},
-                           {"adam", Formula::kAdam}};
+constexpr Form kForms[] = {{"tessera.exact_sgd/1", Formula::kSgd},
+                           {"tessera.exact_adagrad/1", Formula::kAdagrad},
+                           {"tessera.exact_rowwise_adagrad/1", Formula::kRowwiseAdagrad},
+                           {"tessera.adam/1", Formula::kAdam}};
 
 std::string names_of_forms() {
   std::string names;
-  for (const Form& f : kForms) names += (names.empty() ? "" : ", ") + std::string(f.optimizer);
+  for (const Form& f : kForms) names += (names.empty() ? "" : ", ") + std::string(f.name);
   return names;
 }
 
@@ -50,7 +51,7 @@ void check_device(DLDevice device) {
 std::optional<Hyper> form_of(const tsr_kernel_config& config, const sdk::OptimizerRef& optimizer) {
   if (config.mode != TSR_MODE_TRAIN) return std::nullopt;
   for (const Form& f : kForms) {
-    if (std::strcmp(f.optimizer, optimizer.id()) == 0) return Hyper(f.formula, config.optimizer_options);
+    if (optimizer.formula() == f.name) return Hyper(f.formula, config.optimizer_options);
   }
   if (std::strcmp(config.compute_kernel, "fused") != 0) return std::nullopt;
   if (config.optimizer == nullptr || !optimizer.updates()) {
@@ -59,7 +60,8 @@ std::optional<Hyper> form_of(const tsr_kernel_config& config, const sdk::Optimiz
                                           : "optimizer \"" + std::string(optimizer.id()) + "\" updates none",
               ": choose an optimizer, or the compute kernel \"dense\"");
   }
-  sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", optimizer.id(), "\" has no fused form on a GPU, only ", names_of_forms(),
+  sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", optimizer.id(),
+            "\" has no fused form on a GPU, only those of the formulas ", names_of_forms(),
             " have: choose one of them, or the compute kernel \"dense\", which goes the unfused way");
 }
 
@@ -112,7 +114,8 @@ WeightDecay weight_decay_mode(sdk::Options& options) {
 
 }  // namespace
 
-// FBGEMM's defaults, as in the optimizers' own plugin, which has already checked keys that no formula here reads.
+// The formulas' options with their defaults, as docs/config.md has them. The formulas of this kernel read some of
+// them only in other optimizers. An option that is not among them may change results, so it is refused.
 Hyper::Hyper(Formula formula, const char* text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   sdk::Options options(text == nullptr ? "{}" : text);
@@ -122,6 +125,8 @@ Hyper::Hyper(Formula formula, const char* text) {
   step_.weight_decay = number_in(options, "weight_decay", 0, kInfinity);
   step_.beta1 = number_in(options, "beta1", 0.9, 1);
   step_.beta2 = number_in(options, "beta2", 0.999, 1);
+  for (const char* unused : {"learning_rate", "eta", "momentum"}) (void)number_in(options, unused, 0, kInfinity);
+  options.finish();
 }
 
 UpdateStep Hyper::at(const tsr_update& update) const {
@@ -208,7 +213,8 @@ void check_batch(const tsr_lookup& lookup, const Config& config, const DLTensor&
       sdk::fail(TSR_UNIMPLEMENTED, "lookup feature ", f,
                 ": MAX pooling is not served on a GPU, only SUM, MEAN and none: keep its tables on the CPU");
     }
-    if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX) bad_feature(f, "pooling", x.pooling, 4);
+    if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX)
+      sdk::fail(TSR_UNIMPLEMENTED, "lookup feature ", f, ": pooling ", x.pooling, " is not known to this kernel");
     const int64_t rows = x.pooling == TSR_POOLING_NONE ? 0 : x.bags;
     const int64_t last = x.output_offset + (rows - 1) * x.output_stride + config.tables[x.table].dim;
     if (x.output_offset < 0 || (rows > 0 && last > size)) bad_feature(f, "end of output", last, size);

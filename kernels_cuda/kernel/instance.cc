@@ -13,9 +13,19 @@ int device_of(DLDevice device) { return device.device_type == kDLCPU ? 0 : devic
 
 }  // namespace
 
+GpuInstance::OwnStream::OwnStream(DLDevice device) {
+  if (device.device_type == kDLCPU) return;  // NULL stands for host memory
+  const DeviceScope scope(device_of(device));
+  raw = stream_create();
+}
+GpuInstance::OwnStream::~OwnStream() {
+  if (raw != nullptr) stream_destroy(raw);
+}
+
 GpuInstance::GpuInstance(sdk::Host host, Config config)
     : host_(host),
       config_(std::move(config)),
+      own_(config_.device),
       views_(host, config_.device),
       lookups_(host, config_.device),
       scratch_(host, config_.device),
@@ -24,15 +34,16 @@ GpuInstance::GpuInstance(sdk::Host host, Config config)
   std::vector<TableView> views;
   tables_.reserve(config_.tables.size());
   for (const TableSpec& t : config_.tables) {
-    tables_.emplace_back(host, config_.device, t, config_.weights, config_.optimizer, nullptr);
+    tables_.emplace_back(host, config_.device, t, config_.weights, config_.optimizer, own_.raw);
     views.push_back(tables_.back().view(keys_));
     keys_ += t.rows;
   }
   const size_t bytes = views.size() * sizeof(TableView);
-  upload(views_.take(bytes, nullptr), views.data(), bytes, nullptr);
+  upload(views_.take(bytes, own_.raw), views.data(), bytes, own_.raw);
   const size_t counts = views.size() * sizeof(uint64_t);
-  memset_async(lookups_.take(counts, nullptr), 0, counts, nullptr);
-  stream_synchronize(nullptr);
+  memset_async(lookups_.take(counts, own_.raw), 0, counts, own_.raw);
+  stream_synchronize(own_.raw);
+  last_ = own_.raw;
   moved_ = event_create();
 }
 
@@ -47,6 +58,8 @@ GpuInstance::~GpuInstance() {
 }
 
 Stream GpuInstance::use(tsr_stream raw) {
+  if (raw == nullptr && config_.device.device_type != kDLCPU)
+    sdk::fail(TSR_INVALID_ARGUMENT, "the stream is NULL, which stands for host memory: give a stream of the device");
   const Stream stream = static_cast<Stream>(raw);
   if (used_ && stream != last_) {
     event_record(moved_, last_);
@@ -242,14 +255,6 @@ void GpuInstance::apply(uint32_t table, const DLTensor& rows, const DLTensor& va
   done(stream);
 }
 
-void GpuInstance::save(uint32_t table, const tsr_stream_io& io) {
-  const DeviceScope scope(device_of(config_.device));
-  tables_.at(table).save(io, last_);
-}
-void GpuInstance::load(uint32_t table, const tsr_stream_io& io) {
-  const DeviceScope scope(device_of(config_.device));
-  tables_.at(table).load(io, last_);
-}
 void GpuInstance::export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) {
   const DeviceScope scope(device_of(config_.device));
   tables_.at(table).export_rows(cursor, rows, view(table), last_);
@@ -257,6 +262,11 @@ void GpuInstance::export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) 
 void GpuInstance::import_rows(uint32_t table, const tsr_rows& rows) {
   const DeviceScope scope(device_of(config_.device));
   tables_.at(table).import_rows(rows, view(table), last_);
+}
+
+void GpuInstance::read_rows(uint32_t table, tsr_rows& rows) {
+  const DeviceScope scope(device_of(config_.device));
+  tables_.at(table).read_named_rows(rows, view(table), last_);
 }
 
 tsr_kernel_stats GpuInstance::stats(uint32_t table) {

@@ -28,10 +28,9 @@ class GpuInstance : public sdk::KernelInstance {
   void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& update,
              tsr_stream stream) override;
   void release(tsr_context* context) noexcept override;
-  void save(uint32_t table, const tsr_stream_io& io) override;
-  void load(uint32_t table, const tsr_stream_io& io) override;
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
   void import_rows(uint32_t table, const tsr_rows& rows) override;
+  void read_rows(uint32_t table, tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override;
 
  private:
@@ -41,6 +40,15 @@ class GpuInstance : public sdk::KernelInstance {
     OutputGradient gradient;
     GradientSizes sizes;
     GradientWork work;
+  };
+
+  // The stream of work before the first call that has one; NULL in host memory.
+  struct OwnStream {
+    explicit OwnStream(DLDevice device);
+    ~OwnStream();
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    Stream raw = nullptr;
   };
 
   Stream use(tsr_stream stream);
@@ -55,6 +63,7 @@ class GpuInstance : public sdk::KernelInstance {
 
   sdk::Host host_;
   Config config_;
+  OwnStream own_;
   std::vector<TableStore> tables_;
   int64_t keys_ = 0;  // rows of all tables
   DeviceScratch views_;

@@ -8,27 +8,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = 8 << 20;  // size of a copy between host and device
 
-// The head of a saved table. Rows follow as stored, then the states per element, then those per row, as in memory.
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t storage;
-  int64_t rows;
-  int64_t dim;
-  int64_t per_element;
-  int64_t per_row;
-};
-constexpr char kMagic[8] = {'T', 'S', 'R', 'G', 'P', 'U', '\0', '\0'};
-
-void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
-}
-
 }  // namespace
 
 TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage,
@@ -141,95 +120,64 @@ void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* 
   RowArrays arrays = arrays_in(static_cast<float*>(staging.take(array_floats(count) * 4, stream)), count);
   arrays.first = first;
   launch_read_rows(device_view, storage_, arrays, stream);
-  const auto fetch = [&](const DLTensor& to, const float* from, int64_t floats) {
-    memcpy_async(sdk::raw(to), from, static_cast<size_t>(floats) * 4, stream);
-  };
-  fetch(*rows.weights, arrays.weights, count * spec_.dim);
-  for (uint32_t k = 0; k < rows.num_states; ++k) fetch(*rows.states[k], arrays.states[k], count * state_width(k));
-  stream_synchronize(stream);
+  fetch(arrays, rows, stream);
   int64_t* ids = sdk::data_as<int64_t>(*rows.ids);
   for (int64_t i = 0; i < count; ++i) ids[i] = first + i;
   rows.count = count;
   cursor = static_cast<uint64_t>(first + count);
 }
 
-void TableStore::import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const {
+// The ids of rows that a caller names, all of which exist.
+std::span<const int64_t> TableStore::known_ids(const tsr_rows& rows) const {
   check_rows(rows, rows.count);
-  const int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
-  for (int64_t i = 0; i < rows.count; ++i) {
-    if (ids[i] < 0 || ids[i] >= spec_.rows) {
-      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", ids[i], ": it has ", spec_.rows, " rows");
+  const auto ids = sdk::elements<const int64_t>(*rows.ids, "ids").first(static_cast<size_t>(rows.count));
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= spec_.rows) {
+      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", id, ": it has ", spec_.rows, " rows");
     }
   }
-  DeviceScratch staging(host_, device_);
-  const int64_t id_bytes = (rows.count * 8 + 255) / 256 * 256;
-  char* memory = static_cast<char*>(staging.take(id_bytes + array_floats(rows.count) * 4, stream));
-  RowArrays arrays = arrays_in(reinterpret_cast<float*>(memory + id_bytes), rows.count);
+  return ids;
+}
+
+// Device memory for the named rows, with their ids in it.
+RowArrays TableStore::staged(std::span<const int64_t> ids, DeviceScratch& staging, Stream stream) const {
+  const auto count = static_cast<int64_t>(ids.size());
+  const int64_t id_bytes = (count * 8 + 255) / 256 * 256;
+  char* memory = static_cast<char*>(staging.take(id_bytes + array_floats(count) * 4, stream));
+  RowArrays arrays = arrays_in(reinterpret_cast<float*>(memory + id_bytes), count);
   arrays.ids = reinterpret_cast<const int64_t*>(memory);
+  memcpy_async(memory, ids.data(), ids.size_bytes(), stream);
+  return arrays;
+}
+
+void TableStore::import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const {
+  DeviceScratch staging(host_, device_);
+  RowArrays arrays = staged(known_ids(rows), staging, stream);
   if (rows.num_states == 0) arrays.num_states = 0;
   const auto put = [&](float* to, const DLTensor& from, int64_t floats) {
     memcpy_async(to, sdk::raw(from), static_cast<size_t>(floats) * 4, stream);
   };
-  memcpy_async(memory, ids, static_cast<size_t>(rows.count) * 8, stream);
   put(arrays.weights, *rows.weights, rows.count * spec_.dim);
   for (uint32_t k = 0; k < rows.num_states; ++k) put(arrays.states[k], *rows.states[k], rows.count * state_width(k));
   launch_write_rows(device_view, storage_, arrays, stream);
   stream_synchronize(stream);
 }
 
-// Calls move(device bytes, size) for pieces of all memory of the table, in the order of a saved one.
-template <class Move>
-void TableStore::by_pieces(Move move) const {
-  const std::pair<char*, uint64_t> blocks[] = {
-      {weights_.data<char>(), weight_bytes()},
-      {element_states_.data<char>(), static_cast<uint64_t>(4 * spec_.rows * spec_.dim * per_element_)},
-      {row_states_.data<char>(), static_cast<uint64_t>(4 * spec_.rows * per_row_)}};
-  for (const auto& [memory, bytes] : blocks) {
-    for (uint64_t at = 0; at < bytes; at += kPieceBytes) move(memory + at, std::min<uint64_t>(kPieceBytes, bytes - at));
-  }
+void TableStore::read_named_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const {
+  DeviceScratch staging(host_, device_);
+  const RowArrays arrays = staged(known_ids(rows), staging, stream);
+  launch_read_rows(device_view, storage_, arrays, stream);
+  fetch(arrays, rows, stream);
 }
 
-void TableStore::save(const tsr_stream_io& io, Stream stream) const {
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.version = 1;
-  header.storage = static_cast<uint32_t>(storage_);
-  header.rows = spec_.rows;
-  header.dim = spec_.dim;
-  header.per_element = per_element_;
-  header.per_row = per_row_;
-  write(io, &header, sizeof(header));
-  std::vector<char> piece(kPieceBytes);
-  by_pieces([&](const char* memory, uint64_t bytes) {
-    memcpy_async(piece.data(), memory, bytes, stream);
-    stream_synchronize(stream);
-    write(io, piece.data(), bytes);
-  });
-}
-
-void TableStore::load(const tsr_stream_io& io, Stream stream) const {
-  Header saved{};
-  read(io, &saved, sizeof(saved));
-  if (std::memcmp(saved.magic, kMagic, sizeof(kMagic)) != 0) {
-    sdk::fail(TSR_DATA_LOSS, "table \"", spec_.name, "\": what is being loaded was not saved by a GPU kernel");
-  }
-  if (saved.version != 1) {
-    sdk::fail(TSR_UNIMPLEMENTED, "table \"", spec_.name, "\" was saved in format ", saved.version,
-              ", this kernel reads 1");
-  }
-  if (saved.storage != static_cast<uint32_t>(storage_) || saved.rows != spec_.rows || saved.dim != spec_.dim ||
-      saved.per_element != per_element_ || saved.per_row != per_row_) {
-    sdk::fail(TSR_FAILED_PRECONDITION, "table \"", spec_.name, "\" was saved with ", saved.rows, " rows of ", saved.dim,
-              " columns, type ", saved.storage, " and ", saved.per_element + saved.per_row, " states, but has ",
-              spec_.rows, " rows of ", spec_.dim, " columns, type ", static_cast<uint32_t>(storage_), " and ",
-              num_states(), " states here: import its rows instead");
-  }
-  std::vector<char> piece(kPieceBytes);
-  by_pieces([&](char* memory, uint64_t bytes) {
-    read(io, piece.data(), bytes);
-    memcpy_async(memory, piece.data(), bytes, stream);
-    stream_synchronize(stream);
-  });
+// Copies rows to the caller's memory, and waits.
+void TableStore::fetch(const RowArrays& arrays, const tsr_rows& rows, Stream stream) const {
+  const auto copy = [&](const DLTensor& to, const float* from, int64_t floats) {
+    memcpy_async(sdk::raw(to), from, static_cast<size_t>(floats) * 4, stream);
+  };
+  copy(*rows.weights, arrays.weights, arrays.count * spec_.dim);
+  for (uint32_t k = 0; k < rows.num_states; ++k) copy(*rows.states[k], arrays.states[k], arrays.count * state_width(k));
+  stream_synchronize(stream);
 }
 
 void TableStore::update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,

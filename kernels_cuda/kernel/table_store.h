@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "gpu/rows.h"
@@ -31,8 +32,7 @@ class TableStore {
   // kernel/1's functions with these names. `device_view` is this table's view in device memory.
   void export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* device_view, Stream stream) const;
   void import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
-  void save(const tsr_stream_io& io, Stream stream) const;
-  void load(const tsr_stream_io& io, Stream stream) const;
+  void read_named_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
   // The update of kernel/1's apply for an optimizer without a device form: rows go to the host and back.
   void update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,
                       const int64_t* device_rows, const float* device_values, const TableView* device_view,
@@ -48,8 +48,9 @@ class TableStore {
   void check_rows(const tsr_rows& rows, int64_t count) const;
   RowArrays arrays_in(float* memory, int64_t count) const;
   int64_t array_floats(int64_t count) const;
-  template <class Move>
-  void by_pieces(Move move) const;
+  std::span<const int64_t> known_ids(const tsr_rows& rows) const;
+  RowArrays staged(std::span<const int64_t> ids, DeviceScratch& staging, Stream stream) const;
+  void fetch(const RowArrays& arrays, const tsr_rows& rows, Stream stream) const;
 
   sdk::Host host_;
   DLDevice device_;

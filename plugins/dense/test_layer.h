@@ -102,7 +102,7 @@ class Layer {
       if (id == plugin->components[i]->id) component_ = plugin->components[i];
     }
     api_ = static_cast<const tsr_module*>(component_->api);
-    code = component_->create(&host.raw, options.c_str(), nullptr, &self_, &error_);
+    code = component_->create(component_, &host.raw, options.c_str(), nullptr, &self_, &error_);
     if (code != TSR_OK) return;
     tsr_parameter p{};
     p.struct_size = sizeof(p);

@@ -112,11 +112,11 @@ constexpr sdk::Optimizer::State kM1{"momentum1", TSR_STATE_PER_ELEMENT};
 constexpr sdk::Optimizer::State kM2PerRow{"momentum2", TSR_STATE_PER_ROW};
 constexpr sdk::Optimizer::State kM2{"momentum2", TSR_STATE_PER_ELEMENT};
 
-// The optimizer with the formula `kFormula` and these states.
-template <UpdateRows RowUpdates::*kFormula, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... kStates>
+// The optimizer with these loops and states.
+template <UpdateRows RowUpdates::*kLoops, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... kStates>
 class Fused : public sdk::Optimizer {
  public:
-  explicit Fused(sdk::Options& options) : hyper_(options, kDecay), update_(best_row_updates().*kFormula) {}
+  explicit Fused(sdk::Options& options) : hyper_(options, kDecay), update_(best_row_updates().*kLoops) {}
 
   double learning_rate() const { return hyper_.learning_rate(); }
   std::vector<State> states() const { return {kStates...}; }
@@ -134,18 +134,44 @@ class Fused : public sdk::Optimizer {
   UpdateRows update_;
 };
 
-using ExactSgd = Fused<&RowUpdates::exact_sgd, Decay::kByMode, false>;
-using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, Decay::kByMode, false, kM1>;
-using ExactRowwiseAdagrad = Fused<&RowUpdates::exact_rowwise_adagrad, Decay::kByMode, false, kM1PerRow>;
-using Adam = Fused<&RowUpdates::adam, Decay::kAlways, true, kM1, kM2>;
-using PartialRowwiseAdam = Fused<&RowUpdates::partial_rowwise_adam, Decay::kAlways, true, kM1, kM2PerRow>;
-using Lamb = Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2>;
-using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow>;
-using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
+// The formulas have names (abi/optimizer.h), by which kernels may compute them themselves.
+struct ExactSgd : Fused<&RowUpdates::exact_sgd, Decay::kByMode, false> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.exact_sgd/1";
+};
+struct ExactAdagrad : Fused<&RowUpdates::exact_adagrad, Decay::kByMode, false, kM1> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.exact_adagrad/1";
+};
+struct ExactRowwiseAdagrad : Fused<&RowUpdates::exact_rowwise_adagrad, Decay::kByMode, false, kM1PerRow> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.exact_rowwise_adagrad/1";
+};
+struct Adam : Fused<&RowUpdates::adam, Decay::kAlways, true, kM1, kM2> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.adam/1";
+};
+struct PartialRowwiseAdam : Fused<&RowUpdates::partial_rowwise_adam, Decay::kAlways, true, kM1, kM2PerRow> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.partial_rowwise_adam/1";
+};
+struct Lamb : Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.lamb/1";
+};
+struct PartialRowwiseLamb : Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.partial_rowwise_lamb/1";
+};
+struct LarsSgd : Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1> {
+  using Fused::Fused;
+  static constexpr const char* kFormula = "tessera.lars_sgd/1";
+};
 
 // torch.optim.SGD with its options. It has a state only if momentum is used.
 class Sgd : public sdk::Optimizer {
  public:
+  static constexpr const char* kFormula = "tessera.sgd/1";
   explicit Sgd(sdk::Options& options)
       : learning_rate_(number_in(options, "learning_rate", 0.01, INFINITY)), formulas_(best_row_updates()) {
     terms_.momentum = static_cast<float>(number_in(options, "momentum", 0, INFINITY));

@@ -31,7 +31,7 @@ class ArrivingComponent {
                     const char* draft = TSR_READER_ARRIVING)
       : component_(component), api_(static_cast<const tsr_reader*>(component.api)) {
     tsr_error err TSR_ERROR_INIT;
-    check(component_.create(host(), options.c_str(), inner, &self_, &err), err);
+    check(component_.create(&component_, host(), options.c_str(), inner, &self_, &err), err);
     arriving_ = static_cast<const tsr_reader_arriving*>(component_.extension(self_, draft));
   }
   ~ArrivingComponent() {

@@ -36,7 +36,7 @@ class Part {
       if (plugin->components[i]->id == id) component_ = plugin->components[i];
     }
     api_ = static_cast<const tsr_reader*>(component_->api);
-    check(component_->create(nullptr, options, nullptr, &self_, &err), err);
+    check(component_->create(component_, nullptr, options, nullptr, &self_, &err), err);
   }
   ~Part() { component_->destroy(self_); }
   Part(const Part&) = delete;

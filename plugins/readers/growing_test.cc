@@ -31,7 +31,7 @@ class GrowingTest : public testing::Test {
     path_ = name;
     tsr_error err TSR_ERROR_INIT;
     csv_.component = tessera_plugin_v1(nullptr, &err)->components[0];
-    csv_.component->create(nullptr, "{}", nullptr, &csv_.self, &err);
+    csv_.component->create(csv_.component, nullptr, "{}", nullptr, &csv_.self, &err);
     ArrivingComponent::warnings().clear();
   }
   ~GrowingTest() override {

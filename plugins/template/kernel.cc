@@ -90,18 +90,6 @@ class Rows : public KernelInstance {
   }
   void release(tsr_context* context) noexcept override { delete &kept(context); }
 
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      call.check(io.write(io.self, values.data(), values.size() * sizeof(float), call.err()));
-    });
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      call.check(io.read(io.self, values.data(), values.size() * sizeof(float), call.err()));
-    });
-  }
 
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {  // the cursor is a row's number
     const Shard& s = shards_.at(table);
@@ -175,13 +163,6 @@ class Rows : public KernelInstance {
     float* states[OptimizerRef::kMaxStates] = {};
     for (uint32_t k = 0; k < optimizer_.num_states(); ++k) states[k] = s.states[k].data() + row * s.widths[k];
     optimizer_.update_row(how, s.dim, s.weights.data() + row * s.dim, grad, states);
-  }
-
-  template <class Body>
-  void for_each_array(uint32_t table, Body body) {
-    Shard& s = shards_.at(table);
-    body(s.weights);
-    for (std::vector<float>& state : s.states) body(state);
   }
 
   OptimizerRef optimizer_;

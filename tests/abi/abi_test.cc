@@ -37,7 +37,7 @@ std::string message_of(const std::function<void()>& call, Code code) {
 
 // The proposals of a sharder: one line per shard.
 std::vector<std::string> proposals(const Component& part, uint32_t world_size, const tsr_table& table) {
-  const tsr_topology topology{sizeof(tsr_topology), world_size, world_size, kDLCPU, nullptr};
+  const tsr_topology topology{sizeof(tsr_topology), 0, world_size, world_size, kDLCPU, 0, nullptr};
   const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};
   std::vector<std::string> out;
   const auto add = [](const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error*) -> tsr_code {
@@ -59,7 +59,7 @@ std::vector<std::string> proposals(const Component& part, uint32_t world_size, c
   return out;
 }
 
-const tsr_table kTable{sizeof(tsr_table), TSR_POOLING_SUM, "t", 10, 4, {kDLFloat, 32, 1}, 0, nullptr};
+const tsr_table kTable{sizeof(tsr_table), 0, "t", 10, 4, {kDLFloat, 32, 1}, TSR_POOLING_SUM, 0, 0, nullptr};
 
 TEST(PlainC, LoadsAndRuns) {
   const Runtime runtime(only({"plain_c"}));
@@ -96,8 +96,8 @@ TEST(Template, DealsRowsOut) {
   DLTensor dl_ids{ids.data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &n, nullptr, 0};
   const DLTensor dl_row_sets{row_sets.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &n, nullptr, 0};
   const DLTensor dl_rows{rows.data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &n, nullptr, 0};
-  const tsr_topology topology{sizeof(tsr_topology), 3, 3, kDLCPU, nullptr};
-  const tsr_route route{sizeof(tsr_route), 3, &kTable, &topology, 0, &dl_ids, &dl_row_sets, &dl_rows, nullptr};
+  const tsr_topology topology{sizeof(tsr_topology), 0, 3, 3, kDLCPU, 0, nullptr};
+  tsr_route route{sizeof(tsr_route), 0, 3, 0, &kTable, &topology, 0, &dl_ids, &dl_row_sets, &dl_rows, nullptr};
   AbiError error;
   error.check(api.route(part->self(), &route, error.out()));
   EXPECT_THAT(row_sets, ElementsAre(0, 1, 2, 0, 0));
@@ -107,6 +107,9 @@ TEST(Template, DealsRowsOut) {
   EXPECT_THAT(ids, ElementsAre(0, 1, 2, 3, 9));
   dl_ids.device.device_type = kDLCUDA;
   EXPECT_EQ(api.route(part->self(), &route, error.out()), TSR_UNIMPLEMENTED);
+  dl_ids.device.device_type = kDLCPU;
+  route.flags = 1u << 16;
+  EXPECT_EQ(api.unroute(part->self(), &route, error.out()), TSR_UNIMPLEMENTED);
 }
 
 #if defined(ABI_WITH_CLANG)
@@ -138,11 +141,17 @@ TEST(ManyKinds, OnePluginOfManyKinds) {
 TEST(ManyKinds, APartMayHaveExtensions) {
   const Runtime runtime(only({"many_kinds", "plain_c"}));
   const ComponentPtr plain = runtime.create(TSR_SHARDER_KIND, "many.plain");
-  ASSERT_NE(plain->extension<int>("many.answer/draft-1"), nullptr);
-  EXPECT_EQ(*plain->extension<int>("many.answer/draft-1"), 42);
-  EXPECT_EQ(plain->extension<int>("many.answer/draft-2"), nullptr);
-  EXPECT_EQ(runtime.create(TSR_MODULE_KIND, "many.echo")->extension<int>("many.answer/draft-1"), nullptr);
-  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "c.whole")->extension<int>("many.answer/draft-1"), nullptr);
+  struct Answer {
+    uint32_t struct_size, flags;
+    int64_t value;
+  };
+  ASSERT_NE(plain->extension<Answer>("many.answer/draft-1"), nullptr);
+  EXPECT_EQ(plain->extension<Answer>("many.answer/draft-1")->value, 42);
+  EXPECT_EQ(plain->extension<Answer>("many.answer/draft-2"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_MODULE_KIND, "many.echo")->extension<Answer>("many.answer/draft-1"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "c.whole")->extension<Answer>("many.answer/draft-1"), nullptr);
+  EXPECT_EQ(message_of([&] { (void)plain->extension<Answer>("many.flagged/draft-1"); }, Code::kUnimplemented),
+            "many.plain: many.flagged/draft-1 has flags 0x100000, which this core does not know: it needs a newer one");
 }
 
 TEST(ManyKinds, AutoTakesTheHighestUsablePriority) {

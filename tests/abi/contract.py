@@ -106,15 +106,15 @@ def compile_headers(args, folder):
 
 
 def macros(preprocessed, ours):
-    """Constants that are macros: numbers and strings."""
+    """Macros with a value: constants, expressions and functions. Others only guard headers."""
     here = False
     for line in preprocessed.splitlines():
         marker = re.match(r'# \d+ "([^"]*)"', line)
         if marker:
             here = ours(marker[1])
-        found = re.match(r'#define (\w+) ("[^"]*"|-?\d\w*)$', line)
+        found = re.match(r"#define (\w+)(\([^)]*\))? (\S.*)$", line)
         if here and found:
-            yield found[1], f"macro {found[1]} = {found[2]}"
+            yield found[1], f"macro {found[1]}{found[2] or ''} = {' '.join(found[3].split())}"
 
 
 def source_files(header):
@@ -167,6 +167,8 @@ def read_golden(path):
         elif line:
             block = [line]
             kind, name = line.split()[:2]
+            if kind == "macro":
+                name = name.split("(")[0]
             if kind == "function":
                 name = re.search(r" \*?(\w+)\((?!\*)", line)[1]
             key = name.rstrip(",") if kind in ("macro", "constant") else f"{kind} {name.rstrip(',')}"

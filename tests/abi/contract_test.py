@@ -7,6 +7,8 @@ import unittest
 
 HEADER = """#include <stdint.h>
 #define ACME_KIND "acme/1"
+#define ACME_FLAG (1u << 3)
+#define ACME_HAS(p) ((p)->struct_size > 8)
 enum { ACME_RED = 1, ACME_BLUE = 2 };
 typedef int32_t acme_code;
 typedef struct acme_inner { uint32_t struct_size; int32_t depth; } acme_inner;
@@ -59,6 +61,8 @@ class Contract(unittest.TestCase):
     def test_each_change_is_named(self):
         for old, new, sentence in [
                 ('"acme/1"', '"acme/2"', 'became "macro ACME_KIND = "acme/2""'),
+                ("(1u << 3)", "(1u << 4)", 'became "macro ACME_FLAG = (1u << 4)"'),
+                ("struct_size > 8)", "struct_size >= 8)", "macro ACME_HAS(p) = ((p)->struct_size >= 8)"),
                 ("ACME_BLUE = 2", "ACME_BLUE = 3", '"constant ACME_BLUE = 2" became "constant ACME_BLUE = 3"'),
                 ("int32_t acme_code", "int64_t acme_code", '= int32_t" became "type acme_code = int64_t"'),
                 ("int32_t reserved", "uint32_t reserved", '"4 int32_t reserved" became "4 uint32_t reserved"'),

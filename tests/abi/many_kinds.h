@@ -40,15 +40,23 @@ class Nothing : public Optimizer {
   double learning_rate() const { return 0; }
 };
 
+// The table of an extension.
+struct Answer {
+  uint32_t struct_size;
+  uint32_t flags;
+  int64_t value;
+};
+
 class Plain : public Sharder {
  public:
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints&) const override {
     return {Layout{{{.rectangles = {{0, table.rows, 0, table.cols}}}}}};
   }
-  const void* extension(std::string_view id) const { return id == "many.answer/draft-1" ? &kAnswer : nullptr; }
-
- private:
-  static constexpr int kAnswer = 42;
+  const void* extension(std::string_view id) const {
+    static constexpr Answer kAnswer{sizeof(Answer), 0, 42}, kFlagged{sizeof(Answer), 1u << 20, 42};
+    if (id == "many.flagged/draft-1") return &kFlagged;
+    return id == "many.answer/draft-1" ? &kAnswer : nullptr;
+  }
 };
 
 class Echo : public Module {
@@ -151,8 +159,6 @@ class OnesInstance : public KernelInstance {
     for (float& f : elements<float>(output, "output")) f = 1;
   }
   void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override {}
-  void load(uint32_t, const tsr_stream_io&) override { throw std::bad_alloc(); }
   tsr_kernel_stats stats(uint32_t) override { return {}; }
   void backward_rows(tsr_context*, const tsr_backward&, std::span<tsr_row_gradient> out, tsr_stream) override {
     if (out.size() != num_tables()) fail(TSR_INTERNAL, "wrong number of gradients");

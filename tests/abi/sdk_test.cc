@@ -205,11 +205,12 @@ TEST(Slots, FollowTheClass) {
   const tsr_optimizer& nothing = many_kinds::Nothing::table<many_kinds::Nothing>;
   EXPECT_FALSE(TSR_HAS(tsr_optimizer, &nothing, update_row));
   EXPECT_FALSE(TSR_HAS(tsr_optimizer, &nothing, state));
-  EXPECT_FALSE(TSR_HAS(tsr_optimizer, &many_kinds::Sum::table<many_kinds::Sum>, update_table));
+  EXPECT_FALSE(TSR_HAS(tsr_optimizer, &many_kinds::Sum::table<many_kinds::Sum>, formula));
   const tsr_kernel& ones = many_kinds::Ones::table<many_kinds::Ones>;
   EXPECT_TRUE(TSR_HAS(tsr_kernel, &ones, backward_rows));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, backward));
-  EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, estimate));
+  EXPECT_EQ(many_kinds::Ones::base_extension<many_kinds::Ones>(TSR_KERNEL_COST), nullptr);
+  EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, read_rows));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, export_rows));
   EXPECT_EQ(many_kinds::Loop::table<many_kinds::Loop>.flags, 0u);
   EXPECT_EQ(many_kinds::Wrap::table<many_kinds::Wrap>.flags, 0u);
@@ -247,12 +248,15 @@ TEST(Slots, AKernelThroughItsTable) {
   tsr_backward args{};
   args.lookup = &lookup;
   EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_OK);
-  tsr_stream_io io{};
-  EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_RESOURCE_EXHAUSTED);
-  io.flags = 1u << 16;
-  EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_UNIMPLEMENTED);
-  EXPECT_EQ(api.save(instance, 0, &io, &err), TSR_UNIMPLEMENTED);
-  EXPECT_THAT(err.message, testing::StartsWith("tsr_stream_io has flags 65536"));
+  tsr_update update{};
+  update.flags = 1u << 16;
+  args.update = &update;
+  EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_UNIMPLEMENTED);
+  EXPECT_THAT(err.message, testing::StartsWith("tsr_update has flags 65536"));
+  config.row_format = TSR_ROW_FORMAT_INT8;
+  EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
+  EXPECT_STREQ(err.message, "rows of the format \"fbgemm.int8\" are not known to this kernel");
+  config.row_format = nullptr;
   tsr_start_values values{};
   values.struct_size = sizeof(values);
   values.flags = 1u << 30;
@@ -316,6 +320,53 @@ TEST(Slots, AModuleThroughItsTable) {
   EXPECT_EQ(module.live(), 0) << "backward releases its context, even when it fails";
   call.flags = TSR_MUST_UNDERSTAND;
   EXPECT_EQ(api.forward(&module, &call, &context, &err), TSR_UNIMPLEMENTED) << "what the flags ask for nobody knows";
+}
+
+const void* plain_extension(const char* id) { return many_kinds::Plain().extension(id); }
+
+// A plugin that is handed a table of another component checks its flags, as the host does.
+TEST(Flags, OfTablesOfOthersAreChecked) {
+  constexpr uint32_t kUnknown = 1u << 30;
+  const auto component_with = [](const void* api) {
+    tsr_component out{};
+    out.struct_size = sizeof(out);
+    out.id = "acme.newer";
+    out.api = api;
+    return out;
+  };
+  tsr_optimizer optimizer = many_kinds::Sum::table<many_kinds::Sum>;
+  Options no_options("{}");
+  many_kinds::Sum sum(no_options);
+  const tsr_component with_optimizer = component_with(&optimizer);
+  const tsr_instance updates{&with_optimizer, &sum};
+  EXPECT_EQ(OptimizerRef(&updates).num_states(), 2u);
+  optimizer.flags = kUnknown;
+  EXPECT_THAT(message_of([&] { (void)OptimizerRef(&updates); }, TSR_UNIMPLEMENTED),
+              testing::StartsWith("acme.newer has flags 1073741824"));
+  optimizer.flags = 1;  // a hint
+  optimizer.state = [](void*, uint32_t i, tsr_state* out, tsr_error*) -> tsr_code {
+    out->flags = kUnknown;
+    return i == 0 ? TSR_OK : TSR_OUT_OF_RANGE;
+  };
+  EXPECT_THAT(message_of([&] { (void)OptimizerRef(&updates); }, TSR_UNIMPLEMENTED),
+              testing::HasSubstr("has flags 1073741824"));
+
+  tsr_kernel kernel = many_kinds::Ones::table<many_kinds::Ones>;
+  const tsr_component with_kernel = component_with(&kernel);
+  const tsr_instance wrapped{&with_kernel, nullptr};
+  EXPECT_TRUE(InnerKernel(&wrapped));
+  kernel.flags = kUnknown;
+  EXPECT_THAT(message_of([&] { (void)InnerKernel(&wrapped); }, TSR_UNIMPLEMENTED),
+              testing::StartsWith("acme.newer has flags"));
+
+  tsr_component with_extension = component_with(nullptr);
+  with_extension.extension = [](void*, const char* id) { return plain_extension(id); };
+  const tsr_instance extended{&with_extension, nullptr};
+  EXPECT_EQ(extension_of<many_kinds::Answer>(extended, "many.answer/draft-1")->value, 42);
+  EXPECT_EQ(extension_of<many_kinds::Answer>(extended, "many.answer/draft-2"), nullptr);
+  EXPECT_THAT(
+      message_of([&] { (void)extension_of<many_kinds::Answer>(extended, "many.flagged/draft-1"); }, TSR_UNIMPLEMENTED),
+      testing::StartsWith("many.flagged/draft-1 has flags"));
 }
 
 TEST(Slots, ATransportThroughItsTable) {

@@ -158,18 +158,16 @@ class Instance : public KernelInstance {
     if (!has("has_one_context")) delete &kept(context);
   }
 
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      const tsr_code code = io.write(io.self, values.data(), values.size() * 4, call.err());
-      if (!has("ignores_full_streams")) call.check(code);
-    });
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      call.check(io.read(io.self, values.data(), values.size() * 4, call.err()));
-    });
+  void read_rows(uint32_t table, tsr_rows& rows) override {
+    const Shard& s = shards_.at(table);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      const int64_t row = has("reads_rows_in_order") ? i % s.rows : data_as<int64_t>(*rows.ids)[i];
+      std::copy_n(s.weights.data() + row * s.dim, s.dim, data_as<float>(*rows.weights) + i * s.dim);
+      for (uint32_t k = 0; k < rows.num_states; ++k) {
+        const int64_t width = optimizer_.state_width(k, s.dim);
+        std::copy_n(s.states[k].data() + row * width, width, data_as<float>(*rows.states[k]) + i * width);
+      }
+    }
   }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     if (has("exports_a_snapshot") && !exported_[table]) exported_[table] = shards_.at(table);
@@ -294,15 +292,6 @@ class Instance : public KernelInstance {
     return announced_.contains({static_cast<int32_t>(table), row});
   }
 
-  template <class Body>
-  void for_each_array(uint32_t table, Body body) {
-    Shard& s = shards_.at(table);
-    body(s.weights);
-    for (std::vector<float>& state : s.states) {
-      if (!has("saves_no_states")) body(state);
-    }
-  }
-
   OptimizerRef optimizer_;
   float max_gradient_;
   Buffer memory_;
@@ -363,6 +352,13 @@ template <class C>
 const tsr_kernel BadPlugins::table = [] {
   tsr_kernel t = Kernel::table<C>;
   t.forward = forward_whatever_the_flags;
+  t.backward = [](void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream, tsr_error* err) {
+    tsr_backward known = *args;
+    tsr_update update = *args->update;
+    if (has("ignores_flags_of_updates")) update.flags = 0;
+    known.update = &update;
+    return Kernel::table<C>.backward(instance, context, &known, stream, err);
+  };
   return t;
 }();
 

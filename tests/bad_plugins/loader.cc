@@ -31,7 +31,7 @@ tsr_code propose(void*, const tsr_table*, const tsr_topology*, const tsr_constra
 
 tsr_code route(void*, const tsr_route*, tsr_error*) { return TSR_OK; }
 
-tsr_code create(const tsr_host*, const char*, const tsr_instance*, void** self, tsr_error* err) {
+tsr_code create(const tsr_component*, const tsr_host*, const char*, const tsr_instance*, void** self, tsr_error* err) {
   if (is("endless_create")) return say_without_end(err), TSR_INTERNAL;
   if (is("throwing_create")) throw std::runtime_error("from create");
   *self = nullptr;
@@ -40,7 +40,7 @@ tsr_code create(const tsr_host*, const char*, const tsr_instance*, void** self, 
 
 void destroy(void*) {}
 
-tsr_code probe(const tsr_host*, tsr_error* why) {
+tsr_code probe(const tsr_component*, const tsr_host*, tsr_error* why) {
   if (is("throwing_probe")) throw 42;
   if (is("endless_probe")) return say_without_end(why), TSR_UNAVAILABLE;
   if (!is("failing_probe")) return TSR_OK;
@@ -55,7 +55,7 @@ constexpr tsr_component kComponent = {sizeof(tsr_component),
                                       0,
                                       unless("null_id", is("other") ? "other" : "bad"),
                                       TSR_SHARDER_KIND,
-                                      "1.0",
+                                      is("spaced_version") ? "1.0 beta" : "1.0",
                                       "for tests",
                                       unless("null_api", &kApi),
                                       &probe,
@@ -65,6 +65,8 @@ constexpr tsr_component kComponent = {sizeof(tsr_component),
 constexpr const tsr_component* kComponents[] = {unless("null_component", &kComponent)};
 
 [[maybe_unused]] constexpr tsr_plugin kPlugin = {is("zero_struct_size") ? 0 : sizeof(tsr_plugin),
+                                                 TSR_ABI_MAJOR,
+                                                 is("table_epoch") ? TSR_ABI_EPOCH - 1 : TSR_ABI_EPOCH,
                                                  TSR_ABI_MINOR,
                                                  is("table_min_host_minor") ? 1 : 0,
                                                  1,
@@ -115,12 +117,20 @@ struct Constructed {
 }  // namespace
 
 #if !defined(BAD_PLUGINS_WITHOUT_ENTRY)
-extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error* err) {
+const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error* err) {
   if (is("throwing_entry")) throw std::runtime_error("from the entry");
   if (is("refusing_entry")) say(err, "it needs a licence");
   if (is("endless_entry")) say_without_end(err);
   return is("refusing_entry") || is("endless_entry") || is("null_table") ? nullptr : &kPlugin;
 }
+#endif
+
+#if defined(BAD_PLUGINS_WITH_SDK_SYMBOL)
+// A function of the SDK, as it is in a plugin whose compiler or linker was told to export everything.
+namespace tessera::sdk {
+TSR_EXPORT void forgotten();
+void forgotten() {}
+}  // namespace tessera::sdk
 #endif
 
 #if defined(BAD_PLUGINS_WITH_MISSING_SYMBOL)

@@ -102,7 +102,7 @@ constexpr Rule kRules[] = {
     {"abi_major", State::kRejected,
      "is built for plugin ABI 2.0, while this core has ABI 1.0: use a build of the plugin for ABI 1"},
     {"epoch", State::kRejected,
-     "is built for release candidate 1 of plugin ABI 1, while this core has release candidate 2: build the plugin with "
+     "is built for release candidate 1 of plugin ABI 1, while this core has release candidate 3: build the plugin with "
      "headers of this core"},
     {"min_host_minor", State::kRejected,
      "needs a core with ABI 1.99 or newer, while this core has 1.0: upgrade Tessera or use an older version of the "
@@ -126,6 +126,11 @@ constexpr Rule kRules[] = {
      "tessera.sharder/1 \"bad\" has struct_size 8, too small for \"propose\", which must be there"},
     {"unknown_flags", State::kRejected,
      "tessera.sharder/1 \"bad\" has flags 0x40000000, which this core does not know: it needs a newer one"},
+    {"spaced_version", State::kRejected,
+     "tessera.sharder/1 \"bad\" has \"1.0 beta\" as kind, id or version, which are printable ASCII without spaces"},
+    {"table_epoch", State::kRejected,
+     "the plugin table is not of release candidate 3 of plugin ABI 1, which this core has: build the plugin with "
+     "headers of this core"},
     {"one_route", State::kRejected,
      "tessera.sharder/1 \"bad\" has only one of \"route\" and \"unroute\", but needs both or neither"},
     {"note_version", State::kRejected,

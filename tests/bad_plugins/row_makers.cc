@@ -141,38 +141,6 @@ class Map : public RowMaker {
     return out;
   }
 
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    const auto put = [&](const void* bytes, uint64_t size) {
-      Call call;
-      call.check(io.write(io.self, bytes, size, call.err()));
-    };
-    const uint64_t count = tables_.at(table).size();
-    put(&count, sizeof(count));
-    for (const auto& [id, row] : tables_[table]) {
-      put(&id, sizeof(id));
-      put(&row.lookups, sizeof(row.lookups));
-      put(row.values.data(), row.values.size() * sizeof(float));
-    }
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    const auto take = [&](void* bytes, uint64_t size) {
-      Call call;
-      call.check(io.read(io.self, bytes, size, call.err()));
-    };
-    uint64_t count = 0;
-    take(&count, sizeof(count));
-    std::map<int64_t, Row> loaded;
-    for (uint64_t i = 0; i < count; ++i) {
-      int64_t id = 0;
-      take(&id, sizeof(id));
-      Row& row = loaded[id];
-      take(&row.lookups, sizeof(row.lookups));
-      row.values.resize(static_cast<size_t>(width(table)));
-      take(row.values.data(), row.values.size() * sizeof(float));
-    }
-    tables_.at(table) = std::move(loaded);
-  }
-
   // The cursor is the last exported id plus one.
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     rows.count = 0;
@@ -287,18 +255,6 @@ class Products : public RowMaker {
     options.finish();
     if (out < 1) fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\" has radix ", out, ", but needs 1 or more");
     return out;
-  }
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    for_each_row(table, [&](Values& row) {
-      Call call;
-      call.check(io.write(io.self, row.data(), row.size() * sizeof(float), call.err()));
-    });
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    for_each_row(table, [&](Values& row) {
-      Call call;
-      call.check(io.read(io.self, row.data(), row.size() * sizeof(float), call.err()));
-    });
   }
   tsr_kernel_stats stats(uint32_t table) override {
     tsr_kernel_stats out = counted(table, tables_.at(table).left.size() + tables_[table].right.size());

@@ -124,10 +124,13 @@ tsr_code propose(void* self, const tsr_table* table, const tsr_topology* topolog
                  const tsr_layout_sink* sink, tsr_error* err) {
   if (has("compares_sizes") && table->struct_size != sizeof(tsr_table))
     return set_error(err, TSR_INVALID_ARGUMENT, "built for another tsr_table");
-  return BadPlugins::table<BadPlugins>.propose(self, table, topology, limits, sink, err);
+  tsr_table known = *table;
+  if (has("ignores_flags")) known.flags = 0;
+  return BadPlugins::table<BadPlugins>.propose(self, &known, topology, limits, sink, err);
 }
-tsr_code create(const tsr_host* host, const char* options, const tsr_instance* inner, void** self, tsr_error* err) {
-  const tsr_code code = component<BadPlugins>({}).create(host, options, inner, self, err);
+tsr_code create(const tsr_component* of, const tsr_host* host, const char* options, const tsr_instance* inner,
+                void** self, tsr_error* err) {
+  const tsr_code code = component<BadPlugins>({}).create(of, host, options, inner, self, err);
   if (has("fills_errors_whole") && code != TSR_OK) {
     std::memset(err->message, 'x', sizeof(err->message) - 1);
     err->message[sizeof(err->message) - 1] = '\0';

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -87,6 +88,37 @@ struct Batch {
   View<int64_t> values{ids, {4}}, counts{lengths, {4}};
   tsr_batch raw{sizeof(tsr_batch), 2, nullptr, &values, &counts, nullptr, nullptr, nullptr, nullptr, 0, 0};
 };
+
+// Members that only a newer caller knows are 0, whatever they were.
+TEST_F(CApi, LongerStructsEndInZeros) {
+  struct Longer {
+    tsr_collection_info info;
+    unsigned char more[24];
+  } longer;
+  std::memset(&longer, 0xA5, sizeof(longer));
+  longer.info.struct_size = sizeof(longer);
+  OK(tsr_collection_describe(tables_, &longer.info, &err));
+  EXPECT_EQ(longer.info.struct_size, sizeof(longer));
+  EXPECT_GT(longer.info.num_tables, 0u);
+  EXPECT_THAT(longer.more, Each(0));
+}
+
+// A message that does not fit ends with a whole character.
+TEST_F(CApi, MessagesAreCutBetweenCharacters) {
+  std::string name;
+  for (int i = 0; i < 40; ++i) name += "\u00e9\u20ac";  // of two and three bytes
+  const std::string model = json{{name, 1}}.dump();
+  const tsr_model_parallel_options options{sizeof(options), 0, model.c_str(), nullptr, nullptr};
+  for (uint32_t room = 1; room < 200; ++room) {
+    Error err;
+    err.struct_size = static_cast<uint32_t>(offsetof(tsr_error, message)) + room;
+    tsr_model_parallel* out = nullptr;
+    ASSERT_EQ(tsr_model_parallel_create(runtime_, nullptr, &options, &out, &err), TSR_INVALID_ARGUMENT);
+    const std::string said = err.message;
+    EXPECT_LT(said.size(), room);
+    EXPECT_NO_THROW((void)json(said).dump()) << room << ": json refuses text that is no UTF-8";
+  }
+}
 
 TEST_F(CApi, LooksUpAndLearns) {
   set_rows("a", {0, 1, 2, 3, 4, 5});

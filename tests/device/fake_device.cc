@@ -81,7 +81,6 @@ FakeStream& FakeDevice::stream_of(int32_t index, tsr_stream stream) {
 }
 
 void FakeDevice::info(int32_t index, tsr_device_info& out) {
-  out.warp_size = 0;
   out.total_bytes = capacity_;
   out.free_bytes = capacity_ - memory_of(index).held;
   std::snprintf(out.name, sizeof(out.name), "fake device %d", index);

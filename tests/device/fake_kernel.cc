@@ -122,17 +122,14 @@ class Instance : public sdk::KernelInstance {
     });
   }
 
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    checked([&](tsr_error* err) { return api_.save(inner_, table, &io, err); });
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    checked([&](tsr_error* err) { return api_.load(inner_, table, &io, err); });
-  }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     checked([&](tsr_error* err) { return api_.export_rows(inner_, table, &cursor, &rows, err); });
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override {
     checked([&](tsr_error* err) { return api_.import_rows(inner_, table, &rows, err); });
+  }
+  void read_rows(uint32_t table, tsr_rows& rows) override {
+    checked([&](tsr_error* err) { return api_.read_rows(inner_, table, &rows, err); });
   }
   tsr_kernel_stats stats(uint32_t table) override {
     tsr_kernel_stats out{};

@@ -160,7 +160,7 @@ class Subject {
   tsr_instance create(const char* plugin, const char* id) {
     tsr_instance part{tessera_cpu::test::component(plugin, id, host_.raw()), nullptr};
     Error error;
-    if (part.component->create(host_.raw(), "{}", nullptr, &part.self, &error) != TSR_OK) {
+    if (part.component->create(part.component, host_.raw(), "{}", nullptr, &part.self, &error) != TSR_OK) {
       throw std::runtime_error(error.message);
     }
     return part;

@@ -330,7 +330,7 @@ TEST(GpuKernel, FeaturesMayShareTheirIds) {
   for (int t = 0; t < 2; ++t) expect_near(gpu.rows_of(t), reference.rows_of(t), 1e-5f, 1e-5f, "rows");
 }
 
-TEST(GpuKernel, SaveAndLoadKeepRowsAndState) {
+TEST(GpuKernel, ReadsNamedRows) {
   TestHost host;
   emulate(32, 2);
   for (DLDataType dtype : {kF32, kF16, kBF16}) {
@@ -339,36 +339,21 @@ TEST(GpuKernel, SaveAndLoadKeepRowsAndState) {
     o.compute_kernel = "dense";
     o.optimizer = "partial_rowwise_adam";  // a state per element and one per row
     o.weight_dtype = dtype;
-    Model from(host, TESSERA_KERNEL_EMULATOR, "emulator", o), to(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
-    from.open().randomize(Random(2));
-    to.open();
-    for (uint32_t t = 0; t < 2; ++t) {
-      ByteStream stream;
-      Error error;
-      ASSERT_EQ(from.api->save(from.instance, t, &stream.io, &error), TSR_OK) << error.message;
-      ASSERT_EQ(to.api->load(to.instance, t, &stream.io, &error), TSR_OK) << error.message;
-      EXPECT_EQ(stream.at, stream.bytes.size());
-      EXPECT_EQ(to.rows_of(static_cast<int>(t)), from.rows_of(static_cast<int>(t)));
-    }
+    Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
+    model.open().randomize(Random(2));
+    const std::vector<int64_t> wanted = {49, 0, 7, 7, 31};
+    EXPECT_EQ(model.named_rows_of(0, wanted), model.rows_among(0, wanted, model.rows_of(0)));
   }
 }
 
-TEST(GpuKernel, LoadAndImportRefuseWhatDoesNotFit) {
+TEST(GpuKernel, ImportRefusesWhatDoesNotFit) {
   TestHost host;
   emulate(32, 2);
   Options o;
   o.tables = {{50, 12}, {51, 12}};
   Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
   model.open();
-  ByteStream stream;
   Error error;
-  ASSERT_EQ(model.api->save(model.instance, 0, &stream.io, &error), TSR_OK);
-  EXPECT_EQ(model.api->load(model.instance, 1, &stream.io, &error), TSR_FAILED_PRECONDITION);
-  EXPECT_NE(std::string(error.message).find("50 rows of 12"), std::string::npos) << error.message;
-  stream.at = 0;
-  stream.bytes[0] = 'X';
-  EXPECT_EQ(model.api->load(model.instance, 0, &stream.io, &error), TSR_DATA_LOSS);
-
   Array ids(kI64, 2), weights(kF32, 24);
   ids.set(0, 1);
   ids.set(1, 50);
@@ -501,7 +486,7 @@ TEST(GpuKernel, EstimatesByAMachinesFiguresWhereThereAreAny) {
   Options o;
   Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
   const tsr_row_cost cost{512, 1e9, 1e-6, 2e-6, 0, 0, 0};
-  const tsr_machine machine{sizeof(tsr_machine), 1, sizeof(tsr_row_cost), 0, &cost, 0, 0};
+  const tsr_machine machine{sizeof(tsr_machine), 0, 1, sizeof(tsr_row_cost), &cost, 0, 0};
   tsr_workload work = million_ids();
   work.machine = &machine;
   EXPECT_NEAR(model.estimate(work).forward_seconds, 1.0, 1e-9);

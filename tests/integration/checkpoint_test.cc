@@ -256,22 +256,6 @@ TEST(Checkpoint, OfStatesThatFollowOptions) {
     EXPECT_THAT(text, HasSubstr("table \"user\" was trained with sgd (states: momentum_buffer)"));
 }
 
-// The value of a table is saved with every row, and restored from any.
-TEST(Checkpoint, OfStatesPerTable) {
-  const auto by_table = [](int world, const Cut& cut) {
-    Job j = job(world, cut);
-    j.plugins = {TESSERA_TEST_PLUGINS};
-    double rate = 0.1;  // differs per table, so that each is looked up separately, or not at all in a step
-    for (EmbeddingBagConfig& table : j.model.tables)
-      table.optimizer = {"bad.by_table", str_cat("{\"learning_rate\": ", rate -= 0.01, "}"), 0};
-    return j;
-  };
-  expect_continues(by_table(2, by_rows), by_table(4, by_rows));
-  expect_continues(by_table(4, by_rows), by_table(1, by_rows));
-  expect_continues(by_table(4, spread), by_table(2, by_rows));
-  expect_continues(by_table(2, halves), by_table(4, halves));
-}
-
 TEST(Checkpoint, OfATableOfManyBlocks) {
   const TestDirectory dir;
   Job two = job(2, by_rows), other = job(2, halves);

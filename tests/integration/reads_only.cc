@@ -23,8 +23,6 @@ class Instance : public KernelInstance {
     }
   }
   void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override { fail(TSR_UNIMPLEMENTED, "nothing is saved"); }
-  void load(uint32_t, const tsr_stream_io&) override { fail(TSR_UNIMPLEMENTED, "nothing is loaded"); }
   void import_rows(uint32_t, const tsr_rows&) override {}
   void adopt_rows(uint32_t, const tsr_stored_rows&) override {}
   tsr_kernel_stats stats(uint32_t) override { return {}; }

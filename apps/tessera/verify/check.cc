@@ -74,8 +74,8 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
 Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, ComponentPtr inner)
     : raw_{&component, nullptr}, inner_(std::move(inner)) {
   Call call;
-  const tsr_code code =
-      component.create(host, options.c_str(), inner_ == nullptr ? nullptr : inner_->raw(), &raw_.self, call.out());
+  const tsr_code code = component.create(&component, host, options.c_str(), inner_ == nullptr ? nullptr : inner_->raw(),
+                                         &raw_.self, call.out());
   if (code != TSR_OK) raw_.component = nullptr;
   call.fails_well(code, str_cat("create with ", options));
   call.succeeds(code, str_cat("create with ", options));

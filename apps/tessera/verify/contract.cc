@@ -14,7 +14,7 @@ struct Creation {
   explicit Creation(Subject& subject) : component(subject.component()), inner(subject.inner()) {}
   tsr_code operator()(const tsr_host* host, const std::string& options, tsr_error* err) {
     self = nullptr;
-    return component.create(host, options.c_str(), inner == nullptr ? nullptr : inner->raw(), &self, err);
+    return component.create(&component, host, options.c_str(), inner == nullptr ? nullptr : inner->raw(), &self, err);
   }
   const tsr_component& component;
   ComponentPtr inner;

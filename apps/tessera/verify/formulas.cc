@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/abi/plugin.h"
+#include "tessera/error.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -152,7 +153,10 @@ tsr_code state(void* self, uint32_t i, tsr_state* out, tsr_error*) {
   return TSR_OK;
 }
 
+std::string formula_name(const Formula& formula) { return str_cat("tessera.", formula.id, "/1"); }
+
 struct OwnOptimizer {
+  std::string formula;
   tsr_optimizer api{};
   tsr_component component;
   tsr_instance part;
@@ -160,10 +164,10 @@ struct OwnOptimizer {
 
 }  // namespace
 
-std::vector<const Formula*> formulas_of(const std::string& id) {
+std::vector<const Formula*> formulas_of(const std::string& name) {
   std::vector<const Formula*> out;
   for (const Formula& f : formulas()) {
-    if (f.id == id) out.push_back(&f);
+    if (f.id == name || formula_name(f) == name) out.push_back(&f);
   }
   return out;
 }
@@ -187,6 +191,8 @@ const tsr_instance& optimizer_instance(const Formula& formula) {
     own.api.state = state;
     own.api.learning_rate = [](void*) { return 0.0625; };
     own.api.update_row = update_row;
+    own.formula = formula_name(formula);
+    own.api.formula = own.formula.c_str();
     own.component = {sizeof(tsr_component),
                      0,
                      formula.id,
@@ -194,6 +200,8 @@ const tsr_instance& optimizer_instance(const Formula& formula) {
                      "1",
                      formula.text,
                      &own.api,
+                     nullptr,
+                     nullptr,
                      nullptr,
                      nullptr,
                      nullptr};

@@ -24,8 +24,9 @@ struct Formula {
   void (*update)(const tsr_update& update, PlainState& row);
 };
 
-// One formula per set of options that is compared; empty if the name is unknown.
-std::vector<const Formula*> formulas_of(const std::string& id);
+// One formula per set of options that is compared; empty if the name is unknown. It is a component's id or the name of
+// its formula (tsr_optimizer::formula), such as "adam" and "tessera.adam/1".
+std::vector<const Formula*> formulas_of(const std::string& name);
 
 // A row that is updated as the formula says.
 class PlainRow : private PlainState {

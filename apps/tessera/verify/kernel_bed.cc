@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/sdk/half.h"
+#include "tessera/sdk/row_format.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -165,6 +166,18 @@ void Outputs::randomize(Random& random) {
   }
 }
 
+namespace {
+
+// The name of the format that rows of such a type have in tables that only infer; NULL: plain values.
+const char* row_format_of(const KernelShape& shape) {
+  if (shape.compute_kernel != TSR_COMPUTE_QUANT) return nullptr;
+  const auto at = std::find_if(sdk::kRowFormats.begin(), sdk::kRowFormats.end(),
+                               [&](const sdk::RowFormatInfo& i) { return sdk::same_dtype(i.dtype, shape.weights); });
+  return at == sdk::kRowFormats.end() ? nullptr : at->layout;
+}
+
+}  // namespace
+
 KernelBed::KernelBed(Parts parts, bool longer)
     : parts_(std::move(parts)),
       api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)),
@@ -192,7 +205,9 @@ KernelBed::KernelBed(Parts parts, bool longer)
              s.train ? &parts_.optimizer : nullptr,
              parts_.optimizer_options.c_str(),
              s.max_gradient,
-             nullptr};
+             nullptr,
+             row_format_of(s),
+             0};
   if (longer) std::memset(long_config_.more, kGuardByte, sizeof(long_config_.more));
 }
 
@@ -279,6 +294,14 @@ void KernelBed::backward(const LookupBatch& batch, tsr_context* context, const O
   release(context);
 }
 
+tsr_code KernelBed::backward_with(uint32_t update_flags, const LookupBatch& batch, tsr_context* context,
+                                  const Outputs& grad, Call& call) {
+  const tsr_backward args = arguments(batch, grad, nullptr, 1, 1);
+  update_.flags = update_flags;
+  parts_.subject.doing("backward");
+  return api_.backward(instance_, context, &args, nullptr, call.out());
+}
+
 std::vector<tsr_row_gradient> KernelBed::backward_rows(const LookupBatch& batch, tsr_context* context,
                                                        const Outputs& grad, Array* grad_weights, double scale) {
   const tsr_backward args = arguments(batch, grad, grad_weights, scale, 1);
@@ -294,40 +317,73 @@ void KernelBed::release(tsr_context* context) {
   if (context != nullptr) api_.release(instance_, context);
 }
 
+// Memory for rows of a table, for one call.
+struct KernelBed::Room {
+  Room(const KernelBed& bed, size_t table, int64_t count)
+      : ids({kDLInt, 64, 1}, {count}), weights(kFloat32, {count, bed.shape().tables[table].dim}) {
+    for (uint32_t k = 0; k < bed.num_states(); ++k) {
+      widths.push_back(bed.state_width(k, table));
+      const bool by_element = bed.updates().state(k).kind == TSR_STATE_PER_ELEMENT;
+      states.push_back(
+          std::make_unique<Array>(kFloat32, by_element ? std::vector{count, widths.back()} : std::vector{count}));
+      raw_states.push_back(states.back()->raw());
+    }
+    raw = {sizeof(tsr_rows), 0, bed.num_states(), 0, 0, ids.raw(), weights.raw(), raw_states.data(), nullptr};
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  // Appends the rows in use, after a call of this name.
+  void take(const char* call, size_t dim, Rows& out) {
+    ids.check_end(call);
+    weights.check_end(call);
+    const auto n = static_cast<size_t>(raw.count);
+    out.ids.insert(out.ids.end(), ids.data<int64_t>(), ids.data<int64_t>() + n);
+    out.weights.insert(out.weights.end(), weights.data<float>(), weights.data<float>() + n * dim);
+    out.states.resize(states.size());
+    for (size_t k = 0; k < states.size(); ++k) {
+      states[k]->check_end(call);
+      const float* from = states[k]->data<float>();
+      out.states[k].insert(out.states[k].end(), from, from + n * static_cast<size_t>(widths[k]));
+    }
+  }
+  Array ids, weights;
+  std::vector<std::unique_ptr<Array>> states;
+  std::vector<const DLTensor*> raw_states;
+  std::vector<int64_t> widths;
+  tsr_rows raw{};
+};
+
 KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
-  const int64_t dim = shape().tables[table].dim;
+  const auto dim = static_cast<size_t>(shape().tables[table].dim);
   Rows all;
   all.states.resize(num_states());
   parts_.subject.doing("export_rows");
   for (uint64_t cursor = 0;;) {
-    Array ids({kDLInt, 64, 1}, {at_once}), weights(kFloat32, {at_once, dim});
-    std::vector<std::unique_ptr<Array>> states;
-    std::vector<const DLTensor*> raw_states;
-    for (uint32_t k = 0; k < num_states(); ++k) {
-      const int64_t width = state_width(k, table);
-      states.push_back(std::make_unique<Array>(kFloat32, updates_.state(k).kind != TSR_STATE_PER_ELEMENT
-                                                             ? std::vector{at_once}
-                                                             : std::vector{at_once, width}));
-      raw_states.push_back(states.back()->raw());
-    }
-    tsr_rows rows{sizeof(tsr_rows), 0, num_states(), 0, 0, ids.raw(), weights.raw(), raw_states.data(), nullptr};
+    Room room(*this, table, at_once);
     Call call;
-    call.succeeds(api_.export_rows(instance_, static_cast<uint32_t>(table), &cursor, &rows, call.out()), "export_rows");
-    ids.check_end("export_rows");
-    weights.check_end("export_rows");
-    require(rows.count >= 0 && rows.count <= at_once, "export_rows gave ", rows.count, " rows into room for ", at_once);
-    if (rows.count == 0) return all;
-    const auto n = static_cast<size_t>(rows.count);
-    all.ids.insert(all.ids.end(), ids.data<int64_t>(), ids.data<int64_t>() + n);
-    all.weights.insert(all.weights.end(), weights.data<float>(), weights.data<float>() + n * static_cast<size_t>(dim));
-    for (uint32_t k = 0; k < num_states(); ++k) {
-      states[k]->check_end("export_rows");
-      all.states[k].insert(all.states[k].end(), states[k]->data<float>(),
-                           states[k]->data<float>() + n * static_cast<size_t>(state_width(k, table)));
-    }
+    call.succeeds(api_.export_rows(instance_, static_cast<uint32_t>(table), &cursor, &room.raw, call.out()),
+                  "export_rows");
+    const int64_t count = room.raw.count;
+    require(count >= 0 && count <= at_once, "export_rows gave ", count, " rows into room for ", at_once);
+    room.take("export_rows", dim, all);
+    if (count == 0) return all;
     require(all.ids.size() <= static_cast<size_t>(shape().tables[table].rows),
             "export_rows gives more rows than the table has");
   }
+}
+
+KernelBed::Rows KernelBed::read_rows(size_t table, const std::vector<int64_t>& ids) {
+  Rows out;
+  Room room(*this, table, static_cast<int64_t>(ids.size()));
+  std::copy(ids.begin(), ids.end(), room.ids.data<int64_t>());
+  room.raw.count = static_cast<int64_t>(ids.size());
+  parts_.subject.doing("read_rows");
+  Call call;
+  call.succeeds(api_.read_rows(instance_, static_cast<uint32_t>(table), &room.raw, call.out()), "read_rows");
+  require(room.raw.count == static_cast<int64_t>(ids.size()), "read_rows changes the number of rows to ",
+          room.raw.count);
+  room.take("read_rows", static_cast<size_t>(shape().tables[table].dim), out);
+  return out;
 }
 
 void KernelBed::import_rows(size_t table, Rows& from, uint32_t flags) {

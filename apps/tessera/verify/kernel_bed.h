@@ -141,6 +141,9 @@ class KernelBed {
   std::vector<tsr_row_gradient> backward_rows(const LookupBatch& batch, tsr_context* context, const Outputs& grad,
                                               Array* grad_weights, double scale);
   void release(tsr_context* context);
+  // The code of a backward whose tsr_update has these flags.
+  tsr_code backward_with(uint32_t update_flags, const LookupBatch& batch, tsr_context* context, const Outputs& grad,
+                         Call& call);
   void* instance() const { return instance_; }
 
   struct Rows {
@@ -149,11 +152,13 @@ class KernelBed {
     std::vector<std::vector<float>> states;  // [count, width]
   };
   Rows export_rows(size_t table, int64_t at_once);
+  Rows read_rows(size_t table, const std::vector<int64_t>& ids);
   void import_rows(size_t table, Rows& rows, uint32_t flags = 0);
 
  private:
   tsr_backward arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
                          int64_t step);  // valid until the next call
+  struct Room;
   Parts parts_;
   const tsr_kernel& api_;
   struct LongTable {

@@ -69,6 +69,20 @@ void check_kernel_flags(Subject& subject) {
   subject.doing("forward");
   const tsr_code code = k.api.forward(bed.instance(), &batch.raw, out.raw(), nullptr, nullptr, call.out());
   must_refuse(code, call, "forward with a flag that has to be understood, and that nobody knows,");
+  batch.raw.flags = 0;
+  if (!bed.updates_rows()) return;
+  Outputs grad(batch, bed.shape().output);
+  grad.fill(0);
+  for (const uint32_t flags : {kHint, kMust}) {
+    Call updating;
+    tsr_context* context = bed.forward(batch, out, true);
+    const tsr_code updated = bed.backward_with(flags, batch, context, grad, updating);
+    bed.release(context);
+    if (flags == kHint)
+      updating.succeeds(updated, "backward with a hint in tsr_update that nobody knows");
+    else
+      must_refuse(updated, updating, "backward with a flag in tsr_update that has to be understood");
+  }
 }
 
 // Gives an export up half way, because the table changes.
@@ -240,7 +254,8 @@ void check_kernel_estimate(Subject& subject) {
   constexpr int64_t kRows = 1 << 20, kDim = 16;
   constexpr uint64_t kRounded = 256;  // bytes by which an answer may differ, at the granularity of a row
   const Kernel k(subject);
-  if (!TSR_HAS(tsr_kernel, &k.api, estimate)) throw Skipped("it has no estimate");
+  const auto* cost = sdk::extension_of<tsr_kernel_cost>(*k.part.raw(), TSR_KERNEL_COST);
+  if (!TSR_HAS(tsr_kernel_cost, cost, estimate)) throw Skipped("it has no estimate (" TSR_KERNEL_COST ")");
   KernelBed bed(k.with(k.any_shape({{kRows, kDim}})));
   if (const std::string why = bed.why_not(); !why.empty()) throw Skipped(why);
   const auto bytes_of = [&](int64_t rows) {
@@ -253,7 +268,7 @@ void check_kernel_estimate(Subject& subject) {
     tsr_estimate out{};
     out.struct_size = sizeof(out);
     Call call;
-    const tsr_code code = k.api.estimate(k.part.self(), &bed.config(), &work, &out, call.out());
+    const tsr_code code = cost->estimate(k.part.self(), &bed.config(), &work, &out, call.out());
     if (code == TSR_UNIMPLEMENTED) throw Skipped(call.message());
     call.succeeds(code, "estimate");
     return out.bytes;

@@ -74,7 +74,7 @@ struct Kernel {
 
 // Defined in kernel_rows.cc.
 void check_kernel_rows(Subject& subject);
-void check_kernel_save(Subject& subject);
+void check_kernel_read_rows(Subject& subject);
 void check_kernel_quantized(Subject& subject);
 
 // Defined in kernel_changes.cc.

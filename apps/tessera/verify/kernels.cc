@@ -384,7 +384,7 @@ std::span<const Check> kernel_checks() {
       {"kernel.contexts", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_context", 30, check_kernel_contexts},
       {"kernel.apply", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::apply", 30, check_kernel_apply},
       {"kernel.rows", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_rows},
-      {"kernel.save", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::save", 30, check_kernel_save},
+      {"kernel.read_rows", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::read_rows", 30, check_kernel_read_rows},
       {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 30, check_kernel_quantized},
       {"kernel.cursors", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_cursors},
       {"kernel.extra", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_rows::extra", 30, check_kernel_extra},
@@ -393,7 +393,7 @@ std::span<const Check> kernel_checks() {
       {"kernel.start_values", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_start_values", 30, check_kernel_start_values},
       {"kernel.prefetch", 4, TSR_KERNEL_KIND, "abi/draft/prefetch.h, tsr_prefetch::prefetch", 30,
        check_kernel_prefetch},
-      {"kernel.estimate", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::estimate", 20, check_kernel_estimate},
+      {"kernel.estimate", 4, TSR_KERNEL_KIND, "abi/draft/cost.h, tsr_kernel_cost::estimate", 20, check_kernel_estimate},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };

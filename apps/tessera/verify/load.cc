@@ -62,7 +62,7 @@ void check_load_probe(Subject& subject) {
   if (!TSR_HAS(tsr_component, &c, probe)) return;
   subject.doing("probe");
   Call call;
-  const tsr_code code = c.probe(subject.host().raw(), call.out());
+  const tsr_code code = c.probe(&c, subject.host().raw(), call.out());
   if (const std::string why = call.fails_well(code, "probe"); !why.empty())
     throw Skipped("it cannot run on this machine: " + why);
 }

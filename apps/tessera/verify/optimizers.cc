@@ -78,7 +78,6 @@ struct Optimizer {
     std::vector<float*> states(ref.num_states() + 1);
     for (int64_t i = begin; i < end; ++i) {
       for (uint32_t k = 0; k < ref.num_states(); ++k) states[k] = rows.state(k, i);
-      ref.update_table(update, states.data());  // here each row has its own copy of the table's values
       api.update_row(part.self(), &update, rows.dim(), rows.weight(i), rows.grad(i), states.data());
     }
   }
@@ -89,10 +88,7 @@ struct Optimizer {
     for (size_t i = 0; i < n; ++i) {
       weights[i] = rows.weight(static_cast<int64_t>(i));
       grads[i] = rows.grad(static_cast<int64_t>(i));
-      std::vector<float*> of_row(ref.num_states() + 1);
-      for (uint32_t k = 0; k < ref.num_states(); ++k)
-        states[k * n + i] = of_row[k] = rows.state(k, static_cast<int64_t>(i));
-      ref.update_table(update, of_row.data());
+      for (uint32_t k = 0; k < ref.num_states(); ++k) states[k * n + i] = rows.state(k, static_cast<int64_t>(i));
     }
     api.update_rows(part.self(), &update, rows.dim(), rows.count(), weights.data(), grads.data(), states.data());
   }
@@ -130,13 +126,13 @@ void check_optimizer_states(Subject& subject) {
     const tsr_state& s = all[k];
     require(s.name != nullptr && *s.name != '\0', "state ", k, " has no name");
     require(names.insert(s.name).second, "two states are called ", s.name);
-    require(s.kind >= TSR_STATE_PER_ROW && s.kind <= TSR_STATE_PER_TABLE, "state ", s.name, " has kind ", s.kind,
+    require(s.kind == TSR_STATE_PER_ROW || s.kind == TSR_STATE_PER_ELEMENT, "state ", s.name, " has kind ", s.kind,
             ", which does not exist");
+    require((s.flags & TSR_MUST_UNDERSTAND) == 0, "state ", s.name, " has flags ", s.flags,
+            ", which no kernel understands");
     require(s.dtype.lanes == 1 && s.dtype.bits >= 8, "state ", s.name, " has DLPack type code ", int{s.dtype.code},
             " with ", int{s.dtype.bits}, " bits in ", s.dtype.lanes, " lanes, which is no number in memory");
     require(std::isfinite(s.start), "state ", s.name, " starts at ", s.start);
-    require(s.kind != TSR_STATE_PER_TABLE || part.api<tsr_optimizer>().update_table != nullptr, "state ", s.name,
-            " is one for a table, but there is no update_table");
   }
   const Made other = subject.make();
   for (const Made* again : {&part, &other}) {
@@ -243,9 +239,11 @@ void compare_with(const Formula& formula, Subject& subject) {
 
 void check_optimizer_formula(Subject& subject) {
   Optimizer(subject).needs_update();
-  const std::vector<const Formula*> formulas = formulas_of(subject.what().line.id);
-  if (formulas.empty())
-    throw Skipped(str_cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
+  const tsr_optimizer& api = subject.api<tsr_optimizer>();
+  const std::string id = subject.what().line.id;
+  const std::vector<const Formula*> formulas =
+      formulas_of(TSR_HAS(tsr_optimizer, &api, formula) ? std::string(api.formula) : id);
+  if (formulas.empty()) throw Skipped(str_cat("verify knows no formula for \"", id, "\", only those of TorchRec's"));
   for (const Formula* formula : formulas) compare_with(*formula, subject);
 }
 

@@ -158,8 +158,6 @@ void PlainTables::update(const RowGradients& gradients, int64_t step) {
   const sdk::OptimizerRef& optimizer = bed_.updates();
   for (size_t t = 0; t < gradients.size(); ++t) {
     const auto dim = static_cast<size_t>(shape_.tables[t].dim);
-    for (int64_t row = 0; optimizer.updates_tables() && row < shape_.tables[t].rows; ++row)
-      optimizer.update_table(how, states_of(t, row).data());  // here each row has its own copy of the table's values
     for (const auto& [row, sum] : gradients[t]) {
       const std::vector<float> grad(sum.begin(), sum.end());
       float* weight = rows_[t].weights.data() + static_cast<size_t>(row) * dim;

@@ -43,6 +43,14 @@ struct Longer {
   unsigned char more[32];
 };
 
+tsr_table table_of(const Question& q, uint32_t num_features, const char* const* features) {
+  return {sizeof(tsr_table), 0, q.name.c_str(), q.rows,  q.cols, {kDLFloat, 32, 1},
+          q.pooling,         0, num_features,   features};
+}
+tsr_topology topology_of(const Question& q, const uint64_t* bytes) {
+  return {sizeof(tsr_topology), 0, q.world, q.local, q.device, 0, bytes};
+}
+
 // A sharder, and its last answer.
 class Asked {
  public:
@@ -101,7 +109,9 @@ class Asked {
                                                                      size_t{l->part_stride} * i);
         if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.num_rectangles == 0)
           return void(wrong = "a layout has a part without rectangles");
-        if (part.rectangle_stride < sizeof(tsr_rectangle))
+        if (((l->flags | part.flags) & TSR_MUST_UNDERSTAND) != 0)
+          return void(wrong = "a layout has flags that no host understands");
+        if (part.rectangle_stride < TSR_END_OF(tsr_rectangle, cols))
           return void(wrong = str_cat("rectangle_stride is ", part.rectangle_stride, ", less than a rectangle"));
         OnePart one{part.placement, part.combine, part.row_set, {}};
         for (uint32_t k = 0; k < part.num_rectangles; ++k) {
@@ -120,9 +130,8 @@ class Asked {
   tsr_code propose(const Question& q, bool longer, const tsr_layout_sink* sink, Call& call) const {
     const char* features[] = {"feature"};
     const std::vector<uint64_t> bytes(q.world, uint64_t{1} << 34);
-    Longer<tsr_table> table{
-        {sizeof(tsr_table), q.pooling, q.name.c_str(), q.rows, q.cols, {kDLFloat, 32, 1}, 1, features}, {}};
-    Longer<tsr_topology> topology{{sizeof(tsr_topology), q.world, q.local, q.device, bytes.data()}, {}};
+    Longer<tsr_table> table{table_of(q, 1, features), {}};
+    Longer<tsr_topology> topology{topology_of(q, bytes.data()), {}};
     Longer<tsr_constraints> limits{{sizeof(tsr_constraints), 0, q.min_partition, q.max_shards}, {}};
     if (longer) {
       table.value.struct_size = sizeof(table);
@@ -197,11 +206,7 @@ struct Routes {
   tsr_topology topology;
 
   Routes(const Asked& s, const Question& question, const OneLayout& chosen)
-      : sharder(s),
-        q(question),
-        layout(chosen),
-        table{sizeof(tsr_table), q.pooling, q.name.c_str(), q.rows, q.cols, {kDLFloat, 32, 1}, 0, nullptr},
-        topology{sizeof(tsr_topology), q.world, q.local, q.device, nullptr} {}
+      : sharder(s), q(question), layout(chosen), table(table_of(q, 0, nullptr)), topology(topology_of(q, nullptr)) {}
 
   static constexpr int32_t kUnwritten = -77;
   struct Place {
@@ -241,8 +246,8 @@ struct Routes {
 
  private:
   void call(const std::string& what, const Array& ids, const Array& row_sets, const Array& rows) const {
-    const tsr_route route{sizeof(tsr_route), layout.num_row_sets, &table,     &topology, layout.cookie,
-                          ids.raw(),         row_sets.raw(),      rows.raw(), nullptr};
+    const tsr_route route{sizeof(tsr_route), 0,         layout.num_row_sets, 0,          &table, &topology,
+                          layout.cookie,     ids.raw(), row_sets.raw(),      rows.raw(), nullptr};
     Call call;
     const auto& slot = what == "route" ? sharder.api().route : sharder.api().unroute;
     call.succeeds(slot(sharder.self(), &route, call.out()), what + " for a " + q.text());
@@ -397,6 +402,33 @@ void check_sharder_routes(Subject& subject) {
   if (routed == 0) throw Warning("it has route, but proposes no routed layout");
 }
 
+// A flag that must be understood, and that nobody knows, is refused in each struct that propose gets.
+void check_sharder_flags(Subject& subject) {
+  constexpr uint32_t kMust = 1u << 31;
+  const Asked sharder(subject);
+  Random random = subject.random();
+  const Question q = random_question(random, false);
+  const char* feature = "feature";
+  const std::vector<uint64_t> bytes(q.world, uint64_t{1} << 34);
+  const tsr_layout_sink sink{
+      sizeof(tsr_layout_sink), 0, nullptr,
+      [](const tsr_layout_sink*, const tsr_layout*, tsr_error*) { return static_cast<tsr_code>(TSR_OK); }};
+  const char* const structs[] = {"tsr_table", "tsr_topology", "tsr_constraints"};
+  for (size_t i = 0; i < std::size(structs); ++i) {
+    const char* const what = structs[i];
+    tsr_table table = table_of(q, 1, &feature);
+    tsr_topology topology = topology_of(q, bytes.data());
+    tsr_constraints limits{sizeof(tsr_constraints), 0, 0, 0};
+    (i == 0 ? table.flags : i == 1 ? topology.flags : limits.flags) = kMust;
+    subject.doing(str_cat("propose with an unknown flag in ", what));
+    Call call;
+    const tsr_code code = sharder.api().propose(sharder.self(), &table, &topology, &limits, &sink, call.out());
+    const std::string of = str_cat("propose with a flag in ", what, " that has to be understood");
+    call.fails(code, of);
+    require(code == TSR_UNIMPLEMENTED, of, " fails with ", name_of(code), ", but that is TSR_UNIMPLEMENTED");
+  }
+}
+
 void check_sharder_threads(Subject& subject) {
   const Asked sharder(subject);
   std::vector<uint64_t> alone;
@@ -428,6 +460,7 @@ std::span<const Check> sharder_checks() {
   static constexpr const char* kPure = "abi/sharder.h, a pure function";
   static constexpr Check kChecks[] = {
       {"sharder.arguments", 3, TSR_SHARDER_KIND, "abi/sharder.h, tsr_sharder::propose", 20, check_sharder_arguments},
+      {"sharder.flags", 3, TSR_SHARDER_KIND, "abi/base.h, flags", 20, check_sharder_flags},
       {"sharder.tiling", 4, TSR_SHARDER_KIND, kLayoutRule, 30, check_sharder_tiling},
       {"sharder.limits", 4, TSR_SHARDER_KIND, "abi/sharder.h, tsr_constraints", 20, check_sharder_limits},
       {"sharder.determinism", 4, TSR_SHARDER_KIND, kPure, 30, check_sharder_determinism},

@@ -55,6 +55,7 @@ struct LookupOptions {
   DType output_dtype = DType::kFloat32;
   std::vector<LookupTable> tables;
   OptimizerSpec optimizer;  // for "fused" and for apply(); name empty: none
+  uint64_t seed = 0;        // the job's, for a kernel's random choices (tsr_kernel_config::seed)
 };
 
 // Gradient of one table: rows int64 [u] ascending and unique, values float32 [u, dim].
@@ -143,12 +144,10 @@ class Lookup {
 
   struct State {
     std::string name;     // "momentum1"
-    bool per_row = true;  // one value beside each row; also a table's single value, beside all rows
+    bool per_row = true;  // one value for each row, instead of one for each element
     double start = 0;     // each value before the first update
   };
   const std::vector<State>& states() const;
-  // True if the optimizer has states per table. Then every step calls backward, even if no ids were looked up.
-  bool updates_tables() const;
 
   // Reads rows [first, first + count) of a table: weights float32 [count, dim], states[k] [count] or [count, dim],
   // extra [count, extra_bytes(table)]. Null: not wanted. kUnimplemented: the kernel has no row ranges.

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/abi/kernel.h"
+#include "tessera/abi/draft/cost.h"
 #include "tessera/error.h"
 #include "tessera/stage_work.h"
 

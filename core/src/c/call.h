@@ -22,8 +22,11 @@ inline tsr_code report(tsr_error* err, Code code, const char* text, int rank = -
   }
   if (err->struct_size > kMessageAt) {
     const size_t room = std::min<size_t>(err->struct_size, sizeof(tsr_error)) - kMessageAt;
-    std::strncpy(err->message, text, room - 1);
-    err->message[room - 1] = '\0';
+    size_t length = std::min(std::strlen(text), room - 1);
+    // A text that is too long is cut before a whole UTF-8 character.
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+    std::memcpy(err->message, text, length);
+    err->message[length] = '\0';
   }
   return static_cast<tsr_code>(code);
 }
@@ -39,6 +42,8 @@ tsr_code guarded(tsr_error* err, const Body& body) noexcept {
     return report(err, Code::kResourceExhausted, "there is not enough memory");
   } catch (const std::exception& e) {
     return report(err, Code::kInternal, e.what());
+  } catch (...) {
+    return report(err, Code::kInternal, "an exception of unknown type");
   }
 }
 
@@ -46,13 +51,15 @@ inline void need(const void* pointer, const char* name) {
   if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
 }
 
-// Copies the part of the struct that both sides know. struct_size stays the caller's.
+// Copies the part of the struct that both sides know. Members that only the caller knows become 0. struct_size stays the
+// caller's.
 template <class T>
 void copy_out(const T& from, T* to, const char* name) {
   need(to, name);
   if (to->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
   const uint32_t size = to->struct_size;
   std::memcpy(to, &from, std::min<size_t>(size, sizeof(T)));
+  if (size > sizeof(T)) std::memset(reinterpret_cast<char*>(to) + sizeof(T), 0, size - sizeof(T));
   to->struct_size = size;
 }
 

@@ -106,7 +106,7 @@ void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
 
 // Nothing was asked of the group, and nothing happens to it in this step.
 bool OwnerLookup::idle(size_t group, const OwnerCalls& calls) const {
-  return calls.features[group].empty() && !groups_.lookups()[group]->updates_tables();
+  return calls.features[group].empty();
 }
 
 void OwnerLookup::forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls) {

@@ -35,7 +35,7 @@ void for_each_lookup(ShardedCollection& c, const F& f) {
   for (const auto& lookup : c.replicated().groups().lookups()) f(*lookup);
 }
 
-bool changes_by_rows_in(const Lookup& lookup) { return lookup.knows_changes() && !lookup.updates_tables(); }
+bool changes_by_rows_in(const Lookup& lookup) { return lookup.knows_changes(); }
 
 // Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
 // float32. A table feature's rows begin at element `first`.

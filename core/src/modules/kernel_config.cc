@@ -51,6 +51,8 @@ KernelConfig::KernelConfig(const LookupOptions& o, const Component* optimizer, D
   raw.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
   raw.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
   raw.max_gradient = o.optimizer.max_gradient;
+  raw.row_format = o.row_format ? sdk::info_of(*o.row_format).layout : nullptr;
+  raw.seed = o.seed;
 }
 
 ComputeKernelName compute_kernel_name(const std::string& text) {

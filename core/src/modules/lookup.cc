@@ -54,6 +54,20 @@ ComponentPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config
   fail(Code::kUnimplemented, "no kernel can serve these tables. ", reasons);
 }
 
+// The states of an optimizer, which this core moves between ranks and checkpoints. The kernel has also seen them, but
+// may know more kinds and types.
+std::vector<tsr_state> known_states(const Component& optimizer) {
+  std::vector<tsr_state> out;
+  try {
+    const sdk::OptimizerRef ref(optimizer.raw());
+    ref.check_states();
+    for (uint32_t k = 0; k < ref.num_states(); ++k) out.push_back(ref.state(k));
+  } catch (const sdk::Failure& e) {
+    fail(static_cast<Code>(e.code()), e.what());
+  }
+  return out;
+}
+
 }  // namespace
 
 Lookup::Impl::Impl(const Runtime& runtime, LookupOptions o) : options(std::move(o)) {
@@ -61,6 +75,7 @@ Lookup::Impl::Impl(const Runtime& runtime, LookupOptions o) : options(std::move(
     optimizer = runtime.create(TSR_OPTIMIZER_KIND, options.optimizer.name, options.optimizer.options);
     learning_rate = optimizer->api<tsr_optimizer>().learning_rate(optimizer->self());
   }
+  const std::vector<tsr_state> known = optimizer ? known_states(*optimizer) : std::vector<tsr_state>();
   options.stream = stream_for(runtime, options);
   const KernelConfig config(options, optimizer.get(), (options.stream ? options.stream->device() : kCpu).dl());
   kernel =
@@ -75,12 +90,7 @@ Lookup::Impl::Impl(const Runtime& runtime, LookupOptions o) : options(std::move(
   error.check(code, code == TSR_RESOURCE_EXHAUSTED ? str_cat(largest_table(), ": ", kernel->id()) : kernel->id());
   if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
   if (optimizer && options.train) {
-    const sdk::OptimizerRef updates(optimizer->raw());  // the kernel has seen that it can keep them
-    for (uint32_t k = 0; k < updates.num_states(); ++k) {
-      const tsr_state& s = updates.state(k);
-      states.push_back({s.name, s.kind != TSR_STATE_PER_ELEMENT, s.start});
-    }
-    updates_tables = updates.updates_tables();
+    for (const tsr_state& s : known) states.push_back({s.name, s.kind == TSR_STATE_PER_ROW, s.start});
   }
 }
 
@@ -120,7 +130,6 @@ int64_t Lookup::step() const { return impl_->step; }
 void Lookup::set_step(int64_t step) { impl_->step = step; }
 void Lookup::count_step() { ++impl_->step; }
 const std::vector<Lookup::State>& Lookup::states() const { return impl_->states; }
-bool Lookup::updates_tables() const { return impl_->updates_tables; }
 
 bool Lookup::prefetches() const { return impl_->prefetch != nullptr; }
 void Lookup::prefetch(const tsr_lookup& lookup) const {

@@ -105,7 +105,6 @@ struct Lookup::Impl {
   const tsr_prefetch* prefetch = nullptr;  // of a kernel that wants ids early
   void* instance = nullptr;
   std::vector<State> states;
-  bool updates_tables = false;
   std::vector<Tensor> adopted;                  // by table: memory that the instance reads
   std::vector<tsr_row_gradient> row_gradients;  // scratch
   std::vector<DLTensor> outputs;                // scratch

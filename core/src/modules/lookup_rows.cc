@@ -293,7 +293,12 @@ void Lookup::adopt_rows(int table, const Tensor& rows) {
     fail(Code::kInvalidArgument, "the stored rows of table \"", t.name, "\" must be uint8 [", t.rows,
          ", bytes of a row]");
   }
-  const tsr_stored_rows raw{sizeof(tsr_stored_rows), 0, rows.raw(), static_cast<uint64_t>(rows.bytes()), rows.size(1)};
+  const tsr_stored_rows raw{sizeof(tsr_stored_rows),
+                            0,
+                            rows.raw(),
+                            static_cast<uint64_t>(rows.bytes()),
+                            rows.size(1),
+                            options().row_format ? sdk::info_of(*options().row_format).layout : nullptr};
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "adopt_rows");
   impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);

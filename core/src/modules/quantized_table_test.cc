@@ -89,7 +89,7 @@ TEST(RowFormat, Float8RoundTripsEveryCode) {
 TEST(RowFormat, NamesAndTypesAreFound) {
   for (const sdk::RowFormatInfo& info : sdk::kRowFormats) {
     EXPECT_EQ(row_format_from(info.name), info.format);
-    EXPECT_EQ(sdk::row_format_of(info.dtype)->format, info.format);
+    EXPECT_EQ(sdk::row_format_of(info.dtype, info.layout)->format, info.format);
   }
   EXPECT_THAT(refusal([] { (void)row_format_from("int3"); }),
               HasSubstr("unknown row format \"int3\": one of fp32, fp16, int8, int4, int2, fp8"));

@@ -97,6 +97,7 @@ std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
     const bool dense = hands_gradients_out(table.optimizer);
     one.compute_kernel = dense ? TSR_COMPUTE_DENSE : options.compute_kernel;
     if (!dense) one.optimizer = table.optimizer;
+    one.seed = options.seed;
     const StartValues start{start_formula(table, options.seed, 0, 0), nullptr};
     one.tables = {{table.name, table.num_embeddings, table.embedding_dim, {}, 0, start, table.any_id}};
   }

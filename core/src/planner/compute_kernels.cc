@@ -27,7 +27,11 @@ bool runs_on(const Component& kernel, int32_t device_type) {
 }
 
 bool trains(const Component& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), backward); }
-bool has_estimates(const Component& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), estimate); }
+// The kernel's cost model; null: it has none.
+const tsr_kernel_cost* costs_of(const Component& kernel) {
+  const auto* costs = kernel.extension<tsr_kernel_cost>(TSR_KERNEL_COST);
+  return TSR_HAS(tsr_kernel_cost, costs, estimate) ? costs : nullptr;
+}
 
 std::vector<std::string> compute_kernels_of(const Component& kernel) {
   std::vector<std::string> out;
@@ -58,7 +62,7 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
   });
   for (const ComponentPtr& p : plugins_) {
     if (usual_ == nullptr && trains(*p)) usual_ = p.get();
-    if (estimator_ == nullptr && trains(*p) && has_estimates(*p)) estimator_ = p.get();
+    if (estimator_ == nullptr && trains(*p) && costs_of(*p) != nullptr) estimator_ = p.get();
   }
   if (usual_ == nullptr && !plugins_.empty()) usual_ = plugins_.front().get();
 }
@@ -196,7 +200,7 @@ tsr_estimate ComputeKernels::estimate(const EmbeddingBagConfig& table, const Com
 tsr_estimate ComputeKernels::estimate_of(const Component* plugin, const EmbeddingBagConfig& table,
                                          const ComputeKernel& kernel, const Machine& machine, int64_t rows,
                                          tsr_workload work) const {
-  const bool own = plugin != nullptr && has_estimates(*plugin);
+  const bool own = plugin != nullptr && costs_of(*plugin) != nullptr;
   const Component* asked = own ? plugin : kernel.infers ? nullptr : estimator_;
   const KernelFigures* figures = asked == nullptr ? nullptr : machine.kernel(asked->id());
   if (asked == nullptr && !machine.kernels.empty()) figures = &machine.kernels.front();
@@ -214,7 +218,7 @@ tsr_estimate ComputeKernels::estimate_of(const Component* plugin, const Embeddin
     const KernelConfig config(options, kernel.infers ? nullptr : kernel.optimizer, device_);
     AbiError error;
     const plugin::CallScope call(*asked, "estimate", table.name);
-    error.check(asked->api<tsr_kernel>().estimate(asked->self(), &config.raw, &work, &out, error.out()), asked->id());
+    error.check(costs_of(*asked)->estimate(asked->self(), &config.raw, &work, &out, error.out()), asked->id());
   } else if (figures != nullptr) {
     out = sdk::estimate_by_figures(raw, work, bytes_of_row(table, work.dim), bytes_of_state(kernel));
   }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/abi/kernel.h"
+#include "tessera/abi/draft/cost.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/lookup.h"
 #include "tessera/machine.h"

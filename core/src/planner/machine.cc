@@ -128,8 +128,8 @@ double Curve::at(double size) const {
 }
 
 tsr_machine KernelFigures::raw() const {
-  return {sizeof(tsr_machine), static_cast<uint32_t>(rows.size()), sizeof(tsr_row_cost), 0, rows.data(), run_forward,
-          run_backward};
+  return {sizeof(tsr_machine), 0,           static_cast<uint32_t>(rows.size()), sizeof(tsr_row_cost), rows.data(),
+          run_forward,         run_backward};
 }
 
 double LinkFigures::all_to_all_at(int group, double bytes) const {

@@ -35,6 +35,7 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
 
 // Layouts that this core does not know, or does not run.
 std::string why_unknown(const tsr_layout& layout, const tsr_layout_part& part) {
+  if (((layout.flags | part.flags) & TSR_MUST_UNDERSTAND) != 0) return "it has flags that this core does not know";
   if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
     return str_cat("row set ", part.row_set, " is not known to this core");
   if (part.placement < TSR_PLACE_ANY_RANK || part.placement > TSR_PLACE_HOSTS)
@@ -116,7 +117,7 @@ class Collector {
     if (TSR_FITS(tsr_layout, raw, cookie)) layout.cookie = raw->cookie;
     for (uint32_t i = 0; i < raw->num_parts; ++i) {
       const tsr_layout_part& part = element(raw->parts, raw->part_stride, i);
-      if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.rectangle_stride < sizeof(tsr_rectangle))
+      if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.rectangle_stride < TSR_END_OF(tsr_rectangle, cols))
         return refuse(err, "it has no rectangles");
       if (const std::string why = why_unknown(*raw, part); !why.empty()) return refuse(err, why, TSR_UNIMPLEMENTED);
       if ((part.row_set == TSR_ROWS_ROUTED) != layout.routed)
@@ -203,15 +204,21 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
   std::vector<const char*> features;
   for (const std::string& f : table.feature_names) features.push_back(f.c_str());
   const tsr_table raw_table{sizeof(tsr_table),
-                            static_cast<int32_t>(table.pooling),
+                            0,
                             table.name.c_str(),
                             table.num_embeddings,
                             table.embedding_dim,
                             table.row_format ? sdk::info_of(*table.row_format).dtype : to_dl(table.data_type),
+                            static_cast<int32_t>(table.pooling),
+                            0,
                             static_cast<uint32_t>(features.size()),
                             features.data()};
-  const tsr_topology raw_topology{sizeof(tsr_topology), static_cast<uint32_t>(topology_.world_size),
-                                  static_cast<uint32_t>(topology_.local_world_size), topology_.device_type,
+  const tsr_topology raw_topology{sizeof(tsr_topology),
+                                  0,
+                                  static_cast<uint32_t>(topology_.world_size),
+                                  static_cast<uint32_t>(topology_.local_world_size),
+                                  topology_.device_type,
+                                  0,
                                   device_bytes_.data()};
   const tsr_constraints raw_constraints{sizeof(tsr_constraints), 0, request.min_partition, request.max_shards};
   const bool can_route = TSR_HAS(tsr_sharder, &api, route) && TSR_HAS(tsr_sharder, &api, unroute);

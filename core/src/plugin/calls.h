@@ -41,7 +41,7 @@ struct ThreadCalls {
   std::array<Call, kDeepest> calls;
 
   // This thread's calls; null before its first call.
-  [[gnu::tls_model("initial-exec")]] static thread_local constinit ThreadCalls* here;
+  static thread_local constinit ThreadCalls* here;
   static ThreadCalls* take_place() noexcept;  // null: too many threads are in plugins
 };
 

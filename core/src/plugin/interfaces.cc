@@ -1,5 +1,6 @@
 #include "plugin/interfaces.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +28,6 @@ struct Member {
 struct Interface {
   const char* kind;
   std::span<const Member> members;
-  size_t flags;    // offset of the flags in the table
   uint32_t known;  // the must-understand flags that this core knows
 };
 
@@ -41,16 +41,10 @@ constexpr Member kComponent[] = {TESSERA_MEMBER(tsr_component, id),      TESSERA
                                  TESSERA_MEMBER(tsr_component, destroy)};
 constexpr Member kSharder[] = {TESSERA_MEMBER(tsr_sharder, propose)};
 constexpr Member kOptimizer[] = {TESSERA_MEMBER(tsr_optimizer, learning_rate)};
-constexpr Member kKernel[] = {TESSERA_MEMBER(tsr_kernel, compute_kernels),
-                              TESSERA_MEMBER(tsr_kernel, device_types),
-                              TESSERA_MEMBER(tsr_kernel, supports),
-                              TESSERA_MEMBER(tsr_kernel, open),
-                              TESSERA_MEMBER(tsr_kernel, close),
-                              TESSERA_MEMBER(tsr_kernel, forward),
-                              TESSERA_MEMBER(tsr_kernel, release),
-                              TESSERA_MEMBER(tsr_kernel, save),
-                              TESSERA_MEMBER(tsr_kernel, load),
-                              TESSERA_MEMBER(tsr_kernel, stats)};
+constexpr Member kKernel[] = {TESSERA_MEMBER(tsr_kernel, compute_kernels), TESSERA_MEMBER(tsr_kernel, device_types),
+                              TESSERA_MEMBER(tsr_kernel, supports),        TESSERA_MEMBER(tsr_kernel, open),
+                              TESSERA_MEMBER(tsr_kernel, close),           TESSERA_MEMBER(tsr_kernel, forward),
+                              TESSERA_MEMBER(tsr_kernel, release),         TESSERA_MEMBER(tsr_kernel, stats)};
 constexpr Member kCollective[] = {
     TESSERA_MEMBER(tsr_collective, describe),     TESSERA_MEMBER(tsr_collective, connect),
     TESSERA_MEMBER(tsr_collective, split),        TESSERA_MEMBER(tsr_collective, rank),
@@ -79,16 +73,15 @@ constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(t
 constexpr Member kEndpoint[] = {TESSERA_MEMBER(tsr_endpoint, start), TESSERA_MEMBER(tsr_endpoint, stop)};
 #undef TESSERA_MEMBER
 
-constexpr Interface kInterfaces[] = {
-    {TSR_SHARDER_KIND, kSharder, offsetof(tsr_sharder, flags), 0},
-    {TSR_OPTIMIZER_KIND, kOptimizer, offsetof(tsr_optimizer, flags), 0},
-    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_WRAPS},
-    {TSR_COLLECTIVE_KIND, kCollective, offsetof(tsr_collective, flags), TSR_COLLECTIVE_WRAPS},
-    {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
-    {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0},
-    {TSR_READER_KIND, kReader, offsetof(tsr_reader, flags), 0},
-    {TSR_METRIC_KIND, kMetric, offsetof(tsr_metric, flags), 0},
-    {TSR_ENDPOINT_KIND, kEndpoint, offsetof(tsr_endpoint, flags), 0}};
+constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder, 0},
+                                     {TSR_OPTIMIZER_KIND, kOptimizer, 0},
+                                     {TSR_KERNEL_KIND, kKernel, TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_WRAPS},
+                                     {TSR_COLLECTIVE_KIND, kCollective, TSR_COLLECTIVE_WRAPS},
+                                     {TSR_MODULE_KIND, kModule, TSR_MODULE_SUMS_OVER_RANKS},
+                                     {TSR_DEVICE_KIND, kDevice, 0},
+                                     {TSR_READER_KIND, kReader, 0},
+                                     {TSR_METRIC_KIND, kMetric, 0},
+                                     {TSR_ENDPOINT_KIND, kEndpoint, 0}};
 
 // Returns the first missing member. `what` names the table in the message. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
@@ -103,19 +96,6 @@ std::string missing_member(const std::string& what, const void* table, std::span
     if (value == nullptr) return str_cat(what, " has NULL for \"", member.name, "\", which must be there");
   }
   return "";
-}
-
-// Returns an error if the table has must-understand flags that this core does not know (abi/base.h).
-std::string unknown_flags(const std::string& what, const void* table, const Interface& interface) {
-  uint32_t size = 0, flags = 0;
-  std::memcpy(&size, table, sizeof(size));
-  if (size >= interface.flags + sizeof(flags))
-    std::memcpy(&flags, static_cast<const char*>(table) + interface.flags, sizeof(flags));
-  flags &= TSR_MUST_UNDERSTAND & ~interface.known;
-  if (flags == 0) return "";
-  char bits[16];
-  std::snprintf(bits, sizeof(bits), "0x%x", flags);
-  return str_cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
 }
 
 // Checks rules that concern more than one member.
@@ -135,19 +115,49 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
   return "";
 }
 
+// The words of a note's line, by which the host finds the component.
+std::string check_words(const std::string& what, const tsr_component& c) {
+  for (const char* word : {c.kind, c.id, c.version}) {
+    const std::string_view text = word;
+    const bool printable = std::all_of(text.begin(), text.end(), [](char x) { return x > ' ' && x <= '~'; });
+    if (text.empty() || !printable)
+      return str_cat(what, " has \"", word, "\" as kind, id or version, which are printable ASCII without spaces");
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string check_plugin(const tsr_plugin* plugin) { return missing_member("the plugin table", plugin, kPlugin); }
+std::string unknown_flags(const std::string& what, const void* table, uint32_t known) {
+  uint32_t head[2] = {};  // struct_size and flags, with which every table begins
+  std::memcpy(head, table, sizeof(head[0]));
+  if (head[0] < sizeof(head)) return "";
+  std::memcpy(head, table, sizeof(head));
+  const uint32_t flags = head[1] & TSR_MUST_UNDERSTAND & ~known;
+  if (flags == 0) return "";
+  char bits[16];
+  std::snprintf(bits, sizeof(bits), "0x%x", flags);
+  return str_cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
+}
+
+std::string check_plugin(const tsr_plugin* plugin) {
+  if (TSR_FITS(tsr_plugin, plugin, epoch) && (plugin->abi_major != TSR_ABI_MAJOR || plugin->epoch != TSR_ABI_EPOCH)) {
+    return str_cat("the plugin table is not of release candidate ", TSR_ABI_EPOCH, " of plugin ABI ", TSR_ABI_MAJOR,
+                   ", which this core has: build the plugin with headers of this core");
+  }
+  return missing_member("the plugin table", plugin, kPlugin);
+}
 
 std::string check_component(const tsr_component* component) {
   if (component == nullptr) return "the plugin table has a NULL component";
   std::string wrong = missing_member("a component", component, kComponent);
   if (!wrong.empty()) return wrong;
   const std::string what = str_cat(component->kind, " \"", component->id, "\"");
+  if (wrong = check_words(what, *component); !wrong.empty()) return wrong;
   for (const Interface& i : kInterfaces) {
     if (std::string_view(component->kind) != i.kind) continue;
     wrong = missing_member(what, component->api, i.members);
-    if (wrong.empty()) wrong = unknown_flags(what, component->api, i);
+    if (wrong.empty()) wrong = unknown_flags(what, component->api, i.known);
     return wrong.empty() ? check_pairs(what, *component) : wrong;
   }
   return "";

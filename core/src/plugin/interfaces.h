@@ -14,6 +14,9 @@ namespace tessera::plugin {
 std::string check_plugin(const tsr_plugin* plugin);
 std::string check_component(const tsr_component* component);
 
+// Returns an error if a table has must-understand flags besides the known ones (abi/base.h); "" if there are none.
+std::string unknown_flags(const std::string& what, const void* table, uint32_t known = 0);
+
 // True if a kernel lists this compute kernel.
 bool serves(const tsr_kernel& kernel, std::string_view compute_kernel);
 

@@ -203,7 +203,7 @@ void Runtime::Impl::probe(Candidate* c) {
   AbiError why;
   const plugin::CallScope call({c->component, "probe"});
   try {
-    c->code = c->component->probe(host.table(), why.out());
+    c->code = c->component->probe(c->component, host.table(), why.out());
   } catch (...) {
     c->entry.state = LoadEntry::State::kRejected;
     c->entry.reason = "has a probe that threw an exception, which no plugin may do";
@@ -328,8 +328,8 @@ ComponentPtr Runtime::make(const std::string& kind, const std::string& id, const
   tsr_code code = TSR_OK;
   const plugin::CallScope call({component, "create"});
   try {
-    code = component->create(impl_->host.table(), own_options.c_str(), inner ? inner->raw() : nullptr, &raw.self,
-                             error.out());
+    code = component->create(component, impl_->host.table(), own_options.c_str(), inner ? inner->raw() : nullptr,
+                             &raw.self, error.out());
   } catch (...) {
     fail(Code::kInternal, name, ": create threw an exception, which no plugin may do");
   }
@@ -410,12 +410,19 @@ Component::Component(std::string id, std::string options, tsr_instance raw, std:
 
 const void* Component::find_extension(const char* id) const {
   if (!TSR_HAS(tsr_component, raw_.component, extension)) return nullptr;
-  const plugin::CallScope call(*this, "extension");
-  try {
-    return raw_.component->extension(raw_.self, id);
-  } catch (...) {
-    fail(Code::kInternal, id_, ": extension threw an exception, which no plugin may do");
+  const void* table = nullptr;
+  {
+    const plugin::CallScope call(*this, "extension");
+    try {
+      table = raw_.component->extension(raw_.self, id);
+    } catch (...) {
+      fail(Code::kInternal, id_, ": extension threw an exception, which no plugin may do");
+    }
   }
+  // No draft has a must-understand flag that this core knows.
+  const std::string wrong = table == nullptr ? "" : plugin::unknown_flags(str_cat(id_, ": ", id), table);
+  if (!wrong.empty()) fail(Code::kUnimplemented, wrong);
+  return table;
 }
 
 Component::~Component() {

@@ -103,12 +103,14 @@ tsr_component held_component(const char* id) {
           "of a test",
           &sharder,
           nullptr,
-          [](const tsr_host* host, const char*, const tsr_instance*, void** self, tsr_error*) -> tsr_code {
+          [](const tsr_component*, const tsr_host* host, const char*, const tsr_instance*, void** self,
+             tsr_error*) -> tsr_code {
             *self = nullptr;
             host->log(host, TSR_LOG_WARNING, "is made");
             return TSR_OK;
           },
           [](void*) {},
+          nullptr,
           nullptr};
 }
 
@@ -116,9 +118,20 @@ TEST(Runtime, PluginsOfTheProgramItself) {
   static const tsr_component one = held_component("mine"), two = held_component("other");
   static const tsr_component* const both[] = {&one, &two};
   static const tsr_component* const again[] = {&one};
-  static const tsr_plugin held{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 2, "held", "1", "", both},
-      same{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "same", "1", "", again},
-      newer{sizeof(tsr_plugin), TSR_ABI_MINOR, TSR_ABI_MINOR + 1, 1, "newer", "1", "", again};
+  static const tsr_plugin held{
+      sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH, TSR_ABI_MINOR, 0, 2, "held", "1", "", both},
+      same{sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH, TSR_ABI_MINOR, 0, 1, "same", "1", "", again},
+      older{sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH - 1, TSR_ABI_MINOR, 0, 1, "older", "1", "", again},
+      newer{sizeof(tsr_plugin),
+            TSR_ABI_MAJOR,
+            TSR_ABI_EPOCH,
+            TSR_ABI_MINOR,
+            TSR_ABI_MINOR + 1,
+            1,
+            "newer",
+            "1",
+            "",
+            again};
   RuntimeOptions options = nowhere();
   options.plugins = {&held};
   options.require = {"other"};
@@ -145,6 +158,9 @@ TEST(Runtime, PluginsOfTheProgramItself) {
               HasSubstr("plugin \"same\": tessera.sharder/1 \"mine\" has"));
   options.plugins = {&newer};
   EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("\"newer\": needs core minor"));
+  options.plugins = {&older};
+  EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
+              HasSubstr("the program's own plugin: the plugin table is not of release candidate"));
   options.plugins = {nullptr};
   EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("is NULL"));
 }

@@ -47,6 +47,7 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
       o.weight_dtype = table.data_type;
       o.row_format = table.row_format;
       o.train = !table.row_format;
+      o.seed = options.seed;
       if (o.train) o.optimizer = table.optimizer.name.empty() ? options.optimizer : table.optimizer;
       StartValues start;
       if (o.train) start.formula = start_formula(table, options.seed, where.row, where.col);

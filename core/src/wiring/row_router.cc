@@ -68,13 +68,20 @@ RowRouter::RowRouter(ComponentPtr sharder, const EmbeddingBagConfig& table, cons
   table_.dtype = to_dl(config_.data_type);
   table_.num_features = static_cast<uint32_t>(features_.size());
   table_.features = features_.data();
-  topology_ = {sizeof(topology_), static_cast<uint32_t>(world.ranks), static_cast<uint32_t>(world.local_ranks),
-               world.device_type, nullptr};
+  topology_ = {sizeof(topology_),
+               0,
+               static_cast<uint32_t>(world.ranks),
+               static_cast<uint32_t>(world.local_ranks),
+               world.device_type,
+               0,
+               nullptr};
 }
 
 tsr_route RowRouter::rows_of(std::span<const DLTensor, 3> tensors) const {
   return {sizeof(tsr_route),
+          0,
           static_cast<uint32_t>(row_sets_.rows.size()),
+          0,
           &table_,
           &topology_,
           cookie_,

@@ -22,8 +22,6 @@ class DynamicTables : public KernelInstance, public Changes {
   tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ages(); }
   bool shares_row(uint32_t table) const { return tables_.at(table).shared_row() != kNone; }
   void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).add_extra(io); }
-  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
-  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

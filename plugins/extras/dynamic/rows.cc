@@ -4,28 +4,6 @@
 namespace extras {
 namespace {
 
-// The head of a saved table. Then each row follows: its slot, weights and states.
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t num_states;
-  int64_t dim;
-  int64_t slots;
-  int64_t rows;
-};
-struct Saved {
-  int64_t id;
-  uint32_t slot;
-  Table::Extra extra;
-  uint32_t reserved;
-};
-constexpr uint32_t kNoSlot = ~0u;  // slot of the row shared by ids without a row, whose id is TSR_SHARED_ROW_ID
-constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
-
-// Older versions: 1 has no extra data per row; 2 has slots of buckets of 128; 3 has no shared row.
-constexpr uint32_t kVersion = 4;
-constexpr uint32_t kSameSlots = 3;  // from this version on
-
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
   if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
@@ -33,11 +11,6 @@ void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
 void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   Call call;
   if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
-}
-// nullptr: skip the values.
-void read_into(const tsr_stream_io& io, float* values, int64_t count) {
-  std::vector<float> unwanted(values == nullptr ? static_cast<size_t>(count) : 0);
-  read(io, values == nullptr ? unwanted.data() : values, static_cast<uint64_t>(count) * sizeof(float));
 }
 
 }  // namespace
@@ -186,10 +159,7 @@ void Table::import_rows(const tsr_rows& rows) {
 }
 
 void Table::save_extra(const tsr_stream_io& io) const {
-  if (!sketch_.empty() || !times_.empty()) write_extra(io);
-}
-
-void Table::write_extra(const tsr_stream_io& io) const {
+  if (sketch_.empty() && times_.empty()) return;
   sketch_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
   times_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
 }
@@ -197,59 +167,6 @@ void Table::write_extra(const tsr_stream_io& io) const {
 void Table::add_extra(const tsr_stream_io& io) {
   sketch_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
   times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
-}
-
-// Rows are sorted by number, so that they have the same numbers after loading.
-void Table::save(const tsr_stream_io& io) const {
-  const int64_t count = index_.used() + (shared_used_ ? 1 : 0);
-  Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), count};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  write(io, &header, sizeof(header));
-  std::vector<uint32_t> slots(static_cast<size_t>(index_.rows_taken()), kNoSlot);
-  each_row([&](uint64_t slot, uint32_t own) { slots[own] = static_cast<uint32_t>(slot); });
-  const auto put = [&](uint32_t own, uint32_t slot) {
-    const Saved saved{index_.head(own).id, slot, {index_.head(own).step, index_.count_bits(own)}, 0};
-    write(io, &saved, sizeof(saved));
-    write(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
-    for (uint32_t k = 0; k < header.num_states; ++k)
-      write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
-  };
-  for (uint32_t own = 0; own < slots.size(); ++own) {
-    if (slots[own] != kNoSlot) put(own, slots[own]);
-  }
-  if (shared_used_) put(shared_row_, kNoSlot);
-  write_extra(io);
-}
-
-void Table::load(const tsr_stream_io& io) {
-  Header header{};
-  read(io, &header, sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version < 1 || header.version > kVersion)
-    fail(TSR_DATA_LOSS, "table \"", shape_.name, "\": these are no rows that kernel dynamic has saved");
-  if (header.dim != shape_.dim || header.num_states != optimizer_.num_states())
-    fail(TSR_FAILED_PRECONDITION, "table \"", shape_.name, "\": rows of ", header.dim, " columns and ",
-         header.num_states, " states were saved, but the table has ", shape_.dim, " and ", optimizer_.num_states());
-  clear();
-  for (int64_t i = 0; i < header.rows; ++i) {
-    Saved saved{};
-    read(io, &saved, sizeof(saved));
-    const bool shared = saved.id == TSR_SHARED_ROW_ID && header.version >= 4;
-    if (!shared && (saved.id < 0 || saved.id >= shape_.ids))
-      fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
-           saved.id);
-    // If the table has another size, or the layout is older, the id gets a row like a new id.
-    use_memory(true);
-    const bool same_slots = !shared && header.version >= kSameSlots && header.slots == index_.num_slots();
-    uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
-    if (own != kNone)
-      index_.restore(key(saved.id), own, saved.extra.step, index_.own_count(saved.extra.count_bits));
-    else
-      own = row_for(saved.id, &saved.extra);
-    if (own != kNone) note_change(own);
-    read_into(io, own == kNone ? nullptr : row(own), shape_.dim);
-    for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, own == kNone ? nullptr : state(k, own), width(k));
-  }
-  if (header.version > 1) add_extra(io);
 }
 
 tsr_table_ages Table::ages() const {

@@ -137,8 +137,6 @@ class Table {
 
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
-  void save(const tsr_stream_io& io) const;
-  void load(const tsr_stream_io& io);
   // The state of the table in addition to rows (abi/draft/table_extra.h).
   void save_extra(const tsr_stream_io& io) const;
   void add_extra(const tsr_stream_io& io);
@@ -196,7 +194,6 @@ class Table {
     return shape_.policy.tinylfu ? seen : sightings;
   }
   uint32_t row_for(int64_t id, const Extra* given);
-  void write_extra(const tsr_stream_io& io) const;
   template <class Visit>
   void each_row(const Visit& visit) const;  // calls visit(slot, row)
   template <class Wanted>

@@ -234,49 +234,32 @@ void check_counts() {
   }
 }
 
-// Through save and load, and through rows: into a table that is no longer empty, and into one without a shared row.
+// Rows move into a table that is no longer empty, and into one without a shared row.
 void check_moves() {
-  Bed first(kAnyId, kShared), loaded(kAnyId, kShared), imported(kAnyId, kShared);
-  Bed alone(kAnyId, R"({"capacity":128,"evict":"lfu"})"), alone_loaded(kAnyId, R"({"capacity":128,"evict":"lfu"})");
+  Bed first(kAnyId, kShared), imported(kAnyId, kShared);
+  Bed alone(kAnyId, R"({"capacity":128,"evict":"lfu"})");
   std::mt19937_64 random(9);
   for (int64_t step = 1; step <= 20; ++step) {
     const std::vector<int64_t> ids = drawn(random, 300, 3000);
     first.step(step, ids);
-    for (Bed* bed : {&loaded, &imported}) bed->step(step, drawn(random, 300, 5000));
+    imported.step(step, drawn(random, 300, 5000));
   }
   const auto all = first.rows();
   expect(all.contains(TSR_SHARED_ROW_ID), "no id has shared a row");
-  Stream stream;
-  first.tables().save(0, stream.io);
-  loaded.tables().load(0, stream.io);
-  expect(stream.at == stream.bytes.size(), "all that was saved is read");
   imported.import(all, true);
-  stream.at = 0;
-  alone_loaded.tables().load(0, stream.io);
   alone.import(all, true);
-  for (Bed* bed : {&alone, &alone_loaded}) {
-    const auto kept = bed->rows();
-    expect(kept.size() == all.size() - 1 && !kept.contains(TSR_SHARED_ROW_ID), "a table of zeros has no shared row");
-  }
+  const auto kept = alone.rows();
+  expect(kept.size() == all.size() - 1 && !kept.contains(TSR_SHARED_ROW_ID), "a table of zeros has no shared row");
   for (int64_t step = 21; step <= 40; ++step) {
     const std::vector<int64_t> ids = drawn(random, 300, 3000);
-    for (Bed* bed : {&first, &loaded, &imported}) bed->step(step, ids);
+    for (Bed* bed : {&first, &imported}) bed->step(step, ids);
   }
   const auto want = first.rows();
-  for (Bed* bed : {&loaded, &imported}) {
-    const auto got = bed->rows();
-    expect(got.size() == want.size(), got.size(), " rows behind a move, not ", want.size());
-    for (const auto& [id, row] : want)
-      expect(got.contains(id) && got.at(id).values == row.values && got.at(id).updates == row.updates, "row ", id,
-             " lives on otherwise");
-  }
-  // The previous version does not know the shared row.
-  Stream older;
-  alone.tables().save(0, older.io);
-  older.bytes.at(8) = 3;
-  first.tables().load(0, older.io);
-  expect(first.rows().size() == alone.rows().size() && !first.rows().contains(TSR_SHARED_ROW_ID),
-         "rows of version 3 are loaded, and the shared one begins anew");
+  const auto got = imported.rows();
+  expect(got.size() == want.size(), got.size(), " rows after a move, not ", want.size());
+  for (const auto& [id, row] : want)
+    expect(got.contains(id) && got.at(id).values == row.values && got.at(id).updates == row.updates, "row ", id,
+           " continues differently");
   // Rows that replace all rows also replace the shared one.
   imported.import({{3, want.at(TSR_SHARED_ROW_ID)}}, true);
   expect(imported.rows().size() == 1 && imported.step(50, {4}, true)[0] == 0, "the shared row begins anew");

@@ -252,7 +252,7 @@ class Bed {
   std::unique_ptr<KernelInstance> tables_;
 };
 
-// The bytes that save() writes, to be loaded again.
+// The bytes that save_extra() writes, to be added again.
 struct Stream {
   Stream() = default;
   Stream(const Stream&) = delete;

@@ -14,8 +14,6 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
   void release(tsr_context* context) noexcept override;
-  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
-  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

@@ -18,14 +18,6 @@ using sdk::Mch;
 
 constexpr int64_t kRowsAtOnce = 4096;
 
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t shared;
-  int64_t slots;
-};
-constexpr char kMagic[8] = {'T', 'S', 'R', 'M', 'C', 'H', '\0', '\0'};
-
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   sdk::Call call;
   if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
@@ -337,30 +329,6 @@ void ManagedTable::add_memory(const tsr_stream_io& io) {
   int64_t numbers[3];
   read(io, numbers, sizeof(numbers));
   mch_.remember({numbers[0], numbers[1], numbers[2], read_slots(io)});
-}
-
-void ManagedTable::save(const tsr_stream_io& io) const {
-  Header header{{}, 1, shared_ ? 1u : 0u, std::ssize(mch_.slots())};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  write(io, &header, sizeof(header));
-  write_slots(io, mch_.slots());
-  save_memory(io);
-  inner_.save(io);
-}
-
-void ManagedTable::load(const tsr_stream_io& io) {
-  Header header{};
-  read(io, &header, sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version != 1)
-    fail(TSR_DATA_LOSS, "table \"", shape_.name, "\": these are no rows that kernel mch has saved");
-  if (header.slots != shape_.mch.zch_size)
-    fail(TSR_FAILED_PRECONDITION, "table \"", shape_.name, "\": ", header.slots, " rows were saved, but zch_size is ",
-         shape_.mch.zch_size);
-  clear();
-  mch_.restore(read_slots(io));
-  add_memory(io);
-  shared_ = header.shared != 0 || !shape_.reset;
-  inner_.load(io);
 }
 
 tsr_kernel_stats ManagedTable::stats() const {

@@ -57,8 +57,6 @@ class ManagedTable {
 
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void import_rows(const tsr_rows& rows);
-  void save(const tsr_stream_io& io) const;
-  void load(const tsr_stream_io& io);
   void save_memory(const tsr_stream_io& io) const;
   void add_memory(const tsr_stream_io& io);
   tsr_kernel_stats stats() const;

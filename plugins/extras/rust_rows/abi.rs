@@ -69,17 +69,27 @@ pub struct Component {
     pub version: *const c_char,
     pub about: *const c_char,
     pub api: *const c_void,
-    pub probe: Option<unsafe extern "C" fn(*const c_void, *mut Error) -> Code>,
+    pub probe: Option<unsafe extern "C" fn(*const Component, *const c_void, *mut Error) -> Code>,
     pub create: Option<
-        unsafe extern "C" fn(*const c_void, *const c_char, *const Part, *mut *mut c_void, *mut Error) -> Code,
+        unsafe extern "C" fn(
+            *const Component,
+            *const c_void,
+            *const c_char,
+            *const Part,
+            *mut *mut c_void,
+            *mut Error,
+        ) -> Code,
     >,
     pub destroy: Option<unsafe extern "C" fn(*mut c_void)>,
     pub extension: Option<unsafe extern "C" fn(*mut c_void, *const c_char) -> *const c_void>,
+    pub data: *const c_void,
 }
 
 #[repr(C)]
 pub struct Plugin {
     pub struct_size: u32,
+    pub abi_major: u32,
+    pub epoch: u32,
     pub abi_minor: u32,
     pub min_host_minor: u32,
     pub num_components: u32,
@@ -103,7 +113,7 @@ pub struct State {
 #[repr(C)]
 pub struct Update {
     pub struct_size: u32,
-    pub reserved: u32,
+    pub flags: u32,
     pub learning_rate: f64,
     pub step: i64,
 }
@@ -146,6 +156,8 @@ pub struct KernelConfig {
     pub optimizer: *const Part,
     pub optimizer_options: *const c_char,
     pub max_gradient: f64,
+    pub start_values: *const c_void,
+    pub row_format: *const c_char,
 }
 
 #[repr(C)]
@@ -198,15 +210,6 @@ pub struct Rows {
 }
 
 #[repr(C)]
-pub struct StreamIo {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub self_: *mut c_void,
-    pub write: unsafe extern "C" fn(*mut c_void, *const u8, u64, *mut Error) -> Code,
-    pub read: unsafe extern "C" fn(*mut c_void, *mut u8, u64, *mut Error) -> Code,
-}
-
-#[repr(C)]
 pub struct KernelStats {
     pub struct_size: u32,
     pub extra_bytes: u32,
@@ -227,7 +230,6 @@ pub struct Kernel {
     pub compute_kernels: *const *const c_char,
     pub device_types: *const i32,
     pub supports: unsafe extern "C" fn(*mut c_void, *const KernelConfig, *mut Error) -> Code,
-    pub estimate: Absent,
     pub open: unsafe extern "C" fn(*mut c_void, *const KernelConfig, *mut *mut c_void, *mut Error) -> Code,
     pub close: unsafe extern "C" fn(*mut c_void),
     pub forward: unsafe extern "C" fn(
@@ -243,12 +245,11 @@ pub struct Kernel {
     pub backward_rows: Absent,
     pub apply: Absent,
     pub release: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    pub save: unsafe extern "C" fn(*mut c_void, u32, *const StreamIo, *mut Error) -> Code,
-    pub load: unsafe extern "C" fn(*mut c_void, u32, *const StreamIo, *mut Error) -> Code,
     pub export_rows: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut Rows, *mut Error) -> Code,
     pub import_rows: unsafe extern "C" fn(*mut c_void, u32, *const Rows, *mut Error) -> Code,
     pub stats: unsafe extern "C" fn(*mut c_void, u32, *mut KernelStats, *mut Error) -> Code,
     pub adopt_rows: Absent,
+    pub read_rows: Absent,
 }
 
 #[repr(C, align(4))]

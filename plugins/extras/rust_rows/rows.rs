@@ -72,6 +72,7 @@ unsafe fn states_of(optimizer: *const Part) -> Result<Vec<State>> {
         return Ok(out);
     }
     let api = &*((*(*optimizer).component).api as *const Optimizer);
+    check_flags(api.flags, 0, "an optimizer")?;
     while let Some(state) = api.state {
         let mut s = State {
             struct_size: std::mem::size_of::<State>() as u32,
@@ -87,6 +88,7 @@ unsafe fn states_of(optimizer: *const Part) -> Result<Vec<State>> {
             OUT_OF_RANGE => break,
             code => return refuse(code, "acme.rust_rows: the optimizer does not tell its states".into()),
         }
+        check_flags(s.flags, 0, "a state")?;
         if s.dtype != FLOAT32 || (s.kind != STATE_PER_ROW && s.kind != STATE_PER_ELEMENT) {
             return refuse(UNIMPLEMENTED, "acme.rust_rows keeps float32 states per row and per element only".into());
         }
@@ -123,10 +125,6 @@ impl Shard {
     }
     fn row(&self, row: usize) -> &[f32] {
         &self.weights[row * self.dim..][..self.dim]
-    }
-    /// All that is kept, in the order in which it is saved.
-    fn arrays(&mut self) -> impl Iterator<Item = &mut Vec<f32>> {
-        std::iter::once(&mut self.weights).chain(self.states.iter_mut().map(|s| &mut s.1))
     }
 }
 
@@ -203,6 +201,7 @@ impl Instance {
     unsafe fn backward(&mut self, args: &Backward) -> Result<()> {
         check_flags(args.flags, 0, "a backward")?;
         check_flags((*args.lookup).flags, LOOKUP_READ_ONLY, "a lookup")?;
+        check_flags((*args.update).flags, 0, "an update")?;
         let (lookup, gradients): (&Lookup, *const f32) = (&*args.lookup, data(args.grad_output));
         let mut sums: Vec<BTreeMap<usize, Vec<f32>>> = self.shards.iter().map(|_| BTreeMap::new()).collect();
         for i in 0..lookup.num_features {
@@ -247,6 +246,9 @@ impl Instance {
 
 unsafe fn check(config: &KernelConfig) -> Result<()> {
     check_flags(config.flags, 0, "a config")?;
+    if config.struct_size as usize >= std::mem::size_of::<KernelConfig>() && !config.row_format.is_null() {
+        return refuse(UNIMPLEMENTED, format!("acme.rust_rows does not know rows of {}", text(config.row_format)));
+    }
     if text(config.compute_kernel) != "fused" {
         return refuse(UNIMPLEMENTED, format!("acme.rust_rows has no compute kernel {}", text(config.compute_kernel)));
     }
@@ -307,27 +309,6 @@ unsafe extern "C" fn backward(
 }
 unsafe extern "C" fn release(_: *mut c_void, _: *mut c_void) {}
 
-fn passed(code: Code) -> Result<()> {
-    if code == OK { Ok(()) } else { Err(Failure(code, None)) }
-}
-unsafe extern "C" fn save(raw: *mut c_void, table: u32, io: *const StreamIo, err: *mut Error) -> Code {
-    guard(err, || {
-        check_flags((*io).flags, 0, "a stream")?;
-        for a in instance(raw).shards[table as usize].arrays() {
-            passed(((*io).write)((*io).self_, a.as_ptr() as *const u8, 4 * a.len() as u64, err))?;
-        }
-        Ok(())
-    })
-}
-unsafe extern "C" fn load(raw: *mut c_void, table: u32, io: *const StreamIo, err: *mut Error) -> Code {
-    guard(err, || {
-        check_flags((*io).flags, 0, "a stream")?;
-        for a in instance(raw).shards[table as usize].arrays() {
-            passed(((*io).read)((*io).self_, a.as_mut_ptr() as *mut u8, 4 * a.len() as u64, err))?;
-        }
-        Ok(())
-    })
-}
 unsafe extern "C" fn export_rows(
     raw: *mut c_void,
     table: u32,
@@ -381,6 +362,7 @@ unsafe extern "C" fn stats(raw: *mut c_void, table: u32, out: *mut KernelStats, 
     })
 }
 unsafe extern "C" fn create(
+    _: *const Component,
     _: *const c_void,
     options: *const c_char,
     _: *const Part,
@@ -409,7 +391,6 @@ static KERNEL: Table<Kernel> = Table(Kernel {
     compute_kernels: &COMPUTE_KERNELS.0 as *const _ as *const *const c_char,
     device_types: &DEVICE_TYPES as *const _ as *const i32,
     supports,
-    estimate: None,
     open,
     close,
     forward,
@@ -417,12 +398,11 @@ static KERNEL: Table<Kernel> = Table(Kernel {
     backward_rows: None,
     apply: None,
     release,
-    save,
-    load,
     export_rows,
     import_rows,
     stats,
     adopt_rows: None,
+    read_rows: None,
 });
 static COMPONENT: Table<Component> = Table(Component {
     struct_size: std::mem::size_of::<Component>() as u32,
@@ -436,10 +416,13 @@ static COMPONENT: Table<Component> = Table(Component {
     create: Some(create),
     destroy: Some(destroy),
     extension: None,
+    data: std::ptr::null(),
 });
 static COMPONENTS: Table<[*const Component; 1]> = Table([&COMPONENT.0]);
 static PLUGIN: Table<Plugin> = Table(Plugin {
     struct_size: std::mem::size_of::<Plugin>() as u32,
+    abi_major: 1,
+    epoch: 3,
     abi_minor: 0,
     min_host_minor: 0,
     num_components: 1,
@@ -459,7 +442,7 @@ static NOTE: Note<40> = Note {
     abi_major: 1,
     abi_minor: 0,
     min_host_minor: 0,
-    epoch: 2,
+    epoch: 3,
     manifest: *b"tessera.kernel/1 acme.rust_rows 1.0.0\n\0\0",
 };
 

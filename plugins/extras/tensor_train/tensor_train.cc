@@ -161,18 +161,6 @@ class Trains : public KernelInstance {
     }
   }
 
-  void save(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      call.check(io.write(io.self, values.data(), values.size() * sizeof(float), call.err()));
-    });
-  }
-  void load(uint32_t table, const tsr_stream_io& io) override {
-    for_each_array(table, [&](std::vector<float>& values) {
-      Call call;
-      call.check(io.read(io.self, values.data(), values.size() * sizeof(float), call.err()));
-    });
-  }
   tsr_kernel_stats stats(uint32_t table) override {
     tsr_kernel_stats out{};
     for (const Core& core : tables_.at(table)->cores()) {
@@ -205,14 +193,6 @@ class Trains : public KernelInstance {
       });
     }
     return sums;
-  }
-
-  template <class Body>
-  void for_each_array(uint32_t table, Body body) {
-    for (Core& core : tables_.at(table)->cores()) {
-      body(core.values);
-      for (std::vector<float>& state : core.states) body(state);
-    }
   }
 
   OptimizerRef optimizer_;

@@ -56,13 +56,18 @@ class PlainRows : public KernelInstance {
     }
   }
   void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override {}
-  void load(uint32_t, const tsr_stream_io&) override {}
   void export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) override {
     rows.count = std::min(numel(*rows.ids), std::ssize(tables_[t]) - static_cast<int64_t>(cursor));
     for (int64_t i = 0; i < rows.count; ++i, ++cursor) {
       const Row& r = tables_[t][cursor];
       data_as<int64_t>(*rows.ids)[i] = static_cast<int64_t>(cursor);
+      std::copy(r.weights.begin(), r.weights.end(), data_as<float>(*rows.weights) + i * dims_[t]);
+      if (rows.num_states > 0) data_as<float>(*rows.states[0])[i] = r.updates;
+    }
+  }
+  void read_rows(uint32_t t, tsr_rows& rows) override {
+    for (int64_t i = 0; i < rows.count; ++i) {
+      const Row& r = row(static_cast<int32_t>(t), data_as<int64_t>(*rows.ids)[i]);
       std::copy(r.weights.begin(), r.weights.end(), data_as<float>(*rows.weights) + i * dims_[t]);
       if (rows.num_states > 0) data_as<float>(*rows.states[0])[i] = r.updates;
     }

@@ -153,25 +153,25 @@ void Tier::make_room(size_t rows) {
 
 void Tier::push_out(std::span<const uint32_t> slots) {
   records_.resize(static_cast<size_t>(options_.record.floats()));
-  for (size_t begin = 0; begin < slots.size();) {
-    size_t end = begin + 1;
-    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
-    const auto run = slots.subspan(begin, end - begin);
-    if (std::any_of(run.begin(), run.end(), [&](uint32_t slot) { return slots_[slot].changed; }))
-      inner_.export_rows(run[0], rows_.room(run.size()));
-    for (size_t i = 0; i < run.size(); ++i) {
-      Slot& s = slots_[run[i]];
-      ++counts_[table_of(s.row)].evictions;
-      if (s.changed) {
-        rows_.get(i, records_.data());
-        put_on_the_way(s.row, true, RowLog::kNowhere, records_.data());
-      } else {
-        at(s.row) = s.place == RowLog::kNowhere ? word(kStarts, 0) : word(kStored, s.place);
-      }
-      s = {};
-      free_.push_back(run[i]);
+  const auto changed = [&](uint32_t slot) { return slots_[slot].changed; };
+  const auto count = static_cast<size_t>(std::count_if(slots.begin(), slots.end(), changed));
+  tsr_rows& rows = rows_.room(count);
+  for (size_t i = 0, k = 0; i < slots.size(); ++i) {
+    if (changed(slots[i])) rows_.id(k++) = slots[i];
+  }
+  if (count > 0) inner_.read_rows(rows);
+  size_t next = 0;
+  for (const uint32_t slot : slots) {
+    Slot& s = slots_[slot];
+    ++counts_[table_of(s.row)].evictions;
+    if (s.changed) {
+      rows_.get(next++, records_.data());
+      put_on_the_way(s.row, true, RowLog::kNowhere, records_.data());
+    } else {
+      at(s.row) = s.place == RowLog::kNowhere ? word(kStarts, 0) : word(kStored, s.place);
     }
-    begin = end;
+    s = {};
+    free_.push_back(slot);
   }
 }
 
@@ -380,7 +380,9 @@ void Tier::read(std::span<const int64_t> rows, float* records) {
     if (where(w) == kStored) stored_.push_back({number(w), record});
     if (where(w) == kOnTheWay) std::copy_n(on_the_way_.record(number(w)), floats, record);
     if (where(w) != kCached) continue;
-    inner_.export_rows(number(w), rows_.room(1));
+    tsr_rows& cached = rows_.room(1);
+    rows_.id(0) = number(w);
+    inner_.read_rows(cached);
     rows_.get(0, record);
   }
   read_stored(stored_, true);

@@ -321,32 +321,6 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
   }
 }
 
-void TieredTables::save(uint32_t t, const tsr_stream_io& io) {
-  const Table& table = tables_.at(t);
-  const int64_t all = table.in_tier().rows;
-  for (int64_t first = 0; first < all; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, all - first);
-    read(table, first, count);
-    sdk::Call call;
-    call.check(io.write(io.self, records_.data(), static_cast<uint64_t>(count) * table.record().bytes(), call.err()));
-  }
-}
-
-void TieredTables::load(uint32_t t, const tsr_stream_io& io) {
-  const Table& table = tables_.at(t);
-  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
-  std::vector<int64_t> ids;
-  for (int64_t first = 0; first < all; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, all - first);
-    records_.resize(static_cast<size_t>(count * table.record().floats()));
-    sdk::Call call;
-    call.check(io.read(io.self, records_.data(), static_cast<uint64_t>(count) * table.record().bytes(), call.err()));
-    ids.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = start + first + i;
-    table.tier->write(ids, records_.data());
-  }
-}
-
 Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
   if (!inner_) fail(TSR_INVALID_ARGUMENT, "tiered works around another kernel: say tiered(cpu)");
   check_inner("tiered", inner_);
@@ -356,10 +330,10 @@ Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
 void check_inner(const char* kernel, const sdk::InnerKernel& inner) {
   const tsr_kernel& api = inner.api();
   if ((api.flags & TSR_KERNEL_PLACES_ROWS) == 0 || !TSR_HAS(tsr_kernel, &api, backward) ||
-      !TSR_HAS(tsr_kernel, &api, export_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
+      !TSR_HAS(tsr_kernel, &api, read_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
       (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) {
     fail(TSR_INVALID_ARGUMENT, kernel, " cannot work around ", inner.id(),
-         ", which has to train, to hand out and take in rows, and to place them");
+         ", which has to train, to read named rows, to take rows in, and to place them");
   }
 }
 

@@ -31,8 +31,6 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
   void release(tsr_context* context) noexcept override;
-  void save(uint32_t table, const tsr_stream_io& io) override;
-  void load(uint32_t table, const tsr_stream_io& io) override;
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
   void import_rows(uint32_t table, const tsr_rows& rows) override;
   tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }

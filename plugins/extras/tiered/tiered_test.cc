@@ -321,35 +321,6 @@ void check_too_small() {
   pair.end(pair.begin(std::make_unique<Batch>(random, 1)));
 }
 
-// Saves to bytes and loads them again.
-void check_save() {
-  Pair from(R"({"cache_rows": 60})"), to(R"({"cache_rows": 50})");
-  std::mt19937 random(5);
-  for (int step = 0; step < 50; ++step) {
-    const Pair::Live live = from.begin(std::make_unique<Batch>(random, 6));
-    from.update(live, random);
-    from.end(live);
-  }
-  std::string bytes;
-  tsr_stream_io io{sizeof(tsr_stream_io), 0, &bytes,
-                   [](void* self, const void* more, uint64_t size, tsr_error*) -> tsr_code {
-                     static_cast<std::string*>(self)->append(static_cast<const char*>(more), size);
-                     return TSR_OK;
-                   },
-                   [](void* self, void* more, uint64_t size, tsr_error*) -> tsr_code {
-                     auto& left = *static_cast<std::string*>(self);
-                     std::memcpy(more, left.data(), size);
-                     left.erase(0, size);
-                     return TSR_OK;
-                   }};
-  for (uint32_t t = 0; t < kTables; ++t) {
-    from.cached().save(t, io);
-    to.cached().load(t, io);
-    expect(bytes.empty(), "load leaves ", bytes.size(), " bytes");
-    expect(Pair::exported(from.cached(), t, 1000) == Pair::exported(to.cached(), t, 1000), "saved table ", t);
-  }
-}
-
 // A full disk gives a sentence, and rows in memory are still there.
 void check_full_disk(const char* io) {
   signal(SIGXFSZ, SIG_IGN);
@@ -520,7 +491,6 @@ int main() {
     check_against_memory(R"({"cache_rows": 50, "shared": true})", prefetching, 400);
   }
   check_too_small();
-  check_save();
   check_full_disk("auto");
   check_full_disk("threads");
   check_broken_disk();

@@ -10,25 +10,6 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 4096;
 
-// Follows the ids: the number of rows, each of which is an id and its record.
-struct Header {
-  char magic[8];
-  uint32_t version;
-  uint32_t reserved;
-  int64_t floats;
-  int64_t rows;
-};
-constexpr char kMagic[8] = {'T', 'S', 'R', 'V', 'I', 'R', 'T', '\0'};
-
-void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
-  Call call;
-  call.check(io.write(io.self, bytes, size, call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
-  Call call;
-  call.check(io.read(io.self, bytes, size, call.err()));
-}
-
 // The next rows that ids have, from `cursor` on; the row shared by others comes last.
 template <class Wanted>
 std::vector<int64_t> next_rows(const Table& ids, uint64_t& cursor, int64_t most, const Wanted& wanted) {
@@ -113,49 +94,6 @@ void VirtualTables::import_rows(uint32_t t, const tsr_rows& rows) {
     for (uint32_t k = 0; k < rows.num_states; to += record.width(k++))
       std::copy_n(data_as<float>(*rows.states[k]) + static_cast<int64_t>(i) * record.width(k), record.width(k), to);
     rows_->write_rows(t, {&row, 1}, records_.data());
-  }
-}
-
-void VirtualTables::save(uint32_t t, const tsr_stream_io& io) {
-  const VirtualTable& table = tables_.at(t);
-  const int64_t floats = rows_->record(t).floats();
-  table.ids.save(io);
-  Header header{{}, 1, 0, floats, table.ids.index().used() + (table.ids.has_shared() ? 1 : 0)};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  write(io, &header, sizeof(header));
-  for (uint64_t cursor = 0;;) {
-    const std::vector<int64_t> own = next_rows(table.ids, cursor, kRowsAtOnce, [](uint32_t) { return true; });
-    if (own.empty()) return;
-    records_.resize(own.size() * static_cast<size_t>(floats));
-    rows_->read_rows(t, own, records_.data());
-    for (size_t i = 0; i < own.size(); ++i) {
-      write(io, &table.ids.index().head(static_cast<uint32_t>(own[i])).id, sizeof(int64_t));
-      write(io, records_.data() + static_cast<int64_t>(i) * floats, static_cast<uint64_t>(floats) * sizeof(float));
-    }
-  }
-}
-
-void VirtualTables::load(uint32_t t, const tsr_stream_io& io) {
-  VirtualTable& table = tables_.at(t);
-  const int64_t floats = rows_->record(t).floats();
-  const std::lock_guard lock(mutex_);
-  table.ids.load(io);
-  clear_absent(table);
-  Header header{};
-  read(io, &header, sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version != 1)
-    fail(TSR_DATA_LOSS, "table \"", table.ids.shape().name,
-         "\": these are no rows that kernel virtual_table has saved");
-  if (header.floats != floats)
-    fail(TSR_FAILED_PRECONDITION, "table \"", table.ids.shape().name, "\": rows and states of ", header.floats,
-         " numbers were saved, but the table has ", floats);
-  records_.resize(static_cast<size_t>(floats));
-  for (int64_t i = 0; i < header.rows; ++i) {
-    int64_t id = 0;
-    read(io, &id, sizeof(id));
-    read(io, records_.data(), records_.size() * sizeof(float));
-    const int64_t row = table.ids.find(id);
-    if (row != kNone) rows_->write_rows(t, {&row, 1}, records_.data());
   }
 }
 

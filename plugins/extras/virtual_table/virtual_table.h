@@ -34,8 +34,6 @@ class VirtualTables : public KernelInstance, public Changes {
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
   void release(tsr_context* context) noexcept override;
   void prefetch(const tsr_lookup& lookup);
-  void save(uint32_t table, const tsr_stream_io& io) override;
-  void load(uint32_t table, const tsr_stream_io& io) override;
   void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).ids.save_extra(io); }
   void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).ids.add_extra(io); }
   bool shares_row(uint32_t table) const { return tables_.at(table).shared(); }

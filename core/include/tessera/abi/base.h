@@ -14,6 +14,8 @@
  *   5. The caller reads what was filled, or shows the sentence to a person. There is nothing to free.
  *
  * Rules of every header in this folder (docs/ABI.md has the reasons):
+ *   - Both sides are 64-bit programs, little-endian, of Linux on x86-64 or aarch64. A plugin of another architecture is
+ *     refused by its ELF header.
  *   - The headers are C11, with fixed-width types and explicit padding. Every struct that may grow begins with
  *     `struct_size`: the sizeof that the owner of its memory was compiled with. Structs grow only at their end.
  *   - A struct that is handed in was filled by its owner. A struct that is to be filled comes zeroed, except for its
@@ -24,6 +26,8 @@
  *     grow is never a by-value member of another one.
  *   - The low 16 bits of the `flags` of a table, a struct or a call are hints, which may be ignored. The high 16 bits
  *     (TSR_MUST_UNDERSTAND) change what is requested: a callee that does not know one refuses with TSR_UNIMPLEMENTED.
+ *     Whoever is handed a table, a description or a struct of another component checks its high flags, the host as
+ *     well as a plugin.
  *   - If a new input changes results and is no flag, the callee's table or description has a capability bit for it.
  *     The input is never handed to a component without that bit.
  *   - No exception crosses the boundary. A function returns a tsr_code. If that is not TSR_OK, the function fills the
@@ -33,8 +37,8 @@
  *     mode when it is opened; the host undoes that and reports it.
  *   - Strings are NUL-terminated UTF-8. They are borrowed for the call unless a comment says otherwise.
  *   - Comments start with thread tags:
- *       [any-thread]  The function may be called concurrently. It may also be called from inside a parallel_for, where
- *                     it may not start another one.
+ *       [any-thread]  The function may be called concurrently, also from inside a parallel_for. It may call
+ *                     parallel_for itself: a nested call runs on the calling thread.
  *       [serial]      Two calls never run at once on one object, but different threads may call one after the other.
  *       [enqueue]     The function only enqueues work on the stream and never blocks.
  */
@@ -52,8 +56,12 @@ extern "C" {
 #define TSR_ABI_MAJOR 1u
 #define TSR_ABI_MINOR 0u
 /* Number of the release candidate. It rises with every release that does more than append to the contract. A host
- * refuses plugins of another epoch with a message that names it. The first release candidate had 0. */
-#define TSR_ABI_EPOCH 2u
+ * refuses plugins of another epoch with a message that names it. The first release candidate had 0. Release 1.0 keeps
+ * the number of its last candidate, and then the number stays for as long as the major is 1. */
+#define TSR_ABI_EPOCH 3u
+
+/* Makes a symbol visible outside of its library, whatever the compiler's options say. */
+#define TSR_EXPORT __attribute__((visibility("default")))
 
 /* Number of bytes in a struct of type `type` up to the end of `field`. */
 #ifdef __cplusplus
@@ -105,8 +113,8 @@ typedef struct tsr_error {
     sizeof(tsr_error), TSR_OK, -1, { 0 } \
   }
 
-/* A queue of device work: a cudaStream_t or a hipStream_t. It is NULL on the CPU, where work is done when the call
- * returns. */
+/* A queue of device work: a cudaStream_t or a hipStream_t. A call whose tensors are on a device always has a stream,
+ * which is not NULL. NULL means host memory, where work is done when the call returns. */
 typedef void* tsr_stream;
 
 #ifdef __cplusplus

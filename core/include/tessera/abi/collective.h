@@ -8,7 +8,7 @@
  *   4. It may do other things meanwhile. Then it calls wait(), which ends the operation and frees the work.
  *   5. If an operation fails on a rank, the others learn of it within their deadlines. A rank that cannot go on calls
  *      abort(), which unblocks the others. A failed group can only be closed.
- *   6. At the end every rank calls close() for each group and then destroys the component.
+ *   6. At the end every rank waits for all works, calls close() for each group and then destroys the component.
  *
  * Failures. A failed operation poisons its group: every later operation fails with the first error. The message, and
  * tsr_error.rank, name the rank at fault if it is known; the message also names the operation. Every other rank of the
@@ -21,7 +21,10 @@
  * Order. Operations on a group start in the same order on all its ranks. Works are waited for in the order in which
  * they were started, so that a component that wraps another one may start inner operations in wait().
  *
- * Lifetime. Structs, arrays of counts and strings are read before a call returns. The memory of a DLTensor stays valid
+ * Lifetime. A group is closed after all of its works were waited for. A group that was split off may outlive the one
+ * that it was split off. The component is destroyed after all of its groups are closed. Once close() has begun, nobody
+ * calls abort(), status(), bytes_sent() or any other function of that group.
+ * Structs, arrays of counts and strings are read before a call returns. The memory of a DLTensor stays valid
  * until its work was waited for and, if the call has a stream, until that stream has passed the operation.
  *
  * Late failures. With a stream, wait() may return TSR_OK for an operation that fails on the device afterwards. Then the
@@ -39,12 +42,10 @@ extern "C" {
 #define TSR_COLLECTIVE_KIND "tessera.collective/1"
 
 /* Flags of the table, which are known before there is an object. */
-enum {
-  TSR_COLLECTIVE_LAUNCHES = 1, /* ranks and world size come from its own launcher (MPI under mpirun) */
-  /* It works through the component that it wraps, and is never created with inner NULL. If a config names it without an
-   * inner component, the host adds the best one for host memory: "nccl" is "nccl(tcp)". */
-  TSR_COLLECTIVE_WRAPS = 0x10000
-};
+#define TSR_COLLECTIVE_LAUNCHES 0x1u /* ranks and world size come from its own launcher (MPI under mpirun) */
+/* It works through the component that it wraps, and is never created with inner NULL. If a config names it without an
+ * inner component, the host adds the best one for host memory: "nccl" is "nccl(tcp)". */
+#define TSR_COLLECTIVE_WRAPS 0x10000u
 
 /* The operation of a reduction. */
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
@@ -53,8 +54,9 @@ enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
  * pointers are valid as long as the object lives. */
 typedef struct tsr_collective_info {
   uint32_t struct_size;
-  uint32_t flags;        /* none is defined: 0 */
-  uint64_t capabilities; /* bits for inputs that change results; none is defined: 0 */
+  /* Bits for inputs of calls that change results: the host hands such an input only to an object with its bit. None is
+   * defined: 0. A wrapper asks the inner component into a struct of its own, and reports only bits that it knows. */
+  uint32_t flags;
   /* DLDeviceTypes whose memory is exchanged directly, ended by 0. "auto" chooses this transport for jobs on such a
    * device. NULL: none, and the core copies tensors to host memory first. Every transport takes tensors in host memory.
    * All tensors of one call are in the same kind of memory. */
@@ -89,18 +91,16 @@ typedef struct tsr_group tsr_group; /* ranks that exchange tensors */
 typedef struct tsr_work tsr_work;   /* one operation in flight */
 
 /* Flags of a call. All of these are hints. */
-enum {
-  /* Values may lose precision on the way: a codec may quantize them. Without this flag they arrive as sent. */
-  TSR_CALL_LOSSY = 1,
-  TSR_CALL_FORWARD = 2, /* part of a step's forward: ids or rows */
-  TSR_CALL_BACKWARD = 4 /* part of a step's backward: gradients */
-};
+/* Values may lose precision on the way: a codec may quantize them. Without this flag they arrive as sent. */
+#define TSR_CALL_LOSSY 0x1u
+#define TSR_CALL_FORWARD 0x2u  /* part of a step's forward: ids or rows */
+#define TSR_CALL_BACKWARD 0x4u /* part of a step's backward: gradients */
 
 /* Arguments that all operations have. */
 typedef struct tsr_collective_call {
   uint32_t struct_size;
   uint32_t flags;    /* TSR_CALL_* bits */
-  tsr_stream stream; /* stream of the tensors' device; NULL for tensors in host memory */
+  tsr_stream stream; /* stream of the tensors' device, never NULL for one; NULL for tensors in host memory */
   double timeout_s;  /* deadline in seconds; 0: the group's default */
   const char* label; /* the caller's name for this operation, for error messages and traces; may be NULL */
   /* Identifies the place in the program that calls: the same on all ranks and in all steps, and different for each
@@ -158,8 +158,8 @@ typedef struct tsr_collective {
    * stream, that stream waits for the operation instead. */
   tsr_code (*wait)(tsr_work* work, tsr_error* err);
 
-  /* [any-thread] Unblocks every waiter of the group here and, as far as possible, on the other ranks. All of them fail
-   * with `reason`. */
+  /* [any-thread] Not after close() has begun. Unblocks every waiter of the group here and, as far as possible, on the
+   * other ranks. All of them fail with `reason`. */
   void (*abort)(tsr_group* group, const char* reason);
   /* [serial] Frees the group. It tells the peers first, so that they do not take this rank for a dead one. */
   void (*close)(tsr_group* group);

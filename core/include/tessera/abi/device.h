@@ -16,7 +16,8 @@
  * interface: the host asks tsr_component::extension for abi/draft/device_ops.h.
  *
  * Order. Work on one stream runs in the order in which it was enqueued. Work on two streams has only the order that
- * events make. NULL is the device's default stream, which is a stream like any other here.
+ * events make. A stream is never NULL, except in free(). All work is on streams that stream_create() made, or that the
+ * caller of the program made itself.
  *
  * Errors. Calls marked [enqueue] return before the work is done, never wait for the device, and leave the caller's
  * current device unchanged. If work fails on the device afterwards, a later call on that device reports it, at the
@@ -43,7 +44,7 @@ enum { TSR_COPY_TO_DEVICE = 0, TSR_COPY_TO_HOST = 1, TSR_COPY_ON_DEVICE = 2 };
 /* Properties of one device. */
 typedef struct tsr_device_info {
   uint32_t struct_size;
-  int32_t warp_size;    /* threads that run in lockstep; 0: this device has no such groups */
+  uint32_t flags;       /* none is defined: 0 */
   uint64_t total_bytes; /* the device's memory, in bytes */
   uint64_t free_bytes;  /* free memory now, in bytes */
   char name[128];       /* for people: "NVIDIA H100 80GB HBM3" */
@@ -79,7 +80,7 @@ typedef struct tsr_device {
    * message names the requested and the free bytes. */
   tsr_code (*alloc)(void* self, int32_t device_index, uint64_t bytes, tsr_stream stream, void** memory, tsr_error* err);
   /* [any-thread][enqueue] Frees memory from alloc(), with the same `bytes`. Work that is already enqueued on `stream`
-   * may still use it. `memory` may be NULL. */
+   * may still use it. With a NULL stream, all work that uses it is done. `memory` may be NULL. */
   void (*free)(void* self, int32_t device_index, void* memory, uint64_t bytes, tsr_stream stream);
 
   /* [any-thread] Allocates pinned host memory, whose copies overlap with other work. The call may block, so the host
@@ -94,7 +95,7 @@ typedef struct tsr_device {
   tsr_code (*fill)(void* self, int32_t device_index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream,
                    tsr_error* err);
 
-  /* [any-thread] Makes a stream, which is not ordered relative to the default stream. The caller owns it until
+  /* [any-thread] Makes a stream, which is not ordered relative to any other. The caller owns it until
    * stream_destroy(). */
   tsr_code (*stream_create)(void* self, int32_t device_index, tsr_stream* stream, tsr_error* err);
   /* [any-thread] Destroys the stream once its work is done. The call may return before that. */

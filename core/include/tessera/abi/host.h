@@ -32,11 +32,13 @@ struct tsr_host {
    * The caller owns it until free(). Returns NULL and fills `err` on failure. Large blocks in host memory come from
    * huge pages if the machine has them. */
   void* (*alloc)(const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream, tsr_error* err);
-  /* [any-thread][enqueue] Frees memory from alloc(), with the same `device` and `bytes`. `memory` may be NULL. */
+  /* [any-thread][enqueue] Frees memory from alloc(), with the same `device` and `bytes`. With a NULL stream, all
+   * work that uses it is done. `memory` may be NULL. */
   void (*free)(const tsr_host* host, DLDevice device, void* memory, uint64_t bytes, tsr_stream stream);
 
   /* [any-thread] Runs body(ctx, i) for every i in [0, n), on up to num_threads() threads, and returns when all are
-   * done. `body` must not throw and must not call parallel_for. */
+   * done. `body` must not throw. If the host's threads are busy with another parallel_for, from inside of which this
+   * one may have been called, all of this one runs on the calling thread. */
   void (*parallel_for)(const tsr_host* host, uint64_t n, void (*body)(void* ctx, uint64_t i), void* ctx);
   /* [any-thread] Returns how many threads parallel_for uses at most, which is at least 1. The number may change between
    * calls of parallel_for, but not during one. */

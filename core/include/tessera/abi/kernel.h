@@ -2,7 +2,8 @@
 /* tessera/abi/kernel.h - tessera.kernel/1: lookups in, and updates of, a group of shards, in one call for all.
  *
  * Training:
- *   1. The host asks supports() whether the kernel can serve some shards. While it plans, it asks estimate() for costs.
+ *   1. The host asks supports() whether the kernel can serve some shards. While it plans, it may ask the draft
+ *      tessera.kernel.cost for costs.
  *   2. It calls open() with the shards of a rank that share a data type, an optimizer and a compute kernel. Unless the
  *      kernel makes its rows itself, the host sets their start values with import_rows().
  *   3. In a step the host calls forward() with ids that it has checked. It gets the pooled rows and a context.
@@ -10,7 +11,7 @@
  *      With TSR_COMPUTE_DENSE the host calls backward_rows() instead. It adds these gradients up over the ranks and
  *      hands the sums to apply().
  *   5. It calls release() with the context.
- *   6. Between steps it calls export_rows(), import_rows() and stats(), for checkpoints and reports.
+ *   6. Between steps it calls export_rows(), read_rows(), import_rows() and stats(), for checkpoints and reports.
  *   7. It calls close() after all contexts are released.
  * Inference:
  *   1. The host calls open() with TSR_MODE_INFER, then import_rows(), or adopt_rows() with rows in the stored format.
@@ -24,6 +25,7 @@
 #define TESSERA_ABI_KERNEL_H_
 
 #include "tessera/abi/optimizer.h"
+#include "tessera/abi/row_formats.h"
 #include "tessera/abi/sharder.h"
 
 #ifdef __cplusplus
@@ -36,31 +38,29 @@ extern "C" {
 enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 
 /* The compute kernels that the host knows. A plugin may serve others under its own names, such as "acme.cached". They
- * train as FUSED does, and estimate() tells how their costs differ. */
+ * train as FUSED does. */
 #define TSR_COMPUTE_FUSED "fused" /* backward() updates the rows */
 #define TSR_COMPUTE_DENSE "dense" /* backward_rows() hands out gradients, apply() updates: for replicated rows */
-#define TSR_COMPUTE_QUANT "quant" /* only infers, from rows in the format of tessera/sdk/row_format.h */
+#define TSR_COMPUTE_QUANT "quant" /* only infers, from rows in a format of tessera/abi/row_formats.h */
 
 /* Flags in tsr_kernel::flags. */
-enum {
-  /* The kernel takes lookups with several outputs and with output_rows. Without this flag it gets neither. */
-  TSR_KERNEL_PLACES_ROWS = 1 << 0,
-  /* forward() is [any-thread] on an instance for inference. The host then serves several threads from one instance. */
-  TSR_KERNEL_FORWARD_ANY_THREAD = 1 << 1,
-  /* open() sets all rows to tsr_kernel_config::start_values. The host imports no start values. */
-  TSR_KERNEL_STARTS_ROWS = 1 << 2,
-  /* A row is created when import_rows(), or a lookup without TSR_LOOKUP_READ_ONLY, first names it. A table's `rows`
-   * bounds its ids and costs no memory, unless TSR_TABLE_ANY_ID is set. export_rows() gives the existing rows, by a
-   * cursor that only the kernel understands. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
-  TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16,
-  /* The kernel wraps another one, which create() gets as `inner` ("acme.cache(cpu)"). If the config names none, the
-   * host takes the best kernel for the same device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
-  TSR_KERNEL_WRAPS = 1 << 17
-};
+/* The kernel takes lookups with several outputs and with output_rows. Without this flag it gets neither. */
+#define TSR_KERNEL_PLACES_ROWS 0x1u
+/* forward() is [any-thread] on an instance for inference. The host then serves several threads from one instance. */
+#define TSR_KERNEL_FORWARD_ANY_THREAD 0x2u
+/* open() sets all rows to tsr_kernel_config::start_values. The host imports no start values. */
+#define TSR_KERNEL_STARTS_ROWS 0x4u
+/* A row is created when import_rows(), or a lookup without TSR_LOOKUP_READ_ONLY, first names it. A table's `rows`
+ * bounds its ids and costs no memory, unless TSR_TABLE_ANY_ID is set. export_rows() gives the existing rows, by a
+ * cursor that only the kernel understands. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
+#define TSR_KERNEL_ROWS_ON_DEMAND 0x10000u
+/* The kernel wraps another one, which create() gets as `inner` ("acme.cache(cpu)"). If the config names none, the host
+ * takes the best kernel for the same device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
+#define TSR_KERNEL_WRAPS 0x20000u
 
 /* A flag in tsr_kernel_table::flags, only for kernels with TSR_KERNEL_ROWS_ON_DEMAND. Ids may be any number in
  * [0, INT64_MAX), and `rows` says how many rows the table should have at a time. */
-enum { TSR_TABLE_ANY_ID = 1 << 16 };
+#define TSR_TABLE_ANY_ID 0x10000u
 
 /* A shard that an instance owns. */
 typedef struct tsr_kernel_table {
@@ -111,8 +111,7 @@ typedef struct tsr_kernel_config {
   uint32_t reserved;          /* 0 */
   const char* compute_kernel; /* TSR_COMPUTE_*, or a name of the plugin's own */
   DLDevice device;            /* device of the rows, the outputs and the gradients */
-  /* Type of the stored rows. kDLUInt of 8, 4 or 2 bits stands for codes with a scale and a bias for each row
-   * (tessera/sdk/row_format.h), for compute kernels that only infer. */
+  /* Type of the stored rows: of their values or, with a row_format, of their codes, such as kDLUInt of 4 bits. */
   DLDataType weight_dtype;
   DLDataType output_dtype; /* type of the outputs of forward() and of grad_output */
   uint32_t num_tables;
@@ -123,8 +122,15 @@ typedef struct tsr_kernel_config {
   double max_gradient;            /* each element of grad_output is clamped to [-this, this]; 0: not clamped */
   /* Start values of rows that the kernel makes itself: all rows if it has no import_rows (a tensor train) or has
    * TSR_KERNEL_STARTS_ROWS, and new rows with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels set rows to 0, and the host
-   * imports them. It outlives the instance. NULL: rows start at 0; it is also NULL in supports() and estimate(). */
+   * imports them. It outlives the instance. NULL: rows start at 0; it is also NULL before open(). */
   const tsr_start_values* start_values;
+  /* Name of the layout of a stored row: TSR_ROW_FORMAT_* (abi/row_formats.h), or a plugin's own such as "acme.mx4".
+   * NULL: `dim` plain values of weight_dtype. A kernel refuses a name that it does not know. */
+  const char* row_format;
+  /* The source of all random choices that a kernel makes, such as stochastic rounding. It is the job's seed, so it is
+   * the same on all ranks and in every run of the job. The kernel mixes the table's name, the row and the step into
+   * it, so that results depend on no plan and repeat. */
+  uint64_t seed;
 } tsr_kernel_config;
 
 /* A run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
@@ -168,7 +174,7 @@ typedef struct tsr_lookup {
 /* A flag in tsr_lookup::flags, for an evaluation. The lookup creates no row, and changes neither the time nor the
  * frequency of any row. Rows that do not exist read as 0. Without this flag a lookup trains, with or without a
  * context. */
-enum { TSR_LOOKUP_READ_ONLY = 1 << 16 };
+#define TSR_LOOKUP_READ_ONLY 0x10000u
 
 /* The state that forward() keeps for backward(). Several contexts of one instance may exist at once. */
 typedef struct tsr_context tsr_context;
@@ -192,7 +198,7 @@ typedef struct tsr_row_gradient {
 
 /* A flag in tsr_rows::flags, in import_rows() of a kernel with TSR_KERNEL_ROWS_ON_DEMAND. The kernel first drops the
  * table's rows, and everything else that it keeps for the table. `count` may be 0. */
-enum { TSR_IMPORT_REPLACE = 1 << 16 };
+#define TSR_IMPORT_REPLACE 0x10000u
 
 /* Rows to be exported or imported, in host memory of the caller. */
 typedef struct tsr_rows {
@@ -203,32 +209,23 @@ typedef struct tsr_rows {
   int64_t count;                 /* rows in use; the caller of import_rows() sets it, export_rows() writes it */
   const DLTensor* ids;           /* int64 [capacity] */
   const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type is */
-  const DLTensor* const* states; /* each float32 [capacity] or [capacity, dim]; a table's state repeats in each row */
+  const DLTensor* const* states; /* each [capacity] or [capacity, dim], of the state's own dtype (tsr_state) */
   /* Bytes that the kernel keeps for each row besides values and states, such as a frequency or a time. Each row has
    * tsr_kernel_stats::extra_bytes of them, aligned to 4. Only the kernel knows their meaning; the host moves them along
    * with the row. NULL: they are neither read nor written. */
   void* extra;
 } tsr_rows;
 
-/* Rows in the format in which they are stored, in host memory of the caller. Row r begins at bytes + r * stride. The
- * weight_dtype determines the meaning of the bytes: for the CPU see tessera/sdk/row_format.h. */
+/* Rows in the format in which they are stored, in host memory of the caller. Row r begins at bytes + r * stride. */
 typedef struct tsr_stored_rows {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   const void* bytes;
   uint64_t size;  /* of the memory, in bytes */
   int64_t stride; /* bytes from one row to the next */
+  /* The meaning of the bytes, as tsr_kernel_config::row_format. Its name is that of the instance's config. */
+  const char* row_format;
 } tsr_stored_rows;
-
-/* The host's byte stream for save() and load(), valid during the call. If one of its functions fails, save() or load()
- * ends and returns that code. */
-typedef struct tsr_stream_io {
-  uint32_t struct_size;
-  uint32_t flags; /* none is defined: 0 */
-  void* self;     /* used only by the host */
-  tsr_code (*write)(void* self, const void* bytes, uint64_t size, tsr_error* err);
-  tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* reads all `size` bytes or fails */
-} tsr_stream_io;
 
 /* Figures of one table. Counters count from open() on. */
 typedef struct tsr_kernel_stats {
@@ -247,58 +244,6 @@ typedef struct tsr_kernel_stats {
   double wait_seconds;     /* the share of read_seconds during which a lookup waited: prefetching did not hide it */
 } tsr_kernel_stats;
 
-/* The cost of rows of row_bytes bytes on some machine, in seconds. reuse_bytes is the amount of table memory that is
- * touched between two visits of a row; it decides in which cache the row still is. */
-typedef struct tsr_row_cost {
-  double row_bytes;
-  double reuse_bytes;
-  double lookup;       /* forward, for each id */
-  double update;       /* backward, for each distinct row: sort, gradient, row and state */
-  double repeat;       /* backward, for each further id of a row */
-  double bag_forward;  /* for each bag */
-  double bag_backward; /* for each bag */
-} tsr_row_cost;
-
-/* Figures of a machine, measured with this kernel by `tessera calibrate`. sdk/cost.h interpolates between them. */
-typedef struct tsr_machine {
-  uint32_t struct_size;
-  uint32_t num_row_costs;
-  uint32_t row_cost_stride;      /* bytes from one row cost to the next */
-  uint32_t reserved;             /* 0 */
-  const tsr_row_cost* row_costs; /* [num_row_costs], a full grid: by row_bytes, then by reuse_bytes, both ascending */
-  double run_forward;            /* seconds for each tsr_lookup_feature */
-  double run_backward;           /* seconds for each tsr_lookup_feature */
-} tsr_machine;
-
-/* The input of a kernel's cost model: what one rank does with one shard in one step. */
-typedef struct tsr_workload {
-  uint32_t struct_size;
-  int32_t pooling;            /* TSR_POOLING_* */
-  int64_t rows;               /* rows of the shard, or of the part of it that this workload is about */
-  int64_t dim;                /* columns of the shard */
-  double ids;                 /* ids looked up in a step */
-  double bags;                /* bags that these ids are in */
-  int32_t weighted;           /* 1: ids have weights */
-  int32_t reserved;           /* 0 */
-  double distinct;            /* distinct rows among the ids; 0: as many as ids */
-  double reuse_bytes;         /* bytes touched between a row's visits in two steps; 0: the size of the shard */
-  double runs;                /* number of tsr_lookup_features that read this shard */
-  const tsr_machine* machine; /* measured figures; NULL: the kernel uses typical ones of its own */
-  double update_bytes;        /* bytes touched between a row's lookup and its update; 0: the same as reuse_bytes */
-} tsr_workload;
-
-/* The output of a kernel's cost model, for one step. */
-typedef struct tsr_estimate {
-  uint32_t struct_size;
-  uint32_t reserved;       /* 0 */
-  double forward_seconds;  /* time of forward() */
-  double backward_seconds; /* time of backward(), including the update */
-  uint64_t bytes;          /* rows, states and caches; 0 for all rows of a shard: the kernel does not know */
-  uint64_t host_bytes;     /* the share of `bytes` that is in host memory although the device is another one */
-  uint64_t storage_bytes;  /* the share of `bytes` that is on disk */
-  double storage_reads;    /* rows read from disk in a step */
-} tsr_estimate;
-
 /* The functions of a kernel. An `instance` is what open() made. */
 typedef struct tsr_kernel {
   uint32_t struct_size;
@@ -309,12 +254,6 @@ typedef struct tsr_kernel {
   /* [any-thread] Returns TSR_OK if open() would accept the config. Otherwise returns a code, with the reason in `why`.
    * Allocates nothing. */
   tsr_code (*supports)(void* self, const tsr_kernel_config* config, tsr_error* why);
-  /* [any-thread] Optional. Estimates costs. The config has one table, which is the shard. The workload is about the
-   * shard's rows, or about a part of them with the same frequency; estimates of all parts add up. A shard that the
-   * kernel cannot hold is refused as in supports(). */
-  tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
-                       tsr_estimate* estimate, tsr_error* err);
-
   /* [any-thread] Makes an instance, which the caller owns until close(). States have their start values. Rows are 0,
    * except for those that tsr_kernel_config::start_values is for. TSR_RESOURCE_EXHAUSTED: too little memory. */
   tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
@@ -339,17 +278,12 @@ typedef struct tsr_kernel {
   /* [serial] Frees a context. */
   void (*release)(void* instance, tsr_context* context);
 
-  /* [serial] save() writes a table with its states in a format of the kernel's own. load() replaces the table by what
-   * save() of the same kernel wrote, in this or an earlier version. */
-  tsr_code (*save)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
-  tsr_code (*load)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
-
   /* [serial] Optional, because a tensor-train table has no rows. Writes the next rows of a table, at most the capacity
    * of rows->ids, sets rows->count and advances *cursor. The caller sets *cursor to 0 before the first call. A count of
    * 0 means that all rows were given. A kernel whose rows are a range takes any row number as cursor.
    *
    * Calls that change the table end its cursors: a lookup that trains (with TSR_KERNEL_ROWS_ON_DEMAND), backward,
-   * apply, import_rows, load, adopt_rows. After them the caller starts again at 0. A kernel may refuse an ended cursor
+   * apply, import_rows, adopt_rows. After them the caller starts again at 0. A kernel may refuse an ended cursor
    * with TSR_FAILED_PRECONDITION. At worst, such a cursor gives some rows twice or not at all. */
   tsr_code (*export_rows)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
   /* [serial] Optional. Sets the weights of the named rows, and their states and extra bytes if they are given. */
@@ -360,8 +294,13 @@ typedef struct tsr_kernel {
 
   /* [serial] Optional. From now on the table's rows are the given ones. They are read in place, and neither copied nor
    * written. Therefore many instances can share them, and also many processes if the memory is a mapped file. The
-   * memory outlives the instance, or lives until the table's next adopt_rows or load. */
+   * memory outlives the instance, or lives until the table's next adopt_rows. */
   tsr_code (*adopt_rows)(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err);
+
+  /* [serial] Optional. Reads the rows that rows->ids names, rows->count of them, in that order. It writes their
+   * weights, and their states and extra bytes if these are wanted. An id may occur twice. Nothing changes, and no row
+   * is created: a row that does not exist (TSR_KERNEL_ROWS_ON_DEMAND) is TSR_NOT_FOUND. */
+  tsr_code (*read_rows)(void* instance, uint32_t table, tsr_rows* rows, tsr_error* err);
 } tsr_kernel;
 
 #ifdef __cplusplus

@@ -7,8 +7,8 @@
  *      refuses in supports() a state that it cannot store.
  *   3. In each step the host sets the learning rate and the step's number in a tsr_update, and passes it to the
  *      kernel's backward() or apply().
- *   4. The kernel calls update_table() once, if the optimizer has it.
- *   5. Then it calls update_row(), or update_rows(), once for each row that occurred in the batch.
+ *   4. The kernel calls update_row(), or update_rows(), once for each row that occurred in the batch. It may instead
+ *      compute the formula itself, if it knows the one that tsr_optimizer::formula names.
  */
 #ifndef TESSERA_ABI_OPTIMIZER_H_
 #define TESSERA_ABI_OPTIMIZER_H_
@@ -23,27 +23,27 @@ extern "C" {
 
 /* The number of values that a state has. */
 enum {
-  TSR_STATE_PER_ROW = 0,     /* one for each row */
-  TSR_STATE_PER_ELEMENT = 1, /* one for each element of a row */
-  TSR_STATE_PER_TABLE = 2    /* one for all rows of a shard: update_table writes it, update_row only reads it */
+  TSR_STATE_PER_ROW = 0,    /* one for each row */
+  TSR_STATE_PER_ELEMENT = 1 /* one for each element of a row */
 };
 
 /* Describes values that are kept between steps. The description is the same in every call, and in all processes with
- * the same options. A kernel that does not know the kind, or cannot store the dtype, refuses the optimizer in
- * supports() with a message. */
+ * the same options. A kernel that does not know the kind or a high flag, or cannot store the dtype, refuses the
+ * optimizer in supports() with a message. So does the host: it knows float32. */
 typedef struct tsr_state {
   uint32_t struct_size;
   int32_t kind;     /* TSR_STATE_* */
-  DLDataType dtype; /* nearly always float32 */
+  DLDataType dtype; /* the type in which it is stored and travels (tsr_rows::states) */
   uint32_t flags;   /* none is defined: 0 */
   double start;     /* each value before the first update */
   const char* name; /* "momentum1", "momentum2": TorchRec's names. Lives as long as the optimizer */
 } tsr_state;
 
-/* Values that the host sets for every step. */
+/* Values that the host sets for every step. A high flag reaches only optimizers that have the same bit in
+ * tsr_optimizer::flags; the host, and a kernel that calls one, make sure of that. */
 typedef struct tsr_update {
   uint32_t struct_size;
-  uint32_t reserved;    /* 0 */
+  uint32_t flags;       /* none is defined: 0 */
   double learning_rate; /* replaces the one in the options */
   int64_t step;         /* t of the formulas: 1 in the first step */
 } tsr_update;
@@ -75,9 +75,12 @@ typedef struct tsr_optimizer {
   void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
                       const float* const* grads, float* const* states);
 
-  /* [any-thread] Optional, for optimizers with TSR_STATE_PER_TABLE. The kernel calls it once for each shard and step,
-   * before the rows are updated, even if no row of the shard occurred. states[k] is NULL for states of other kinds. */
-  void (*update_table)(void* self, const tsr_update* update, float* const* states);
+  /* Optional. Names what update_row computes, with a revision: "tessera.adam/1" (docs/config.md has the options of
+   * Tessera's own formulas, and tests/conformance/README.md what they compute). A kernel may compute that formula
+   * itself from the optimizer's options (tsr_kernel_config::optimizer_options), with equal results to rounding. It
+   * knows an optimizer only by this name, never by the component's id, and refuses an option that it does not know. An
+   * optimizer that learns an option which changes results has another revision. NULL: only update_row knows. */
+  const char* formula;
 } tsr_optimizer;
 
 #ifdef __cplusplus

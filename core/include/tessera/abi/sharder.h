@@ -53,16 +53,18 @@ enum {
 enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
 
 /* A flag of tsr_sharder: the planner uses this sharder only for tables whose constraints name it. */
-enum { TSR_SHARDER_WHEN_ASKED = 1 };
+#define TSR_SHARDER_WHEN_ASKED 0x1u
 
 /* The table to be cut. */
 typedef struct tsr_table {
   uint32_t struct_size;
-  int32_t pooling;             /* TSR_POOLING_*; NONE for a table of an EmbeddingCollection */
+  uint32_t flags;              /* none is defined: 0 */
   const char* name;            /* as in the config and the plan */
   int64_t rows;                /* number of rows */
   int64_t cols;                /* values per row */
   DLDataType dtype;            /* type of a stored value */
+  int32_t pooling;             /* TSR_POOLING_*; NONE for a table of an EmbeddingCollection */
+  uint32_t reserved;           /* 0 */
   uint32_t num_features;       /* number of `features` */
   const char* const* features; /* [num_features] names of the features that look up this table */
 } tsr_table;
@@ -70,16 +72,18 @@ typedef struct tsr_table {
 /* The ranks of the job. */
 typedef struct tsr_topology {
   uint32_t struct_size;
+  uint32_t flags;               /* none is defined: 0 */
   uint32_t world_size;          /* number of ranks */
   uint32_t local_world_size;    /* ranks per host; rank r is on host r / local_world_size */
   int32_t device_type;          /* DLDeviceType on which the shards live */
+  uint32_t reserved;            /* 0 */
   const uint64_t* device_bytes; /* [world_size] memory of each rank for shards on that device; NULL in tsr_route */
 } tsr_topology;
 
 /* The user's limits for one table. */
 typedef struct tsr_constraints {
   uint32_t struct_size;
-  uint32_t reserved;     /* 0 */
+  uint32_t flags;        /* none is defined: 0 */
   int64_t min_partition; /* smallest width of a column shard; 0: the sharder's default */
   int64_t max_shards;    /* 0: no limit. A sharder that cannot keep to it proposes nothing */
 } tsr_constraints;
@@ -96,11 +100,13 @@ typedef struct tsr_rectangle {
 /* Rectangles that are placed and combined by one rule. */
 typedef struct tsr_layout_part {
   uint32_t struct_size;
+  uint32_t flags;                  /* none is defined: 0 */
   int32_t placement;               /* TSR_PLACE_* */
   int32_t combine;                 /* TSR_COMBINE_* */
   int32_t row_set;                 /* TSR_ROWS_* */
   uint32_t num_rectangles;         /* number of shards */
   uint32_t rectangle_stride;       /* bytes from one rectangle to the next */
+  uint32_t reserved;               /* 0 */
   const tsr_rectangle* rectangles; /* [num_rectangles] */
 } tsr_layout_part;
 
@@ -115,9 +121,11 @@ typedef struct tsr_layout_part {
  * So each part covers all columns, and all its blocks of columns have the same number of rectangles and of rows. */
 typedef struct tsr_layout {
   uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
   uint32_t num_parts;
   uint32_t part_stride;         /* bytes from one part to the next */
   uint32_t num_row_sets;        /* with TSR_ROWS_ROUTED, including row sets without rows; with TSR_ROWS_RANGE 0 */
+  uint32_t reserved;            /* 0 */
   const tsr_layout_part* parts; /* [num_parts] */
   /* Any number of the sharder's own, saved in plans. It tells route() which layout was chosen. 0: not needed. */
   int64_t cookie;
@@ -127,8 +135,8 @@ typedef struct tsr_layout {
 typedef struct tsr_layout_sink tsr_layout_sink;
 struct tsr_layout_sink {
   uint32_t struct_size;
-  uint32_t reserved; /* 0 */
-  void* self;        /* used only by the host */
+  uint32_t flags; /* none is defined: 0 */
+  void* self;     /* used only by the host */
   /* Copies `layout`, and refuses one that does not cover the table. TSR_UNIMPLEMENTED: this host cannot run the layout;
    * propose() may go on with the next one. */
   tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
@@ -138,7 +146,9 @@ struct tsr_layout_sink {
  * on one device. Everything is borrowed for the call. */
 typedef struct tsr_route {
   uint32_t struct_size;
+  uint32_t flags;               /* none is defined: 0 */
   uint32_t num_row_sets;        /* the layout's */
+  uint32_t reserved;            /* 0 */
   const tsr_table* table;       /* the same as in propose() */
   const tsr_topology* topology; /* the same as in propose(), but device_bytes is NULL */
   int64_t cookie;               /* the layout's */

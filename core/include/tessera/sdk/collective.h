@@ -18,6 +18,7 @@
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // One operation in flight.
 class Work {
@@ -218,4 +219,5 @@ constexpr tsr_collective Collective::table = {sizeof(tsr_collective),
                                               &status_slot,
                                               &wire_bytes_slot<C>};
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -11,6 +11,7 @@
 #include "tessera/sdk/collective.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Checks the arguments of connect(): ranks and timeout.
 inline void check_rendezvous(std::string_view transport, const tsr_rendezvous& where) {
@@ -86,4 +87,5 @@ class CallChecks {
   int32_t rank_, world_size_, device_type_;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -7,9 +7,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tessera/abi/kernel.h"
+#include "tessera/abi/draft/cost.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 namespace detail {
 
@@ -95,4 +96,5 @@ inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_wo
   return out;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -13,6 +13,7 @@
 #include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class Device {
  public:
@@ -47,6 +48,12 @@ class Device {
 
  private:
   static Device& of(void* self) { return *static_cast<Device*>(self); }
+  // The stream of a call: abi/device.h.
+  static tsr_stream given(tsr_stream stream) {
+    if (stream == nullptr)
+      fail(TSR_INVALID_ARGUMENT, "the stream is NULL, which stands for host memory: give a stream");
+    return stream;
+  }
 
   static tsr_code count_slot(void* self, int32_t* count, tsr_error* err) noexcept {
     return guard(err, [&] { *count = of(self).count(); });
@@ -60,7 +67,7 @@ class Device {
   }
   static tsr_code alloc_slot(void* self, int32_t index, uint64_t bytes, tsr_stream stream, void** memory,
                              tsr_error* err) noexcept {
-    return guard(err, [&] { *memory = of(self).alloc(index, bytes, stream); });
+    return guard(err, [&] { *memory = of(self).alloc(index, bytes, given(stream)); });
   }
   static void free_slot(void* self, int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept {
     of(self).free(index, memory, bytes, stream);
@@ -71,11 +78,11 @@ class Device {
   static void host_free_slot(void* self, void* memory, uint64_t bytes) noexcept { of(self).host_free(memory, bytes); }
   static tsr_code copy_slot(void* self, int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction,
                             tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).copy(index, to, from, bytes, direction, stream); });
+    return guard(err, [&] { of(self).copy(index, to, from, bytes, direction, given(stream)); });
   }
   static tsr_code fill_slot(void* self, int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream,
                             tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).fill(index, memory, value, bytes, stream); });
+    return guard(err, [&] { of(self).fill(index, memory, value, bytes, given(stream)); });
   }
   static tsr_code stream_create_slot(void* self, int32_t index, tsr_stream* stream, tsr_error* err) noexcept {
     return guard(err, [&] { *stream = of(self).stream_create(index); });
@@ -84,7 +91,7 @@ class Device {
     of(self).stream_destroy(index, stream);
   }
   static tsr_code synchronize_slot(void* self, int32_t index, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).synchronize(index, stream); });
+    return guard(err, [&] { of(self).synchronize(index, given(stream)); });
   }
   static tsr_code event_create_slot(void* self, int32_t index, tsr_event* event, tsr_error* err) noexcept {
     return guard(err, [&] { *event = of(self).event_create(index); });
@@ -94,11 +101,11 @@ class Device {
   }
   static tsr_code event_record_slot(void* self, int32_t index, tsr_event event, tsr_stream stream,
                                     tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).event_record(index, event, stream); });
+    return guard(err, [&] { of(self).event_record(index, event, given(stream)); });
   }
   static tsr_code event_wait_slot(void* self, int32_t index, tsr_event event, tsr_stream stream,
                                   tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).event_wait(index, event, stream); });
+    return guard(err, [&] { of(self).event_wait(index, event, given(stream)); });
   }
   static tsr_code event_synchronize_slot(void* self, int32_t index, tsr_event event, tsr_error* err) noexcept {
     return guard(err, [&] { of(self).event_synchronize(index, event); });
@@ -125,4 +132,5 @@ constexpr tsr_device Device::table = {sizeof(tsr_device),  0,
                                       &event_wait_slot,    &event_synchronize_slot,
                                       &stats_slot};
 
+}  // namespace v1
 }  // namespace tessera::sdk

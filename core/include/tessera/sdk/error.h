@@ -16,6 +16,7 @@
 #include "tessera/abi/base.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // One sentence for a person: what failed, in which component, and what to do.
 class Failure : public std::runtime_error {
@@ -96,4 +97,5 @@ class Call {
   tsr_error err_ TSR_ERROR_INIT;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

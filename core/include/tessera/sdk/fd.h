@@ -7,6 +7,7 @@
 #include <utility>
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class Fd {
  public:
@@ -29,4 +30,5 @@ class Fd {
   int fd_ = -1;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 inline float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
@@ -40,4 +41,5 @@ inline uint16_t float_to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

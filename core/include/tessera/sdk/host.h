@@ -12,6 +12,7 @@
 #include "tessera/sdk/error.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class Host {
  public:
@@ -22,8 +23,8 @@ class Host {
   void log(int32_t level, const std::string& text) const noexcept { raw_->log(raw_, level, text.c_str()); }
   uint32_t num_threads() const { return raw_->num_threads(raw_); }
 
-  // Calls body(i) for i in [0, n) on up to num_threads() threads; calls must not nest. The first exception is thrown
-  // here, after the other indices have run. Allocates nothing.
+  // Calls body(i) for i in [0, n) on up to num_threads() threads. A nested call runs on the calling thread. The first
+  // exception is thrown here, after the other indices have run. Allocates nothing.
   template <class Body>
   void parallel_for(uint64_t n, Body&& body) const {
     struct Shared {
@@ -56,6 +57,8 @@ class Buffer {
   // Throws Failure(TSR_RESOURCE_EXHAUSTED) with the host's message.
   Buffer(Host host, uint64_t bytes, DLDevice device = {kDLCPU, 0}, tsr_stream stream = nullptr)
       : host_(host.raw()), bytes_(bytes), device_(device), stream_(stream) {
+    if (device.device_type != kDLCPU && stream == nullptr)
+      fail(TSR_INVALID_ARGUMENT, "memory of a device is asked for without a stream: NULL stands for host memory");
     Call call;
     data_ = host_->alloc(host_, device, bytes, stream, call.err());
     if (data_ == nullptr && bytes > 0) {
@@ -93,4 +96,5 @@ class Buffer {
   tsr_stream stream_ = nullptr;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -13,6 +13,7 @@
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Sets to[i] = a[i] op b[i] for `bytes` bytes of whole elements. `to` may be `a` or `b`; otherwise nothing may overlap.
 // The order of operands is kept, so that equal inputs in equal order give equal bits on every rank.
@@ -97,4 +98,5 @@ void reduce_in_rank_order(ReduceFn function, int32_t world, int32_t this_rank, c
   }
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

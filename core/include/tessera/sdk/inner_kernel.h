@@ -10,12 +10,15 @@
 #include "tessera/sdk/plain_lookup.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The wrapped kernel, a component that somebody else made and that must outlive this. Every call throws Failure with
 // that kernel's message. Only for wrappers: without a component (`inner` of the Setup is NULL) it is false.
 class InnerKernel {
  public:
-  explicit InnerKernel(const tsr_instance* part) : part_(part) {}
+  explicit InnerKernel(const tsr_instance* part) : part_(part) {
+    if (part_ != nullptr) check_flags(api().flags, TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_WRAPS, id());
+  }
   explicit operator bool() const { return part_ != nullptr; }
   const tsr_kernel& api() const { return *static_cast<const tsr_kernel*>(part_->component->api); }
   const char* id() const { return part_->component->id; }
@@ -28,8 +31,9 @@ class InnerKernel {
     tsr_estimate out{};
     out.struct_size = sizeof(out);
     Call call;
-    if (TSR_HAS(tsr_kernel, &api(), estimate))
-      call.check(api().estimate(part_->self, &config, &work, &out, call.err()));
+    const auto* cost = extension_of<tsr_kernel_cost>(*part_, TSR_KERNEL_COST);
+    if (TSR_HAS(tsr_kernel_cost, cost, estimate))
+      call.check(cost->estimate(part_->self, &config, &work, &out, call.err()));
     return out;
   }
 
@@ -89,13 +93,11 @@ class InnerInstance {
     Call call;
     call.check(api_->import_rows(raw_, 0, &rows, call.err()));
   }
-  void save(const tsr_stream_io& io) const {
+  // Reads the rows that rows.ids names.
+  void read_rows(tsr_rows& rows) const {
+    if (!TSR_HAS(tsr_kernel, api_, read_rows)) fail(TSR_UNIMPLEMENTED, "the wrapped kernel cannot read named rows");
     Call call;
-    call.check(api_->save(raw_, 0, &io, call.err()));
-  }
-  void load(const tsr_stream_io& io) const {
-    Call call;
-    call.check(api_->load(raw_, 0, &io, call.err()));
+    call.check(api_->read_rows(raw_, 0, &rows, call.err()));
   }
   tsr_kernel_stats stats() const {
     tsr_kernel_stats out{};
@@ -177,4 +179,5 @@ class InnerLookup {
   DLTensor view_{};
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

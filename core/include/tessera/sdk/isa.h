@@ -17,6 +17,7 @@
 #include "tessera/sdk/error.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 struct IsaVariant {
   const char* name;  // "avx512", "avx2", "portable"
@@ -47,4 +48,5 @@ inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
   fail(TSR_INVALID_ARGUMENT, "TESSERA_ISA=", forced, " is none of avx512, avx2, portable");
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

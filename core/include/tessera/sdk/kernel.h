@@ -8,19 +8,24 @@
 //   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
 //   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
 //   static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;              // optional
+//   static constexpr const char* kRowFormats[] = {"acme.mx4", nullptr};     // optional: besides plain values
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
+#include "tessera/abi/draft/cost.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/sdk/plugin.h"
 #include "tessera/sdk/structs.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Element i of an array whose owner may have a longer struct.
 template <class T>
@@ -42,7 +47,9 @@ inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feat
 // Start values of rows that a kernel makes itself. Its calls look nothing up.
 class StartValues {
  public:
-  explicit StartValues(const tsr_kernel_config& config) : raw_(config.start_values) {}
+  explicit StartValues(const tsr_kernel_config& config) : raw_(config.start_values) {
+    if (raw_ != nullptr) check_flags(raw_->flags, 0, "tsr_start_values");
+  }
   // Fills out [rows.size(), dim]; zeros if the host gives none.
   void fill(uint32_t table, std::span<const int64_t> rows, int64_t dim, float* out) const {
     if (raw_ == nullptr) {
@@ -66,6 +73,7 @@ class OptimizerRef {
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
         self_(raw == nullptr ? nullptr : raw->self),
         id_(raw == nullptr ? "" : raw->component->id) {
+    if (api_ != nullptr) check_flags(api_->flags, 0, id_);
     if (!TSR_HAS(tsr_optimizer, api_, state)) return;
     for (;; ++num_states_) {
       tsr_state state{};
@@ -76,38 +84,29 @@ class OptimizerRef {
       call.check(code);
       if (num_states_ == kMaxStates)
         fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has more than ", kMaxStates, " states, and no more are kept");
+      check_flags(state.flags, 0, "a state of an optimizer");
       states_[num_states_] = state;
     }
   }
   bool updates() const { return TSR_HAS(tsr_optimizer, api_, update_row); }
-  bool updates_tables() const { return TSR_HAS(tsr_optimizer, api_, update_table); }
-  const char* id() const { return id_; }
+  // For a kernel that computes a formula itself: abi/optimizer.h. "": only the optimizer knows it.
+  std::string_view formula() const { return TSR_HAS(tsr_optimizer, api_, formula) ? api_->formula : ""; }
+  const char* id() const { return id_; }  // for messages, never for decisions
   uint32_t num_states() const { return num_states_; }
   const tsr_state& state(uint32_t i) const { return states_[i]; }
-  // Number of values of state i for one row of `dim` elements. A table's single value is passed with each row.
+  // Number of values of state i for one row of `dim` elements.
   int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ELEMENT ? dim : 1; }
-  // For a kernel's `supports` that keeps float32 values per row and per element, and per table if it says so: refuses
-  // optimizers with other states.
-  void check_states(bool keeps_table_states = false) const {
+  // For a kernel's `supports` that keeps float32 values per row and per element: refuses optimizers with other states.
+  void check_states() const {
     for (uint32_t i = 0; i < num_states_; ++i) {
       const tsr_state& s = states_[i];
-      if (s.kind != TSR_STATE_PER_ROW && s.kind != TSR_STATE_PER_ELEMENT &&
-          !(s.kind == TSR_STATE_PER_TABLE && keeps_table_states && updates_tables()))
+      if (s.kind != TSR_STATE_PER_ROW && s.kind != TSR_STATE_PER_ELEMENT)
         fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of kind ", s.kind,
              ", but states are kept per row (0) and per element (1)");
       if (!same_dtype(s.dtype, dtype_of<float>()))
         fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of DLPack type code ",
              int{s.dtype.code}, " with ", int{s.dtype.bits}, " bits, but states are kept as float32");
     }
-  }
-  // Call it once per step, before a shard's rows are updated; most optimizers do nothing. states[k]: of any row.
-  void update_table(const tsr_update& update, float* const* states) const {
-    if (!updates_tables()) return;
-    float* of_table[kMaxStates] = {};
-    for (uint32_t k = 0; k < num_states_; ++k) {
-      if (states_[k].kind == TSR_STATE_PER_TABLE) of_table[k] = states[k];
-    }
-    api_->update_table(self_, &update, of_table);
   }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
     if (!updates()) fail(TSR_FAILED_PRECONDITION, "the kernel was opened without an optimizer that updates rows");
@@ -141,8 +140,6 @@ class KernelInstance {
   // `output`: the only one, or the first of several (kFlags): see output_of. `context` NULL: no backward follows.
   virtual void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) = 0;
   virtual void release(tsr_context* context) noexcept = 0;
-  virtual void save(uint32_t table, const tsr_stream_io& io) = 0;
-  virtual void load(uint32_t table, const tsr_stream_io& io) = 0;
   virtual tsr_kernel_stats stats(uint32_t table) = 0;
 
   // Optional: the function exists in the table if it is overridden.
@@ -154,12 +151,14 @@ class KernelInstance {
   virtual void export_rows(uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows&) {}
   virtual void import_rows(uint32_t /*table*/, const tsr_rows&) {}
   virtual void adopt_rows(uint32_t /*table*/, const tsr_stored_rows&) {}
+  virtual void read_rows(uint32_t /*table*/, tsr_rows&) {}
 
   uint32_t num_tables() const { return num_tables_; }
 
  private:
   friend class Kernel;
   uint32_t num_tables_ = 0;
+  std::string row_format_;  // of the config; empty: plain values
 };
 
 class Kernel {
@@ -170,12 +169,18 @@ class Kernel {
   // Returns a new instance with initial states and zero rows, except for rows that it makes itself (StartValues); never
   // null.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
-  // Optional. `work` has every member; those that the host does not know are 0.
+  // Optional, for the draft tessera.kernel.cost. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }
 
   static constexpr const char* kKind = TSR_KERNEL_KIND;
   template <class C>
   static const tsr_kernel table;
+  // The draft tables that the base class answers for.
+  template <class C>
+  static const void* base_extension(std::string_view id) {
+    static constexpr tsr_kernel_cost kCost{sizeof(tsr_kernel_cost), 0, &estimate_slot<C>};
+    return detail::overrides(&C::estimate, &Kernel::estimate) && id == TSR_KERNEL_COST ? &kCost : nullptr;
+  }
 
  private:
   static KernelInstance& instance_of(void* instance) { return *static_cast<KernelInstance*>(instance); }
@@ -191,7 +196,19 @@ class Kernel {
       check_flags(table_of(config, t).flags, rows_on_demand<C>() ? TSR_TABLE_ANY_ID : 0, "tsr_kernel_table");
     const tsr_start_values* start = read_struct(config).start_values;
     if (start != nullptr) check_flags(start->flags, 0, "tsr_start_values");
+    const char* format = read_struct(config).row_format;
+    if (format != nullptr && !stores<C>(format))
+      fail(TSR_UNIMPLEMENTED, "rows of the format \"", format, "\" are not known to this kernel");
     return config;
+  }
+  template <class C>
+  static bool stores([[maybe_unused]] std::string_view format) {
+    if constexpr (requires { C::kRowFormats; }) {
+      for (const char* const* known = C::kRowFormats; *known != nullptr; ++known) {
+        if (format == *known) return true;
+      }
+    }
+    return false;
   }
   static const tsr_lookup& known(const tsr_lookup& lookup) {
     check_flags(lookup.flags, TSR_LOOKUP_READ_ONLY, "tsr_lookup");
@@ -200,19 +217,23 @@ class Kernel {
   static const tsr_backward& known(const tsr_backward& args) {
     check_flags(args.flags, 0, "tsr_backward");
     known(*args.lookup);
+    if (args.update != nullptr) known(*args.update);
     return args;
+  }
+  static const tsr_update& known(const tsr_update& update) {
+    check_flags(update.flags, 0, "tsr_update");
+    return update;
   }
   static tsr_rows& known(tsr_rows& rows) {
     check_flags(rows.flags, 0, "tsr_rows");
     return rows;
   }
-
-  static const tsr_stream_io& known(const tsr_stream_io& io) {
-    check_flags(io.flags, 0, "tsr_stream_io");
-    return io;
-  }
-  static const tsr_stored_rows& known(const tsr_stored_rows& rows) {
+  static const tsr_stored_rows& known(const tsr_stored_rows& rows, const std::string& format) {
     check_flags(rows.flags, 0, "tsr_stored_rows");
+    const char* const given = read_struct(rows).row_format;
+    if (format != (given == nullptr ? "" : given))
+      fail(TSR_INVALID_ARGUMENT, "the stored rows have the format \"", given == nullptr ? "" : given,
+           "\", but the kernel was opened for \"", format, '"');
     return rows;
   }
 
@@ -224,7 +245,10 @@ class Kernel {
   static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                                 tsr_estimate* estimate, tsr_error* err) noexcept {
     return guard(err, [&] {
-      write_struct(static_cast<const C*>(self)->estimate(known<C>(*config), read_struct(*workload)), estimate);
+      check_flags(workload->flags, 0, "tsr_workload");
+      const tsr_workload work = read_struct(*workload);
+      if (work.machine != nullptr) check_flags(work.machine->flags, 0, "tsr_machine");
+      write_struct(static_cast<const C*>(self)->estimate(known<C>(*config), work), estimate);
     });
   }
   template <class C>
@@ -233,6 +257,7 @@ class Kernel {
       std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(known<C>(*config));
       if (made == nullptr) fail(TSR_INTERNAL, "open() returned no instance: return one, or throw Failure");
       made->num_tables_ = config->num_tables;
+      if (const char* format = read_struct(*config).row_format; format != nullptr) made->row_format_ = format;
       *instance = made.release();
     });
   }
@@ -254,15 +279,9 @@ class Kernel {
   }
   static tsr_code apply_slot(void* instance, uint32_t table, const DLTensor* rows, const DLTensor* values,
                              const tsr_update* update, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).apply(table, *rows, *values, *update, stream); });
+    return guard(err, [&] { instance_of(instance).apply(table, *rows, *values, known(*update), stream); });
   }
   static void release_slot(void* instance, tsr_context* context) noexcept { instance_of(instance).release(context); }
-  static tsr_code save_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).save(table, known(*io)); });
-  }
-  static tsr_code load_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).load(table, known(*io)); });
-  }
   static tsr_code export_slot(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                               tsr_error* err) noexcept {
     return guard(err, [&] { instance_of(instance).export_rows(table, *cursor, known(*rows)); });
@@ -275,7 +294,13 @@ class Kernel {
     });
   }
   static tsr_code adopt_slot(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).adopt_rows(table, known(*rows)); });
+    return guard(err, [&] {
+      KernelInstance& i = instance_of(instance);
+      i.adopt_rows(table, known(*rows, i.row_format_));
+    });
+  }
+  static tsr_code read_slot(void* instance, uint32_t table, tsr_rows* rows, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).read_rows(table, known(*rows)); });
   }
   static tsr_code stats_slot(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err) noexcept {
     return guard(err, [&] { write_struct(instance_of(instance).stats(table), stats); });
@@ -294,7 +319,6 @@ constexpr tsr_kernel Kernel::make_table() {
   t.compute_kernels = C::kComputeKernels;
   t.device_types = C::kDeviceTypes;
   t.supports = &supports_slot<C>;
-  if (detail::overrides(&C::estimate, &Kernel::estimate)) t.estimate = &estimate_slot<C>;
   t.open = &open_slot<C>;
   t.close = &close_slot;
   t.forward = &forward_slot;
@@ -302,16 +326,16 @@ constexpr tsr_kernel Kernel::make_table() {
   if (detail::overrides(&I::backward_rows, &Base::backward_rows)) t.backward_rows = &backward_rows_slot;
   if (detail::overrides(&I::apply, &Base::apply)) t.apply = &apply_slot;
   t.release = &release_slot;
-  t.save = &save_slot;
-  t.load = &load_slot;
   if (detail::overrides(&I::export_rows, &Base::export_rows)) t.export_rows = &export_slot;
   if (detail::overrides(&I::import_rows, &Base::import_rows)) t.import_rows = &import_slot<C>;
   t.stats = &stats_slot;
   if (detail::overrides(&I::adopt_rows, &Base::adopt_rows)) t.adopt_rows = &adopt_slot;
+  if (detail::overrides(&I::read_rows, &Base::read_rows)) t.read_rows = &read_slot;
   return t;
 }
 
 template <class C>
 constexpr tsr_kernel Kernel::table = Kernel::make_table<C>();
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -13,6 +13,7 @@
 #include "tessera/sdk/module.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Contexts live as long as the module and are reused, so a step makes none once enough exist.
 template <class Context>
@@ -289,4 +290,5 @@ class CrossLayers {
   std::vector<Parameter> parameters_;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

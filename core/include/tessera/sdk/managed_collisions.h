@@ -18,6 +18,7 @@
 #include "tessera/sdk/error.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 enum class MchPolicy { kLfu, kLru, kDistanceLfu };
 // Selects the ids between two evictions that may enter: all; those more frequent than the mean; those more frequent
@@ -101,19 +102,6 @@ class Mch {
     last_eviction_ = std::max(last_eviction_, part.last_eviction);
     room_ = std::max(room_, part.room);
     history_.insert(history_.end(), part.history.begin(), part.history.end());
-  }
-  // Restores the result of slots(). Failure(TSR_DATA_LOSS): these are not such slots.
-  void restore(std::vector<Slot> slots) {
-    bool right = slots.size() == slots_.size();
-    std::vector<bool> taken(slots_.size());
-    for (size_t i = 0; right && i < slots.size(); ++i) {
-      const auto row = static_cast<uint64_t>(slots[i].row - options_.output_global_offset);
-      right = row < taken.size() && !taken[row] && (i == 0 || slots[i].raw >= slots[i - 1].raw);
-      if (right) taken[row] = true;
-    }
-    right = right && slots.back().row == shared_row() && slots.back().raw == kEmpty;
-    if (!right) fail(TSR_DATA_LOSS, "these are no slots of managed collisions");
-    slots_ = std::move(slots);
   }
 
   // rows[i] belongs to ids[i].
@@ -247,4 +235,5 @@ inline int64_t zero_collision_slot(std::span<const int64_t> identities, int64_t 
   return options.disable_fallback ? -1 : bucket * slots + first;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -21,6 +21,7 @@
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Start values of a parameter: TSR_INIT_* and its two values. The default is zeros.
 struct Init {
@@ -197,4 +198,5 @@ constexpr tsr_module Module::table = {sizeof(tsr_module),   C::kFlags,        &p
                                       &output_slot<C>,      &forward_slot<C>, &backward_slot<C>,  &release_slot<C>,
                                       device_types_of<C>(), layer_of<C>()};
 
+}  // namespace v1
 }  // namespace tessera::sdk

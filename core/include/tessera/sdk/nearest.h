@@ -8,6 +8,7 @@
 #include <vector>
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The least number of letters to insert, delete, replace or swap with their neighbour.
 inline size_t edit_distance(std::string_view a, std::string_view b) {
@@ -53,4 +54,5 @@ inline std::string nearest_name(std::string_view name, const std::vector<std::st
   return best == known.end() ? std::string() : *best;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

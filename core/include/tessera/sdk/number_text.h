@@ -14,6 +14,7 @@
 #include "tessera/sdk/values.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Removes blanks and tabs around a text.
 inline std::string_view trimmed(std::string_view text) {
@@ -133,4 +134,5 @@ inline std::string no_number(std::string_view text) {
   return shown_text(text) + " is no number" + (advice.empty() ? "" : ": " + advice);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

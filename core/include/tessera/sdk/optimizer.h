@@ -9,9 +9,9 @@
 //     void update_row(const tsr_update& u, int64_t dim, float* w, const float* g, float* const* states) const noexcept;
 //   };
 //
-// It may also have update_rows, for several rows per call, and update_table, for states per table (abi/optimizer.h).
-// Nothing is virtual, because update_row runs once per row and step. Without update_row, rows are not updated and
-// gradients are returned. Several threads use the object at once.
+// It may also have update_rows, for several rows per call, and `static constexpr const char* kFormula`, the name of its
+// formula (abi/optimizer.h). Nothing is virtual, because update_row runs once per row and step. Without update_row,
+// rows are not updated and gradients are returned. Several threads use the object at once.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class Optimizer {
  public:
@@ -58,10 +59,6 @@ class Optimizer {
     static_cast<const C*>(self)->update_rows(*update, dim, count, weights, grads, states);
   }
   template <class C>
-  static void update_table_slot(void* self, const tsr_update* update, float* const* states) noexcept {
-    static_cast<const C*>(self)->update_table(*update, states);
-  }
-  template <class C>
   static double learning_rate_slot(void* self) noexcept {
     return static_cast<const C*>(self)->learning_rate();
   }
@@ -73,7 +70,7 @@ class Optimizer {
     if constexpr (requires { &C::states; }) t.state = &state_slot<C>;
     if constexpr (requires { &C::update_row; }) t.update_row = &update_row_slot<C>;
     if constexpr (requires { &C::update_rows; }) t.update_rows = &update_rows_slot<C>;
-    if constexpr (requires { &C::update_table; }) t.update_table = &update_table_slot<C>;
+    if constexpr (requires { C::kFormula; }) t.formula = C::kFormula;
     return t;
   }
 };
@@ -81,4 +78,5 @@ class Optimizer {
 template <class C>
 constexpr tsr_optimizer Optimizer::table = Optimizer::make_table<C>();
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -23,6 +23,7 @@
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 namespace detail {
 
@@ -255,4 +256,5 @@ class Options {
   std::vector<std::string> known_;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -10,6 +10,7 @@
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Returns `; the nearest is "film", and there are "film", "user" and 3 others`, nearest first, a dozen at most.
 inline std::string other_columns(std::string_view name, const std::vector<std::string>& known) {
@@ -28,4 +29,5 @@ inline std::string other_columns(std::string_view name, const std::vector<std::s
   return out;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -39,6 +39,7 @@
 #include "tessera/sdk/pairwise.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // How long operations have waited for each rank, by its name, over all engines that share it. [any-thread]
 class WaitedFor {
@@ -251,6 +252,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
 template <class Link>
 using PairGroup = PairwiseGroup<PairEngine<Link>>;
 
+}  // namespace v1
 }  // namespace tessera::sdk
 
 #include "tessera/sdk/detail/pair_engine_failures.h"

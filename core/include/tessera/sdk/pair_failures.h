@@ -20,6 +20,7 @@
 #include "tessera/sdk/pairwise.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // A sentence about a failure, and the rank at fault by its name in the text (tsr_error::rank); -1: unknown.
 struct Blame {
@@ -161,4 +162,5 @@ inline Blame aborted(int32_t rank, const std::string& reason) {
 }
 
 }  // namespace says
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -41,6 +41,7 @@
 #include "tessera/sdk/pair_failures.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 struct Wake {
   static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
@@ -143,4 +144,5 @@ concept IsPairLink = std::derived_from<L, PairLink> && std::movable<L> &&
   link.notices().tell(*notice);
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -24,6 +24,7 @@
 #include "tessera/sdk/collective_checks.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 using PairClock = std::chrono::steady_clock;
 
@@ -330,4 +331,5 @@ std::vector<int32_t> ranks_of_color(const std::vector<Choice>& choices, int32_t 
   return ranks;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -10,6 +10,7 @@
 #include "tessera/sdk/kernel.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Element i of ids or offsets, which are int32 or int64.
 inline int64_t integer_at(const DLTensor& t, int64_t i) {
@@ -57,4 +58,5 @@ inline float gradient_at(const tsr_backward& args, const LookupEntry& e, int64_t
   return max_gradient > 0 ? std::clamp(g, -max_gradient, max_gradient) : g;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -12,7 +12,8 @@
 //   C()               has none: any option is refused
 // A class that cannot run everywhere has `static void probe(tessera::sdk::Host)`, which throws Failure with the reason.
 // A class with more interfaces than its kind's (abi/draft/) has `const void* extension(std::string_view id)`; NULL:
-// unknown id. TESSERA_PLUGIN occurs once, at namespace scope in one source file of the plugin.
+// unknown id. An interface's base may itself answer for some ids. TESSERA_PLUGIN occurs once, at namespace scope in
+// one source file of the plugin.
 #pragma once
 
 #include <array>
@@ -28,6 +29,7 @@
 #include "tessera/sdk/options.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The environment that a component is created in.
 struct Setup {
@@ -58,12 +60,12 @@ std::unique_ptr<C> make(const Setup& setup) {
 }
 
 template <class C>
-tsr_code probe(const tsr_host* host, tsr_error* why) noexcept {
+tsr_code probe(const tsr_component*, const tsr_host* host, tsr_error* why) noexcept {
   return guard(why, [&] { C::probe(Host(host)); });
 }
 
 template <class C>
-tsr_code create(const tsr_host* host, const char* text, const tsr_instance* inner, void** self,
+tsr_code create(const tsr_component*, const tsr_host* host, const char* text, const tsr_instance* inner, void** self,
                 tsr_error* err) noexcept {
   return guard(err, [&] {
     Options options(text == nullptr ? "{}" : text);
@@ -81,12 +83,17 @@ void destroy(void* self) noexcept {
 template <class C>
 const void* extension(void* self, const char* id) noexcept {
   const void* table = nullptr;
-  (void)guard(nullptr, [&] { table = static_cast<C*>(self)->extension(id); });
+  (void)guard(nullptr, [&] {
+    if constexpr (requires { C::template base_extension<C>(id); }) table = C::template base_extension<C>(id);
+    if constexpr (requires(C object) { object.extension(std::string_view(id)); }) {
+      if (table == nullptr) table = static_cast<C*>(self)->extension(id);
+    }
+  });
   return table;
 }
 
 template <class C>
-constexpr auto probe_slot() -> tsr_code (*)(const tsr_host*, tsr_error*) {
+constexpr auto probe_slot() -> tsr_code (*)(const tsr_component*, const tsr_host*, tsr_error*) {
   if constexpr (requires(Host host) { C::probe(host); }) {
     return &probe<C>;
   } else {
@@ -96,7 +103,9 @@ constexpr auto probe_slot() -> tsr_code (*)(const tsr_host*, tsr_error*) {
 
 template <class C>
 constexpr auto extension_slot() -> const void* (*)(void*, const char*) {
-  if constexpr (requires(C object, std::string_view id) { object.extension(id); }) {
+  if constexpr (
+      requires(C object, std::string_view id) { object.extension(id); } ||
+      requires(std::string_view id) { C::template base_extension<C>(id); }) {
     return &extension<C>;
   } else {
     return nullptr;
@@ -110,6 +119,14 @@ constexpr bool valid_id(std::string_view id) {
   return !id.empty();
 }
 
+// A word of the note's manifest.
+constexpr bool valid_word(std::string_view word) {
+  for (char c : word) {
+    if (c <= ' ' || c > '~') return false;
+  }
+  return !word.empty();
+}
+
 // Only called during compilation: the compiler's message shows the text.
 inline void refuse_to_compile(const char*) {}
 
@@ -117,6 +134,7 @@ template <size_t N>
 constexpr void check(const tsr_component (&components)[N]) {
   for (size_t i = 0; i < N; ++i) {
     if (!valid_id(components[i].id)) refuse_to_compile("an id has letters a-z, digits, _ . - only");
+    if (!valid_word(components[i].version)) refuse_to_compile("a version has printable ASCII without spaces only");
     for (size_t k = 0; k < i; ++k) {
       if (std::string_view(components[i].id) == components[k].id &&
           std::string_view(components[i].kind) == components[k].kind) {
@@ -188,9 +206,21 @@ constexpr tsr_component component(const About& about) {
           detail::probe_slot<C>(),
           &detail::create<C>,
           &detail::destroy<C>,
-          detail::extension_slot<C>()};
+          detail::extension_slot<C>(),
+          nullptr};
 }
 
+// The table of another interface of a component that somebody else made; NULL: it has none. T is the struct that `id`
+// stands for. Throws Failure if the table has a flag that must be understood and is not in `known`.
+template <class T>
+const T* extension_of(const tsr_instance& part, const char* id, uint32_t known = 0) {
+  if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
+  const auto* table = static_cast<const T*>(part.component->extension(part.self, id));
+  if (table != nullptr && TSR_FITS(T, table, flags)) check_flags(table->flags, known, id);
+  return table;
+}
+
+}  // namespace v1
 }  // namespace tessera::sdk
 
 // TESSERA_PLUGIN("name", "version", component<A>({...}), component<B>({...}), ...);
@@ -203,6 +233,8 @@ constexpr tsr_component component(const About& about) {
   constexpr tsr_component tessera_components[] = {__VA_ARGS__};                                                        \
   constexpr auto tessera_component_pointers = ::tessera::sdk::detail::pointers(tessera_components);                    \
   constexpr tsr_plugin tessera_plugin_table = {sizeof(tsr_plugin),                                                     \
+                                               TSR_ABI_MAJOR,                                                          \
+                                               TSR_ABI_EPOCH,                                                          \
                                                TSR_ABI_MINOR,                                                          \
                                                min_host_minor,                                                         \
                                                static_cast<uint32_t>(tessera_component_pointers.size()),               \
@@ -214,8 +246,7 @@ constexpr tsr_component component(const About& about) {
       ::tessera::sdk::detail::make_note<::tessera::sdk::detail::manifest_room(tessera_components)>(tessera_components, \
                                                                                                    min_host_minor);    \
   }                                                                                                                    \
-  extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*,               \
-                                                                                        tsr_error*) noexcept {         \
+  extern "C" TSR_EXPORT const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error*) {                             \
     return &tessera_plugin_table;                                                                                      \
   }                                                                                                                    \
   static_assert(TSR_ABI_MAJOR == 1, "the entry symbol carries the major")

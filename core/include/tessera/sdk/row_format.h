@@ -21,10 +21,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "tessera/abi/row_formats.h"
 #include "tessera/abi/tensor.h"
 #include "tessera/sdk/half.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 static_assert(std::endian::native == std::endian::little, "rows are stored little-endian");
 
@@ -38,14 +40,15 @@ struct RowFormatInfo {
   int bits;             // per value
   int64_t header;       // bytes of scale and bias
   int64_t dim_multiple; /* of columns that are quantized together */
+  const char* layout;   // for tsr_kernel_config::row_format; nullptr: plain values of `dtype`
 };
 inline constexpr std::array<RowFormatInfo, 6> kRowFormats{{
-    {RowFormat::kFloat32, "fp32", {kDLFloat, 32, 1}, 32, 0, 1},
-    {RowFormat::kFloat16, "fp16", {kDLFloat, 16, 1}, 16, 0, 1},
-    {RowFormat::kInt8, "int8", {kDLUInt, 8, 1}, 8, 4, 2},
-    {RowFormat::kInt4, "int4", {kDLUInt, 4, 1}, 4, 4, 4},
-    {RowFormat::kInt2, "int2", {kDLUInt, 2, 1}, 2, 4, 8},
-    {RowFormat::kFloat8, "fp8", {kDLFloat, 8, 1}, 8, 0, 1},
+    {RowFormat::kFloat32, "fp32", {kDLFloat, 32, 1}, 32, 0, 1, nullptr},
+    {RowFormat::kFloat16, "fp16", {kDLFloat, 16, 1}, 16, 0, 1, nullptr},
+    {RowFormat::kInt8, "int8", {kDLUInt, 8, 1}, 8, 4, 2, TSR_ROW_FORMAT_INT8},
+    {RowFormat::kInt4, "int4", {kDLUInt, 4, 1}, 4, 4, 4, TSR_ROW_FORMAT_INT4},
+    {RowFormat::kInt2, "int2", {kDLUInt, 2, 1}, 2, 4, 8, TSR_ROW_FORMAT_INT2},
+    {RowFormat::kFloat8, "fp8", {kDLFloat, 8, 1}, 8, 0, 1, TSR_ROW_FORMAT_FP8},
 }};
 inline const RowFormatInfo& info_of(RowFormat format) {
   return *std::find_if(kRowFormats.begin(), kRowFormats.end() - 1,
@@ -56,9 +59,12 @@ inline const RowFormatInfo* row_format_named(std::string_view name) {
   const auto at = std::find_if(kRowFormats.begin(), kRowFormats.end(), [&](const auto& i) { return i.name == name; });
   return at == kRowFormats.end() ? nullptr : &*at;
 }
-inline const RowFormatInfo* row_format_of(DLDataType dtype) {
+// The format of a config, from its weight_dtype and row_format.
+inline const RowFormatInfo* row_format_of(DLDataType dtype, const char* layout) {
+  const std::string_view wanted = layout == nullptr ? "" : layout;
   const auto at = std::find_if(kRowFormats.begin(), kRowFormats.end(), [&](const auto& i) {
-    return i.dtype.code == dtype.code && i.dtype.bits == dtype.bits && i.dtype.lanes == dtype.lanes;
+    return i.dtype.code == dtype.code && i.dtype.bits == dtype.bits && i.dtype.lanes == dtype.lanes &&
+           wanted == (i.layout == nullptr ? "" : i.layout);
   });
   return at == kRowFormats.end() ? nullptr : &*at;
 }
@@ -248,4 +254,5 @@ inline void int8_from_sbfloat(const void* from, int64_t dim, void* row) {
   std::memcpy(out + 4, in, static_cast<size_t>(dim));
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

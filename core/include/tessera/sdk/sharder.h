@@ -17,6 +17,7 @@
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Borrowed during the call.
 struct Table {
@@ -102,9 +103,11 @@ class Sharder {
 
  private:
   static Table view(const tsr_table& t) {
+    check_flags(t.flags, 0, "tsr_table");
     return {t.name, t.rows, t.cols, t.pooling, t.dtype, {t.features, t.num_features}};
   }
   static Topology view(const tsr_topology& t) {
+    check_flags(t.flags, 0, "tsr_topology");
     return {t.world_size,
             t.local_world_size,
             t.device_type,
@@ -117,6 +120,8 @@ class Sharder {
                                const tsr_constraints* constraints, const tsr_layout_sink* sink,
                                tsr_error* err) noexcept {
     return guard(err, [&] {
+      check_flags(constraints->flags, 0, "tsr_constraints");
+      check_flags(sink->flags, 0, "tsr_layout_sink");
       const Constraints limits{constraints->min_partition, constraints->max_shards};
       const Sharder& sharder = *static_cast<C*>(self);
       for (const Layout& layout : sharder.propose(view(*table), view(*topology), limits)) hand_over(layout, sink);
@@ -129,7 +134,9 @@ class Sharder {
         : layout{view(*r.table), view(*r.topology), r.num_row_sets, r.cookie},
           ids(in_host<int64_t>(r.ids, "ids")),
           row_sets(in_host<int32_t>(r.row_sets, "row_sets")),
-          local_rows(in_host<int64_t>(r.local_rows, "local_rows")) {}
+          local_rows(in_host<int64_t>(r.local_rows, "local_rows")) {
+      check_flags(r.flags, 0, "tsr_route");
+    }
     template <class T>
     static std::span<T> in_host(const DLTensor* tensor, const char* what) {
       if (tensor->device.device_type != kDLCPU)
@@ -187,16 +194,17 @@ inline void Sharder::hand_over(const Layout& layout, const tsr_layout_sink* sink
   std::vector<tsr_layout_part> parts;
   uint32_t row_sets = 0;
   for (const LayoutPart& p : layout.parts) {
-    parts.push_back({sizeof(tsr_layout_part), p.placement, p.combine, p.row_set,
-                     static_cast<uint32_t>(p.rectangles.size()), sizeof(tsr_rectangle), p.rectangles.data()});
+    parts.push_back({sizeof(tsr_layout_part), 0, p.placement, p.combine, p.row_set,
+                     static_cast<uint32_t>(p.rectangles.size()), sizeof(tsr_rectangle), 0, p.rectangles.data()});
     row_sets += row_sets_of(p);
   }
   const tsr_layout raw{
-      sizeof(tsr_layout), static_cast<uint32_t>(parts.size()), sizeof(tsr_layout_part), row_sets, parts.data(),
+      sizeof(tsr_layout), 0, static_cast<uint32_t>(parts.size()), sizeof(tsr_layout_part), row_sets, 0, parts.data(),
       layout.cookie};
   Call call;
   const tsr_code code = sink->add(sink, &raw, call.err());
   if (code != TSR_UNIMPLEMENTED) call.check(code);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -8,6 +8,7 @@
 #include <cstring>
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Copies a struct at this side's length. Members that the other side does not know are 0.
 template <class T>
@@ -27,4 +28,5 @@ void write_struct(const T& value, T* out) noexcept {
   std::memcpy(reinterpret_cast<char*>(out) + kHead, reinterpret_cast<const char*>(&value) + kHead, end - kHead);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

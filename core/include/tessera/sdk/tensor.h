@@ -11,6 +11,7 @@
 #include "tessera/sdk/error.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The DLDataType of a C++ type: float, double, or an integer.
 template <class T>
@@ -66,4 +67,5 @@ std::span<T> elements_or_empty(const DLTensor* tensor, const char* what = "tenso
   return elements<T>(*tensor, what);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -29,6 +29,7 @@
 #include <string_view>
 
 namespace tessera::sdk {
+inline namespace v1 {
 namespace values_detail {
 
 inline bool digit(char c) { return c >= '0' && c <= '9'; }
@@ -243,4 +244,5 @@ inline void append_word(std::string& out, std::string_view text) {
   append_word(out, value);
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

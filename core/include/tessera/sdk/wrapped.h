@@ -21,6 +21,7 @@
 #include "tessera/sdk/draft/waits.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // A group of a transport that somebody else made, closed by the destructor. Every call throws Failure with that
 // transport's message.
@@ -44,8 +45,7 @@ class InnerGroup {
   }
   // The figures of the component's groups; NULL: it has none.
   static const tsr_collective_waits* waits_of(const tsr_instance& part) {
-    if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
-    return static_cast<const tsr_collective_waits*>(part.component->extension(part.self, TSR_COLLECTIVE_WAITS));
+    return extension_of<tsr_collective_waits>(part, TSR_COLLECTIVE_WAITS);
   }
   // The result is empty (operator bool) for color -1.
   InnerGroup split(int32_t color, int32_t key, const CollectiveCall& how) const {
@@ -195,15 +195,17 @@ class WrappedCollective : public Collective {
   // `id`: the component's id, for the error if there is no inner component.
   WrappedCollective(const Setup& setup, const char* id) : inner_(setup.inner) {
     if (inner_ == nullptr) fail(TSR_INVALID_ARGUMENT, id, " works through another transport: say ", id, "(tcp)");
+    check_flags(api().flags, TSR_COLLECTIVE_WRAPS, inner_->component->id);
   }
   virtual std::unique_ptr<Group> wrap(InnerGroup inner) const = 0;
 
-  // Returns the abilities of the inner transport.
+  // Returns the abilities of the inner transport, without flags, because this class knows none.
   CollectiveInfo describe() const override {
     tsr_collective_info info{};
     info.struct_size = sizeof(info);
     Call call;
     call.check(api().describe(inner_->self, &info, call.err()));
+    check_flags(info.flags, 0, inner_->component->id);
     return {info.device_types, {info.reducible, info.num_reducible}};
   }
   int64_t wire_bytes(DLDataType dtype, int64_t elements, int64_t row_elements, uint32_t flags) const noexcept override {
@@ -228,4 +230,5 @@ class WrappedCollective : public Collective {
   const tsr_instance* inner_;
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

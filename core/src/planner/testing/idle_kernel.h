@@ -10,8 +10,6 @@ class IdleInstance : public sdk::KernelInstance {
   void forward(const tsr_lookup&, const DLTensor&, tsr_stream, tsr_context**) override {}
   void backward(tsr_context*, const tsr_backward&, tsr_stream) override {}
   void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override {}
-  void load(uint32_t, const tsr_stream_io&) override {}
   tsr_kernel_stats stats(uint32_t) override { return {}; }
 };
 

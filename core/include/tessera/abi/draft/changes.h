@@ -28,7 +28,7 @@ extern "C" {
 
 /* The functions of the extension. None of them changes rows or states.
  *
- * A row counts as changed if it was created, or if backward, apply, import_rows or load may have written its weights.
+ * A row counts as changed if it was created, or if backward, apply or import_rows may have written its weights.
  * It also counts if a lookup that trains may have written its tsr_rows::extra. An instance may name a row too many, but
  * never leaves one out. Before the first mark it remembers nothing, and spends neither time nor memory. */
 typedef struct tsr_kernel_changes {

@@ -21,6 +21,16 @@ extern "C" {
 
 #define TSR_TABLE_EXTRA "tessera.kernel.table_extra/draft-1"
 
+/* The host's byte stream for save() and add(), valid during the call. If one of its functions fails, save() or add()
+ * ends and returns that code. */
+typedef struct tsr_stream_io {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+  void* self;     /* used only by the host */
+  tsr_code (*write)(void* self, const void* bytes, uint64_t size, tsr_error* err);
+  tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* reads all `size` bytes or fails */
+} tsr_stream_io;
+
 /* The functions of the extension. */
 typedef struct tsr_table_extra {
   uint32_t struct_size;

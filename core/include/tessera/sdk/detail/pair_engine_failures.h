@@ -15,6 +15,7 @@
 #include "tessera/sdk/pair_engine.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // Returns true for the first failure.
 template <IsPairLink Link>
@@ -176,4 +177,5 @@ typename PairEngine<Link>::Late PairEngine<Link>::who_is_late(const Op& op) cons
   return {named(says::late(late, op)), debt.in};
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -14,6 +14,7 @@
 #include "tessera/sdk/pair_engine.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 template <IsPairLink Link>
 PairEngine<Link>::PairEngine(PairEngineOptions<Link> options)
@@ -439,4 +440,5 @@ void PairEngine<Link>::sleep(Op& op, Clock::time_point deadline) {
   }
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

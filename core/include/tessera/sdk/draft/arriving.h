@@ -21,6 +21,7 @@
 #include "tessera/sdk/draft/reader.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The result of one call. Its memory belongs to the reader and is valid until the next call.
 struct Arrived {
@@ -119,4 +120,5 @@ const void* skips_extension(std::string_view id) {
   return id == TSR_READER_SKIPS ? &detail::SkipsTable<C>::kTable : nullptr;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

@@ -15,6 +15,7 @@
 #include "tessera/sdk/kernel.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 struct RowChanges {
   int64_t changed = 0, removed = 0;
@@ -92,4 +93,5 @@ const void* changes_extension(std::string_view id) {
   return id == TSR_KERNEL_CHANGES ? &detail::ChangesTable<Instance>::kTable : nullptr;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

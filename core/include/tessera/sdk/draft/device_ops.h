@@ -15,6 +15,7 @@
 #include "tessera/sdk/device.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class DeviceOps {
  public:
@@ -121,4 +122,5 @@ class DeviceOps {
   }
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

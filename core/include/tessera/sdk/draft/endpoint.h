@@ -24,6 +24,7 @@
 #include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // True for a header or metadata key that only a proxy or a web page adds; a request with one is not `local`. It ignores
 // case, and covers Forwarded, Via, Origin, X-Real-IP, names with "forwarded", and others that name the client.
@@ -120,4 +121,5 @@ class Endpoint {
 template <class C>
 constexpr tsr_endpoint Endpoint::table = {sizeof(tsr_endpoint), 0, &start_slot<C>, &stop_slot<C>};
 
+}  // namespace v1
 }  // namespace tessera::sdk

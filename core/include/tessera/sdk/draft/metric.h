@@ -18,6 +18,7 @@
 #include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 struct MetricInfo {
   int32_t pieces = TSR_METRIC_ANY;
@@ -75,4 +76,5 @@ class Metric {
 template <class C>
 constexpr tsr_metric Metric::table = {sizeof(tsr_metric), 0, &info_slot<C>, &add_slot<C>, &value_slot<C>};
 
+}  // namespace v1
 }  // namespace tessera::sdk

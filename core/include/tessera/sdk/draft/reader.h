@@ -16,6 +16,7 @@
 #include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // A column of the files: its type TSR_READER_TEXT, ..., and whether a row has a list of values, maybe with weights.
 struct ReaderColumn {
@@ -133,4 +134,5 @@ constexpr tsr_reader Reader::table = {
     sizeof(tsr_reader), 0, &open_slot<C>, &file_slot<C>, &column_slot<C>, &block_slot<C>, &select_slot<C>,
     &read_slot<C>};
 
+}  // namespace v1
 }  // namespace tessera::sdk

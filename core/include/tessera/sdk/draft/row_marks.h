@@ -17,6 +17,7 @@
 #include "tessera/abi/draft/changes.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 class RowMarks {
  public:
@@ -96,4 +97,5 @@ class RowMarks {
   uint32_t followed_ = 0;                             // bit 1 << follower: it has a mark
 };
 
+}  // namespace v1
 }  // namespace tessera::sdk

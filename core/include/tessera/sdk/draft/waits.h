@@ -14,6 +14,7 @@
 #include "tessera/sdk/collective.h"
 
 namespace tessera::sdk {
+inline namespace v1 {
 
 // The result of Collective::extension(); NULL: another id.
 inline const void* waits_extension(std::string_view id) {
@@ -28,4 +29,5 @@ inline const void* waits_extension(std::string_view id) {
   return id == TSR_COLLECTIVE_WAITS ? &kTable : nullptr;
 }
 
+}  // namespace v1
 }  // namespace tessera::sdk

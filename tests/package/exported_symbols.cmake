@@ -1,0 +1,22 @@
+# Checks what libtessera shares with the libraries and programs around it: no symbol of the SDK, of which they may have
+# another version, none that is unique in a process, and no room in the static TLS block, so that programs may open it.
+#   cmake -D READELF=/usr/bin/readelf -D FILE=lib/libtessera.so -P exported_symbols.cmake
+cmake_minimum_required(VERSION 3.25)
+execute_process(COMMAND ${READELF} --wide --dyn-syms ${FILE} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${READELF} --wide --dynamic ${FILE} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+if(NOT symbols MATCHES "tsr_runtime_open")
+  message(FATAL_ERROR "${FILE} exports no tsr_runtime_open: is it libtessera?")
+endif()
+string(REGEX MATCHALL "[^\n]* UND [^\n]*" undefined "${symbols}")
+foreach(line IN LISTS undefined)
+  string(REPLACE "${line}" "" symbols "${symbols}")
+endforeach()
+foreach(wrong "[^\n]*7tessera3sdk[^\n]*" "[^\n]* UNIQUE [^\n]*")
+  string(REGEX MATCH "${wrong}" found "${symbols}")
+  if(found)
+    message(FATAL_ERROR "${FILE} exports: ${found}")
+  endif()
+endforeach()
+if(dynamic MATCHES "STATIC_TLS")
+  message(FATAL_ERROR "${FILE} needs room in the static TLS block (-ftls-model=initial-exec)")
+endif()
