@@ -15,6 +15,7 @@ namespace tessera_dense {
 // heads, b / heads].
 class Bilinear : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   explicit Bilinear(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }

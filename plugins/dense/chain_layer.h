@@ -29,6 +29,7 @@ class ChainCall {
 
 class ChainLayer : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return chain_.parameters(); }
   const std::vector<tessera::sdk::Parameter>& buffers() const override { return chain_.buffers(); }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {

@@ -12,6 +12,7 @@ namespace tessera_dense {
 // Backward needs only the inputs.
 class Stateless : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override {
     compute(call);

@@ -12,6 +12,7 @@ namespace tessera_dense {
 
 class DotInteraction : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   explicit DotInteraction(const tessera::sdk::Setup& setup)
       : host_(setup.host), loops_(choose_loops()), pooled_(setup.host, "dot_interaction", 0, 1) {
     tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths

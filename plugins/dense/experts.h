@@ -14,6 +14,7 @@ namespace tessera_dense {
 // the chains, in their order.
 class Branches : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
@@ -46,6 +47,7 @@ class Branches : public tessera::sdk::Module {
 // "experts": several mlps over the same inputs, with concatenated outputs: [batch, experts * last width].
 class Experts : public EitherLayer {
  public:
+  static constexpr bool kRowByRow = true;
   explicit Experts(const tessera::sdk::Setup& setup);
 };
 

@@ -143,7 +143,10 @@ class Layer {
   tsr_code width_of(const std::vector<int64_t>& widths) {
     std::vector<tsr_value> values;
     for (const int64_t w : widths) values.push_back({sizeof(tsr_value), 0, {kDLFloat, 32, 1}, 0, w});
-    if (!bounds.empty()) values.back().flags = TSR_VALUE_JAGGED;
+    if (!bounds.empty()) {
+      values.back().flags = TSR_VALUE_JAGGED;
+      values.back().rows_like = static_cast<int32_t>(values.size()) - 1;
+    }
     tsr_value out{};
     out.struct_size = sizeof(out);
     const tsr_code said =
@@ -172,7 +175,9 @@ class Layer {
     call.grad_outputs = &grad;
     call.grad_inputs = gi.data();
     call.grad_parameters = gp.data();
-    return api_->backward(self_, &call, context, &error_);
+    const tsr_code back = api_->backward(self_, &call, context, &error_);
+    if (context != nullptr) api_->release(self_, context);
+    return back;
   }
   void release(tsr_module_context* context) { api_->release(self_, context); }
   void step() {

@@ -301,6 +301,14 @@ TEST(Slots, AModuleThroughItsTable) {
   EXPECT_EQ(api.output(&module, 1, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OUT_OF_RANGE);
   EXPECT_EQ(api.output(&module, 0, 2, sizeof(Longer), &inputs[0].value, &output, &err), TSR_INVALID_ARGUMENT);
   EXPECT_STREQ(err.message, "takes one input, not 2 of 4 and 5");
+  inputs[0].value.flags = TSR_VALUE_JAGGED;
+  EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OK);
+  EXPECT_EQ(output.flags, uint32_t{TSR_VALUE_JAGGED}) << "a sequence with the rows of its input";
+  EXPECT_EQ(output.rows_like, 0);
+  inputs[0].value.rows_like = 1;
+  EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_INVALID_ARGUMENT);
+  EXPECT_STREQ(err.message, "input 0 has the rows of input 1, which is not before it");
+  inputs[0].value.rows_like = 0;
   inputs[0].value.flags = 0x80000000u;
   EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_UNIMPLEMENTED);
 
@@ -313,11 +321,16 @@ TEST(Slots, AModuleThroughItsTable) {
   call.inputs = &input;
   call.outputs = &result;
   tsr_module_context* context = nullptr;
+  call.flags = TSR_MODULE_TRAIN;
   ASSERT_EQ(api.forward(&module, &call, &context, &err), TSR_OK);
   EXPECT_THAT(out, ElementsAre(3, 4));
   EXPECT_EQ(module.live(), 1);
   EXPECT_EQ(api.backward(&module, &call, context, &err), TSR_INTERNAL);
-  EXPECT_EQ(module.live(), 0) << "backward releases its context, even when it fails";
+  EXPECT_EQ(module.live(), 1) << "the context stays the caller's, even if backward fails";
+  api.release(&module, context);
+  EXPECT_EQ(module.live(), 0);
+  int64_t most[1] = {0};
+  EXPECT_EQ(api.max_rows(&module, &call, most, &err), TSR_UNIMPLEMENTED) << "it gives no rows of its own";
   call.flags = TSR_MUST_UNDERSTAND;
   EXPECT_EQ(api.forward(&module, &call, &context, &err), TSR_UNIMPLEMENTED) << "what the flags ask for nobody knows";
 }

@@ -52,6 +52,15 @@ Tensor random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
   return t;
 }
 
+std::string refused_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
 // The sum of all heads' values times fixed factors.
 double weighed(LayerGraph& graph, const Tensor& dense, const Tensor& pooled, const std::vector<Tensor>& factors) {
   double sum = 0;
@@ -134,6 +143,97 @@ TEST(LayerGraphs, HaveTheGradientsOfSequences) {
       EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 5e-3) << "sequence " << k << ", value " << i;
     }
   }
+}
+
+// Layers over sequences that other layers give, ids of a sequence, and one sequence that two layers take.
+ModelGraph of_sequences() {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"moved", "linear", {"seen"}, R"({"width": 3})"},
+                  {"plus", "sum", {"moved", "seen"}},
+                  {"ragged", "test.ragged", {"plus", "seen:ids", "wanted"}},
+                  {"deep", "mlp", {"ragged:1"}, R"({"widths": [4, 2], "activation": "tanh"})"},
+                  {"gated", "gate", {"ragged:0"}},
+                  {"one", "sum_pooling", {"deep"}},
+                  {"two", "max_pooling", {"gated"}},
+                  {"out", "linear", {"user", "one", "two"}}};
+  model.heads = {{"h", "out"}};
+  add_id_inputs(all, model);
+  return model;
+}
+
+TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
+  const ModelGraph model = of_sequences();
+  ASSERT_EQ(model.ids.size(), 1u);
+  EXPECT_EQ(model.ids[0].name, "seen");
+  EXPECT_EQ(model.ids[0].sequence, 0);
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(3, 2, 1), pooled = random_matrix(3, 3, 2), factors = random_matrix(3, 1, 5);
+  const Tensor seen = random_matrix(5, 3, 3), wanted = random_matrix(4, 3, 4);
+  const std::vector<DenseInput> rows = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, 5})},
+                                        {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 4})}};
+  std::vector<DenseInput> ids = {{Tensor::from(std::vector<int64_t>{1, 0, 2, 1, 0}).reshape({5, 1}),
+                                  Tensor::from(std::vector<int64_t>{0, 2, 2, 5})}};
+  const auto value = [&] {
+    double sum = 0;
+    const Tensor& out = graph.forward(dense, pooled, true, rows, ids)[0];
+    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
+    return sum;
+  };
+  value();
+  graph.backward({factors});
+  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
+  for (size_t k = 0; k < rows.size(); ++k) {
+    for (int64_t i = 0; i < got[k].numel(); ++i) {
+      constexpr float kStep = 1.0f / 128;
+      float& x = rows[k].values.data<float>()[i];
+      const float before = x;
+      x = before + kStep;
+      const double above = value();
+      x = before - kStep;
+      const double below = value();
+      x = before;
+      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 8e-3) << "sequence " << k << ", value " << i;
+    }
+  }
+  ids[0].offsets = Tensor::from(std::vector<int64_t>{0, 2, 3, 5});
+  EXPECT_THAT(refused_by([&] { value(); }),
+              HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
+}
+
+// Sequences of two features may have equal lengths, which each batch must show; those of layers cannot.
+TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"plus", "sum", {"seen", "wanted"}}, {"more", "product", {"plus", "wanted"}},
+                  {"one", "sum_pooling", {"more"}}, {"out", "linear", {"user", "one"}}};
+  model.heads = {{"h", "out"}};
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(2, 2, 1), pooled = random_matrix(2, 3, 2), seen = random_matrix(3, 3, 3);
+  const auto with = [&](std::vector<int64_t> others) {
+    const Tensor offsets = Tensor::from(std::vector<int64_t>{0, 1, 3});
+    return refused_by([&] {
+      graph.forward(dense, pooled, true, {{seen, offsets}, {seen, Tensor::from(others)}});
+      graph.backward({random_matrix(2, 1, 4)});
+    });
+  };
+  EXPECT_EQ(with({0, 1, 3}), "");
+  EXPECT_EQ(with({0, 2, 3}),
+            "the layer \"plus\" takes \"seen\" and \"wanted\" row by row, but sample 0 of a batch has 1 rows of the "
+            "first and 2 of the second: give both as many in every sample");
+  EXPECT_EQ(with({0, 1, 3}), "") << "the next batch";
+  ModelGraph wrong = of_sequences();
+  wrong.layers.push_back({"never", "sum", {"ragged:0", "ragged:1"}});
+  wrong.layers.push_back({"last", "sum_pooling", {"never"}});
+  wrong.heads.push_back({"i", "last"});
+  EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }),
+              testing::AllOf(HasSubstr("the layer \"never\" of ragged:0 (a sequence of 3 values with the rows of \"seen\")"),
+                             HasSubstr("ragged:1 (a sequence of 3 values)"), HasSubstr("have different rows")));
+  wrong.layers.back() = {"last", "linear", {"never"}};
+  wrong.layers[wrong.layers.size() - 2] = {"never", "sum", {"ragged:0", "one"}};
+  EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }), HasSubstr("pool it first"));
 }
 
 TEST(LayerGraphs, AddGradientsUpUntilTheyAreCleared) {

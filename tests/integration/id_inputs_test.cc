@@ -85,7 +85,9 @@ ModelGraph towers() {
 
 TEST(IdInputs, GiveLayersTheIdsOfTheBatch) {
   const ModelGraph graph = towers();
-  EXPECT_THAT(graph.ids, testing::ElementsAre("film"));
+  ASSERT_EQ(graph.ids.size(), 1u);
+  EXPECT_EQ(graph.ids[0].name, "film");
+  EXPECT_EQ(graph.ids[0].sequence, -1) << "one of each sample";
   LayerGraph layers(runtime(), graph, {.seed = 1});
   constexpr int64_t kBatch = 5;
   std::mt19937_64 random(7);

@@ -81,6 +81,53 @@ TEST(Layers, TakeJaggedAndIntegerInputsAndHaveSeveralOutputs) {
   EXPECT_THROW(mixed.run({rows, ids}, false), Error) << "rows that are not jagged";
 }
 
+// Rows of three samples with 2, 0 and 1 of a, and 0, 1 and 2 of b.
+struct Ragged {
+  Tensor a = matrix({1, 2, 3, 4, 5, 6}, 2), b = matrix({10, 20, 30, 40, 50, 60}, 2);
+  Tensor of_a = Tensor::from<int64_t>({0, 2, 2, 3}), of_b = Tensor::from<int64_t>({0, 0, 1, 3});
+  Tensor times = Tensor::from<int64_t>({100, 200, 300}).reshape({3, 1});
+  std::vector<DenseInput> inputs() const { return {{a, of_a}, {times, of_a}, {b, of_b}}; }
+};
+
+TEST(Layers, GiveSequencesWithTheRowsOfAnInputOrTheirOwn) {
+  DenseLayer layer(runtime(), {"test.ragged", "{}", "r"});
+  const Ragged in;
+  const std::vector<Tensor> out = layer.run(in.inputs(), true);
+  ASSERT_EQ(out.size(), 3u);
+  EXPECT_THAT(out[0].to_vector<float>(), ElementsAre(101, 102, 203, 204, 305, 306));
+  EXPECT_THAT(out[1].to_vector<float>(), ElementsAre(1, 2, 3, 4, 10, 20, 5, 6, 30, 40, 50, 60));
+  EXPECT_THAT(out[2].to_vector<float>(), ElementsAre(2, 1, 3));
+  EXPECT_EQ(layer.output_offsets()[0].raw(), in.of_a.raw()) << "those of the input itself";
+  EXPECT_THAT(layer.output_offsets()[1].to_vector<int64_t>(), ElementsAre(0, 2, 3, 6));
+  EXPECT_FALSE(layer.output_offsets()[2].defined());
+  const Tensor late = matrix({1, 1, 2, 2, 3, 3}, 2), both = matrix({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 2);
+  const std::vector<Tensor> back = layer.backward(std::vector{late, both, Tensor()});
+  EXPECT_THAT(back[0].to_vector<float>(), ElementsAre(2, 3, 5, 6, 10, 11));
+  EXPECT_FALSE(back[1].defined()) << "integers have no gradient";
+  EXPECT_THAT(back[2].to_vector<float>(), ElementsAre(5, 6, 9, 10, 11, 12));
+}
+
+TEST(Layers, WithWrongSequencesAreRefused) {
+  const auto refusal = [](const char* fault, bool shares) -> std::string {
+    DenseLayer layer(runtime(), {"test.ragged", str_cat(R"({"fault": ")", fault, "\"}"), "r"});
+    const Ragged in;
+    std::vector<DenseInput> inputs = in.inputs();
+    if (!shares) inputs[1].offsets = in.of_a.clone();
+    try {
+      (void)layer.run(inputs, true);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refusal("", true), "no error");
+  EXPECT_THAT(refusal("", false), HasSubstr("takes a sequence, the times of its rows"));
+  EXPECT_THAT(refusal("like", true), HasSubstr("has an output with the rows of input 7, which is no sequence"));
+  EXPECT_THAT(refusal("bound", true), HasSubstr("says that output 1 may have -1 rows"));
+  EXPECT_THAT(refusal("beyond", true), HasSubstr("wrote offsets for output 1 that do not rise from 0 to at most 6"));
+  EXPECT_THAT(refusal("falls", true), HasSubstr("wrote offsets for output 1"));
+}
+
 TEST(Layers, ThatDescribeThemselvesWronglyAreRefusedWhenTheyAreMade) {
   const auto refusal = [](const char* fault) -> std::string {
     try {

@@ -1,8 +1,9 @@
 // Layers for layers_test.cc. test.norm: batch normalisation over the samples of all ranks, without epsilon in backward;
 // buffers "running_mean" and "batches". test.mixed: takes jagged float32 rows and an integer per sample; outputs are
 // the rows' sum, and the integer plus noise from the call's seed and step. test.blend: takes inputs of one width, which
-// it must be told; outputs are their sum weighted by its parameter, and the first one's squares. test.odd: does what
-// the core must refuse, by its option `fault`.
+// it must be told; outputs are their sum weighted by its parameter, and the first one's squares. test.ragged: sequences
+// as inputs and outputs. test.odd: does what the core must refuse, by its option `fault`.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -171,6 +172,67 @@ class Blend final : public Module {
   std::vector<Parameter> parameters_;
 };
 
+// Takes a sequence a, int64 times of its rows, and another sequence b. Outputs are a with its times added, the rows of a
+// and then those of b of each sample, and the number of those rows.
+class Ragged final : public Module {
+ public:
+  explicit Ragged(Options& options) : fault_(options.string("fault", "")) {}
+  const std::vector<Parameter>& parameters() const override { return none_; }
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    if (inputs.size() != 3 || !inputs[0].jagged || !inputs[1].has_rows_of(inputs[0]) || !inputs[2].jagged ||
+        !same_dtype(inputs[1].dtype, dtype_of<int64_t>()) || inputs[2].width != inputs[0].width)
+      fail(TSR_INVALID_ARGUMENT, "test.ragged takes a sequence, the times of its rows, and another sequence");
+    Value like = inputs[0].with_width(inputs[0].width);
+    if (fault_ == "like") like.rows_like = 7;
+    return {like, Value::own_rows(inputs[0].width), {1}};
+  }
+  void max_rows(const ModuleCall& call, std::span<int64_t> rows) const override {
+    rows[1] = fault_ == "bound" ? -1 : call.inputs[0].shape[0] + call.inputs[2].shape[0];
+  }
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    const int64_t width = call.inputs[0].shape[1];
+    const float *a = data_as<float>(call.inputs[0]), *b = data_as<float>(call.inputs[2]);
+    const auto *of_a = data_as<int64_t>(call.offsets[0]), *of_b = data_as<int64_t>(call.offsets[2]);
+    const auto* times = data_as<int64_t>(call.inputs[1]);
+    float* late = data_as<float>(call.outputs[0]);
+    for (int64_t i = 0; i < call.inputs[0].shape[0] * width; ++i) late[i] = a[i] + static_cast<float>(times[i / width]);
+    auto* bounds = data_as<int64_t>(call.output_offsets[1]);
+    float* both = data_as<float>(call.outputs[1]);
+    bounds[0] = 0;
+    for (int64_t s = 0; s < call.batch; ++s) {
+      both = std::copy(a + of_a[s] * width, a + of_a[s + 1] * width, both);
+      both = std::copy(b + of_b[s] * width, b + of_b[s + 1] * width, both);
+      const int64_t rows = of_a[s + 1] - of_a[s] + of_b[s + 1] - of_b[s];
+      bounds[s + 1] = bounds[s] + (fault_ == "beyond" ? 1000 : fault_ == "falls" ? -1 : rows);
+      data_as<float>(call.outputs[2])[s] = static_cast<float>(rows);
+    }
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const ModuleCall& call, tsr_module_context*) override {
+    const int64_t width = call.inputs[0].shape[1];
+    const auto *of_a = data_as<int64_t>(call.offsets[0]), *of_b = data_as<int64_t>(call.offsets[2]);
+    if (call.outputs[1].shape[0] != data_as<int64_t>(call.output_offsets[1])[call.batch])
+      fail(TSR_INVALID_ARGUMENT, "the output has rows beyond its offsets");
+    const float *late = data_as<float>(call.grad_outputs[0]), *both = data_as<float>(call.grad_outputs[1]);
+    for (int64_t s = 0; s < call.batch; ++s) {
+      for (const size_t k : {size_t{0}, size_t{2}}) {
+        const int64_t* bounds = k == 0 ? of_a : of_b;
+        float* to = data_as<float>(call.grad_inputs[k]);
+        for (int64_t i = bounds[s] * width; i < bounds[s + 1] * width; ++i) {
+          const float one = both == nullptr ? 0 : *both++;
+          if (to != nullptr) to[i] = one + (k == 0 && late != nullptr ? late[i] : 0);
+        }
+      }
+    }
+  }
+  void release(tsr_module_context*) noexcept override { released += 1; }
+  int released = 0;
+
+ private:
+  std::string fault_;
+  std::vector<Parameter> none_;
+};
+
 class Odd final : public Module {
  public:
   explicit Odd(Options& options) : fault(options.string("fault", "")) {}
@@ -220,4 +282,6 @@ TESSERA_PLUGIN("test.layers", "0.1.0",
                    {.id = "test.mixed", .version = "0.1.0", .about = "jagged and integer inputs, two outputs"}),
                tessera::sdk::component<tessera::test::Blend>(
                    {.id = "test.blend", .version = "0.1.0", .about = "a weighted sum, and squares"}),
+               tessera::sdk::component<tessera::test::Ragged>(
+                   {.id = "test.ragged", .version = "0.1.0", .about = "sequences in and out"}),
                tessera::test::odd());

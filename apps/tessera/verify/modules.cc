@@ -2,75 +2,17 @@
 #include "tessera/abi/module.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <set>
 
 #include "verify/check.h"
 #include "verify/kernel_bed.h"
+#include "verify/module_inputs.h"
 
 namespace tessera::cli::verify {
 namespace {
-
-using Values = std::vector<tsr_value>;
-
-tsr_value value_of(int64_t width, DLDataType type = kFloat32, uint32_t flags = 0) {
-  return {sizeof(tsr_value), flags, type, 0, width};
-}
-Values dense(const std::vector<int64_t>& widths) {
-  Values out;
-  for (const int64_t width : widths) out.push_back(value_of(width));
-  return out;
-}
-
-// The outputs for such inputs; unset if they are refused.
-std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values& inputs) {
-  Values out;
-  for (uint32_t i = 0; i < 1000; ++i) {
-    tsr_value value{};
-    value.struct_size = sizeof(value);
-    Call call;
-    const tsr_code code =
-        api.output(self, i, static_cast<uint32_t>(inputs.size()), sizeof(tsr_value), inputs.data(), &value, call.out());
-    call.fails_well(code, "output");
-    if (code == TSR_OUT_OF_RANGE) return out;
-    if (code != TSR_OK) return std::nullopt;
-    require(value.width > 0, "output ", i, " has ", value.width, " values");
-    require(value.flags == 0 && value.dtype.code == kDLFloat && value.dtype.bits == 32, "output ", i,
-            " is no float32 rows, one for each sample");
-    out.push_back(value);
-  }
-  broken("its list of outputs does not end");
-}
-
-// Inputs that a layer accepts. They are found by trying, because a layer's options can mean anything.
-Values find_inputs(const tsr_module& api, void* self) {
-  std::vector<Values> tries;
-  for (const int64_t w : {12, 8, 16, 4}) tries.push_back(dense({w}));
-  for (int64_t w = 1; w <= 512; ++w) tries.push_back(dense({w}));
-  for (const auto& pair : {std::vector<int64_t>{4, 12}, {8, 8}, {4, 4}}) tries.push_back(dense(pair));
-  for (int64_t a = 1; a <= 32; ++a) {
-    for (int64_t b = 1; b <= 64; ++b) tries.push_back(dense({a, b}));
-  }
-  for (int64_t a = 1; a <= 8; ++a) {
-    for (int64_t i = 0; i < 64; ++i) tries.push_back(dense({a, 1 + i / 8, 1 + i % 8}));
-  }
-  constexpr DLDataType kInt32{kDLInt, 32, 1}, kInt64{kDLInt, 64, 1};
-  for (int64_t w = 1; w <= 64; ++w) {
-    for (const uint32_t flags : {0u, uint32_t{TSR_VALUE_JAGGED}}) {
-      for (const DLDataType type : {kFloat32, kInt64, kInt32}) tries.push_back({value_of(w, type, flags)});
-    }
-  }
-  for (int64_t w = 1; w <= 16; ++w)  // a target, and a sequence
-    tries.push_back({value_of(w), value_of(w, kFloat32, TSR_VALUE_JAGGED)});
-  for (const Values& inputs : tries) {
-    const std::optional<Values> outputs = outputs_of(api, self, inputs);
-    if (outputs && !outputs->empty()) return inputs;
-  }
-  throw Skipped(
-      "verify found no inputs that it takes: one of up to 512, two of up to 32 and 64, three of up to 8 wide, one "
-      "of integers or jagged rows of up to 64, or one with a jagged one of the same width of up to 16");
-}
 
 // Lists the results of slot(i, out, err): parameters or buffers.
 template <class Slot>
@@ -118,18 +60,26 @@ class Layer {
       for (int64_t i = 0; i < buffers.back()->size(); ++i) buffers.back()->set(i, p.init_values[0]);
     }
     const std::optional<Values> given = outputs_of(api_, part_.self(), values);
-    for (const tsr_value& v : *given) {
-      const std::vector<int64_t> shape{batch, v.width};
+    described_ = *given;
+    const std::vector<int64_t> most = most_rows();
+    for (size_t k = 0; k < described_.size(); ++k) {
+      const tsr_value& v = described_[k];
+      int64_t rows = has_own_rows(v) ? most[k] : batch;
+      if (is_sequence(v) && !has_own_rows(v)) rows = rows_of(*inputs[static_cast<size_t>(v.rows_like)]);
+      const std::vector<int64_t> shape{rows, v.width};
       outputs.push_back(std::make_unique<Array>(kFloat32, shape));
       directions.push_back(filled(shape, random, 1));
+      own_offsets.push_back(has_own_rows(v) ? offsets_of_batch() : nullptr);
+      rows_.push_back(rows);
     }
   }
 
   tsr_module_context* forward(bool train, double before = kUntouched) { return forward(train, train, before); }
   // `keep`: a backward may follow.
   tsr_module_context* forward(bool train, bool keep, double before) {
-    for (const auto& output : outputs) {
-      for (int64_t i = 0; i < output->size(); ++i) output->set(i, before);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      for (int64_t i = 0; i < outputs[k]->size(); ++i) outputs[k]->set(i, before);
+      rows_[k] = rows_of(*outputs[k]);
     }
     Raw raw(*this);
     raw.call.flags = train ? uint32_t{TSR_MODULE_TRAIN} : 0;
@@ -140,14 +90,18 @@ class Layer {
     for (const Arrays* all : {&outputs, &buffers}) {
       for (const auto& a : *all) a->check_end("forward");
     }
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (own_offsets[k] != nullptr) rows_[k] = rows_written(k);
+    }
     return context;
   }
-  // Computes the gradients of `wanted` inputs; the others' tensors have data NULL.
+  // Computes the gradients of `wanted` inputs; the others' tensors have data NULL. Then releases the context.
   void backward(tsr_module_context* context, bool wanted = true) {
     Raw raw(*this);
     raw.call.flags = TSR_MODULE_TRAIN;
-    const std::vector<DLTensor> grad_out = tensors(directions), grad_params = tensors(grad_parameters);
-    std::vector<DLTensor> grad_in;
+    std::vector<DLTensor> grad_out = tensors(directions), grad_in;
+    const std::vector<DLTensor> grad_params = tensors(grad_parameters);
+    for (size_t k = 0; k < grad_out.size(); ++k) grad_out[k].shape = raw.shapes[k].data();
     for (size_t i = 0; i < inputs.size(); ++i) {
       grad_in.push_back(grad_inputs[i] == nullptr ? *inputs[i]->raw() : *grad_inputs[i]->raw());
       if (!wanted || grad_inputs[i] == nullptr) grad_in.back().data = nullptr;
@@ -157,7 +111,9 @@ class Layer {
     raw.call.grad_parameters = grad_params.data();
     subject_.doing("backward");
     Call call;
-    call.succeeds(api_.backward(part_.self(), &raw.call, context, call.out()), "backward");
+    const tsr_code code = api_.backward(part_.self(), &raw.call, context, call.out());
+    release(context);
+    call.succeeds(code, "backward");
     for (const Arrays* all : {&grad_inputs, &grad_parameters}) {
       for (const auto& a : *all) {
         if (a != nullptr) a->check_end("backward");
@@ -166,25 +122,26 @@ class Layer {
   }
   void release(tsr_module_context* context) {
     subject_.doing("release");
-    api_.release(part_.self(), context);
+    if (context != nullptr) api_.release(part_.self(), context);
   }
   // The sum of outputs * directions of a training forward, so that buffers of an earlier one do not matter.
   double loss() {
     release(forward(true));
     double sum = 0;
     for (size_t k = 0; k < outputs.size(); ++k) {
-      for (int64_t i = 0; i < outputs[k]->size(); ++i) sum += outputs[k]->get(i) * directions[k]->get(i);
+      for (int64_t i = 0; i < values_of(k); ++i) sum += outputs[k]->get(i) * directions[k]->get(i);
     }
     return sum;
   }
   std::vector<double> all_outputs() const {
     std::vector<double> out;
-    for (const auto& output : outputs) {
-      for (int64_t i = 0; i < output->size(); ++i) out.push_back(output->get(i));
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      for (int64_t i = 0; i < values_of(k); ++i) out.push_back(outputs[k]->get(i));
     }
     return out;
   }
 
+  Arrays own_offsets;  // of outputs; null if an output has none of its own
   Arrays inputs, offsets, parameters, buffers, grad_parameters, outputs, directions;
   Arrays grad_inputs;  // null for an integer input
 
@@ -196,7 +153,13 @@ class Layer {
           params(tensors(layer.parameters)),
           bufs(tensors(layer.buffers)),
           out(tensors(layer.outputs)) {
-      bool jagged = false;
+      bool jagged = false, own = false;
+      for (size_t k = 0; k < out.size(); ++k) {
+        shapes.push_back({layer.rows_[k], out[k].shape[1]});
+        own_bounds.push_back(layer.own_offsets[k] == nullptr ? DLTensor{} : *layer.own_offsets[k]->raw());
+        own |= layer.own_offsets[k] != nullptr;
+      }
+      for (size_t k = 0; k < out.size(); ++k) out[k].shape = shapes[k].data();
       for (const auto& a : layer.offsets) {
         bounds.push_back(a == nullptr ? DLTensor{} : *a->raw());
         jagged |= a != nullptr;
@@ -212,20 +175,25 @@ class Layer {
       call.parameters = params.data();
       call.buffers = bufs.data();
       call.outputs = out.data();
+      call.output_offsets = own ? own_bounds.data() : nullptr;
     }
-    std::vector<DLTensor> in, params, bufs, out, bounds;
+    std::vector<DLTensor> in, params, bufs, out, bounds, own_bounds;
+    std::vector<std::array<int64_t, 2>> shapes;  // of the outputs
     tsr_module_call call{};
   };
 
   void add_input(const tsr_value& v, Random& random) {
     int64_t rows = batch_;
+    const size_t number = offsets.size();
     offsets.push_back(nullptr);
-    if ((v.flags & TSR_VALUE_JAGGED) != 0) {
-      offsets.back() = std::make_unique<Array>(DLDataType{kDLInt, 64, 1}, std::vector<int64_t>{batch_ + 1});
+    if (is_sequence(v)) {
+      offsets.back() = offsets_of_batch();
+      const auto like = static_cast<size_t>(v.rows_like);
       rows = 0;
       for (int64_t s = 0; s <= batch_; ++s) {
+        if (like < number) rows = static_cast<int64_t>(offsets[like]->get(s));
         offsets.back()->set(s, static_cast<double>(rows));
-        if (s < batch_) rows += between(random, 0, 3);
+        if (s < batch_ && like == number) rows += between(random, 0, 3);
       }
     }
     const std::vector<int64_t> shape{rows, v.width};
@@ -237,6 +205,37 @@ class Layer {
     inputs.push_back(std::make_unique<Array>(v.dtype, shape));
     for (int64_t i = 0; i < inputs.back()->size(); ++i) inputs.back()->set(i, static_cast<double>(random() % 4));
     grad_inputs.push_back(nullptr);
+  }
+  std::unique_ptr<Array> offsets_of_batch() const {
+    return std::make_unique<Array>(DLDataType{kDLInt, 64, 1}, std::vector<int64_t>{batch_ + 1});
+  }
+  static int64_t rows_of(const Array& array) { return array.raw()->shape[0]; }
+  // Values of an output that the last forward wrote.
+  int64_t values_of(size_t k) const { return rows_[k] * described_[k].width; }
+  // The most rows of outputs with offsets of their own.
+  std::vector<int64_t> most_rows() {
+    std::vector<int64_t> rows(described_.size(), 0);
+    if (std::none_of(described_.begin(), described_.end(), has_own_rows)) return rows;
+    Raw raw(*this);
+    raw.call.num_outputs = static_cast<uint32_t>(rows.size());
+    subject_.doing("max_rows");
+    Call call;
+    call.succeeds(api_.max_rows(part_.self(), &raw.call, rows.data(), call.out()), "max_rows");
+    for (size_t k = 0; k < rows.size(); ++k)
+      require(!has_own_rows(described_[k]) || (rows[k] >= 0 && rows[k] < (1 << 24)), "max_rows says that output ", k,
+              " may have ", rows[k], " rows");
+    return rows;
+  }
+  // Rows of an output with offsets of its own, which are checked.
+  int64_t rows_written(size_t k) const {
+    const Array& bounds = *own_offsets[k];
+    bounds.check_end("forward");
+    for (int64_t s = 0; s <= batch_; ++s) {
+      const double at = bounds.get(s), before = s == 0 ? 0 : bounds.get(s - 1);
+      require(at >= before && (s > 0 || at == 0) && at <= static_cast<double>(rows_of(*outputs[k])), "the offsets of ",
+              "output ", k, " do not rise from 0 to at most max_rows");
+    }
+    return static_cast<int64_t>(bounds.get(batch_));
   }
   static std::vector<int64_t> shape_of(const tsr_parameter& p) { return {p.shape, p.shape + p.ndim}; }
   static std::unique_ptr<Array> filled(std::vector<int64_t> shape, Random& random, double scale) {
@@ -254,6 +253,8 @@ class Layer {
   Made part_;
   const tsr_module& api_;
   int64_t batch_;
+  Values described_;           // the outputs
+  std::vector<int64_t> rows_;  // of the outputs, in the last forward
 };
 
 void check_module_parameters(Subject& subject) {

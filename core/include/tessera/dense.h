@@ -30,8 +30,9 @@ struct DenseStep {
   std::function<void(const Tensor&)> sum_over_ranks;
 };
 
-// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`, int64 [batch + 1]: the input is jagged, and
-// sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample.
+// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`, int64 [batch + 1]: the input is a sequence, and
+// sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample. Inputs of a call share offsets if
+// these are in the same memory.
 struct DenseInput {
   DenseInput(Tensor rows) : values(std::move(rows)) {}
   DenseInput(Tensor rows, Tensor bounds) : values(std::move(rows)), offsets(std::move(bounds)) {}
@@ -92,14 +93,16 @@ class DenseLayer {
   bool sums_over_ranks() const;
   // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument: they do not fit.
   int64_t output_width(std::span<const int64_t> widths) const { return output_widths(widths).front(); }
-  // The widths of all outputs. `sequences` marks inputs with any number of rows per sample, `ids` those that are int64;
-  // empty: none.
-  std::vector<int64_t> output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences = {},
-                                     const std::vector<bool>& ids = {}) const;
+  // The widths of all outputs.
+  std::vector<int64_t> output_widths(std::span<const int64_t> widths) const;
+  // All outputs for inputs that abi/module.h describes, which include sequences. kInvalidArgument: they do not fit.
+  std::vector<tsr_value> outputs_for(std::span<const tsr_value> inputs) const;
 
-  // Returns the layer's outputs, float32 [batch, width_k]. Inputs must not change until backward. `train`: a training
+  // Returns the layer's outputs, float32 [rows_k, width_k]. Inputs must not change until backward. `train`: a training
   // step, which a backward may follow. Neither call allocates once the largest batch was seen.
   const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train);
+  // Offsets of the last outputs, int64 [batch + 1]: of an input for a sequence with its rows; undefined: dense.
+  const std::vector<Tensor>& output_offsets() const;
   // Does the same for inputs [batch, width_i], and returns the first output.
   Tensor forward(const std::vector<Tensor>& inputs, bool train);
   // grad_outputs have the outputs' shapes; undefined: zeros. Returns one gradient per input; undefined: not wanted. All

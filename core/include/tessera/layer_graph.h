@@ -12,7 +12,8 @@
 //   Tensor grad_pooled = model.backward({grad_logits});
 //
 // The embeddings come from outside, so they may be sharded or not: pooled rows side by side, and sequences, which have
-// a row for each id. tessera/dlrm.h makes the graph of a DLRM.
+// a row for each id. A layer's output is also dense or a sequence. Its sequences have the offsets of an input or their
+// own. tessera/dlrm.h makes the graph of a DLRM.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,12 @@ struct GraphInput {
   int64_t column = 0, width = 0;
 };
 
+// A feature whose ids layers take: one of each sample, or those of a sequence.
+struct IdFeature {
+  std::string name;
+  int64_t sequence = -1;  // index in ModelGraph::sequences of the ids' rows; -1: one id per sample
+};
+
 struct LayerSpec {
   std::string name;                 // prefix of its parameters' names; letters, digits, "_" and "-"
   std::string type;                 // a layer of a module/1 component: "mlp"
@@ -80,7 +87,7 @@ struct ModelGraph {
   std::vector<GraphInput> inputs;
   std::vector<LayerSpec> layers;      // in any order
   std::vector<HeadSpec> heads;        // at least one
-  std::vector<std::string> ids = {};  // features with one id per sample that layers take
+  std::vector<IdFeature> ids = {};    // whose ids layers take
 };
 
 // Makes a graph without layers over `dense_width` values and these tables' outputs. Its inputs are "dense", "pooled"
@@ -89,7 +96,8 @@ struct ModelGraph {
 // is no input. kInvalidArgument: a table is called "dense" or "pooled".
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
 
-// Suffix of an input's name, "film:ids", for layers that take the id itself, an int64, instead of a row.
+// Suffix of an input's name, "film:ids", for layers that take the id itself, an int64, instead of a row. The ids of a
+// table without pooling are a sequence with the offsets of its rows.
 inline constexpr const char* kIdsSuffix = ":ids";
 // Adds the inputs with that suffix that the graph's layers take. kInvalidArgument, with the nearest name: no table has
 // the feature.
@@ -134,12 +142,13 @@ class LayerGraph {
   // Values per sample of a head's input.
   int64_t head_width(size_t head) const;
 
-  // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and
-  // int64 [B, 1] for each feature in ModelGraph::ids. They must not change until backward. Returns each head's input,
-  // [B, head_width].
+  // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and for
+  // each feature in ModelGraph::ids int64 [B, 1], or [ids, 1] with the offsets of its sequence. They must not change
+  // until backward. Returns each head's input, [B, head_width]. kInvalidArgument: sequences that a layer takes row by
+  // row have different offsets.
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
                                      const std::vector<DenseInput>& sequences = {},
-                                     const std::vector<Tensor>& ids = {});
+                                     const std::vector<DenseInput>& ids = {});
   // `grads`: of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the gradient of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);

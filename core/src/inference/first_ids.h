@@ -14,13 +14,20 @@ class FirstIds {
   FirstIds(const ModelGraph& graph, const ModelDescription& model);
 
   // Returns each sample's first id, int64 [batch, 1] for each feature, valid until the next call. It is -1 if the
-  // sample has none; a request for items, for example, has no users.
-  const std::vector<Tensor>& take(const PredictInput& input);
+  // sample has none; a request for items, for example, has no users. Of a sequence it returns all ids and their offsets.
+  const std::vector<DenseInput>& take(const PredictInput& input);
 
  private:
-  std::vector<size_t> features_;  // indices into PredictInput::features
-  std::vector<Tensor> memory_;    // only grows
-  std::vector<Tensor> taken_;
+  struct Memory {
+    Tensor ids, offsets;  // which only grow
+  };
+  void take_first(const PredictInput& input, size_t i);
+  void take_all(const PredictInput& input, size_t i);
+
+  std::vector<size_t> features_;   // indices into PredictInput::features
+  std::vector<bool> of_sequence_;  // by feature
+  std::vector<Memory> memory_;
+  std::vector<DenseInput> taken_;
 };
 
 }  // namespace tessera::inference

@@ -83,7 +83,7 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
 struct GraphRows {
   Tensor pooled;  // [batch, the graph's width]
   const std::vector<DenseInput>& sequences;
-  const std::vector<Tensor>& ids;
+  const std::vector<DenseInput>& ids;
 };
 // Fills `outputs` as Predictor::predict_outputs() does.
 void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const GraphRows& rows,

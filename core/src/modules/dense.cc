@@ -72,13 +72,14 @@ struct DenseLayer::Impl {
   std::vector<tsr_value> values, asked;  // of the inputs, and those that `described` belongs to
   std::vector<tsr_value> described;      // the outputs
   std::vector<Tensor> memory;            // of the outputs, which only grows
-  std::vector<Tensor> outputs;
+  std::vector<Tensor> own_offsets;       // memory of those that outputs have of their own, which only grows
+  std::vector<Tensor> outputs, offsets;  // offsets: of the outputs; undefined: dense
   int64_t batch = 0;
   bool kept = false;                       // the last forward may have a backward
   std::vector<Tensor> grad_memory, grads;  // of the inputs
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_buffers, dl_gradients;  // values never move
-  std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs, dl_grad_outputs, dl_grad_inputs;
+  std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs, dl_output_offsets, dl_grad_outputs, dl_grad_inputs;
   tsr_module_call call{};  // of the last forward
 
   // Memory of the layer, on its device.
@@ -130,8 +131,12 @@ struct DenseLayer::Impl {
     return found->second;
   }
   void take(const std::vector<DenseInput>& now);
+  int32_t first_with_offsets(const Tensor& offsets) const;
   const std::vector<tsr_value>& describe_outputs();
   void start_call(bool train);
+  void make_outputs();
+  std::vector<int64_t> most_rows();
+  void take_own_offsets();
   static tsr_code sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept;
   // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
   void restore_gradients() {
@@ -162,7 +167,8 @@ struct DenseLayer::Impl {
 // The part is asked again where the inputs are others than before.
 const std::vector<tsr_value>& DenseLayer::Impl::describe_outputs() {
   const auto same = [](const tsr_value& a, const tsr_value& b) {
-    return a.flags == b.flags && a.width == b.width && a.dtype.code == b.dtype.code && a.dtype.bits == b.dtype.bits;
+    return a.flags == b.flags && a.width == b.width && a.rows_like == b.rows_like && a.dtype.code == b.dtype.code &&
+           a.dtype.bits == b.dtype.bits;
   };
   if (described.empty() || !std::equal(values.begin(), values.end(), asked.begin(), asked.end(), same)) {
     described = layer_outputs(*part, options.name, values);
@@ -171,7 +177,16 @@ const std::vector<tsr_value>& DenseLayer::Impl::describe_outputs() {
   return described;
 }
 
-// The inputs as the part sees them, and memory for its outputs.
+// Index of the first input with these offsets; the next input if there is none.
+int32_t DenseLayer::Impl::first_with_offsets(const Tensor& offsets) const {
+  const size_t next = values.size();
+  for (size_t k = 0; k < next; ++k) {
+    if (inputs[k].offsets.defined() && inputs[k].offsets.raw() == offsets.raw()) return static_cast<int32_t>(k);
+  }
+  return static_cast<int32_t>(next);
+}
+
+// Describes the inputs for the component.
 void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
   TESSERA_CHECK(!now.empty(), "a layer has inputs");
   inputs = now;
@@ -187,22 +202,80 @@ void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
     const int64_t samples = has_offsets ? input.offsets.numel() - 1 : input.values.size(0);
     if (values.empty()) batch = samples;
     TESSERA_CHECK(samples == batch, "inputs have equally many samples");
-    values.push_back({sizeof(tsr_value), has_offsets ? uint32_t{TSR_VALUE_JAGGED} : 0, to_dl(input.values.dtype()), 0,
-                      input.values.size(1)});
+    values.push_back({sizeof(tsr_value), has_offsets ? uint32_t{TSR_VALUE_JAGGED} : 0, to_dl(input.values.dtype()),
+                      has_offsets ? first_with_offsets(input.offsets) : 0, input.values.size(1)});
     dl_inputs.push_back(input.values.dl());
     dl_offsets.push_back(has_offsets ? input.offsets.dl() : DLTensor{});
     jagged |= has_offsets;
   }
   if (!jagged) dl_offsets.clear();
-  const std::vector<tsr_value>& out = describe_outputs();
+}
+
+// The most rows that outputs with offsets of their own can have.
+std::vector<int64_t> DenseLayer::Impl::most_rows() {
+  std::vector<int64_t> rows(described.size(), 0);
+  AbiError err;
+  const plugin::CallScope asked_for(*part, "max_rows", options.name);
+  check(api().max_rows(part->self(), &call, rows.data(), err.out()), err, "max_rows");
+  for (size_t k = 0; k < rows.size(); ++k) {
+    constexpr int64_t kMostValues = int64_t{1} << 40;  // four terabytes
+    if (!has_own_rows(described[k]) || (rows[k] >= 0 && rows[k] <= kMostValues / std::max<int64_t>(described[k].width, 1)))
+      continue;
+    fail(Code::kInternal, "layer ", options.name, " (", part->id(), ") says that output ", k, " may have ", rows[k],
+         " rows");
+  }
+  return rows;
+}
+
+// Makes memory for the outputs, and adds them to the call.
+void DenseLayer::Impl::make_outputs() {
+  const std::vector<tsr_value>& out = described;
   memory.resize(out.size());
+  own_offsets.resize(out.size());
   outputs.clear();
+  offsets.assign(out.size(), {});
   dl_outputs.clear();
+  dl_output_offsets.clear();
+  call.num_outputs = static_cast<uint32_t>(out.size());
+  const bool own = std::any_of(out.begin(), out.end(), [](const tsr_value& value) { return has_own_rows(value); });
+  if (own && options.stream)
+    fail(Code::kUnimplemented, "layer ", options.name, " (", part->id(),
+         ") gives a sequence with offsets of its own, which models on a device cannot have: train on the CPU");
+  const std::vector<int64_t> most = own ? most_rows() : std::vector<int64_t>();
   for (size_t k = 0; k < out.size(); ++k) {
-    ensure(memory[k], batch * out[k].width);
-    outputs.push_back(memory[k].first({batch, out[k].width}));
+    int64_t rows = batch;
+    if (has_own_rows(out[k])) {
+      rows = most[k];
+      if (!own_offsets[k].defined() || own_offsets[k].numel() < batch + 1)
+        own_offsets[k] = Tensor::empty({batch + 1}, DType::kInt64);
+      offsets[k] = own_offsets[k].first({batch + 1});
+    } else if ((out[k].flags & TSR_VALUE_JAGGED) != 0) {
+      const DenseInput& like = inputs[static_cast<size_t>(out[k].rows_like)];
+      rows = like.values.size(0);
+      offsets[k] = like.offsets;
+    }
+    ensure(memory[k], rows * out[k].width);
+    outputs.push_back(memory[k].first({rows, out[k].width}));
+    dl_output_offsets.push_back(has_own_rows(out[k]) ? offsets[k].dl() : DLTensor{});
   }
   for (const Tensor& output : outputs) dl_outputs.push_back(output.dl());
+  call.outputs = dl_outputs.data();
+  if (own) call.output_offsets = dl_output_offsets.data();
+}
+
+// Checks the offsets that the component wrote, and gives its outputs the rows that these say.
+void DenseLayer::Impl::take_own_offsets() {
+  if (call.output_offsets == nullptr) return;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (!has_own_rows(described[k])) continue;
+    const std::span<const int64_t> bounds = offsets[k].span<int64_t>();
+    const int64_t most = outputs[k].size(0);
+    if (bounds.front() != 0 || bounds.back() > most || !std::is_sorted(bounds.begin(), bounds.end()))
+      fail(Code::kInternal, "layer ", options.name, " (", part->id(), ") wrote offsets for output ", k,
+           " that do not rise from 0 to at most ", most, ", the most rows that it can have");
+    outputs[k] = memory[k].first({bounds.back(), described[k].width});
+    dl_outputs[k] = outputs[k].dl();
+  }
 }
 
 void DenseLayer::Impl::start_call(bool train) {
@@ -215,12 +288,10 @@ void DenseLayer::Impl::start_call(bool train) {
   call.step = step.step;
   call.batch = batch;
   call.num_inputs = static_cast<uint32_t>(dl_inputs.size());
-  call.num_outputs = static_cast<uint32_t>(dl_outputs.size());
   call.inputs = dl_inputs.data();
   call.offsets = dl_offsets.empty() ? nullptr : dl_offsets.data();
   call.parameters = dl_parameters.data();
   call.buffers = dl_buffers.data();
-  call.outputs = dl_outputs.data();
   call.stream = options.stream ? options.stream->raw() : nullptr;
   if (!train || !sums_over_ranks() || !step.sum_over_ranks) return;
   call.sum_over_ranks = &sum_over_ranks;
@@ -276,19 +347,16 @@ const ParameterList& DenseLayer::parameters() const { return impl_->parameters; 
 const ParameterList& DenseLayer::buffers() const { return impl_->buffers; }
 bool DenseLayer::sums_over_ranks() const { return impl_->sums_over_ranks(); }
 
-std::vector<int64_t> DenseLayer::output_widths(std::span<const int64_t> widths, const std::vector<bool>& sequences,
-                                               const std::vector<bool>& ids) const {
+std::vector<int64_t> DenseLayer::output_widths(std::span<const int64_t> widths) const {
   std::vector<tsr_value> inputs;
   for (const int64_t width : widths) inputs.push_back(dense_value(width));
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    if (sequences[i]) inputs.at(i).flags = TSR_VALUE_JAGGED;
-  }
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i]) inputs.at(i).dtype = to_dl(DType::kInt64);
-  }
   std::vector<int64_t> out;
-  for (const tsr_value& value : layer_outputs(*impl_->part, impl_->options.name, inputs)) out.push_back(value.width);
+  for (const tsr_value& value : outputs_for(inputs)) out.push_back(value.width);
   return out;
+}
+
+std::vector<tsr_value> DenseLayer::outputs_for(std::span<const tsr_value> inputs) const {
+  return layer_outputs(*impl_->part, impl_->options.name, inputs);
 }
 
 Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool train) {
@@ -300,13 +368,18 @@ const std::vector<Tensor>& DenseLayer::run(const std::vector<DenseInput>& inputs
   m.release();
   m.kept = train;
   m.take(inputs);
+  m.describe_outputs();
   m.start_call(train);
+  m.make_outputs();
   AbiError err;
   const plugin::CallScope call(*m.part, "forward", m.options.name);
   m.check(m.api().forward(m.part->self(), &m.call, train ? &m.context : nullptr, err.out()), err, "forward");
+  m.take_own_offsets();
   if (!train) m.inputs.clear();
   return m.outputs;
 }
+
+const std::vector<Tensor>& DenseLayer::output_offsets() const { return impl_->offsets; }
 
 const std::vector<Tensor>& DenseLayer::backward(const std::vector<Tensor>& grad_outputs,
                                                 const std::vector<bool>& wanted) {
@@ -340,9 +413,10 @@ const std::vector<Tensor>& DenseLayer::backward(const std::vector<Tensor>& grad_
   call.grad_inputs = m.dl_grad_inputs.data();
   call.grad_parameters = m.dl_gradients.data();
   AbiError err;
-  tsr_module_context* context = std::exchange(m.context, nullptr);
   const plugin::CallScope asked(*m.part, "backward", m.options.name);
-  m.check(m.api().backward(m.part->self(), &call, context, err.out()), err, "backward");
+  const tsr_code code = m.api().backward(m.part->self(), &call, m.context, err.out());
+  m.release();
+  m.check(code, err, "backward");
   m.inputs.clear();  // whose they are may write them again
   return m.grads;
 }

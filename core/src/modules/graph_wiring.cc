@@ -204,22 +204,27 @@ ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>
 }
 
 void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& graph) {
-  std::vector<std::string> features;
+  std::vector<IdFeature> features;
+  std::vector<std::string> names;
+  int64_t sequences = 0;
   for (const EmbeddingBagConfig& t : tables) {
-    if (t.feature_names.empty()) features.push_back(t.name);
-    features.insert(features.end(), t.feature_names.begin(), t.feature_names.end());
+    for (const std::string& name : t.feature_names.empty() ? std::vector{t.name} : t.feature_names) {
+      features.push_back({name, t.pooling == PoolingType::kNone ? sequences++ : -1});
+      names.push_back(name);
+    }
   }
   for (const LayerSpec& layer : graph.layers) {
     for (const std::string& name : layer.inputs) {
       const auto is_called = [&](const GraphInput& input) { return input.name == name; };
       if (!name.ends_with(kIdsSuffix) || std::any_of(graph.inputs.begin(), graph.inputs.end(), is_called)) continue;
       const std::string feature = name.substr(0, name.size() - std::string_view(kIdsSuffix).size());
-      if (std::find(features.begin(), features.end(), feature) == features.end())
+      const auto found = std::find(names.begin(), names.end(), feature);
+      if (found == names.end())
         fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" takes \"", name,
-             "\", but no table has the feature \"", feature, "\"; the nearest is \"",
-             sdk::nearest_name(feature, features), '"');
+             "\", but no table has the feature \"", feature, "\"; the nearest is \"", sdk::nearest_name(feature, names),
+             '"');
       graph.inputs.push_back({name, GraphInput::kIds, std::ssize(graph.ids), 1});
-      graph.ids.push_back(feature);
+      graph.ids.push_back(features[static_cast<size_t>(found - names.begin())]);
     }
   }
 }

@@ -1,25 +1,30 @@
 // Ids of samples as a graph of layers and losses take them.
 #pragma once
 
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/jagged_tensor.h"
+#include "tessera/layer_graph.h"
 
 namespace tessera {
 
 class IdInputs {
  public:
-  explicit IdInputs(std::vector<std::string> features) : features_(std::move(features)) {}
+  explicit IdInputs(std::vector<IdFeature> features) : features_(std::move(features)), memory_(features_.size()) {}
 
-  // The one id of each sample, for each feature, int64 [samples, 1]. Valid until the next call. kInvalidArgument: a
-  // sample without one or with several, by its place in the batch, which is in host memory; kNotFound: no such feature.
-  const std::vector<Tensor>& take(const KeyedJaggedTensor& batch);
+  // For each feature: the one id of each sample, int64 [samples, 1], or all ids of a sequence with their offsets. Valid
+  // until the next call. kInvalidArgument: a sample does not have exactly one id, by its place in the batch, which is in
+  // host memory; kNotFound: no such feature.
+  const std::vector<DenseInput>& take(const KeyedJaggedTensor& batch);
 
  private:
-  std::vector<std::string> features_;
-  std::vector<Tensor> memory_;  // which only grow
-  std::vector<Tensor> taken_;
+  struct Memory {
+    Tensor ids, offsets;  // which only grow
+  };
+  std::vector<IdFeature> features_;
+  std::vector<Memory> memory_;
+  std::vector<DenseInput> taken_;
 };
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "modules/layer_component.h"
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -146,11 +147,26 @@ std::vector<tsr_value> layer_outputs(const Component& part, const std::string& n
       });
   if (all.empty()) fail(Code::kInternal, "layer ", name, " (", part.id(), ") has no output");
   for (const tsr_value& value : all) {
-    if ((value.flags & TSR_MUST_UNDERSTAND) || from_dl(value.dtype) != DType::kFloat32 || value.width < 0)
+    const bool sequence = (value.flags & TSR_VALUE_JAGGED) != 0;
+    if ((value.flags & TSR_MUST_UNDERSTAND & ~uint32_t{TSR_VALUE_JAGGED}) != 0 ||
+        from_dl(value.dtype) != DType::kFloat32 || value.width < 0)
       fail(Code::kUnimplemented, "layer ", name, " (", part.id(), ") has an output of a kind (flags ", value.flags,
-           ", width ", value.width, ") that this core does not know: outputs are float32 rows, one for each sample");
+           ", width ", value.width, ") that this core does not know: outputs are float32 rows, dense or sequences");
+    if (!sequence || value.rows_like == TSR_ROWS_OWN) continue;
+    const auto like = static_cast<size_t>(value.rows_like);
+    if (value.rows_like < 0 || like >= inputs.size() || (inputs[like].flags & TSR_VALUE_JAGGED) == 0)
+      fail(Code::kInternal, "layer ", name, " (", part.id(), ") has an output with the rows of input ", value.rows_like,
+           ", which is no sequence");
   }
+  const bool own = std::any_of(all.begin(), all.end(), [](const tsr_value& value) { return has_own_rows(value); });
+  if (own && !TSR_HAS(tsr_module, &api, max_rows))
+    fail(Code::kInternal, "layer ", name, " (", part.id(),
+         ") has an output with offsets of its own, but no max_rows() that bounds its rows");
   return all;
+}
+
+bool has_own_rows(const tsr_value& value) {
+  return (value.flags & TSR_VALUE_JAGGED) != 0 && value.rows_like == TSR_ROWS_OWN;
 }
 
 tsr_value dense_value(int64_t width) { return {sizeof(tsr_value), 0, to_dl(DType::kFloat32), 0, width}; }

@@ -20,6 +20,8 @@ ComponentPtr create_layer(const Runtime& runtime, const std::string& layer, cons
 std::vector<tsr_parameter> layer_parameters(const Component& part, const std::string& name);
 std::vector<tsr_parameter> layer_buffers(const Component& part, const std::string& name);
 std::vector<tsr_value> layer_outputs(const Component& part, const std::string& name, std::span<const tsr_value> inputs);
+// True for an output that is a sequence with offsets of its own.
+bool has_own_rows(const tsr_value& value);
 // float32 [batch, width].
 tsr_value dense_value(int64_t width);
 

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "modules/graph_wiring.h"
+#include "modules/layer_component.h"
+#include "modules/sequence_groups.h"
 
 namespace tessera {
 namespace {
@@ -17,9 +19,19 @@ struct Columns {
 // The values of a graph: dense, pooled, each sequence, ids of each feature, and what each layer gives.
 constexpr size_t kDenseValue = 0, kPooledValue = 1, kFirstSequence = 2;
 
+// Names of the model's sequences.
+std::vector<std::string> sequence_names(const ModelGraph& graph) {
+  std::vector<std::string> out(graph.sequences.size());
+  for (const GraphInput& input : graph.inputs) {
+    if (input.from == GraphInput::kSequence) out[static_cast<size_t>(input.column)] = input.name;
+  }
+  return out;
+}
+
 // A whole matrix, and its gradient on the way back.
 struct Value {
   int64_t width = 0;
+  size_t group = SequenceGroups::kDense;
   int uses = 0;         // by layers and heads
   int64_t rows = 0;     // of the step: samples, or a sequence's ids
   Tensor now = {};      // [rows, width], while a step needs it
@@ -101,14 +113,18 @@ struct LayerGraph::Impl {
     std::vector<Tensor> grads;  // of the outputs
   };
 
+  explicit Impl(const ModelGraph& graph) : groups(sequence_names(graph)), sequences(graph.sequences.size()) {}
+
   LayerGraphOptions options;
+  SequenceGroups groups;
   std::vector<Value> values;
   std::vector<Node> nodes;      // in the order in which they run
   std::vector<size_t> node_of;  // by the layer
   std::vector<Columns> heads;
   std::vector<Tensor> head_values, head_memory;
   std::vector<Tensor> sequence_grads;
-  size_t sequences = 0, ids = 0;
+  size_t sequences;
+  std::vector<IdFeature> ids;
   ParameterList parameters, buffers;
   std::vector<std::pair<std::string, std::string>> components;
 
@@ -120,8 +136,7 @@ struct LayerGraph::Impl {
     return memory.first({rows, width});
   }
   size_t first_ids() const { return kFirstSequence + sequences; }
-  bool is_sequence(size_t value) const { return value >= kFirstSequence && value < first_ids(); }
-  bool is_ids(size_t value) const { return value >= first_ids() && value < first_ids() + ids; }
+  bool is_ids(size_t value) const { return value >= first_ids() && value < first_ids() + ids.size(); }
   void clear(const Tensor& tensor) const {
     if (options.stream)
       options.stream->fill(tensor, 0);
@@ -141,8 +156,13 @@ struct LayerGraph::Impl {
     return out;
   }
   void add_gradient(const Columns& columns, const Tensor& grad);
+  std::vector<tsr_value> described(const std::vector<Columns>& inputs, const SequenceGroups& as) const;
+  std::vector<tsr_value> outputs_of(const DenseLayer& layer, const LayerSpec& spec, const std::vector<Columns>& inputs);
+  std::string text_of(const Columns& columns, const std::string& name) const;
   void add_layer(const Runtime& runtime, const LayerSpec& spec, std::vector<Columns> inputs);
   void check_apart(const ModelGraph& graph) const;
+  void take_sequences(const std::vector<DenseInput>& given, int64_t batch);
+  void take_ids(const std::vector<DenseInput>& given, int64_t batch);
 };
 
 // The first gradient of a value is its gradient; others are added to it.
@@ -167,13 +187,73 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) 
   });
 }
 
+// The inputs of a layer as it sees them.
+std::vector<tsr_value> LayerGraph::Impl::described(const std::vector<Columns>& inputs, const SequenceGroups& as) const {
+  std::vector<tsr_value> out;
+  std::map<size_t, int32_t> first_of;
+  for (const Columns& c : inputs) {
+    tsr_value value = dense_value(c.width);
+    if (is_ids(c.value)) value.dtype = to_dl(DType::kInt64);
+    if (const size_t group = values[c.value].group; group != SequenceGroups::kDense) {
+      value.flags = TSR_VALUE_JAGGED;
+      value.rows_like = first_of.emplace(as.of(group), static_cast<int32_t>(out.size())).first->second;
+    }
+    out.push_back(value);
+  }
+  return out;
+}
+
+// The outputs of a layer. Different features may have as many ids in every sample, which only batches can tell. So if
+// the layer refuses sequences of the model as different, they are taken as equal, and each batch is checked.
+std::vector<tsr_value> LayerGraph::Impl::outputs_of(const DenseLayer& layer, const LayerSpec& spec,
+                                                    const std::vector<Columns>& inputs) {
+  std::string refused;
+  Code code = Code::kInvalidArgument;
+  try {
+    return layer.outputs_for(described(inputs, groups));
+  } catch (const Error& e) {
+    refused = e.what();
+    code = e.code();
+  }
+  SequenceGroups all = groups;
+  for (size_t k = 0; code == Code::kInvalidArgument && k < inputs.size(); ++k) {
+    for (size_t i = 0; i < k; ++i) {
+      const size_t a = values[inputs[i].value].group, b = values[inputs[k].value].group;
+      if (!groups.is_input(a) || !groups.is_input(b) || all.of(a) == all.of(b)) continue;
+      SequenceGroups two = groups;
+      two.join({a, b, spec.name, spec.inputs[i], spec.inputs[k]});
+      all.join({a, b, spec.name, spec.inputs[i], spec.inputs[k]});
+      for (SequenceGroups* tried : {&two, &all}) {
+        try {
+          std::vector<tsr_value> out = layer.outputs_for(described(inputs, *tried));
+          groups = std::move(*tried);
+          return out;
+        } catch (const Error&) {  // `refused` says why
+        }
+      }
+    }
+  }
+  throw Error(code, refused);
+}
+
+// "item (a sequence of 8 values)"
+std::string LayerGraph::Impl::text_of(const Columns& columns, const std::string& name) const {
+  const size_t group = values[columns.value].group;
+  const char* unit = is_ids(columns.value) ? (group == SequenceGroups::kDense ? " id" : " ids")
+                     : columns.width == 1  ? " value"
+                                           : " values";
+  if (group == SequenceGroups::kDense) return str_cat(name, " (", columns.width, unit, ')');
+  const std::string& origin = groups.name(group);
+  return str_cat(name, " (a sequence of ", columns.width, unit,
+                 origin == name ? "" : str_cat(" with the rows of \"", origin, '"'), ')');
+}
+
 void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, std::vector<Columns> inputs) {
   std::vector<int64_t> widths;
-  std::vector<bool> jagged, of_ids;
-  for (const Columns& c : inputs) {
-    widths.push_back(c.width);
-    jagged.push_back(is_sequence(c.value));
-    of_ids.push_back(is_ids(c.value));
+  std::string taken;  // for errors
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    widths.push_back(inputs[i].width);
+    taken += str_cat(i == 0 ? "" : ", ", text_of(inputs[i], spec.inputs[i]));
   }
   const DenseLayerOptions how{.module = spec.type,
                               .options = spec.options,
@@ -192,17 +272,19 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, 
       node.wanted.push_back(c.value != kDenseValue && !is_ids(c.value));
     }
     node.gathered.resize(node.inputs.size());
-    for (const int64_t width : node.layer.output_widths(widths, jagged, of_ids)) values.push_back({width});
+    for (const tsr_value& out : outputs_of(node.layer, spec, node.inputs)) {
+      const size_t number = values.size() - node.first_output;
+      size_t group = SequenceGroups::kDense;
+      if (has_own_rows(out))
+        group = groups.add(number == 0 ? spec.name : str_cat(spec.name, ':', number));
+      else if ((out.flags & TSR_VALUE_JAGGED) != 0)
+        group = values[node.inputs[static_cast<size_t>(out.rows_like)].value].group;
+      values.push_back({out.width, group});
+    }
     node.outputs = values.size() - node.first_output;
     node.grads.resize(node.outputs);
     nodes.push_back(std::move(node));
   } catch (const Error& e) {
-    std::string taken;
-    for (size_t i = 0; i < widths.size(); ++i)
-      taken += str_cat(i == 0 ? "" : ", ", spec.inputs[i], jagged[i] ? " (a sequence of " : " (", widths[i],
-                       of_ids[i]        ? " id)"
-                       : widths[i] == 1 ? " value)"
-                                        : " values)");
     throw Error(e.code(), str_cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
   }
 }
@@ -225,16 +307,15 @@ void LayerGraph::Impl::check_apart(const ModelGraph& graph) const {
 }
 
 LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_unique<Impl>(graph)) {
   Impl& m = *impl_;
   m.options = options;
   const GraphWiring wiring = wire(graph);
   check_widths(graph);
   m.values = {{graph.dense_width}, {graph.pooled_width}};
-  m.sequences = graph.sequences.size();
-  for (const int64_t width : graph.sequences) m.values.push_back({width});
-  m.ids = graph.ids.size();
-  m.values.resize(m.values.size() + m.ids, {1});
+  for (const int64_t width : graph.sequences) m.values.push_back({width, m.values.size() - kFirstSequence + 1});
+  m.ids = graph.ids;
+  for (const IdFeature& feature : graph.ids) m.values.push_back({1, static_cast<size_t>(feature.sequence + 1)});
   m.node_of.resize(graph.layers.size());
   const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
     if (!link.of_layer) {
@@ -261,7 +342,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   }
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     m.heads.push_back(columns_of(wiring.heads[h], graph.heads[h].input));
-    if (m.is_sequence(m.heads.back().value))
+    if (m.values[m.heads.back().value].group != SequenceGroups::kDense)
       fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes the sequence \"", graph.heads[h].input,
            "\", but a loss needs one row for each sample: pool it first");
     if (m.is_ids(m.heads.back().value))
@@ -312,34 +393,62 @@ bool LayerGraph::sums_over_ranks() const {
 std::vector<std::pair<std::string, std::string>> LayerGraph::components() const { return impl_->components; }
 int64_t LayerGraph::head_width(size_t head) const { return impl_->heads.at(head).width; }
 
+// Values that layers take as having the same rows get the same offsets, those of the first.
+void LayerGraph::Impl::take_sequences(const std::vector<DenseInput>& given, int64_t batch) {
+  groups.check(given);
+  for (size_t i = 0; i < given.size(); ++i) {
+    Value& value = values[kFirstSequence + i];
+    value.now = given[i].values;
+    value.offsets = given[groups.of(value.group) - 1].offsets;
+    value.rows = value.now.size(0);
+    TESSERA_CHECK(value.now.size(1) == value.width && value.offsets.numel() == batch + 1, "the sequences' sizes");
+  }
+}
+
+void LayerGraph::Impl::take_ids(const std::vector<DenseInput>& given, int64_t batch) {
+  for (size_t i = 0; i < given.size(); ++i) {
+    Value& value = values[first_ids() + i];
+    value.now = given[i].values;
+    value.rows = value.now.size(0);
+    TESSERA_CHECK(value.now.dtype() == DType::kInt64 && value.now.numel() == value.rows, "each id is one int64");
+    if (ids[i].sequence < 0) {
+      TESSERA_CHECK(value.rows == batch, "each sample has one id");
+      continue;
+    }
+    const Tensor &own = given[i].offsets, &offsets = values[kFirstSequence + static_cast<size_t>(ids[i].sequence)].offsets;
+    TESSERA_CHECK(own.defined() && own.numel() == batch + 1, "ids of a sequence have offsets");
+    if (const int64_t sample = first_difference(own, offsets); sample >= 0)
+      fail(Code::kInvalidArgument, "a layer takes the ids of \"", ids[i].name, "\", but sample ", sample,
+           " of a batch has ", rows_of(own, sample), " of them and ", rows_of(offsets, sample),
+           " rows: the table must have a row for every id");
+    value.offsets = offsets;
+  }
+}
+
 const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train,
                                                const std::vector<DenseInput>& sequences,
-                                               const std::vector<Tensor>& ids) {
+                                               const std::vector<DenseInput>& ids) {
   Impl& m = *impl_;
   const int64_t batch = pooled.size(0);
   TESSERA_CHECK(dense.size(0) == batch && dense.size(1) == m.values[kDenseValue].width &&
                     pooled.size(1) == m.values[kPooledValue].width && sequences.size() == m.sequences &&
-                    ids.size() == m.ids,
+                    ids.size() == m.ids.size(),
                 "the graph's widths");
-  for (Value& value : m.values) value.rows = batch;
   m.values[kDenseValue].now = dense;
   m.values[kPooledValue].now = pooled;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    Value& value = m.values[kFirstSequence + i];
-    value.now = sequences[i].values;
-    value.offsets = sequences[i].offsets;
-    value.rows = value.now.size(0);
-    TESSERA_CHECK(value.now.size(1) == value.width && value.offsets.numel() == batch + 1, "the sequences' sizes");
-  }
-  for (size_t i = 0; i < ids.size(); ++i) {
-    TESSERA_CHECK(ids[i].dtype() == DType::kInt64 && ids[i].numel() == batch, "an id a sample");
-    m.values[m.first_ids() + i].now = ids[i];
-  }
+  m.values[kDenseValue].rows = m.values[kPooledValue].rows = batch;
+  m.take_sequences(sequences, batch);
+  m.take_ids(ids, batch);
   for (Impl::Node& node : m.nodes) {
     node.given.clear();
     for (size_t i = 0; i < node.inputs.size(); ++i) node.given.push_back(m.gather(node.inputs[i], node.gathered[i]));
     const std::vector<Tensor>& outputs = node.layer.run(node.given, train);
-    for (size_t k = 0; k < node.outputs; ++k) m.values[node.first_output + k].now = outputs[k];
+    for (size_t k = 0; k < node.outputs; ++k) {
+      Value& value = m.values[node.first_output + k];
+      value.now = outputs[k];
+      value.offsets = node.layer.output_offsets()[k];
+      value.rows = outputs[k].size(0);
+    }
     node.given.clear();  // the layer keeps what it needs
   }
   m.head_values.clear();

@@ -16,7 +16,10 @@ namespace {
 void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
   if (head.groups.empty()) return;
   try {
-    (void)loss.output_widths(std::vector<int64_t>{width, 1, 1}, {}, {false, false, true});
+    constexpr DLDataType kFloats = {kDLFloat, 32, 1}, kIds = {kDLInt, 64, 1};
+    (void)loss.outputs_for(std::vector<tsr_value>{{sizeof(tsr_value), 0, kFloats, 0, width},
+                                                  {sizeof(tsr_value), 0, kFloats, 0, 1},
+                                                  {sizeof(tsr_value), 0, kIds, 0, 1}});
   } catch (const Error&) {
     refuse_groups(head);
   }
@@ -74,7 +77,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     labels_.push_back(find_label(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h], options_.step));
-    groups_.emplace_back(heads_[h].groups.empty() ? std::vector<std::string>() : std::vector{heads_[h].groups});
+    groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>() : std::vector<IdFeature>{{heads_[h].groups}});
   }
 }
 
@@ -103,7 +106,7 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
   }
   DenseLayer& loss = *losses_[head];
   std::vector<Tensor> given = {input, labels.reshape({samples, 1})};
-  for (const Tensor& groups : groups_[head].take(batch.sparse)) given.push_back(groups);
+  for (const DenseInput& groups : groups_[head].take(batch.sparse)) given.push_back(groups.values);
   const Tensor each = loss.forward(given, true);
   double sum = 0;
   for (int64_t i = 0; i < samples; ++i) {

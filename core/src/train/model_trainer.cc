@@ -295,7 +295,7 @@ std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   if (!batch.labels.numel()) return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();
   if (!stream_) {
-    const std::vector<Tensor>& ids = ids_->take(batch.sparse);
+    const std::vector<DenseInput>& ids = ids_->take(batch.sparse);
     return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences, ids));
   }
   return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0])};

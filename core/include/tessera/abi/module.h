@@ -4,15 +4,18 @@
  *   1. The host creates the layer with its JSON options. It calls parameter() and buffer() until TSR_OUT_OF_RANGE,
  *      allocates this memory, and fills it with start values or from a checkpoint.
  *   2. It describes the inputs to output(), until TSR_OUT_OF_RANGE, to learn what the layer computes from them.
- *   3. For a step of training it calls forward() with TSR_MODULE_TRAIN. The layer writes the outputs and may make a
- *      context.
- *   4. It calls backward() with the same call, the gradients of the outputs, and the context. The layer writes the
- *      gradients of the inputs, adds to those of the parameters, and frees the context.
- *   5. The host adds the parameters' gradients up over the ranks and lets an optimizer update the parameters.
- *   6. If a forward() has no backward, the host calls release() with its context.
- *   7. For an evaluation it calls forward() without TSR_MODULE_TRAIN and without a context.
+ *   3. Before a batch, if an output is a sequence with offsets of its own, it asks max_rows() how much memory to give.
+ *   4. For a step of training it calls forward() with TSR_MODULE_TRAIN. The layer writes the outputs, the offsets of
+ *      its own, and may make a context.
+ *   5. It calls backward() with the same call, the gradients of the outputs, and the context. The layer writes the
+ *      gradients of the inputs and adds to those of the parameters.
+ *   6. It calls release() with the context, after backward() or instead of it.
+ *   7. The host adds the parameters' gradients up over the ranks and lets an optimizer update the parameters.
+ *   8. For an evaluation it calls forward() without TSR_MODULE_TRAIN and without a context.
  *
- * Parameters, their gradients and buffers belong to the core, which all-reduces, optimizes and saves them.
+ * A value of a graph is dense, with one row for each sample, or a sequence: sample s has the rows [offsets[s],
+ * offsets[s + 1]), which may be none. Parameters, their gradients and buffers belong to the core, which all-reduces,
+ * optimizes and saves them.
  */
 #ifndef TESSERA_ABI_MODULE_H_
 #define TESSERA_ABI_MODULE_H_
@@ -55,29 +58,35 @@ typedef struct tsr_parameter {
 
 /* Flags of a value. */
 enum {
-  /* There is not one row for each sample: sample s has the rows [offsets[s], offsets[s + 1]). Only inputs have it. */
+  /* The value is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
   TSR_VALUE_JAGGED = 0x10000
 };
+
+/* `rows_like` of an output that has offsets of its own. */
+#define TSR_ROWS_OWN (-1)
 
 /* An input or output, as core and module agree on it before there is a batch: rows of `width` values. */
 typedef struct tsr_value {
   uint32_t struct_size;
-  uint32_t flags;    /* TSR_VALUE_* */
-  DLDataType dtype;  /* inputs: float32, int32 or int64; outputs: float32 */
-  uint32_t reserved; /* 0 */
-  int64_t width;     /* values of a row; 0: the caller does not know it yet */
+  uint32_t flags;   /* TSR_VALUE_* */
+  DLDataType dtype; /* inputs: float32, int32 or int64; outputs: float32 */
+  /* Only of a sequence; 0 without TSR_VALUE_JAGGED. For an input: index of the first input that has the same offsets in
+   * every batch, which is its own index if no earlier one has them. For an output: index of the input, a sequence,
+   * whose offsets it has; or TSR_ROWS_OWN. */
+  int32_t rows_like;
+  int64_t width; /* values of a row; 0: the caller does not know it yet */
 } tsr_value;
 
-/* Flags of a call. */
+/* Flags of a call. A module refuses a call with a high flag that it does not know. */
 enum {
   /* The call is part of training: dropout drops values, and batch norm uses the batch's statistics. Without this flag
    * it is an evaluation. */
-  TSR_MODULE_TRAIN = 1
+  TSR_MODULE_TRAIN = 0x10000
 };
 
-/* The arguments of forward() and backward(). Tensors are contiguous and on one device. Values are [rows, width]; every
- * output, and every input that is not jagged, has `batch` rows. All arrays and structs are borrowed for the call. The
- * tensors of inputs, parameters and outputs stay unchanged from forward() until its backward(). */
+/* The arguments of forward() and backward(). Tensors are contiguous and on one device. Values are [rows, width]; dense
+ * ones have `batch` rows, and sequences have as many as their offsets say. All arrays and structs are borrowed for the
+ * call. The tensors of inputs, parameters and outputs stay unchanged from forward() until its backward(). */
 typedef struct tsr_module_call {
   uint32_t struct_size;
   uint32_t flags; /* TSR_MODULE_*; flags, seed and step are the same in forward() and its backward() */
@@ -86,13 +95,17 @@ typedef struct tsr_module_call {
   int64_t batch;  /* number of samples */
   uint32_t num_inputs;
   uint32_t num_outputs;
-  const DLTensor* inputs;     /* [num_inputs] */
-  const DLTensor* offsets;    /* [num_inputs], each int64 [batch + 1]; data NULL: not jagged. NULL: none is jagged */
+  const DLTensor* inputs; /* [num_inputs] */
+  /* [num_inputs], each int64 [batch + 1], from 0, never falling, up to the input's rows. Data NULL: the input is dense.
+   * NULL: all are. */
+  const DLTensor* offsets;
   const DLTensor* parameters; /* in the order of parameter() */
   const DLTensor* buffers;    /* in the order of buffer(); forward() may write them if the call trains */
-  const DLTensor* outputs;    /* [num_outputs]; forward() writes them, backward() reads them */
+  /* [num_outputs]; forward() writes them, backward() reads them. A sequence with offsets of its own has as many rows in
+   * forward() as max_rows() said, and in backward() as its offsets say. */
+  const DLTensor* outputs;
   /* These three are for backward() only; in forward() they are NULL. */
-  const DLTensor* grad_outputs;    /* [num_outputs]; data NULL: all zeros */
+  const DLTensor* grad_outputs;    /* [num_outputs], shaped like the outputs; data NULL: all zeros */
   const DLTensor* grad_inputs;     /* [num_inputs], written; data NULL: not wanted, or the input has integers */
   const DLTensor* grad_parameters; /* in the order of parameter(); the layer adds to them */
   tsr_stream stream;               /* stream of the tensors' device; NULL in host memory */
@@ -101,6 +114,10 @@ typedef struct tsr_module_call {
    * does not train. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
   void* ranks; /* first argument of sum_over_ranks */
+  /* [num_outputs], each int64 [batch + 1]: offsets of sequences with TSR_ROWS_OWN. forward() writes them: from 0, never
+   * falling, up to at most max_rows(). backward() reads them. Data NULL: the output has no offsets of its own. NULL: no
+   * output has. */
+  const DLTensor* output_offsets;
 } tsr_module_call;
 
 /* The state that forward() keeps for backward(). */
@@ -116,16 +133,17 @@ typedef struct tsr_module {
   /* [any-thread] Optional. Fills `out` for the i-th buffer. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*buffer)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);
   /* [any-thread] Fills `out` for the i-th output, given these inputs. Input k begins k * stride bytes after `inputs`.
-   * Refuses inputs that do not fit. TSR_OUT_OF_RANGE: there are no more outputs; it has no other meaning here. */
+   * Refuses inputs that do not fit, for example sequences with different offsets that it would read row by row.
+   * TSR_OUT_OF_RANGE: there are no more outputs; it has no other meaning here. */
   tsr_code (*output)(void* self, uint32_t i, uint32_t num_inputs, uint32_t stride, const tsr_value* inputs,
                      tsr_value* out, tsr_error* err);
 
-  /* [serial][enqueue] Writes the outputs. *context is for the caller, who ends it with backward() or release().
-   * `context` NULL: no backward will follow. */
+  /* [serial][enqueue] Writes the outputs. *context is for the caller, who ends it with release(). `context` NULL: no
+   * backward will follow. */
   tsr_code (*forward)(void* self, const tsr_module_call* call, tsr_module_context** context, tsr_error* err);
-  /* [serial][enqueue] Computes the gradients, and frees the context even if it fails. */
+  /* [serial][enqueue] Computes the gradients. The context stays the caller's. */
   tsr_code (*backward)(void* self, const tsr_module_call* call, tsr_module_context* context, tsr_error* err);
-  /* [serial] Frees a context whose backward() will not come. */
+  /* [serial] Frees a context that is not NULL: after its backward(), even if that failed, or instead of it. */
   void (*release)(void* self, tsr_module_context* context);
 
   /* Optional. The DLDeviceTypes whose memory forward() and backward() take, ended by 0. NULL: {kDLCPU, 0}. */
@@ -133,9 +151,13 @@ typedef struct tsr_module {
   /* Optional. Name of the layer that this component computes, if it is not the component's id. Components with the same
    * layer agree in options, parameters and formulas; they replace each other, or serve different devices.
    * Models ask for layers: "mlp" is the usable component with the highest priority that has this layer and serves the
-   * model's device. A config cannot choose another one. Training's output and report, and `tessera plugins`, name the
-   * chosen component. */
+   * model's device. A config may name a component's id instead of a layer, unless a component has a layer of that name.
+   * Training's output and report, and `tessera plugins`, name the chosen component. */
   const char* layer;
+  /* [any-thread] Needed by layers that have an output with TSR_ROWS_OWN. Writes to max_rows[k], for each output k, the
+   * most rows that forward() can give for this call; what it writes for other outputs is not read. `call` has `batch`,
+   * the inputs and their offsets, and no outputs yet. Only sizes may be read, because the data may not be there yet. */
+  tsr_code (*max_rows)(void* self, const tsr_module_call* call, int64_t* max_rows, tsr_error* err);
 } tsr_module;
 
 #ifdef __cplusplus

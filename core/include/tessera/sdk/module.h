@@ -7,6 +7,11 @@
 //   static constexpr const char* kLayer = "mlp";
 // A class that sums over ranks declares
 //   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+// A class that computes each row by itself, whose outputs have the rows of its inputs, declares
+//   static constexpr bool kRowByRow = true;
+// It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
+// A class whose outputs are sequences with the rows of an input returns inputs[k].with_width(w) from outputs(). A class
+// whose outputs have offsets of their own returns Value::own_rows(w), and overrides max_rows().
 #pragma once
 
 #include <cmath>
@@ -42,11 +47,21 @@ struct Parameter {
   DLDataType dtype = dtype_of<float>();  // buffers: also int64
 };
 
-// An input or output: rows of `width` values (0: unknown), one per sample unless it is jagged.
+// An input or output: rows of `width` values (0: unknown), one for each sample unless it is a sequence.
 struct Value {
   int64_t width = 0;
   DLDataType dtype = dtype_of<float>();
-  bool jagged = false;
+  bool jagged = false;    // it is a sequence
+  int32_t rows_like = 0;  // of a sequence: tsr_value::rows_like
+
+  // A float32 value with the rows of this one: dense if this one is.
+  Value with_width(int64_t values) const { return {values, dtype_of<float>(), jagged, rows_like}; }
+  // An output with offsets of its own.
+  static Value own_rows(int64_t width) { return {width, dtype_of<float>(), true, TSR_ROWS_OWN}; }
+  // True for two inputs if row i of one belongs to row i of the other.
+  bool has_rows_of(const Value& other) const {
+    return jagged == other.jagged && (!jagged || rows_like == other.rows_like);
+  }
 };
 
 // A tsr_module_call with spans instead of arrays. Gradients are empty in forward.
@@ -55,9 +70,10 @@ struct ModuleCall {
   uint64_t seed;
   int64_t step, batch;
   std::span<const DLTensor> inputs;   // [rows, width]
-  std::span<const DLTensor> offsets;  // of each input, data NULL: not jagged; empty: none is jagged
+  std::span<const DLTensor> offsets;  // of each input, data NULL: dense; empty: all are dense
   std::span<const DLTensor> parameters, buffers;
   std::span<const DLTensor> outputs;
+  std::span<const DLTensor> output_offsets;   // of each output, data NULL: none of its own; empty: no output has
   std::span<const DLTensor> grad_outputs;     // data NULL: zeros
   std::span<const DLTensor> grad_inputs;      // written; data NULL: not wanted
   std::span<const DLTensor> grad_parameters;  // added to
@@ -83,10 +99,14 @@ class Module {
   }
   // Outputs for such inputs. Throws Failure if inputs do not fit.
   virtual std::vector<Value> outputs(std::span<const Value> inputs) const = 0;
+  // Writes the most rows that each output with offsets of its own can have. Only sizes of `call` may be read.
+  virtual void max_rows(const ModuleCall& /*call*/, std::span<int64_t> /*rows*/) const {
+    fail(TSR_UNIMPLEMENTED, "a layer that gives a sequence with offsets of its own says how many rows it may have");
+  }
   // `context` NULL: no backward follows.
   virtual void forward(const ModuleCall& call, tsr_module_context** context) = 0;
   virtual void backward(const ModuleCall& call, tsr_module_context* context) = 0;
-  // Frees a context or keeps it for the next forward. Also called after backward, even if that failed.
+  // Frees a context or keeps it for the next forward. The caller calls it after backward, or instead of it.
   virtual void release(tsr_module_context* context) noexcept = 0;
 
   static constexpr const char* kKind = TSR_MODULE_KIND;
@@ -106,6 +126,33 @@ class Module {
     } else {
       return nullptr;
     }
+  }
+  template <class C>
+  static constexpr bool row_by_row() {
+    if constexpr (requires { C::kRowByRow; }) {
+      return C::kRowByRow;
+    } else {
+      return false;
+    }
+  }
+  // Makes inputs of a layer that works row by row dense. Returns the first of them as it was.
+  static Value as_dense(std::vector<Value>& inputs) {
+    if (inputs.empty()) return {};
+    const Value first = inputs[0];
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      Value& value = inputs[k];
+      if (value.jagged != first.jagged) {
+        fail(TSR_INVALID_ARGUMENT, "it works row by row, but input ", first.jagged ? 0 : k,
+             " is a sequence and input ", first.jagged ? k : 0, " has one row for each sample: pool it first");
+      }
+      if (!value.has_rows_of(first)) {
+        fail(TSR_INVALID_ARGUMENT, "it works row by row, but the sequences of inputs 0 and ", k,
+             " have different rows");
+      }
+      value.jagged = false;
+      value.rows_like = 0;
+    }
+    return first;
   }
   template <class C>
   static constexpr const char* layer_of() {
@@ -147,11 +194,18 @@ class Module {
         const auto* at = reinterpret_cast<const char*>(inputs) + size_t{k} * stride;
         const tsr_value value = read_struct(*reinterpret_cast<const tsr_value*>(at));
         check_flags(value.flags, TSR_VALUE_JAGGED, "an input");
-        values.push_back({value.width, value.dtype, (value.flags & TSR_VALUE_JAGGED) != 0});
+        const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0;
+        if (jagged && (value.rows_like < 0 || value.rows_like > static_cast<int32_t>(k)))
+          fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like, ", which is not before it");
+        values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0});
       }
+      const Value rows = row_by_row<C>() ? as_dense(values) : Value{};
       const std::vector<Value> all = of<C>(self).outputs(values);
       if (i >= all.size()) fail(TSR_OUT_OF_RANGE, "there are ", all.size(), " outputs");
-      write_struct(tsr_value{sizeof(tsr_value), 0, all[i].dtype, 0, all[i].width}, out);
+      const Value value = row_by_row<C>() ? rows.with_width(all[i].width) : all[i];
+      write_struct(tsr_value{sizeof(tsr_value), value.jagged ? uint32_t{TSR_VALUE_JAGGED} : 0, value.dtype,
+                             value.jagged ? value.rows_like : 0, value.width},
+                   out);
     });
   }
   static std::span<const DLTensor> tensors(const DLTensor* first, size_t count) {
@@ -161,13 +215,16 @@ class Module {
   template <class C, class Body>
   static void with(void* self, const tsr_module_call* given, const Body& body) {
     const tsr_module_call raw = read_struct(*given);
-    check_flags(raw.flags, 0, "the call");
+    check_flags(raw.flags, TSR_MODULE_TRAIN, "the call");
     Module& module = of<C>(self);
     const size_t parameters = module.parameters().size();
-    body(module, ModuleCall{(raw.flags & TSR_MODULE_TRAIN) != 0, raw.seed, raw.step, raw.batch,
-                            tensors(raw.inputs, raw.num_inputs), tensors(raw.offsets, raw.num_inputs),
+    const bool rows = row_by_row<C>() && raw.num_inputs > 0;
+    body(module, ModuleCall{(raw.flags & TSR_MODULE_TRAIN) != 0, raw.seed, raw.step,
+                            rows ? raw.inputs[0].shape[0] : raw.batch, tensors(raw.inputs, raw.num_inputs),
+                            tensors(rows ? nullptr : raw.offsets, raw.num_inputs),
                             tensors(raw.parameters, parameters), tensors(raw.buffers, module.buffers().size()),
-                            tensors(raw.outputs, raw.num_outputs), tensors(raw.grad_outputs, raw.num_outputs),
+                            tensors(raw.outputs, raw.num_outputs), tensors(raw.output_offsets, raw.num_outputs),
+                            tensors(raw.grad_outputs, raw.num_outputs),
                             tensors(raw.grad_inputs, raw.num_inputs), tensors(raw.grad_parameters, parameters),
                             raw.stream, raw});
   }
@@ -181,22 +238,28 @@ class Module {
   template <class C>
   static tsr_code backward_slot(void* self, const tsr_module_call* call, tsr_module_context* context,
                                 tsr_error* err) noexcept {
-    const tsr_code code = guard(err, [&] {
+    return guard(err, [&] {
       with<C>(self, call, [&](Module& module, const ModuleCall& args) { module.backward(args, context); });
     });
-    of<C>(self).release(context);
-    return code;
   }
   template <class C>
   static void release_slot(void* self, tsr_module_context* context) noexcept {
     of<C>(self).release(context);
+  }
+  template <class C>
+  static tsr_code max_rows_slot(void* self, const tsr_module_call* call, int64_t* max_rows, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      with<C>(self, call, [&](const Module& module, const ModuleCall& args) {
+        module.max_rows(args, std::span(max_rows, args.raw.num_outputs));
+      });
+    });
   }
 };
 
 template <class C>
 constexpr tsr_module Module::table = {sizeof(tsr_module),   C::kFlags,        &parameter_slot<C>, &buffer_slot<C>,
                                       &output_slot<C>,      &forward_slot<C>, &backward_slot<C>,  &release_slot<C>,
-                                      device_types_of<C>(), layer_of<C>()};
+                                      device_types_of<C>(), layer_of<C>(),  &max_rows_slot<C>};
 
 }  // namespace v1
 }  // namespace tessera::sdk
