@@ -43,8 +43,12 @@ if(TESSERA_UNITY AND TESSERA_TESTS)  # from scratch: what takes time and no test
   if(NOT TESSERA_SANITIZE)  # whose reports name lines
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-g0>)
   endif()
+endif()
+if(TESSERA_UNITY)
   # gcc starts to collect garbage at 128 MB and repeats it often, which takes a tenth of its time.
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
+endif()
+if(TESSERA_UNITY AND TESSERA_TESTS)
   find_program(TESSERA_MOLD mold)
   if(TESSERA_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING)
     add_link_options(-fuse-ld=mold)

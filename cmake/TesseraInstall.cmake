@@ -3,9 +3,14 @@
 # Nothing depends on the place of installation: the tree finds itself and may be moved as a whole.
 include(CMakePackageConfigHelpers)
 
+# `cmake --install` installs all; the components become packages (cmake/TesseraPackaging.cmake).
+set(in_program COMPONENT program)
+set(in_library COMPONENT library)
+set(in_development COMPONENT development)
+
 option(TESSERA_STRIP "cmake --install leaves out what is for debuggers alone" ON)
 if(TESSERA_STRIP)  # as its --strip does
-  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
+  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" ALL_COMPONENTS)
 endif()
 
 file(RELATIVE_PATH TESSERA_LIB_FROM_BIN "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
@@ -19,11 +24,21 @@ set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS ${owner_writes})
 set_target_properties(tessera_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${TESSERA_LIB_FROM_BIN}")
 set_target_properties(tessera_sdk PROPERTIES EXPORT_NAME sdk)
 set_target_properties(tessera PROPERTIES EXPORT_NAME core INSTALL_RPATH "$ORIGIN")
-install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TESSERA_PLUGIN_TARGETS)
-  install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes})
-endif()
+install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${in_program})
+install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${in_library}
+  NAMELINK_COMPONENT development)
+# Plugins whose libraries not everybody wants have packages of their own.
+foreach(target ${TESSERA_PLUGIN_TARGETS})
+  set(component library)
+  if(target MATCHES "^(gpu_cuda|nccl)$")
+    set(component cuda)
+  elseif(target MATCHES "^(mpi|grpc)$")
+    set(component ${target})
+  endif()
+  install(TARGETS ${target} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes}
+    COMPONENT ${component})
+  list(APPEND TESSERA_PLUGIN_COMPONENTS ${component})
+endforeach()
 # The content of the Python wheel (python/pyproject.toml). Wheels have no links, so the library there has its soname.
 if(SKBUILD)
   set_target_properties(tessera PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
@@ -35,27 +50,34 @@ if(TESSERA_PLUGIN_TARGETS)
   install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes}
     ${in_wheel})
 endif()
-install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+if(SKBUILD)
+  install(FILES LICENSE ${CMAKE_BINARY_DIR}/copyrights/THIRD-PARTY-LICENSES COMPONENT python
+    DESTINATION ${SKBUILD_METADATA_DIR}/licenses)
+endif()
+install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 ${in_program})
 install(FILES apps/tessera/shell/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-  RENAME tessera)
+  RENAME tessera ${in_program})
 set(TESSERA_SHARE_DIR ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE LICENSE-MIT
-  DESTINATION ${TESSERA_SHARE_DIR})
-install(DIRECTORY docs configs DESTINATION ${TESSERA_SHARE_DIR})
-install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/apps
+  DESTINATION ${TESSERA_SHARE_DIR} ${in_program})
+install(DIRECTORY docs configs DESTINATION ${TESSERA_SHARE_DIR} ${in_program})
+install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/apps ${in_development}
   PATTERN "examples/CMakeLists.txt" EXCLUDE PATTERN "*_test.cc" EXCLUDE)
 install(FILES tests/conformance/README.md tests/conformance/QUANTIZATION.md tests/conformance/SHARDING.md
-  DESTINATION ${TESSERA_SHARE_DIR}/tests/conformance)
-install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+  DESTINATION ${TESSERA_SHARE_DIR}/tests/conformance ${in_program})
+install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${in_development}
+  FILES_MATCHING PATTERN "*.h")
 
-install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${TESSERA_CMAKE_DIR})
+install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${TESSERA_CMAKE_DIR}
+  ${in_development})
 configure_package_config_file(cmake/tesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/tesseraConfig.cmake
   INSTALL_DESTINATION ${TESSERA_CMAKE_DIR} PATH_VARS TESSERA_PLUGIN_DIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/tesseraConfig.cmake ${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake
-  cmake/TesseraPlugin.cmake cmake/plugin.map DESTINATION ${TESSERA_CMAKE_DIR})
+  cmake/TesseraPlugin.cmake cmake/plugin.map DESTINATION ${TESSERA_CMAKE_DIR} ${in_development})
 
 file(RELATIVE_PATH TESSERA_PREFIX_FROM_PC "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" TESSERA_PREFIX_FROM_PC "${TESSERA_PREFIX_FROM_PC}")
 configure_file(cmake/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  ${in_development})

@@ -14,6 +14,9 @@ die() {
   exit 1
 }
 
+# The version of these sources, which project() in CMakeLists.txt states.
+project_version() { sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt"; }
+
 # step "what": announces a stage. times: prints how long each stage took.
 step_names=()
 step_starts=()

@@ -59,7 +59,7 @@ typedef struct DLManagedTensorVersioned {
 extern "C" {
 #endif
 
-/* Returns the version of the library that runs, "0.1.0". */
+/* Returns the version of the library that runs, as "MAJOR.MINOR.PATCH". */
 const char* tsr_version(void);
 
 /* ---- Texts of any length, made by the library ----------------------------------------------------------------------
