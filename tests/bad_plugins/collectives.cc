@@ -1,8 +1,11 @@
 // A transport that wraps another one and passes every operation on.
 #include "tessera/sdk/wrapped.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "faults.h"
@@ -36,6 +39,18 @@ void reorder(const DLTensor& t, Counts counts) {
   std::rotate(first, first + counts[0] * bytes, first + (counts[0] + counts[1]) * bytes);
 }
 
+// Exchanges the messages of ranks r and r + 1, which have one size, or copies the first one over the second.
+void mix(const DLTensor& t, const std::vector<int64_t>& counts, size_t r, bool swaps) {
+  const int64_t bytes = element_bytes(t), size = counts[r] * bytes;
+  char* first = data_as<char>(t);
+  for (size_t i = 0; i < r; ++i) first += counts[i] * bytes;
+  if (swaps) {
+    std::swap_ranges(first, first + size, first + size);
+  } else {
+    std::copy_n(first, size, first + size);
+  }
+}
+
 class Through : public WrappedGroup {
  public:
   using WrappedGroup::WrappedGroup;
@@ -46,6 +61,16 @@ class Through : public WrappedGroup {
   }
   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
                      const CollectiveCall& how) override {
+    if (has("sends_twice")) then(inner().all_to_all_v(send, out, recv, in, how))->wait();
+    const bool swaps = has("swaps_equal_messages") || (has("swaps_once_in_a_thousand") && ++calls_ % 1000 == 0);
+    if (has("duplicates_a_message") || swaps) {
+      for (size_t r = 0; r + 1 < in.size(); ++r) {
+        if (in[r] == 0 || in[r] != in[r + 1]) continue;
+        return after(
+            inner().all_to_all_v(send, out, recv, in, how),
+            [to = DLTensor(recv), counts = std::vector(in.begin(), in.end()), r, swaps] { mix(to, counts, r, swaps); });
+      }
+    }
     return after(inner().all_to_all_v(send, out, recv, in, how),
                  [to = DLTensor(recv), counts = std::vector(in.begin(), in.end()), size = numel(recv)]() mutable {
                    to.shape = &size;
@@ -62,6 +87,8 @@ class Through : public WrappedGroup {
     return after(inner().broadcast(inout, has("has_one_root") ? 0 : root, how));
   }
   Work* barrier(const CollectiveCall& how) override {
+    if (has("skips_barriers")) return new Nothing;
+    if (has("leaves_a_thread_in_use") && ++calls_ == 1) std::thread([] { pause(); }).detach();
     CollectiveCall patient = how;
     if (has("ignores_deadlines")) patient.timeout_s = 100;
     return after(inner().barrier(patient));
@@ -74,6 +101,9 @@ class Through : public WrappedGroup {
   }
 
  private:
+  class Nothing : public Work {
+    void wait() override {}
+  };
   class Swallowing : public Work {
    public:
     Swallowing(const InnerGroup& group, tsr_work* work) : group_(group), work_(work) {}
@@ -106,7 +136,11 @@ class Through : public WrappedGroup {
     if (has("swallows_errors")) return new Swallowing(inner(), work);
     return then(work, std::move(then_do));
   }
+  int64_t calls_ = 0;
 };
+
+// Starts operations whatever their flags are; the SDK itself refuses unknown ones.
+tsr_code barrier_whatever_the_flags(tsr_group* group, const tsr_collective_call* call, tsr_work** work, tsr_error* err);
 
 class BadPlugins : public WrappedCollective {
  public:
@@ -128,8 +162,25 @@ class BadPlugins : public WrappedCollective {
   }
 };
 
+tsr_code barrier_whatever_the_flags(tsr_group* group, const tsr_collective_call* call, tsr_work** work,
+                                    tsr_error* err) {
+  CollectiveCall known = read_struct(*call);
+  if (has("ignores_flags")) known.flags = 0;
+  return BadPlugins::table<BadPlugins>.barrier(group, &known, work, err);
+}
+tsr_collective with_faults() {
+  tsr_collective table = BadPlugins::table<BadPlugins>;
+  table.barrier = barrier_whatever_the_flags;
+  return table;
+}
+const tsr_collective kTable = with_faults();
+constexpr tsr_component through() {
+  tsr_component c = component<BadPlugins>(
+      {.id = "bad.through", .version = "1.0.0", .about = "has the fault that BAD_PLUGINS_FAULT names"});
+  c.api = &kTable;
+  return c;
+}
+
 }  // namespace
 
-TESSERA_PLUGIN("bad-collectives", "1.0.0",
-               component<BadPlugins>(
-                   {.id = "bad.through", .version = "1.0.0", .about = "has the fault that BAD_PLUGINS_FAULT names"}));
+TESSERA_PLUGIN("bad-collectives", "1.0.0", through());

@@ -85,7 +85,10 @@ class Instance : public KernelInstance {
           float* to = out(output, feature, slot(lookup, feature, bag, p));
           if (feature.pooling == TSR_POOLING_NONE) std::fill_n(to, s.dim, 0.0f);
           const float share = share_of(lookup, feature, p, end - begin);
-          for (int64_t d = 0; d < s.dim; ++d) to[d] += share * weight(s, number(*lookup.ids, p))[d];
+          if (has("forgets_ids_beyond_20") && p - begin >= 20) continue;
+          const int64_t id = number(*lookup.ids, p);
+          const int64_t row = has("keeps_sixteen_bits") ? static_cast<uint16_t>(id) : id;
+          for (int64_t d = 0; d < s.dim; ++d) to[d] += share * weight(s, row)[d];
           if (has("has_one_scratch") && bag == 0) by_way_of_scratch({to, static_cast<size_t>(s.dim)});
           lookups_[static_cast<size_t>(feature.table)] += 1;
         }
@@ -283,7 +286,15 @@ class Instance : public KernelInstance {
     for (uint32_t k = 0; k < optimizer_.num_states(); ++k) states[k] = s.states[k].data() + row * s.widths[k];
     s.updates[static_cast<size_t>(row)] += 1;
     float* const weights = s.weights.data() + row * s.dim;
-    optimizer_.update_row(how, s.dim, weights, grad, states);
+    tsr_update now = how;
+    if (has("uses_the_rate_before") && how.step != seen_) before_ = std::exchange(last_, how.learning_rate);
+    if (has("uses_the_rate_before")) now.learning_rate = before_ > 0 ? before_ : how.learning_rate;
+    seen_ = how.step;
+    std::vector<float> scaled(grad, grad + s.dim);
+    if (has("is_one_percent_off"))
+      std::transform(grad, grad + s.dim, scaled.begin(), [](float g) { return g * 1.01f; });
+    optimizer_.update_row(now, has("stops_at_column_256") ? std::min<int64_t>(s.dim, 256) : s.dim, weights,
+                          scaled.data(), states);
     for (int64_t d = 0; narrow() && d < s.dim; ++d) weights[d] = bfloat16_to_float(float_to_bfloat16(weights[d]));
   }
 
@@ -300,6 +311,8 @@ class Instance : public KernelInstance {
   std::unique_ptr<std::atomic<uint64_t>[]> lookups_;  // per table; forward may be called by several threads
   std::array<std::atomic<float>, 64> scratch_{};
   Kept only_;
+  double before_ = 0, last_ = 0;
+  int64_t seen_ = 0;
   std::mutex announced_mutex_;
   std::set<std::pair<int32_t, int64_t>> announced_;  // tables and rows
 };

@@ -5,6 +5,7 @@
 #include <cfenv>
 #include <clocale>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
@@ -109,6 +110,8 @@ __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr Note kNot
 struct Constructed {
   Constructed() {
     if (is("changes_process")) change_process();
+    if (is("crashing_constructor")) raise(SIGSEGV);
+    if (is("exiting_constructor")) std::exit(0);
     if (is("throwing_constructor")) throw std::runtime_error("from a static initialiser");
   }
 };

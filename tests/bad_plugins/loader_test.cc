@@ -112,6 +112,8 @@ constexpr Rule kRules[] = {
 #ifndef TESSERA_TEST_SANITIZE  // ASan's own dlopen cannot be unwound
     {"throwing_constructor", State::kRejected, "threw an exception when it was opened: from a static initialiser"},
 #endif
+    {"crashing_constructor", State::kRejected, "crashed when it was opened (SIGSEGV)"},
+    {"exiting_constructor", State::kRejected, "ended the process with status 0 when it was opened"},
     {"refusing_entry", State::kUnusable, "refuses this core: it needs a licence"},
     {"null_table", State::kUnusable, "refuses this core: it gives no reason"},
     {"zero_struct_size", State::kRejected,
@@ -343,6 +345,34 @@ TEST_F(BadPlugins, AskingForARejectedOneSaysWhy) {
     EXPECT_EQ(e.code(), Code::kNotFound);
     EXPECT_EQ(std::string(e.what()), "tessera.sharder/1 \"bad\" is rejected: " + path +
                                          ": tessera.sharder/1 \"bad\" has NULL for \"propose\", which must be there");
+  }
+}
+
+// A file of another version is found by the ids that it lists, though it is not opened.
+TEST_F(BadPlugins, AskingForOneThatNeedsANewerCoreSaysWhy) {
+  for (const char* variant : {"min_host_minor", "epoch"}) {
+    const std::string path = take(variant, str_cat(variant, ".so")).string();
+    const Runtime runtime(here());
+    try {
+      runtime.create(TSR_SHARDER_KIND, "bad");
+      FAIL() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kNotFound);
+      EXPECT_THAT(e.what(), HasSubstr("tessera.sharder/1 \"bad\" is rejected: " + path + ": "));
+    }
+    fs::remove(path);
+  }
+}
+
+// What a wrapper's name has in parentheses is refused if the component wraps nothing.
+TEST_F(BadPlugins, AnInnerNameThatNobodyUsesIsRefused) {
+  try {
+    Runtime().create("tessera.kernel/1", "reference(cpu)");
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    if (e.code() == Code::kNotFound) GTEST_SKIP() << e.what();  // this build has no such kernel
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("\"reference\" wraps no other, so \"cpu\" would never be used"));
   }
 }
 

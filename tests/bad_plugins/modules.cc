@@ -1,6 +1,10 @@
 // A linear layer, y = W x + b, of 6 to 3 values.
 #include "tessera/sdk/module.h"
 
+#include <unistd.h>
+
+#include <thread>
+
 #include "faults.h"
 
 namespace {
@@ -21,6 +25,10 @@ class Linear : public Module {
     return {{kOut}};
   }
   void forward(const ModuleCall& args, tsr_module_context** context) override {
+    if (has("leaves_a_thread_in_forward") && !started_) {
+      std::thread([] { pause(); }).detach();
+      started_ = true;
+    }
     const float *x = data_as<float>(args.inputs[0]), *w = data_as<float>(args.parameters[0]);
     const float* b = data_as<float>(args.parameters[1]);
     float* y = data_as<float>(args.outputs[0]);
@@ -46,6 +54,8 @@ class Linear : public Module {
       for (int64_t i = 0; i < kIn && (dx != nullptr || has("writes_unwanted_gradients")); ++i) {
         if (!has("adds_input_gradients")) dx[n * kIn + i] = 0;
         for (int64_t o = 0; o < kOut; ++o) dx[n * kIn + i] += g[n * kOut + o] * w[o * kIn + i];
+        if (has("is_one_percent_off")) dx[n * kIn + i] *= 1.01f;
+        if (has("is_off_beyond_500_samples") && n >= 500) dx[n * kIn + i] *= 2;
       }
       for (int64_t o = 0; o < kOut; ++o) {
         if (!has("forgets_the_bias")) db[o] += g[n * kOut + o];
@@ -57,6 +67,7 @@ class Linear : public Module {
   void release(tsr_module_context*) noexcept override {}
 
  private:
+  bool started_ = false;
   std::vector<Parameter> parameters_{{"weight", {kOut, kIn}, xavier_normal(kOut, kIn)},
                                      {has("names_twice") ? "weight" : "bias", {kOut}}};
 };

@@ -1,8 +1,12 @@
 // SGD with momentum, or plain under the name of a known formula.
 #include "tessera/sdk/optimizer.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "faults.h"
 
@@ -24,7 +28,12 @@ class BadPlugins : public Optimizer {
 
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
                   float* const* states) const noexcept {
-    const auto rate = static_cast<float>(update.learning_rate);
+    const auto now = static_cast<float>(update.learning_rate);
+    const float rate = has("uses_the_rate_before") && rate_ > 0 ? rate_.load() : now;
+    rate_ = now;
+    steps_ += 1;
+    if (has("leaves_a_thread_in_use") && steps_ == 1) std::thread([] { pause(); }).detach();
+    if (has("counts_its_own_steps")) weight[0] -= 0.01f * static_cast<float>(steps_);
     for (int64_t d = 0; d < dim + (has("writes_too_far") ? 1 : 0); ++d) {
       states[0][d] = 0.9f * states[0][d] + grad[d];
       if (has("shares_state")) states[0][d] = last_ = 0.9f * last_ + grad[d];
@@ -45,6 +54,8 @@ class BadPlugins : public Optimizer {
  private:
   double learning_rate_;
   mutable float last_ = 0;
+  mutable std::atomic<float> rate_{0};
+  mutable std::atomic<int> steps_{0};
   mutable std::atomic<int> asked_{0};
 };
 
@@ -55,7 +66,8 @@ class Sgd : public Optimizer {
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
                   float* const*) const noexcept {
     const auto rate = static_cast<float>(has("ignores_the_schedule") ? learning_rate_ : update.learning_rate);
-    for (int64_t d = 0; d < dim; ++d) weight[d] -= rate * grad[d];
+    const int64_t last = has("stops_at_column_256") ? std::min<int64_t>(dim, 256) : dim;
+    for (int64_t d = 0; d < last; ++d) weight[d] -= rate * grad[d];
   }
 
  private:

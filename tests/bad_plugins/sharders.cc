@@ -67,6 +67,10 @@ class BadPlugins : public Sharder {
     const int64_t n = topology.world_size;
     proposed_ = n;
     if (has("crashes_in_propose")) raise(SIGSEGV);
+    if (has("leaves_a_thread_in_propose")) {
+      static const bool started = (std::thread([] { pause(); }).detach(), true);
+      (void)started;
+    }
     while (has("loops_in_propose")) usleep(1000);
     if (has("says_nothing")) fail(TSR_INTERNAL, "");
     if (!has("ignores_max_shards") && limits.max_shards > 0 && n > limits.max_shards) return {};
@@ -83,7 +87,8 @@ class BadPlugins : public Sharder {
     const int64_t n = has("remembers_propose") ? proposed_.load() : layout.num_row_sets;
     for (size_t i = 0; i < ids.size(); ++i) {
       if (has("leaves_outputs") && ids[i] == 3) continue;
-      const int64_t at = shifted(table, ids[i]);
+      const int64_t id = has("keeps_sixteen_bits") ? ids[i] % 65536 : has("keeps_32_bits") ? int32_t(ids[i]) : ids[i];
+      const int64_t at = shifted(table, id);
       row_sets[i] = static_cast<int32_t>(at % n);
       rows[i] = has("many_on_one_row") ? 0 : at / n;
       if (has("knows_the_batch") && ids.size() == 1 && table.rows > 2 * n) rows[i] += at / n == 0 ? 1 : -1;
@@ -97,6 +102,7 @@ class BadPlugins : public Sharder {
       const int64_t at = rows[i] * layout.num_row_sets + row_sets[i];
       const int64_t shift = shifted(table, 0);
       ids[i] = has("wrong_inverse") ? at / 2 * 2 : (at + table.rows - shift) % table.rows;
+      if (has("is_wrong_once_in_ten_thousand") && ids[i] % 10000 == 7777) ids[i] -= 1;
     }
   }
 

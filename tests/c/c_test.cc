@@ -393,6 +393,11 @@ TEST_F(CApi, WhatADescriptionHasWrongIsNamed) {
   auto factors = json::parse(text());
   factors["modules"][0]["tables"][0]["pooling_factors"] = {1, 2, 3};
   refused(factors.dump(), nullptr, "table \"a\": pooling_factors has 3 numbers for 1 feature; give one for each");
+  auto optimizer = json::parse(text());
+  optimizer["optimizer"] = {{"name", "adamw"}};
+  REFUSED(TSR_NOT_FOUND, "\"adamw\"", tsr_plan(runtime_, optimizer.dump().c_str(), nullptr, &plan, nullptr, &err));
+  optimizer["optimizer"] = {{"name", "adam"}, {"beta3", 1}};
+  refused(optimizer.dump(), nullptr, "beta3");
   refused(text(), R"({"world": 2})", "did you mean \"world_size\"?");
   refused(text(), R"({"shardings": {"a": {"sharding_type": "row_wise"}}})", "none for table \"b\"");
 }
@@ -431,6 +436,10 @@ TEST_F(CApi, WrongUsesAreRefused) {
   const DLTensor* grads[] = {&output};
   REFUSED(TSR_INVALID_ARGUMENT, "0 gradients", tsr_step_backward(step, nullptr, 0, &err));
   REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_step_backward(step, grads, 1, &err));
+  std::vector<float> ones(16, 1);
+  View<float> right(ones, {2, 8});
+  grads[0] = &right;
+  OK(tsr_step_backward(step, grads, 1, &err));  // the refused gradient did not spend the step
   tsr_step_close(step);
   std::vector<float> rows(4);
   View<float> one(rows, {1, 4});

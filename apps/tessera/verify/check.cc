@@ -72,10 +72,14 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
 }
 
 Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, ComponentPtr inner)
-    : raw_{&component, nullptr}, inner_(std::move(inner)) {
+    : Made(component, host, options, inner == nullptr ? nullptr : inner->raw()) {
+  inner_ = std::move(inner);
+}
+
+Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, const tsr_instance* inner)
+    : raw_{&component, nullptr} {
   Call call;
-  const tsr_code code = component.create(&component, host, options.c_str(), inner_ == nullptr ? nullptr : inner_->raw(),
-                                         &raw_.self, call.out());
+  const tsr_code code = component.create(&component, host, options.c_str(), inner, &raw_.self, call.out());
   if (code != TSR_OK) raw_.component = nullptr;
   call.fails_well(code, str_cat("create with ", options));
   call.succeeds(code, str_cat("create with ", options));
@@ -110,6 +114,11 @@ Made Subject::make(const std::string& options, const tsr_host* host) {
   return {c, host == nullptr ? host_.raw() : host, options, std::move(wrapped)};
 }
 
+Made Subject::make_around(const tsr_instance& inner) {
+  doing(str_cat("create with ", what_.options));
+  return {component(), host_.raw(), what_.options, &inner};
+}
+
 const Runtime& Subject::others() {
   if (others_ == nullptr) others_ = std::make_unique<Runtime>();
   return *others_;
@@ -136,7 +145,8 @@ ComponentPtr Subject::inner() {
 std::vector<Check> all_checks() {
   std::vector<Check> all;
   for (const auto checks : {static_checks(), load_checks(), contract_checks(), sharder_checks(), optimizer_checks(),
-                            kernel_checks(), collective_checks(), collective_info_checks(), module_checks()}) {
+                            kernel_checks(), collective_checks(), collective_info_checks(), collective_series_checks(),
+                            module_checks(), reader_checks(), metric_checks(), device_checks(), endpoint_checks()}) {
     all.insert(all.end(), checks.begin(), checks.end());
   }
   return all;

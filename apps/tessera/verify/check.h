@@ -82,6 +82,8 @@ const char* name_of(tsr_code code);  // "TSR_OUT_OF_RANGE"
 class Made {
  public:
   Made(const tsr_component& component, const tsr_host* host, const std::string& options, ComponentPtr inner);
+  // `inner` outlives the new object.
+  Made(const tsr_component& component, const tsr_host* host, const std::string& options, const tsr_instance* inner);
   ~Made();
   Made(Made&& other) noexcept : raw_(other.raw_), inner_(std::move(other.inner_)) { other.raw_.component = nullptr; }
   Made(const Made&) = delete;
@@ -108,7 +110,8 @@ class Subject {
     std::string inner;           // the component to wrap; "": the best one for host memory, if it wraps one at all
     std::string compute_kernel;  // for kernels: the compute kernel, with a table's options; "": one that updates rows
     uint64_t seed = 1;
-    int level = 4;  // the highest level asked for; checks do more at 5
+    int level = 4;      // the highest level asked for; checks do more at 5
+    std::string input;  // for readers: a path that it reads; "": files that verify writes
   };
   Subject(What what, std::function<void(const std::string&)> tell) : what_(std::move(what)), tell_(std::move(tell)) {}
 
@@ -128,7 +131,8 @@ class Subject {
   }
   Made make() { return make(what_.options); }
   Made make(const std::string& options, const tsr_host* host = nullptr);
-  ComponentPtr inner();  // null if the component wraps nothing
+  Made make_around(const tsr_instance& inner);  // `inner` outlives the new object
+  ComponentPtr inner();                         // null if the component wraps nothing
   // Components of other plugins, those next to this program.
   const Runtime& others();
 
@@ -162,6 +166,11 @@ std::span<const Check> optimizer_checks();
 std::span<const Check> kernel_checks();
 std::span<const Check> collective_checks();
 std::span<const Check> collective_info_checks();  // check a transport's description of itself
+std::span<const Check> collective_series_checks();
 std::span<const Check> module_checks();
+std::span<const Check> reader_checks();
+std::span<const Check> metric_checks();
+std::span<const Check> device_checks();
+std::span<const Check> endpoint_checks();
 
 }  // namespace tessera::cli::verify

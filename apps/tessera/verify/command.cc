@@ -36,7 +36,7 @@ constexpr char kAbout[] =
     "Exit status 0: nothing failed; 1: something did; 2: wrong use.";
 
 struct Arguments {
-  std::string plugin, only, compute_kernel, json, junit;
+  std::string plugin, only, compute_kernel, input, json, junit;
   std::vector<std::string> components;
   int level = 4;
   uint64_t seed = 1;
@@ -53,6 +53,8 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("compute-kernel", po::value(&a.compute_kernel)->value_name("NAME"),
       "of kernels: the compute kernel to look at, with a table's options behind it, \"acme.rows?rounding=up\"; without "
       "it one that updates rows, without options");
+  add("input", po::value(&a.input)->value_name("PATH"),
+      "of readers: a file, directory or pattern that it reads; without it verify tries small files of its own");
   add("seed", po::value(&a.seed)->value_name("N")->default_value(1), "of tables, batches and sequences of calls");
   add("timeout", po::value(&a.timeout)->value_name("SECONDS"),
       "of each check; without it each has its own, 10 to 200 s");
@@ -91,7 +93,7 @@ std::vector<Subject::What> components_of(const Arguments& a) {
   std::vector<Subject::What> out;
   if (a.components.empty()) {
     for (const plugin::ManifestLine& line : lines)
-      out.push_back({a.plugin, line, "{}", "", a.compute_kernel, a.seed, a.level});
+      out.push_back({a.plugin, line, "{}", "", a.compute_kernel, a.seed, a.level, a.input});
     return out;
   }
   for (const std::string& name : a.components) {
@@ -100,7 +102,8 @@ std::vector<Subject::What> components_of(const Arguments& a) {
     const std::string options = plugin::all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
     const size_t before = out.size();
     for (const plugin::ManifestLine& line : lines) {
-      if (line.id == part.id) out.push_back({a.plugin, line, options, part.inner, a.compute_kernel, a.seed, a.level});
+      if (line.id != part.id) continue;
+      out.push_back({a.plugin, line, options, part.inner, a.compute_kernel, a.seed, a.level, a.input});
     }
     if (out.size() == before) {
       std::string ids;
@@ -116,14 +119,19 @@ class Verification {
   explicit Verification(const Arguments& a) : a_(a), only_(pattern(a.only)), checks_(all_checks()) {}
 
   std::vector<Result> run() {
-    const Subject::What file{a_.plugin, {}, "{}", "", "", a_.seed, a_.level};
+    const Subject::What file{a_.plugin, {}, "{}", "", "", a_.seed, a_.level, ""};
     for (const Check& check : checks_) {
       if (check.kind != nullptr && *check.kind == '\0' && !run(check, file) && check.gate == Check::kFile)
         return std::move(results_);
     }
-    for (const Subject::What& what : components_of(a_)) run_component(what);
+    for (const Subject::What& what : components_of(a_)) {
+      kinds_.insert(what.line.kind);
+      run_component(what);
+    }
     return std::move(results_);
   }
+  // The kinds of the components that run() has looked at.
+  std::vector<std::string> kinds() const { return {kinds_.begin(), kinds_.end()}; }
 
  private:
   void run_component(const Subject::What& what) {
@@ -152,6 +160,7 @@ class Verification {
   std::regex only_;
   std::vector<Check> checks_;
   std::vector<Result> results_;
+  std::set<std::string> kinds_;
 };
 
 void write(const std::string& path, const std::string& text) {
@@ -168,7 +177,12 @@ void write(const std::string& path, const std::string& text) {
 int verify_command(const std::vector<std::string>& args) {
   const std::optional<verify::Arguments> given = verify::parse(args);
   if (!given) return 0;
-  const verify::Run run{given->plugin, given->level, given->seed, verify::Verification(*given).run()};
+  verify::Verification verification(*given);
+  std::vector<verify::Result> results = verification.run();
+  const verify::Run run{given->plugin, given->level, given->seed, std::move(results), verification.kinds()};
+  for (const std::string& kind : run.kinds) {
+    if (given->level >= 4 && !verify::not_looked_at(kind).empty()) std::cout << verify::not_looked_at(kind) << '\n';
+  }
   std::cout << verify::summary_of(run.results) << std::endl;
   verify::write(given->json, verify::json_of(run));
   verify::write(given->junit, verify::junit_of(run));

@@ -216,4 +216,10 @@ std::string with_option(const std::string& options, const std::string& key, doub
   return json.dump();
 }
 
+std::string with_widths(const std::string& options, const std::vector<int64_t>& widths) {
+  auto json = nlohmann::json::parse(options);
+  json["inputs"] = widths;
+  return json.dump();
+}
+
 }  // namespace tessera::cli::verify

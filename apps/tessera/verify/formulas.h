@@ -44,5 +44,7 @@ const tsr_instance& optimizer_instance(const Formula& formula);
 
 // The JSON object `options` with one more member.
 std::string with_option(const std::string& options, const std::string& key, double value);
+// The JSON object `options` with these widths as "inputs", as a model names them for a layer.
+std::string with_widths(const std::string& options, const std::vector<int64_t>& widths);
 
 }  // namespace tessera::cli::verify

@@ -275,7 +275,7 @@ tsr_context* KernelBed::forward(const LookupBatch& batch, Outputs& out, bool bac
 
 tsr_backward KernelBed::arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
                                   int64_t step) {
-  update_ = {sizeof(tsr_update), 0, kLearningRate, step};
+  update_ = {sizeof(tsr_update), 0, learning_rate_at(step), step};
   return {sizeof(tsr_backward),
           0,
           &batch.raw,

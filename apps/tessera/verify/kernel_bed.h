@@ -192,10 +192,12 @@ class PlainTables {
   void compare_weight_gradients(const LookupBatch& batch, Outputs& grad, double scale, const Array& got) const;
   void update(const RowGradients& gradients, int64_t step);
   // Call once per update. The kernel's rows replace those here, so that different rounding does not accumulate.
+  // Compares each element, and the change of all elements of a table together, which shows a gradient 1 % off.
   void compare_rows(KernelBed& bed, const std::string& when);
 
  private:
   std::vector<float*> states_of(size_t table, int64_t row);
+  void compare_changes(size_t table, const KernelBed::Rows& got, const std::string& when) const;
   double value(const tsr_lookup_feature& f, int64_t id, int64_t d) const;
   double reaching(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t position, int64_t d,
                   Outputs& grad, double scale) const;
@@ -204,11 +206,15 @@ class PlainTables {
   const KernelBed& bed_;
   KernelShape shape_;
   std::vector<KernelBed::Rows> rows_;
+  std::vector<std::vector<float>> before_;  // weights before the updates since the last comparison; empty: no update
 };
 
-inline constexpr double kLearningRate = 0.0625;
+// The learning rate of a step. It differs from those of the steps around it, so that a stale one is noticed.
+inline double learning_rate_at(int64_t step) { return 0.015625 * static_cast<double>(1 + step * 3 % 5); }
 
 // Forward, backward and update of a random batch, in both; compares the outputs.
 void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step);
+// The same with batches of a given shape.
+void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step, const BatchShape& how);
 
 }  // namespace tessera::cli::verify

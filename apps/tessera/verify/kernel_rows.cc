@@ -10,6 +10,9 @@
 namespace tessera::cli::verify {
 namespace {
 
+// Compares lookups of each row format that is supported; false: none is.
+bool compare_quantized(const Kernel& k, const std::vector<TableShape>& tables, BatchShape how);
+
 // Kernels whose rows come on demand: imported rows replace all others.
 void check_replaced(KernelBed& bed, const KernelBed::Rows& some) {
   KernelBed::Rows one{{some.ids[1]}, {some.weights.begin(), some.weights.begin() + 8}, {}};
@@ -110,9 +113,20 @@ void check_kernel_quantized(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
   if (!k.serves("quant")) throw Skipped("it does not serve \"quant\"");
+  const bool any = compare_quantized(k, {{40, 16}, {9, 32}}, BatchShape{});
+  BatchShape long_bags;
+  long_bags.bags = 150;
+  long_bags.longest = 1000;
+  compare_quantized(k, {{70001, 4}, {9, 260}}, long_bags);
+  if (!any) throw Skipped("it supports none of the row formats that verify knows");
+}
+
+namespace {
+
+bool compare_quantized(const Kernel& k, const std::vector<TableShape>& tables, BatchShape how) {
   int supported = 0;
   for (const DLDataType rows : {DLDataType{kDLUInt, 8, 1}, {kDLUInt, 4, 1}, {kDLUInt, 2, 1}, kFloat16, kFloat32}) {
-    KernelShape shape{{{40, 16}, {9, 32}}};
+    KernelShape shape{tables};
     shape.compute_kernel = "quant";
     shape.train = false;
     shape.weights = rows;
@@ -120,7 +134,7 @@ void check_kernel_quantized(Subject& subject) {
     if (!bed.why_not().empty()) continue;
     ++supported;
     bed.open();
-    Random random = subject.random(rows.bits);
+    Random random = k.subject.random(rows.bits);
     std::vector<KernelBed::Rows> held;
     for (size_t t = 0; t < 2; ++t) {
       KernelBed::Rows made;
@@ -128,14 +142,13 @@ void check_kernel_quantized(Subject& subject) {
       for (size_t i = 0; i < made.ids.size() * static_cast<size_t>(shape.tables[t].dim); ++i)
         made.weights.push_back(static_cast<float>(between(random, -1000, 1000)) / 500);
       bed.import_rows(t, made);
-      held.push_back(bed.export_rows(t, 100));
+      held.push_back(bed.export_rows(t, 10000));
       const double step = rows.code == kDLUInt ? 4.0 / ((1 << rows.bits) - 1) : 4e-3;
       for (size_t i = 0; i < made.weights.size(); ++i) {
         require(std::abs(made.weights[i] - held[t].weights[i]) <= step, "a row of ", name_of(rows), " holds ",
                 held[t].weights[i], " for ", made.weights[i]);
       }
     }
-    BatchShape how;
     how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM};
     how.weighted = true;
     const LookupBatch batch(random, shape, how);
@@ -161,7 +174,9 @@ void check_kernel_quantized(Subject& subject) {
       }
     }
   }
-  if (supported == 0) throw Skipped("it supports none of the row formats that verify knows");
+  return supported > 0;
 }
+
+}  // namespace
 
 }  // namespace tessera::cli::verify

@@ -72,10 +72,17 @@ struct Kernel {
   ComputeKernelName asked;  // unset if any will do
 };
 
+// Compares rows and sums with those of plain loops; rows must be ascending and unique. Defined in kernels.cc.
+void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const PlainTables::RowGradients& want,
+                           const KernelShape& shape);
+
 // Defined in kernel_rows.cc.
 void check_kernel_rows(Subject& subject);
 void check_kernel_read_rows(Subject& subject);
 void check_kernel_quantized(Subject& subject);
+
+// Defined in kernel_large.cc.
+void check_kernel_large(Subject& subject);
 
 // Defined in kernel_changes.cc.
 void check_kernel_changes(Subject& subject);

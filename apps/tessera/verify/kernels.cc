@@ -217,29 +217,6 @@ void check_kernel_update(Subject& subject) {
   if (!any) throw Skipped(why_not);
 }
 
-// Compares rows and sums with those of plain loops; rows must be ascending and unique.
-void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const PlainTables::RowGradients& want,
-                           const KernelShape& shape) {
-  for (size_t t = 0; t < want.size(); ++t) {
-    const int64_t dim = shape.tables[t].dim, n = got[t].rows.ndim == 1 ? got[t].rows.shape[0] : -1;
-    require(n == static_cast<int64_t>(want[t].size()), "backward_rows gave ", n, " rows of table ", t,
-            ", where the batch has ", want[t].size(), " different ones");
-    const auto* rows = static_cast<const int64_t*>(got[t].rows.data);
-    const auto* values = static_cast<const float*>(got[t].values.data);
-    int64_t i = 0;
-    for (const auto& [row, sum] : want[t]) {
-      require(rows[i] == row, "backward_rows gave row ", rows[i], " of table ", t, " as number ", i,
-              ", where ascending and unique rows have ", row);
-      for (int64_t d = 0; d < dim; ++d) {
-        const double v = sum[static_cast<size_t>(d)];
-        require(std::abs(values[i * dim + d] - v) <= 1e-4 + 1e-4 * std::abs(v), "the gradient of row ", row,
-                " of table ", t, ", column ", d, ", is ", values[i * dim + d], ", where plain loops give ", v);
-      }
-      ++i;
-    }
-  }
-}
-
 void compare_gradients(const Kernel& k, uint64_t salt, const std::vector<int32_t>& poolings) {
   KernelShape shape = k.any_shape(kTables);
   shape.compute_kernel = TSR_COMPUTE_DENSE;
@@ -321,12 +298,17 @@ void check_kernel_apply(Subject& subject) {
     for (int64_t d = 0; d < 12; ++d) values.set(i * 12 + d, sum[static_cast<size_t>(d)]);
     ++i;
   }
-  const tsr_update update{sizeof(tsr_update), 0, kLearningRate, 1};
-  subject.doing("apply");
-  Call call;
-  call.succeeds(k.api.apply(bed.instance(), 0, rows.raw(), values.raw(), &update, nullptr, call.out()), "apply");
-  plain.update(gradients, 1);
-  plain.compare_rows(bed, "after apply");
+  for (int64_t step = 1; step <= 3; ++step) {
+    tsr_update update{};
+    update.struct_size = sizeof(update);
+    update.learning_rate = learning_rate_at(step);
+    update.step = step;
+    subject.doing("apply");
+    Call call;
+    call.succeeds(k.api.apply(bed.instance(), 0, rows.raw(), values.raw(), &update, nullptr, call.out()), "apply");
+    plain.update(gradients, step);
+    plain.compare_rows(bed, str_cat("after apply number ", step));
+  }
 }
 
 // ---- level 5 ----
@@ -366,6 +348,28 @@ void check_kernel_sequences(Subject& subject) {
 
 }  // namespace
 
+void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const PlainTables::RowGradients& want,
+                           const KernelShape& shape) {
+  for (size_t t = 0; t < want.size(); ++t) {
+    const int64_t dim = shape.tables[t].dim, n = got[t].rows.ndim == 1 ? got[t].rows.shape[0] : -1;
+    require(n == static_cast<int64_t>(want[t].size()), "backward_rows gave ", n, " rows of table ", t,
+            ", where the batch has ", want[t].size(), " different ones");
+    const auto* rows = static_cast<const int64_t*>(got[t].rows.data);
+    const auto* values = static_cast<const float*>(got[t].values.data);
+    int64_t i = 0;
+    for (const auto& [row, sum] : want[t]) {
+      require(rows[i] == row, "backward_rows gave row ", rows[i], " of table ", t, " as number ", i,
+              ", where ascending and unique rows have ", row);
+      for (int64_t d = 0; d < dim; ++d) {
+        const double v = sum[static_cast<size_t>(d)];
+        require(std::abs(values[i * dim + d] - v) <= 1e-4 + 1e-4 * std::abs(v), "the gradient of row ", row,
+                " of table ", t, ", column ", d, ", is ", values[i * dim + d], ", where plain loops give ", v);
+      }
+      ++i;
+    }
+  }
+}
+
 std::span<const Check> kernel_checks() {
   static constexpr const char* kForward = "abi/kernel.h, tsr_kernel::forward";
   static constexpr const char* kBackward = "abi/kernel.h, tsr_kernel::backward";
@@ -395,6 +399,7 @@ std::span<const Check> kernel_checks() {
        check_kernel_prefetch},
       {"kernel.estimate", 4, TSR_KERNEL_KIND, "abi/draft/cost.h, tsr_kernel_cost::estimate", 20, check_kernel_estimate},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
+      {"kernel.large", 4, TSR_KERNEL_KIND, kForward, 120, check_kernel_large},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };
   return kChecks;

@@ -1,6 +1,7 @@
 #include "verify/layouts.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "wiring/tiling.h"
@@ -83,6 +84,22 @@ std::vector<int64_t> row_sets_of(const OneLayout& layout) {
     }
   }
   return out;
+}
+
+std::vector<int64_t> some_ids(int64_t rows, Random& random) {
+  std::set<int64_t> ids;
+  const auto add = [&](int64_t id) {
+    if (id >= 0 && id < rows) ids.insert(id);
+  };
+  for (int64_t power = 1; power > 0 && power / 2 < rows; power *= 2) {
+    for (int64_t off = -2; off <= 2; ++off) add(power + off);
+  }
+  for (int64_t i = 0; i < 20; ++i) {
+    add(i);
+    add(rows - 1 - i);
+  }
+  for (int i = 0; i < 200000; ++i) add(between(random, 0, rows - 1));
+  return {ids.begin(), ids.end()};
 }
 
 }  // namespace tessera::cli::verify

@@ -52,4 +52,7 @@ void check_layout(const OneLayout& layout, const Question& q, bool routes);
 // The rows of each row set, over all ranks; empty if rows are ranges.
 std::vector<int64_t> row_sets_of(const OneLayout& layout);
 
+// Ids of a table that is too large to ask about each: the ends, numbers around powers of two, and random ones.
+std::vector<int64_t> some_ids(int64_t rows, Random& random);
+
 }  // namespace tessera::cli::verify

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "verify/check.h"
+#include "verify/formulas.h"
+#include "verify/gradients.h"
 #include "verify/kernel_bed.h"
 #include "verify/module_inputs.h"
 
@@ -46,10 +48,12 @@ class Layer {
  public:
   using Arrays = std::vector<std::unique_ptr<Array>>;
 
-  Layer(Subject& subject, Random& random, int64_t batch)
-      : subject_(subject), part_(subject.make()), api_(part_.api<tsr_module>()), batch_(batch) {
+  Layer(Subject& subject, Random& random, int64_t batch) : Layer(subject, random, batch, subject.make(), {}) {}
+  // `values`: the inputs; empty: some that it takes.
+  Layer(Subject& subject, Random& random, int64_t batch, Made part, Values values)
+      : subject_(subject), part_(std::move(part)), api_(part_.api<tsr_module>()), batch_(batch) {
     subject.doing("output");
-    const Values values = find_inputs(api_, part_.self());
+    if (values.empty()) values = find_inputs(api_, part_.self());
     for (const tsr_value& v : values) add_input(v, random);
     for (const tsr_parameter& p : parameters_of(api_, part_.self())) {
       parameters.push_back(filled(shape_of(p), random, 0.4));
@@ -124,14 +128,26 @@ class Layer {
     subject_.doing("release");
     if (context != nullptr) api_.release(part_.self(), context);
   }
+  void refuses_flag(uint32_t flag) {
+    Raw raw(*this);
+    raw.call.flags = flag;
+    subject_.doing("forward");
+    Call call;
+    call.fails(api_.forward(part_.self(), &raw.call, nullptr, call.out()),
+               "forward with a flag that has to be understood, and that nobody knows,");
+  }
   // The sum of outputs * directions of a training forward, so that buffers of an earlier one do not matter.
-  double loss() {
+  Loss loss() {
     release(forward(true));
-    double sum = 0;
+    double sum = 0, squares = 0;
     for (size_t k = 0; k < outputs.size(); ++k) {
-      for (int64_t i = 0; i < values_of(k); ++i) sum += outputs[k]->get(i) * directions[k]->get(i);
+      for (int64_t i = 0; i < values_of(k); ++i) {
+        const double part = outputs[k]->get(i) * directions[k]->get(i);
+        sum += part;
+        squares += part * part;
+      }
     }
-    return sum;
+    return {sum, std::sqrt(squares)};
   }
   std::vector<double> all_outputs() const {
     std::vector<double> out;
@@ -323,29 +339,12 @@ void check_module_inference(Subject& subject) {
   }
 }
 
-// The slope of the loss at an element, by finite differences; unset if the loss has a kink there.
-std::optional<double> slope(Layer& layer, Array& at, int64_t i, double loss) {
-  constexpr double kStep = 2e-3;
-  const double before = at.get(i);
-  at.set(i, before + kStep);
-  const double up = (layer.loss() - loss) / (at.get(i) - before);
-  at.set(i, before - kStep);
-  const double down = (loss - layer.loss()) / (before - at.get(i));
-  at.set(i, before);
-  if (std::abs(up - down) > 0.05 + 0.05 * std::abs(up)) return std::nullopt;
-  return (up + down) / 2;
-}
-
+// Compares gradients with differences of the layer's loss.
 void compare_gradient(Layer& layer, Array& at, const Array& gradient, const std::string& what, double times = 1) {
-  const double loss = layer.loss();
-  const int64_t stride = std::max<int64_t>(1, at.size() / 40);
-  for (int64_t i = 0; i < at.size(); i += stride) {
-    const std::optional<double> want = slope(layer, at, i, loss);
-    if (!want) continue;
-    const double got = gradient.get(i) / times;
-    require(std::abs(got - *want) <= 0.05 + 0.03 * std::abs(*want), "the gradient of element ", i, " of ", what, " is ",
-            got, ", but the loss changes by ", *want, " there");
-  }
+  compare_gradient([&] { return layer.loss(); }, at, gradient, what, times);
+}
+void compare_together(Layer& layer, Array& at, const Array& gradient, const std::string& what) {
+  compare_together([&] { return layer.loss(); }, at, values_of(gradient), what);
 }
 
 void check_module_gradients(Subject& subject) {
@@ -382,6 +381,64 @@ void check_module_accumulation(Subject& subject) {
   }
 }
 
+// A layer with an input of 257 values, if its options or its inputs allow that, and its usual inputs otherwise.
+Layer wide_layer(Subject& subject, Random& random, int64_t batch) {
+  const Values wide = dense({257});
+  for (const std::string& options : {with_widths(subject.what().options, {257}), subject.what().options}) {
+    try {
+      Made part = subject.make(options);
+      const std::optional<Values> outputs = outputs_of(part.api<tsr_module>(), part.self(), wide);
+      if (outputs && !outputs->empty()) return {subject, random, batch, std::move(part), wide};
+    } catch (const Broken&) {  // it has no such option
+    }
+  }
+  return {subject, random, batch};
+}
+
+// Many samples and wide rows, with one thread and with three.
+void check_module_large(Subject& subject) {
+  Random random = subject.random(9);
+  Layer layer = wide_layer(subject, random, subject.thorough() ? 4099 : 515);
+  std::vector<std::vector<double>> outputs, gradients;
+  for (const uint32_t threads : {1u, 3u}) {
+    subject.host().threads = threads;
+    for (const auto& g : layer.grad_parameters) {
+      for (int64_t i = 0; i < g->size(); ++i) g->set(i, 0);
+    }
+    layer.backward(layer.forward(true));
+    outputs.push_back(layer.all_outputs());
+    std::vector<double> all;
+    for (const Layer::Arrays* arrays : {&layer.grad_inputs, &layer.grad_parameters}) {
+      for (const auto& a : *arrays) {
+        for (int64_t i = 0; a != nullptr && i < a->size(); ++i) all.push_back(a->get(i));
+      }
+    }
+    gradients.push_back(std::move(all));
+  }
+  const auto same = [](const std::vector<double>& a, const std::vector<double>& b, const char* what) {
+    double largest = 0;
+    for (const double x : a) largest = std::max(largest, std::abs(x));
+    for (size_t i = 0; i < a.size(); ++i) {
+      require(std::abs(a[i] - b[i]) <= 1e-4 * (1e-3 + largest), "element ", i, " of the ", what, " is ", a[i],
+              " with one thread and ", b[i], " with three");
+    }
+  };
+  same(outputs[0], outputs[1], "outputs");
+  same(gradients[0], gradients[1], "gradients");
+  for (size_t i = 0; i < layer.inputs.size(); ++i) {
+    if (layer.grad_inputs[i] != nullptr)
+      compare_together(layer, *layer.inputs[i], *layer.grad_inputs[i], str_cat("input ", i));
+  }
+  for (size_t p = 0; p < layer.parameters.size(); ++p)
+    compare_together(layer, *layer.parameters[p], *layer.grad_parameters[p], str_cat("parameter ", p));
+}
+
+void check_module_flags(Subject& subject) {
+  Random random = subject.random(10);
+  Layer layer(subject, random, 3);
+  layer.refuses_flag(1u << 31);
+}
+
 void check_module_sequences(Subject& subject) {
   Random random = subject.random(8);
   for (int i = 0; i < 60; ++i) {
@@ -405,9 +462,11 @@ std::span<const Check> module_checks() {
   static constexpr Check kChecks[] = {
       {"module.parameters", 3, TSR_MODULE_KIND, "abi/module.h, tsr_parameter", 20, check_module_parameters},
       {"module.outputs", 3, TSR_MODULE_KIND, "abi/module.h, tsr_module::output", 20, check_module_outputs},
+      {"module.flags", 3, TSR_MODULE_KIND, "abi/module.h, tsr_module_call::flags", 20, check_module_flags},
       {"module.inference", 4, TSR_MODULE_KIND, "abi/module.h, tsr_module::forward", 20, check_module_inference},
       {"module.gradients", 4, TSR_MODULE_KIND, kBackward, 60, check_module_gradients},
       {"module.accumulation", 4, TSR_MODULE_KIND, kBackward, 60, check_module_accumulation},
+      {"module.large", 4, TSR_MODULE_KIND, kBackward, 120, check_module_large},
       {"module.sequences", 5, TSR_MODULE_KIND, kBackward, 120, check_module_sequences},
   };
   return kChecks;

@@ -13,7 +13,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-constexpr int64_t kDims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 130};
+constexpr int64_t kDims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 130, 257, 1030};
 
 // Rows with their states and gradients, each followed by guard floats that must not be written.
 class RowSet {
@@ -98,7 +98,15 @@ struct Optimizer {
   const sdk::OptimizerRef ref;
 };
 
-tsr_update at_step(int64_t step, double learning_rate = 0.0625) { return {sizeof(tsr_update), 0, learning_rate, step}; }
+tsr_update at_step(int64_t step, double learning_rate) {
+  tsr_update out{};
+  out.struct_size = sizeof(out);
+  out.learning_rate = learning_rate;
+  out.step = step;
+  return out;
+}
+// Each step has a learning rate of its own.
+tsr_update at_step(int64_t step) { return at_step(step, learning_rate_at(step)); }
 
 std::vector<tsr_state> states_of(const Made& part) {
   const auto& api = part.api<tsr_optimizer>();
@@ -190,7 +198,9 @@ void check_optimizer_rows_together(Subject& subject) {
   if (!TSR_HAS(tsr_optimizer, &o.api, update_rows)) throw Skipped("it has no update_rows");
   Random random = subject.random();
   for (const int64_t dim : kDims) {
-    for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{300}}) {
+    std::vector<int64_t> counts{1, 5, 300};
+    if (dim == 3) counts.push_back(70001);
+    for (const int64_t count : counts) {
       RowSet alone(o.ref, dim, count);
       alone.randomize(random);
       RowSet together = alone;
@@ -221,7 +231,7 @@ void compare_with(const Formula& formula, Subject& subject) {
     RowSet rows(states_of_part, dim, 1);
     rows.randomize(random);
     PlainRow plain(formula, {rows.weight(0), rows.weight(0) + dim});
-    for (int64_t step = 1; step <= 4; ++step) {
+    for (const int64_t step : {1, 2, 3, 4, 70001, 16777219}) {
       const tsr_update update = at_step(step);
       std::vector<float*> states(states_of_part.num_states() + 1);
       for (uint32_t k = 0; k < states_of_part.num_states(); ++k) states[k] = rows.state(k, 0);
@@ -274,6 +284,34 @@ void check_optimizer_over_kernel(Subject& subject) {
   }
 }
 
+// An object keeps nothing from one update to the next: what it needs is in the states and in tsr_update.
+void check_optimizer_history(Subject& subject) {
+  const Optimizer used(subject);
+  used.needs_update();
+  Random random = subject.random(4);
+  RowSet warm(used.ref, 24, 5);
+  warm.randomize(random);
+  for (const int64_t step : {4, 9, 7}) used.one_by_one(at_step(step, 0.5 / static_cast<double>(step)), warm);
+  if (TSR_HAS(tsr_optimizer, &used.api, update_rows)) used.together(at_step(3, 0.75), warm);
+  for (const int64_t step : {1, 2, 6}) {
+    const Optimizer fresh(subject);
+    RowSet a(used.ref, 24, 5);
+    a.randomize(random);
+    RowSet b = a, halved = a;
+    const std::vector<float> before = a.weights;
+    subject.doing("update_row");
+    used.one_by_one(at_step(step), a);
+    fresh.one_by_one(at_step(step), b);
+    require(a.weights == b.weights && a.states == b.states, "update_row for step ", step, " with learning rate ",
+            learning_rate_at(step),
+            " gives other rows after updates of other steps and rates than as the first call of an object");
+    const Optimizer slower(subject);
+    slower.one_by_one(at_step(step, learning_rate_at(step) / 2), halved);
+    require(b.weights == before || b.weights != halved.weights, "update_row gives the same rows with learning rates ",
+            learning_rate_at(step), " and ", learning_rate_at(step) / 2);
+  }
+}
+
 void check_optimizer_threads(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();
@@ -306,6 +344,7 @@ std::span<const Check> optimizer_checks() {
       {"optimizer.zeros", 4, TSR_OPTIMIZER_KIND, kRow, 20, check_optimizer_zeros},
       {"optimizer.rows", 4, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer::update_rows", 20,
        check_optimizer_rows_together},
+      {"optimizer.history", 4, TSR_OPTIMIZER_KIND, kRow, 20, check_optimizer_history},
       {"optimizer.formula", 4, TSR_OPTIMIZER_KIND, "tests/conformance/README.md, fused_optimizers", 20,
        check_optimizer_formula},
       {"optimizer.kernel", 4, TSR_OPTIMIZER_KIND, kRow, 30, check_optimizer_over_kernel},

@@ -24,6 +24,9 @@ double spacing(DLDataType type, double size) {
   return digits * size;
 }
 
+constexpr double kLargest = 2;  // size of initial rows
+constexpr double kOff = 0.004;  // part by which the change of all rows of a table may be off
+
 const char* pooling_name(int32_t pooling) {
   constexpr const char* kNames[] = {"NONE", "SUM", "MEAN", "MAX"};
   return kNames[pooling];
@@ -154,8 +157,11 @@ std::vector<float*> PlainTables::states_of(size_t table, int64_t row) {
 }
 
 void PlainTables::update(const RowGradients& gradients, int64_t step) {
-  const tsr_update how{sizeof(tsr_update), 0, kLearningRate, step};
+  const tsr_update how{sizeof(tsr_update), 0, learning_rate_at(step), step};
   const sdk::OptimizerRef& optimizer = bed_.updates();
+  if (before_.empty()) {
+    for (const KernelBed::Rows& rows : rows_) before_.push_back(rows.weights);
+  }
   for (size_t t = 0; t < gradients.size(); ++t) {
     const auto dim = static_cast<size_t>(shape_.tables[t].dim);
     for (const auto& [row, sum] : gradients[t]) {
@@ -168,8 +174,24 @@ void PlainTables::update(const RowGradients& gradients, int64_t step) {
   }
 }
 
+void PlainTables::compare_changes(size_t table, const KernelBed::Rows& got, const std::string& when) const {
+  if (before_.empty()) return;
+  const auto dim = static_cast<size_t>(shape_.tables[table].dim);
+  double both = 0, wanted = 0;
+  for (size_t i = 0; i < got.weights.size(); ++i) {
+    const size_t at = static_cast<size_t>(got.ids[i / dim]) * dim + i % dim;
+    const double was = before_[table][at], want = rows_[table].weights[at] - was;
+    both += (got.weights[i] - was) * want;
+    wanted += want * want;
+  }
+  if (wanted == 0) return;
+  const double noise = spacing(shape_.weights, kLargest) / std::sqrt(12 * wanted);
+  require(std::abs(both / wanted - 1) <= kOff + 4 * noise, "all rows of a table of ", shape_.tables[table].rows,
+          " rows together changed by ", both / wanted, " times what plain loops change them by, ", when, " (",
+          shape_.text(), ")");
+}
+
 void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
-  constexpr double kLargest = 2;  // size of initial rows
   for (size_t t = 0; t < shape_.tables.size(); ++t) {
     const KernelBed::Rows got = bed.export_rows(t, std::max<int64_t>(1, shape_.tables[t].rows));
     require(got.ids.size() == rows_[t].ids.size(), "export_rows gave ", got.ids.size(), " of ", rows_[t].ids.size(),
@@ -180,12 +202,14 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
       const double want = rows_[t].weights[id * dim + i % dim], is = got.weights[i];
       // Accepts either neighbour, and formulas that round twice.
       const double bound =
-          4 * tolerance(kFloat32, want) + 2 * spacing(shape_.weights, std::max(kLargest, std::abs(want)));
+          5e-5 * (1 + std::abs(want)) + 2 * spacing(shape_.weights, std::max(kLargest, std::abs(want)));
       require(std::abs(is - want) <= bound, "column ", i % dim, " of row ", id, " of a table of ",
               shape_.tables[t].rows, " rows is ", is, " ", when, ", where plain loops give ", want, " (", shape_.text(),
               ")");
-      rows_[t].weights[id * dim + i % dim] = got.weights[i];
     }
+    compare_changes(t, got, when);
+    for (size_t i = 0; i < got.weights.size(); ++i)
+      rows_[t].weights[static_cast<size_t>(got.ids[i / dim]) * dim + i % dim] = got.weights[i];
     for (uint32_t k = 0; k < got.states.size(); ++k) {
       const auto width = static_cast<size_t>(bed.state_width(k, t));
       for (size_t i = 0; i < got.states[k].size(); ++i) {
@@ -196,6 +220,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
       }
     }
   }
+  before_.clear();
 }
 
 void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step) {
@@ -205,17 +230,22 @@ void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step
   for (size_t f = 0; f < bed.shape().tables.size() + 3; ++f)  // some tables are read by two features
     how.poolings.push_back(f % 3 == 1 ? TSR_POOLING_MEAN : TSR_POOLING_SUM);
   if (!how.weighted) how.poolings.push_back(TSR_POOLING_NONE);
+  train_step(bed, plain, random, step, how);
+}
+
+void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step, const BatchShape& how) {
+  const double scale = 1.0 / static_cast<double>(1 + step % 3);
   const LookupBatch batch(random, bed.shape(), how);
   Outputs out(batch, bed.shape().output), grad(batch, bed.shape().output);
   grad.randomize(random);
   tsr_context* context = bed.forward(batch, out, true);
   plain.compare_outputs(batch, out);
   require(context != nullptr, "forward kept no context for backward");
-  const PlainTables::RowGradients gradients = plain.gradients(batch, grad, 0.5);
+  const PlainTables::RowGradients gradients = plain.gradients(batch, grad, scale);
   std::optional<Array> grad_weights;
   if (how.weighted) grad_weights.emplace(kFloat32, std::vector<int64_t>{batch.ids->size()});
-  bed.backward(batch, context, grad, grad_weights ? &*grad_weights : nullptr, 0.5, step);
-  if (grad_weights) plain.compare_weight_gradients(batch, grad, 0.5, *grad_weights);
+  bed.backward(batch, context, grad, grad_weights ? &*grad_weights : nullptr, scale, step);
+  if (grad_weights) plain.compare_weight_gradients(batch, grad, scale, *grad_weights);
   plain.update(gradients, step);
 }
 

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "processes.h"
 #include "spawn.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -59,7 +61,21 @@ Group connect(const Made& part, const tsr_rendezvous& where) {
   return {api, group, described(part)};
 }
 
-void be_rank(Subject& subject, tsr_rendezvous where, const std::function<void(Group&)>& body, Said& said) {
+// Connects, runs the body, closes and destroys.
+void meet(Subject& subject, tsr_rendezvous where, bool counts, const std::function<void(Group&)>& body) {
+  std::optional<Made> counting;
+  if (counts) counting.emplace(counting_collective(), subject.host().raw(), "{}", subject.inner());
+  const Made part = counts ? subject.make_around(*counting->raw()) : subject.make();
+  if (knows_emulated_device(described(part))) where.device = {kDLExtDev, 0};
+  Group group = connect(part, where);
+  if (group.rank() != where.rank || group.world() != where.world_size)
+    broken("rank ", where.rank, " of ", where.world_size, " is told that it is rank ", group.rank(), " of ",
+           group.world());
+  if (counts) group.counted_by(&part, counting->raw());
+  body(group);
+}
+
+void be_rank(Subject& subject, tsr_rendezvous where, bool counts, const std::function<void(Group&)>& body, Said& said) {
   const Deadline start = Clock::now();
   const auto end = [&](tsr_code code, const char* text, int32_t rank) {
     said.threw = true;
@@ -68,13 +84,10 @@ void be_rank(Subject& subject, tsr_rendezvous where, const std::function<void(Gr
     std::strncpy(said.text, text, sizeof(said.text) - 1);
   };
   try {
-    const Made part = subject.make();
-    if (knows_emulated_device(described(part))) where.device = {kDLExtDev, 0};
-    Group group = connect(part, where);
-    if (group.rank() != where.rank || group.world() != where.world_size)
-      broken("rank ", where.rank, " of ", where.world_size, " is told that it is rank ", group.rank(), " of ",
-             group.world());
-    body(group);
+    subject.component();
+    const int threads = threads_now();
+    meet(subject, where, counts, body);
+    require_no_threads_left(threads);
   } catch (const Refused& e) {
     end(e.code(), e.what(), e.rank());
   } catch (const std::exception& e) {
@@ -158,7 +171,8 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
     where.master_addr = "127.0.0.1";
     where.token = token.c_str();
     where.timeout_s = meeting.timeout_s;
-    be_rank(subject, where, body, said[rank]);
+    where.flags = meeting.flags;
+    be_rank(subject, where, meeting.counts, body, said[rank]);
     _exit(0);
   }
   const Deadline deadline = after(meeting.patience_s);

@@ -66,11 +66,20 @@ class Group {
   void barrier(const char* label, double timeout_s = 0) const;
   tsr_group* split(int32_t color, int32_t key = 0) const;  // NULL for color -1
   void abort(const char* reason) const { api_->abort(raw_, reason); }
+  // Set for a meeting that counts: the wrapper under test, and the counting transport that it wraps.
+  const Made* wrapper() const { return wrapper_; }
+  const tsr_instance* counting() const { return counting_; }
+  void counted_by(const Made* wrapper, const tsr_instance* counting) {
+    wrapper_ = wrapper;
+    counting_ = counting;
+  }
 
  private:
   const tsr_collective* api_;
   tsr_group* raw_;
   tsr_collective_info info_;
+  const Made* wrapper_ = nullptr;
+  const tsr_instance* counting_ = nullptr;
 };
 
 // How a rank ended.
@@ -92,7 +101,12 @@ struct Meeting {
   double patience_s = 25;        // after which ranks that have not ended are killed
   std::vector<int> lost = {};    // ranks that nobody waits for
   std::vector<int> absent = {};  // ranks that never connect
+  uint32_t flags = 0;            // of the rendezvous
+  bool counts = false;           // the transport wraps one that counts (counting_collective)
 };
+
+// A component that hands everything on to the transport that it wraps, and counts. Defined in collective_series.cc.
+const tsr_component& counting_collective();
 
 // Starts the ranks, each of which opens the plugin, connects and runs `body`. Throws Skipped for a transport whose
 // ranks only its own launcher can start.

@@ -3,7 +3,17 @@
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "tessera/abi/collective.h"
+#include "tessera/abi/device.h"
+#include "tessera/abi/draft/endpoint.h"
+#include "tessera/abi/draft/metric.h"
+#include "tessera/abi/draft/reader.h"
+#include "tessera/abi/kernel.h"
+#include "tessera/abi/module.h"
+#include "tessera/abi/optimizer.h"
+#include "tessera/abi/sharder.h"
 #include "tessera/error.h"
 
 namespace tessera::cli::verify {
@@ -46,6 +56,30 @@ std::string line_of(const Result& r) {
   return out;
 }
 
+std::string not_looked_at(const std::string& kind) {
+  static constexpr std::pair<const char*, const char*> kTexts[] = {
+      {TSR_SHARDER_KIND,
+       "the quality of its layouts; tables of more than 4,000,000 rows, except for some rows at level 5"},
+      {TSR_KERNEL_KIND,
+       "speed, memory that it takes beside the host's, devices, tables beyond 1,048,583 rows or 1,030 columns, MAX "
+       "pooling of large batches, and draft interfaces other than prefetch and changes"},
+      {TSR_OPTIMIZER_KIND, "the formula, unless TorchRec has one of this name; convergence"},
+      {TSR_COLLECTIVE_KIND,
+       "more than 8 ranks, several hosts, speed, lost or slow links, streams of devices, and, unless it wraps another "
+       "one, the number of bytes that it sends"},
+      {TSR_MODULE_KIND,
+       "whether forward computes what its name says, inputs that verify did not find, sums over ranks, devices"},
+      {TSR_READER_KIND,
+       "formats that verify cannot write, unless --input names a file; damaged files, weights, and files that change"},
+      {TSR_METRIC_KIND, "the formula; groups; labels other than 0 and 1"},
+      {TSR_DEVICE_KIND, "kernels' arithmetic on it (tessera.device_ops), several devices, speed"},
+      {TSR_ENDPOINT_KIND, "requests of clients in its protocol, TLS, limits of bodies"}};
+  for (const auto& [known, text] : kTexts) {
+    if (kind == known) return str_cat("not looked at (", kind, "): ", text);
+  }
+  return "";
+}
+
 std::string summary_of(const std::vector<Result>& results) {
   std::string out;
   for (const Outcome o : {Outcome::kPassed, Outcome::kFailed, Outcome::kCrashed, Outcome::kTimedOut, Outcome::kWarned,
@@ -69,6 +103,8 @@ std::string json_of(const Run& run) {
                               {"rule", r.rule},
                               {"seconds", r.seconds}});
   }
+  out["not_looked_at"] = nlohmann::ordered_json::array();
+  for (const std::string& kind : run.kinds) out["not_looked_at"].push_back(not_looked_at(kind));
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -13,7 +13,9 @@
 #include <iostream>
 #include <new>
 
+#include "plugin/process_state.h"
 #include "processes.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -68,13 +70,22 @@ void say(Report& report, Outcome outcome, const std::string& text, const std::st
   report.outcome = static_cast<int>(outcome);
 }
 
+void use(const Check& check, const Subject::What& what, Report& report) {
+  Subject subject(what, [&](const std::string& text) { put(report.doing, text); });
+  check.run(subject);
+  if (const std::string misuse = subject.host().misuse(); !misuse.empty()) throw Broken(misuse, "abi/host.h, tsr_host");
+}
+
 // Runs in the check's process. An exception of a type that is not ours comes from the plugin.
 void perform(const Check& check, const Subject::What& what, Report& report) {
   try {
-    Subject subject(what, [&](const std::string& text) { put(report.doing, text); });
-    check.run(subject);
-    if (const std::string misuse = subject.host().misuse(); !misuse.empty())
-      throw Broken(misuse, "abi/host.h, tsr_host");
+    const bool uses_objects = check.kind != nullptr && *check.kind != '\0';
+    const plugin::ProcessState before;
+    const int threads = threads_now();
+    use(check, what, report);
+    if (const std::string changed = before.restore(); uses_objects && !changed.empty())
+      throw Broken("in use, it changed " + changed, "abi/base.h, The process is the host's");
+    if (uses_objects) require_no_threads_left(threads);
     say(report, Outcome::kPassed, "", "");
   } catch (const Warning& e) {
     say(report, Outcome::kWarned, e.what(), e.rule().empty() ? check.rule : e.rule());

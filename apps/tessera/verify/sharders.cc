@@ -429,6 +429,64 @@ void check_sharder_flags(Subject& subject) {
   }
 }
 
+// The check of check_bijection for some ids of a large table.
+void check_some(const Routes& routes, const std::vector<int64_t>& held, Random& random) {
+  const Question& q = routes.q;
+  const std::vector<int64_t> ids = some_ids(q.rows, random);
+  const Routes::Place at = routes.of(ids);
+  std::vector<std::map<int64_t, int64_t>> owner(held.size());  // row to id, by row set
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row_set = static_cast<size_t>(at.row_sets[i]);
+    require(at.row_sets[i] >= 0 && row_set < held.size() && at.rows[i] >= 0 && at.rows[i] < held[row_set], q.text(),
+            ": route takes id ", ids[i], " to row ", at.rows[i], " of row set ", at.row_sets[i],
+            ", which does not exist");
+    const auto [who, is_new] = owner[row_set].try_emplace(at.rows[i], ids[i]);
+    require(is_new, q.text(), ": route takes ids ", who->second, " and ", ids[i], " to one row, ", at.rows[i],
+            " of row set ", row_set);
+  }
+  for (size_t s = 0; s < held.size(); ++s) {
+    std::vector<int64_t> rows;
+    for (const auto& [row, id] : owner[s]) rows.push_back(row);
+    const std::vector<int64_t> back = routes.back(static_cast<int32_t>(s), rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t id = owner[s].at(rows[i]);
+      require(back[i] == id, q.text(), ": unroute takes row ", rows[i], " of row set ", s, " to id ", back[i],
+              ", but route takes id ", id, " there");
+    }
+  }
+}
+
+// Asks about tables with millions of rows, odd and wide columns, and many ranks.
+void check_sharder_large(Subject& subject) {
+  Random random = subject.random(5);
+  const Asked sharder(subject);
+  const bool routes = TSR_HAS(tsr_sharder, &sharder.api(), route);
+  std::vector<Question> all = {{"t", 1000003, 16, 3, 3},
+                               {"t", 300007, 257, 8, 4, TSR_POOLING_MEAN},
+                               {"t", 70001, 1031, 40, 8},
+                               {"t", 65537, 4096, 64, 8, TSR_POOLING_NONE}};
+  if (subject.thorough()) {
+    for (const uint32_t world : {1u, 2u, 7u, 24u, 256u})
+      all.push_back({"t", between(random, 1000000, 3000000), 8 * between(random, 1, 300), world, world});
+    all.push_back({"t", (int64_t{1} << 32) + 12345, 32, 6, 2});  // rows are counted in 64 bits
+  }
+  for (const Question& q : all) {
+    for (const OneLayout& layout : sharder.layouts(q)) {
+      check_layout(layout, q, routes);
+      if (layout.num_row_sets == 0) continue;
+      subject.doing("route, " + q.text());
+      const Routes asked(sharder, q, layout);
+      if (sharder.keeps_ids()) {
+        if (q.rows <= 4000000) check_keyed(asked, row_sets_of(layout).size());
+      } else if (q.rows <= 4000000) {
+        check_bijection(asked, row_sets_of(layout), random);
+      } else {
+        check_some(asked, row_sets_of(layout), random);
+      }
+    }
+  }
+}
+
 void check_sharder_threads(Subject& subject) {
   const Asked sharder(subject);
   std::vector<uint64_t> alone;
@@ -465,6 +523,7 @@ std::span<const Check> sharder_checks() {
       {"sharder.limits", 4, TSR_SHARDER_KIND, "abi/sharder.h, tsr_constraints", 20, check_sharder_limits},
       {"sharder.determinism", 4, TSR_SHARDER_KIND, kPure, 30, check_sharder_determinism},
       {"sharder.routes", 4, TSR_SHARDER_KIND, kRoute, 30, check_sharder_routes},
+      {"sharder.large", 4, TSR_SHARDER_KIND, kRoute, 60, check_sharder_large},
       {"sharder.threads", 5, TSR_SHARDER_KIND, kPure, 60, check_sharder_threads},
   };
   return kChecks;

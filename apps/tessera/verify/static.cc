@@ -1,6 +1,7 @@
 // Level 1: what the file says about itself, without running its code.
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugin/plugin_file.h"
@@ -40,7 +41,8 @@ class DynamicSection {
     read_symbols(header);
   }
   const std::vector<std::string>& exported() const { return exported_; }
-  const std::vector<std::string>& unique() const { return unique_; }  // symbols that all libraries of a process share
+  // A symbol that the whole process shares, whatever dlopen is told; "": it has none.
+  const std::string& unique() const { return unique_; }
   bool stays_loaded() const { return (flags_1_ & DF_1_NODELETE) != 0; }
   bool executable_stack() const { return executable_stack_; }
 
@@ -72,11 +74,11 @@ class DynamicSection {
       if (section.sh_type != SHT_DYNSYM || symbols_ == 0 || strings_ == 0) continue;
       for (uint64_t k = 0; k + sizeof(Elf64_Sym) <= section.sh_size; k += sizeof(Elf64_Sym)) {
         const auto symbol = at<Elf64_Sym>(section.sh_offset + k);
-        if (ELF64_ST_BIND(symbol.st_info) == STB_GNU_UNIQUE && symbol.st_shndx != SHN_UNDEF)
-          unique_.push_back(text(offset_of(strings_) + symbol.st_name));
-        const bool visible = ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL || ELF64_ST_BIND(symbol.st_info) == STB_WEAK;
+        const auto binding = ELF64_ST_BIND(symbol.st_info);
+        const bool visible = binding == STB_GLOBAL || binding == STB_WEAK || binding == STB_GNU_UNIQUE;
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS || !visible) continue;
         exported_.push_back(text(offset_of(strings_) + symbol.st_name));
+        if (binding == STB_GNU_UNIQUE && unique_.empty()) unique_ = exported_.back();
       }
     }
   }
@@ -85,7 +87,8 @@ class DynamicSection {
   std::vector<Elf64_Phdr> segments_;
   uint64_t symbols_ = 0, strings_ = 0, flags_1_ = 0;
   bool executable_stack_ = false;
-  std::vector<std::string> exported_, unique_;
+  std::vector<std::string> exported_;
+  std::string unique_;
 };
 
 void check_static_note(Subject& subject) {
@@ -116,12 +119,12 @@ void check_static_entry_symbol(Subject& subject) {
   }
   require(entry, "it has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL);
   constexpr const char* kHide = ": link with a version script that hides all but the entry, as tessera_add_plugin does";
-  const auto of_sdk = [](const std::string& name) { return name.find("7tessera3sdk") != std::string::npos; };
-  const auto sdk_symbol = std::find_if(elf.exported().begin(), elf.exported().end(), of_sdk);
-  if (sdk_symbol != elf.exported().end())
-    broken("it exports ", *sdk_symbol, " of the SDK, which a library with another version of the SDK would use", kHide);
-  if (!elf.unique().empty())
-    broken("its symbol ", elf.unique().front(), " is unique, so that all libraries of a process share one", kHide);
+  require(elf.unique().empty(), "it exports ", elf.unique(),
+          ", of which a process has only one (STB_GNU_UNIQUE), so that plugins use each other's", kHide);
+  const auto of_sdk = std::find_if(elf.exported().begin(), elf.exported().end(),
+                                   [](const std::string& name) { return name.find("7tessera3sdk") != name.npos; });
+  if (of_sdk != elf.exported().end())
+    broken("it exports ", *of_sdk, " of the SDK, which a plugin with another version of the SDK would use", kHide);
   if (others > 0) {
     throw Warning(str_cat("it exports ", others, " further symbol", others == 1 ? "" : "s", " (", other,
                           "), which another library may have, too: link with a version script that hides all but the "

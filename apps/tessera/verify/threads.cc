@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iterator>
 
+#include "verify/check.h"
+
 namespace tessera::cli::verify {
 
 int threads_now() {
@@ -15,6 +17,14 @@ int threads_now() {
 int threads_once_at_most(int expected) {
   for (int i = 0; i < 1000 && threads_now() > expected; ++i) usleep(1000);
   return threads_now();
+}
+
+void require_no_threads_left(int expected) {
+  const int left = threads_once_at_most(expected) - expected;
+  if (left <= 0) return;
+  throw Broken(str_cat(left, left == 1 ? " thread that it started runs" : " threads that it started run",
+                       " on after all objects were used and destroyed"),
+               "abi/plugin.h, tsr_component::destroy");
 }
 
 }  // namespace tessera::cli::verify

@@ -6,6 +6,7 @@
 #include "c/call.h"
 #include "c/description.h"
 #include "c/handles.h"
+#include "tessera/abi/optimizer.h"
 
 namespace tessera::c {
 
@@ -164,6 +165,8 @@ tsr_code tsr_plan(const tsr_runtime* runtime, const char* model, const char* pla
     runtime->opened().check_process();
     const Runtime& parts = runtime->opened().runtime;
     const Description description = parse_description(model);
+    if (const OptimizerSpec& optimizer = description.sharded.optimizer; !optimizer.name.empty())
+      (void)parts.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);  // throws if there is none like that
     const Planning planning = parse_planning(planner == nullptr ? "" : planner, description, std::nullopt);
     if (!planning.shardings.empty()) {
       const ShardingPlan requested = requested_plan(parts, description, planning);

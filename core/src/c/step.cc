@@ -129,11 +129,21 @@ void check_backward(const tsr_step& step) {
          "backward goes once for each forward, and this step's was called: look the batch up again");
 }
 
+// Refuses a gradient before the other ranks are involved, so that the caller may call again with another one.
+void check_gradient(const Tensor& grad, const Tensor& output, const std::string& name) {
+  if (grad.shape() == output.shape() && grad.dtype() == DType::kFloat32) return;
+  std::string shape;
+  for (const int64_t n : output.shape()) shape += str_cat(shape.empty() ? "" : ", ", n);
+  fail(Code::kInvalidArgument, "the gradient ", name, " must be float32 [", shape,
+       "], like the output: the step still waits for its backward");
+}
+
 void backward(tsr_step& step, ShardedEmbeddingBagCollection& bags, std::span<const DLTensor* const> grads) {
   if (grads.size() != 1)
     fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, and the step has 1 output");
   const Tensor grad = borrowed(grads[0], "grads[0]");
   auto& output = std::get<0>(step.pending).wait();
+  check_gradient(grad, output.values.values(), "grads[0]");
   step.stage = tsr_step::Stage::kDone;
   bags.backward(output, grad);
   output.state = {};  // its buffers serve the next step
@@ -146,8 +156,10 @@ void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<c
          " outputs");
   std::vector<std::pair<std::string, Tensor>> named;
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (grads[i] != nullptr)
-      named.emplace_back(output.values[i].first, borrowed(grads[i], output.values[i].first.c_str()));
+    if (grads[i] == nullptr) continue;
+    const auto& [name, rows] = output.values[i];
+    named.emplace_back(name, borrowed(grads[i], name.c_str()));
+    check_gradient(named.back().second, rows.values(), name);
   }
   step.stage = tsr_step::Stage::kDone;
   sequences.backward(output, named);

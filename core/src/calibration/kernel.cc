@@ -22,7 +22,11 @@ constexpr double kHugePages = 32 * kMib;
 class KernelSubject {
  public:
   KernelSubject(const Runtime& runtime, const std::string& kernel, int64_t tables, int64_t rows, int64_t dim)
-      : rows_(rows), dim_(dim), tables_(tables), random_(1), lookup_(runtime, options(kernel, tables, rows, dim)) {
+      : rows_(rows),
+        dim_(dim),
+        tables_(tables),
+        random_(1),
+        lookup_(opened(runtime, options(kernel, tables, rows, dim))) {
     // The rows are written, because untouched memory is mapped to one page of zeros.
     constexpr int64_t kBlock = 16384;
     const std::vector<float> values(static_cast<size_t>(std::min(rows, kBlock) * dim), 0.01f);
@@ -34,6 +38,7 @@ class KernelSubject {
   }
 
   const std::string& kernel() const { return lookup_.kernel_id(); }
+  int64_t row_bytes() const { return dim_ * static_cast<int64_t>(size_of(lookup_.options().weight_dtype)); }
 
   // Makes `count` batches. Each table has `bags` bags with `pooling` ids, drawn from `among` rows; 0: all ids differ.
   void prepare(int64_t count, int64_t bags, int64_t pooling, int64_t among = 0) {
@@ -58,6 +63,18 @@ class KernelSubject {
   }
 
  private:
+  // With float32 rows if the kernel has them, otherwise with rows of 16 bits.
+  static Lookup opened(const Runtime& runtime, LookupOptions options) {
+    for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
+      try {
+        return {runtime, options};
+      } catch (const Error& e) {
+        if (e.code() != Code::kUnimplemented) throw;
+        options.weight_dtype = type;
+      }
+    }
+    return {runtime, options};
+  }
   static LookupOptions options(const std::string& kernel, int64_t tables, int64_t rows, int64_t dim) {
     LookupOptions o;
     o.kernel = kernel;
@@ -191,7 +208,9 @@ void measure_calls(const Runtime& runtime, const std::string& id, const Trials& 
 
 KernelFigures measure_kernel(const Runtime& runtime, const CalibrationOptions& options, const Trials& trials) {
   KernelFigures kernel;
-  kernel.kernel = KernelSubject(runtime, options.kernel, 1, 16, 16).kernel();
+  const KernelSubject first(runtime, options.kernel, 1, 16, 16);
+  kernel.kernel = first.kernel();
+  const double element_bytes = static_cast<double>(first.row_bytes()) / 16;
   measure_calls(runtime, kernel.kernel, trials, &kernel);
   const std::vector<int64_t> dims =
       options.quick ? std::vector<int64_t>{4, 32, 256} : std::vector<int64_t>{4, 16, 64, 256};
@@ -199,7 +218,7 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrationOptions& o
       options.quick ? std::vector<double>{64 * kKib, 2 * kMib, 16 * kMib, 128 * kMib}
                     : std::vector<double>{64 * kKib, kMib, 4 * kMib, 16 * kMib, 64 * kMib, 256 * kMib};
   for (const int64_t dim : dims) {
-    const double row_bytes = static_cast<double>(dim) * 4;
+    const double row_bytes = static_cast<double>(dim) * element_bytes;
     tsr_row_cost common{};
     common.row_bytes = row_bytes;
     for (const double size : sizes) {

@@ -253,6 +253,7 @@ class FloatModelReader {
     RowFormat format{};
     table.rows = tensors_.rows(found->second, &format);
     table.config.row_format = format;
+    if (stored.dtype == DType::kBFloat16) table.config.data_type = stored.dtype;  // no row format has it
     table.config.optimizer = {};
     if (keyed) table.config.remapping = remapping_of(keys, stored.shape[0]);
     if (const auto* m = tensors_.manifest(); m != nullptr) {

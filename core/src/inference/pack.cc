@@ -24,7 +24,9 @@ class RowPacker {
       : from_(from), dim_(from.config.embedding_dim), stride_(sdk::row_bytes(format, dim_, kRowAlignment)) {
     report_.table = from.config.name;
     report_.format = format;
-    report_.bytes_before = from.config.num_embeddings * sdk::row_bytes(*from.config.row_format, dim_);
+    const int64_t bytes = from.config.data_type == DType::kBFloat16 ? dim_ * size_of(DType::kBFloat16)
+                                                                    : sdk::row_bytes(*from.config.row_format, dim_);
+    report_.bytes_before = from.config.num_embeddings * bytes;
     report_.bytes_after = from.config.num_embeddings * stride_;
     values_.resize(static_cast<size_t>(dim_));
     back_.resize(static_cast<size_t>(dim_));

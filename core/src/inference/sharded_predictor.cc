@@ -320,7 +320,7 @@ EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel
   for (const QuantizedTable& t : model.tables) {
     EmbeddingBagConfig table = t.config;
     // The nearest type that the planner knows. Only the relative size of tables matters.
-    if (sdk::info_of(*table.row_format).bits <= 16) table.data_type = DType::kFloat16;
+    table.data_type = sdk::info_of(*table.row_format).bits <= 16 ? DType::kFloat16 : DType::kFloat32;
     table.row_format.reset();
     (table.pooling == PoolingType::kNone ? sequences : bags).tables.push_back(std::move(table));
   }

@@ -36,6 +36,28 @@ class Parser {
   Parser(uint64_t file_size, const ReadAt& read) : size_(file_size), read_(read) {}
 
   ElfNote parse() {
+    const std::vector<Descriptor> notes = descriptors();
+    for (const Descriptor& note : notes) {
+      if (note.abi_major == TSR_ABI_MAJOR && note.epoch == TSR_ABI_EPOCH) return decode(note);
+    }
+    refuse_version(notes.front());
+  }
+
+  // The list of the first note, whatever its version.
+  std::vector<ManifestLine> components() {
+    const std::string text = descriptors().front().manifest;
+    std::vector<ManifestLine> out;
+    read_manifest(std::string_view(text).substr(0, text.find('\0')), &out);
+    return out;
+  }
+
+ private:
+  struct Descriptor {  // the numbers of a note in their order, and the text after them
+    uint32_t abi_major, abi_minor, min_host_minor, epoch;
+    std::string manifest;
+  };
+
+  std::vector<Descriptor> descriptors() const {
     const std::vector<Elf64_Phdr> headers = program_headers(file_header());
     for (const Elf64_Phdr& h : headers) {
       if (h.p_type == PT_LOAD || h.p_type == PT_DYNAMIC || h.p_type == PT_NOTE) {
@@ -52,17 +74,8 @@ class Parser {
       find_notes(bytes, h.p_align == 8 ? 8 : 4, &notes);
     }
     if (notes.empty()) refuse("has no ", TSR_NOTE_SECTION, " note: it is a library, but not a Tessera plugin");
-    for (const Descriptor& note : notes) {
-      if (note.abi_major == TSR_ABI_MAJOR && note.epoch == TSR_ABI_EPOCH) return decode(note);
-    }
-    refuse_version(notes.front());
+    return notes;
   }
-
- private:
-  struct Descriptor {  // the numbers of a note in their order, and the text after them
-    uint32_t abi_major, abi_minor, min_host_minor, epoch;
-    std::string manifest;
-  };
 
   void check_range(uint64_t offset, uint64_t size, const char* what) const {
     if (offset > size_ || size > size_ - offset) {
@@ -179,5 +192,13 @@ class Parser {
 }  // namespace
 
 ElfNote parse_elf_note(uint64_t file_size, const ReadAt& read) { return Parser(file_size, read).parse(); }
+
+std::vector<ManifestLine> refused_components(uint64_t file_size, const ReadAt& read) {
+  try {
+    return Parser(file_size, read).components();
+  } catch (const Error&) {  // the file is no plugin, or its note has another form
+    return {};
+  }
+}
 
 }  // namespace tessera::plugin

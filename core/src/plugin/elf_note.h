@@ -30,4 +30,8 @@ using ReadAt = std::function<void(uint64_t offset, void* out, uint64_t size)>;
 // load the file as a plugin. The message is one sentence without the path.
 ElfNote parse_elf_note(uint64_t file_size, const ReadAt& read);
 
+// The components that a file lists whose version this core cannot load, for messages that name it. Empty if it has no
+// list that this core can read.
+std::vector<ManifestLine> refused_components(uint64_t file_size, const ReadAt& read);
+
 }  // namespace tessera::plugin

@@ -9,6 +9,7 @@
 #include "plugin/calls.h"
 #include "plugin/interfaces.h"
 #include "plugin/process_state.h"
+#include "plugin/trial.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
@@ -41,21 +42,45 @@ Library::Library(std::string path)
                            [&](uint64_t offset, void* out, uint64_t size) { file_->read(offset, out, size); })),
       distrust_(file_->distrust()) {}
 
-const Library::Verdict& Library::open(const tsr_host* host) {
+std::vector<ManifestLine> Library::refused_components(const std::string& path) {
+  try {
+    const PluginFile file(path);
+    return plugin::refused_components(file.size(),
+                                      [&](uint64_t offset, void* out, uint64_t size) { file.read(offset, out, size); });
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+const Library::Verdict& Library::open(const tsr_host* host, First first) {
   if (!opened_) {
     opened_ = true;
-    const ProcessState before;
-    try {
-      verdict_ = open_once(host);
-    } catch (const std::exception& e) {
-      verdict_ = {str_cat("threw an exception when it was opened: ", e.what()), false, {}};
-    } catch (...) {
-      verdict_ = {"threw an exception when it was opened", false, {}};
+    if (first == First::kInAChild) {
+      const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
+      const TrialEnd end = tried_in_a_child([&] {
+        const Verdict verdict = open_caught(host);
+        return TrialEnd{verdict.reason, verdict.well_formed};
+      });
+      verdict_ = {end.reason, end.harmless, {}};
     }
-    verdict_.changed = before.restore();
+    if (verdict_.reason.empty()) {
+      const ProcessState before;
+      verdict_ = open_caught(host);
+      verdict_.changed = before.restore();
+    }
     file_.reset();
   }
   return verdict_;
+}
+
+Library::Verdict Library::open_caught(const tsr_host* host) {
+  try {
+    return open_once(host);
+  } catch (const std::exception& e) {
+    return {str_cat("threw an exception when it was opened: ", e.what()), false, {}};
+  } catch (...) {
+    return {"threw an exception when it was opened", false, {}};
+  }
 }
 
 Library::Verdict Library::open_once(const tsr_host* host) {

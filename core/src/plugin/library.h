@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plugin/elf_note.h"
 #include "plugin/plugin_file.h"
@@ -20,6 +21,8 @@ class Library {
   const std::string& path() const { return path_; }
   const ElfNote& note() const { return note_; }
   const std::string& distrust() const { return distrust_; }  // PluginFile::distrust
+  // The components listed by a file that the constructor refused, if it lists any.
+  static std::vector<ManifestLine> refused_components(const std::string& path);
 
   struct Verdict {
     std::string reason;  // "" if the plugin can be used
@@ -27,15 +30,18 @@ class Library {
     bool well_formed = false;
     std::string changed;  // the state of the process that it changed (ProcessState) and that was restored
   };
+  enum class First { kHere, kInAChild };
   // Opens the file, calls its entry once, and checks the result against the note. A second call returns the same
-  // verdict. [serial]
-  const Verdict& open(const tsr_host* host);
+  // verdict. With kInAChild a child process does so first, and this process opens only what it could open: an exception
+  // of a static initializer leaves the C library's lock of its loader held, and others crash, exit or never end. [serial]
+  const Verdict& open(const tsr_host* host, First first = First::kHere);
 
   // Component i of the note. It may be called only if open() gave no reason.
   const tsr_component* component(size_t i) const { return plugin_->components[i]; }
 
  private:
   Verdict open_once(const tsr_host* host);
+  Verdict open_caught(const tsr_host* host);
   std::string check_tables() const;
 
   std::string path_;

@@ -14,7 +14,9 @@
 #include "plugin/interfaces.h"
 #include "plugin/library.h"
 #include "plugin/search_path.h"
+#include "tessera/abi/collective.h"
 #include "tessera/abi/device.h"
+#include "tessera/abi/kernel.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -42,6 +44,7 @@ struct Candidate {
   size_t index = 0;                          // index of the component in the library
   const tsr_component* component = nullptr;  // set after the library was opened
   tsr_code code = TSR_OK;                    // the result of its probe
+  bool installed = false;                    // its file is in the folder that belongs to this library
 
   bool rejected() const { return entry.state == LoadEntry::State::kRejected; }
   bool usable() const { return !rejected() && entry.state != LoadEntry::State::kUnusable; }
@@ -62,7 +65,8 @@ struct Runtime::Impl {
 
   void discover(const plugin::SearchPath& path, bool trust_all);
   void add_held(const tsr_plugin* held);
-  void add_file(const std::string& path, bool trust_all);
+  void add_file(const std::string& path, bool trust_all, bool installed);
+  void add_refused(const std::string& path, const std::string& reason);
   std::string shadowed_by(const plugin::ManifestLine& line) const;
   void require(const std::string& id);
   void make_ready(Candidate* c);
@@ -85,7 +89,7 @@ void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
   for (const plugin::SearchPath::Directory& d : path.directories) {
     searched.push_back(d.problem.empty() ? d.path : d.path + " (" + d.problem + ")");
     if (!d.problem.empty()) continue;
-    for (const std::string& file : plugin::plugin_files(d.path)) add_file(file, trust_all);
+    for (const std::string& file : plugin::plugin_files(d.path)) add_file(file, trust_all, d.installed);
   }
 }
 
@@ -117,18 +121,29 @@ void Runtime::Impl::add_held(const tsr_plugin* held) {
   }
 }
 
-void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
+// Adds a file that is no usable plugin, with the components that it lists.
+void Runtime::Impl::add_refused(const std::string& path, const std::string& reason) {
+  std::vector<plugin::ManifestLine> lines = plugin::Library::refused_components(path);
+  if (lines.empty()) lines.emplace_back();
+  for (const plugin::ManifestLine& line : lines) {
+    Candidate& c = candidates.emplace_back();
+    c.entry.path = path;
+    c.entry.id = line.id;
+    c.entry.kind = line.kind;
+    c.entry.version = line.version;
+    c.entry.reason = reason;
+  }
+  host.log(TSR_LOG_INFO, str_cat(path, " is no usable plugin: it ", reason).c_str());
+}
+
+void Runtime::Impl::add_file(const std::string& path, bool trust_all, bool installed) {
   const auto same = [&](const Candidate& c) { return c.entry.path == path; };
   if (std::any_of(candidates.begin(), candidates.end(), same)) return;
   std::unique_ptr<plugin::Library> library;
   try {
     library = std::make_unique<plugin::Library>(path);
   } catch (const Error& e) {
-    Candidate& c = candidates.emplace_back();
-    c.entry.path = path;
-    c.entry.reason = e.what();
-    host.log(TSR_LOG_INFO, str_cat(path, " is no usable plugin: it ", e.what()).c_str());
-    return;
+    return add_refused(path, e.what());
   }
   std::string distrust = library->distrust();
   if (!distrust.empty() && trust_all) {
@@ -143,7 +158,13 @@ void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
     c.entry = {path, line.id, line.kind, line.version, str_cat(note.abi_major, ".", note.abi_minor), {}, {}};
     c.library = library.get();
     c.index = i;
-    c.entry.reason = distrust.empty() ? shadowed_by(line) : "is not trusted: " + distrust;
+    c.installed = installed;
+    const std::string first = shadowed_by(line);
+    if (installed && !first.empty()) {
+      host.log(TSR_LOG_WARNING,
+               str_cat("the installed ", line.kind, " \"", line.id, "\" is not used, because it ", first).c_str());
+    }
+    c.entry.reason = distrust.empty() ? first : "is not trusted: " + distrust;
     c.entry.state = c.entry.reason.empty() ? LoadEntry::State::kAvailable : LoadEntry::State::kRejected;
     candidates.push_back(std::move(c));
   }
@@ -179,7 +200,9 @@ void Runtime::Impl::require(const std::string& id) {
 // Opens the candidate's library and probes the component, so that its state is final. The caller has the lock.
 void Runtime::Impl::make_ready(Candidate* c) {
   if (!c->usable() || c->component != nullptr) return;
-  const plugin::Library::Verdict& verdict = c->library->open(host.table());
+  using First = plugin::Library::First;
+  const plugin::Library::Verdict& verdict =
+      c->library->open(host.table(), c->installed ? First::kHere : First::kInAChild);
   if (verdict.reason.empty()) {
     if (!verdict.changed.empty()) {
       c->entry.reason = str_cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
@@ -195,7 +218,8 @@ void Runtime::Impl::make_ready(Candidate* c) {
     other.entry.reason = verdict.reason;
     other.code = TSR_UNAVAILABLE;
   }
-  host.log(TSR_LOG_INFO, str_cat(c->entry.path, " ", verdict.reason).c_str());
+  const int32_t level = verdict.well_formed ? TSR_LOG_INFO : TSR_LOG_WARNING;
+  host.log(level, str_cat(c->entry.path, " ", verdict.reason, verdict.well_formed ? "" : ", and is not used").c_str());
 }
 
 void Runtime::Impl::probe(Candidate* c) {
@@ -312,6 +336,11 @@ ComponentPtr Runtime::make(const std::string& kind, const std::string& id, const
   {
     const std::lock_guard lock(impl_->mutex);
     chosen = impl_->pick(kind, spec.id);
+  }
+  const bool says_so = kind == TSR_COLLECTIVE_KIND || kind == TSR_KERNEL_KIND;  // other kinds have no flag for it
+  if (!spec.inner.empty() && says_so && !plugin::wraps(*chosen->component)) {
+    fail(Code::kInvalidArgument, kind, " \"", chosen->entry.id, "\" wraps no other, so \"", spec.inner,
+         "\" would never be used: leave the parentheses out");
   }
   const std::string wrapped = spec.inner.empty() ? wrapped_by(*chosen->component) : spec.inner;
   const ComponentPtr inner = wrapped.empty() ? nullptr : make(kind, wrapped, "{}", becomes);

@@ -70,10 +70,15 @@ SearchPath search_path(const SearchOptions& options) {
     if (entry.starts_with('/')) {
       add(entry, &out);
     } else {
-      out.directories.push_back({entry, "is ignored: TESSERA_PLUGIN_PATH takes absolute paths only"});
+      fail(Code::kInvalidArgument, "TESSERA_PLUGIN_PATH has \"", entry,
+           "\", but takes absolute directories only: say \"$PWD/", entry, '"');
     }
   }
-  add(default_plugin_directory(), &out);
+  const std::string own = default_plugin_directory();
+  add(own, &out);
+  std::error_code error;
+  const fs::path real = fs::canonical(own, error);
+  for (SearchPath::Directory& d : out.directories) d.installed = !error && d.path == real.string();
   return out;
 }
 

@@ -9,15 +9,16 @@ namespace tessera::plugin {
 // The directories in the order in which they are searched, each once.
 struct SearchPath {
   struct Directory {
-    std::string path;     // canonical if it exists, otherwise as given
-    std::string problem;  // the reason why it is skipped; empty: it is searched
+    std::string path;        // canonical if it exists, otherwise as given
+    std::string problem;     // the reason why it is skipped; empty: it is searched
+    bool installed = false;  // it is default_plugin_directory()
   };
   std::vector<Directory> directories;
 };
 
 struct SearchOptions {
   std::vector<std::string> configured;  // absolute paths; others are kInvalidArgument
-  std::string variable;                 // TESSERA_PLUGIN_PATH; entries that are not absolute are skipped with a reason
+  std::string variable;                 // TESSERA_PLUGIN_PATH; entries that are not absolute are kInvalidArgument
   bool default_path = true;             // also search plugins-1 next to the library or program
 };
 

@@ -38,14 +38,20 @@ class SearchPathTest : public testing::Test {
 
 TEST_F(SearchPathTest, ConfiguredFirstThenTheVariableThenTheDefault) {
   const std::string a = folder("a"), b = folder("b");
-  const SearchPath path = search_path({{b}, a + "::relative:" + b + ":" + a, true});
-  ASSERT_EQ(path.directories.size(), 4u);
+  const SearchPath path = search_path({{b}, a + "::" + b + ":" + a, true});
+  ASSERT_EQ(path.directories.size(), 3u);
   EXPECT_EQ(path.directories[0].path, b);
   EXPECT_EQ(path.directories[0].problem, "");
   EXPECT_EQ(path.directories[1].path, a);
-  EXPECT_EQ(path.directories[2].path, "relative");
-  EXPECT_THAT(path.directories[2].problem, HasSubstr("absolute paths only"));
-  EXPECT_THAT(path.directories[3].path, HasSubstr("/tessera/plugins-1"));
+  EXPECT_THAT(path.directories[2].path, HasSubstr("/tessera/plugins-1"));
+  EXPECT_FALSE(path.directories[0].installed);
+  try {
+    search_path({{}, a + ":relative", true});
+    FAIL() << "a relative directory is taken";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("TESSERA_PLUGIN_PATH has \"relative\", but takes absolute directories only"));
+  }
 }
 
 TEST_F(SearchPathTest, OnlyTheConfiguredOnes) {

@@ -470,11 +470,11 @@ MetricValues TrainJob::evaluate_on(const Samples& samples) {
   const bool spread = samples.streamed && group_->world_size() > 1;  // without it, one rank would get a whole batch
   if (!vocabularies_) vocabularies_.emplace(data_.encoding);
   UnknownIdCounter unknown = *vocabularies_;
-  MetricValues metrics =
+  const MetricValues metrics =
       tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}}, metrics_,
                         [&](const Batch& b) { unknown.add(b.sparse); });
   unknown_ids_ = added_up(unknown.counts(), *group_);
-  return metrics;
+  return of_first_rank(metrics, *group_);
 }
 
 std::string TrainJob::report(const MetricValues& metrics) { return TrainReport(*this).text(metrics); }

@@ -6,9 +6,11 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "tessera/config.h"
 #include "tessera/head_metrics.h"
+#include "tessera/process_group.h"
 
 namespace tessera {
 
@@ -62,5 +64,17 @@ class ValidationScores {
   double least_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;
 };
+
+// Gives all ranks the values of rank 0. A plugin's metric may compute others on another rank, and ranks that disagree
+// about the best model would not do the same next. Collective.
+inline MetricValues of_first_rank(MetricValues metrics, const ProcessGroup& group) {
+  if (group.world_size() == 1 || metrics.values.empty()) return metrics;
+  std::vector<double> values;
+  for (const auto& [name, value] : metrics.values) values.push_back(value);
+  const Tensor shared = Tensor::from(values);
+  group.broadcast(shared, 0, "metrics").wait();
+  for (size_t i = 0; i < values.size(); ++i) metrics.values[i].second = shared.data<double>()[i];
+  return metrics;
+}
 
 }  // namespace tessera
