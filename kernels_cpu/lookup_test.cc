@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tessera/runtime.h"
 
 namespace tessera {
@@ -127,6 +129,45 @@ TEST_F(LookupTest, RangesOfRowsGoInAndOutWithTheirState) {
   EXPECT_EQ(got, weights);
   EXPECT_EQ(got_state, state);
   EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{0, 0, 1, 2, 3, 4, 0, 0}));
+}
+
+// The rows and states that a lookup of both kernels, of each stored type, has and shows are the same memory.
+TEST_F(LookupTest, AViewIsTheMemoryThatIsReadAndUpdated) {
+  for (const std::string kernel : {"cpu", "reference"}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      LookupOptions options = one_table("fused");
+      options.kernel = kernel;
+      options.weight_dtype = dtype;
+      options.optimizer = {"adam", R"({"learning_rate": 0.5})"};
+      Lookup lookup(runtime, options);
+      const MatrixView view = lookup.view(0);
+      EXPECT_EQ(view.dtype, dtype);
+      EXPECT_TRUE(view.device == kCpu);
+      ASSERT_EQ(std::vector({view.rows, view.cols, view.stride}), (std::vector<int64_t>{4, 2, 2}));
+      const Tensor rows = Tensor::borrow(view.data, {4, 2}, dtype);
+      const Tensor values = Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8}).to(dtype);
+      std::memcpy(rows.raw(), values.raw(), static_cast<size_t>(rows.bytes()));
+      EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
+      Batch batch;
+      Lookup::Context context;
+      lookup.forward(batch.lookup, batch.output, &context);
+      EXPECT_EQ(batch.output.to_vector<float>(), (std::vector<float>{10, 12, 3, 4}));
+      lookup.backward(std::move(context), batch.lookup, batch.grad);
+      EXPECT_EQ(rows.to(DType::kFloat32).to_vector<float>(), lookup.weight(0).to_vector<float>());
+      EXPECT_NE(rows.to(DType::kFloat32).item(2), 3) << "the update is seen";
+      for (int k = 0; k < 2; ++k) {  // Adam's moments lie side by side
+        const MatrixView state = lookup.view(0, k);
+        EXPECT_EQ(state.dtype, DType::kFloat32);
+        ASSERT_EQ(std::vector({state.rows, state.cols, state.stride}), (std::vector<int64_t>{4, 2, 4}));
+        const auto* at = static_cast<const float*>(state.data);
+        const std::vector<float> copy = lookup.state(0, k).to_vector<float>();
+        for (size_t i = 0; i < 8; ++i) EXPECT_EQ(at[i / 2 * 4 + i % 2], copy[i]) << k << ' ' << i;
+        EXPECT_NE(copy[2], 0);
+      }
+      EXPECT_EQ(lookup.view(0).data, view.data);
+      EXPECT_THROW((void)lookup.view(0, 2), Error);
+    }
+  }
 }
 
 TEST_F(LookupTest, AContextKeepsTheKernelAlive) {

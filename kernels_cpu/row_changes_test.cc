@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tessera/abi/draft/changes.h"
+#include "tessera/abi/draft/rows_view.h"
 #include "test_support.h"
 
 namespace {
@@ -174,6 +175,30 @@ TEST(RowChanges, EachWhoFollowsIsToldSinceItsOwnMark) {
     if (round % 7 == 6) mark(0);
   }
   EXPECT_NE(since[0], since[1]);
+}
+
+// Writes through a view are not seen, so all rows of the table are named.
+TEST(RowChanges, AllRowsOfAViewedTableCount) {
+  TestHost host;
+  Tables model(host, two_tables());
+  const auto* draft = static_cast<const tsr_rows_view*>(model.extension(TSR_ROWS_VIEW));
+  ASSERT_NE(draft, nullptr);
+  model.mark();
+  tsr_matrix_view view{};
+  view.struct_size = sizeof(view);
+  Error error;
+  ASSERT_EQ(draft->view(model.instance, 1, 0, &view, &error), TSR_OK) << error.message;
+  EXPECT_TRUE(model.changed(1, 64).ids.empty()) << "a state is no row";
+  ASSERT_EQ(draft->view(model.instance, 1, TSR_VIEW_WEIGHTS, &view, &error), TSR_OK) << error.message;
+  static_cast<float*>(view.data)[69 * view.stride] = 5;
+  const Changed found = model.changed(1, 64);
+  EXPECT_EQ(found.ids.size(), 70u);
+  EXPECT_EQ(found.weights[size_t{69} * 4], 5);
+  EXPECT_TRUE(model.changed(0, 64).ids.empty()) << "the other table was not viewed";
+  model.mark(1);
+  EXPECT_EQ(model.changed(1, 64, 1).ids.size(), 70u);
+  EXPECT_EQ(draft->view(model.instance, 1, 1, &view, &error), TSR_OUT_OF_RANGE);
+  EXPECT_NE(std::string(error.message).find("has no state 1: it has 1"), std::string::npos) << error.message;
 }
 
 TEST(RowChanges, WhoFollowsIsOneOfThose) {

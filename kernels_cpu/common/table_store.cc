@@ -24,6 +24,11 @@ sdk::Buffer zeros(sdk::Host host, int64_t bytes) {
   return buffer;
 }
 
+DLDataType dl_of(Storage storage) {
+  if (storage == Storage::kFloat32) return sdk::dtype_of<float>();
+  return {static_cast<uint8_t>(storage == Storage::kFloat16 ? kDLFloat : kDLBfloat), 16, 1};
+}
+
 }  // namespace
 
 TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer)
@@ -151,6 +156,25 @@ void TableStore::export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& ro
   }
   rows.count = count;
   cursor = static_cast<uint64_t>(next < 0 ? spec_.rows : next);
+}
+
+void TableStore::mark(uint32_t follower) {
+  marks_.start(follower, spec_.rows);
+  if (viewed_) marks_.add_all(spec_.rows);
+}
+
+tsr_matrix_view TableStore::view(int32_t state) {
+  const DLDevice cpu{kDLCPU, 0};
+  if (state == TSR_VIEW_WEIGHTS) {
+    viewed_ = true;
+    if (marks_) marks_.add_all(spec_.rows);
+    return {sizeof(tsr_matrix_view), dl_of(storage_), cpu, weights_, spec_.rows, spec_.dim, spec_.dim};
+  }
+  if (state < 0 || static_cast<size_t>(state) >= states_.size()) {
+    sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no state ", state, ": it has ", states_.size());
+  }
+  const State& s = states_[static_cast<size_t>(state)];
+  return {sizeof(tsr_matrix_view), sdk::dtype_of<float>(), cpu, s.data, spec_.rows, s.width, s.stride};
 }
 
 // The ids of rows that a caller names, all of which exist.

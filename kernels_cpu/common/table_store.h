@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tessera/sdk/draft/row_marks.h>
+#include <tessera/sdk/draft/rows_view.h>
 
 #include <cstdint>
 #include <span>
@@ -46,6 +47,11 @@ class TableStore {
   sdk::RowMarks& marks() { return marks_; }
   const sdk::RowMarks& marks() const { return marks_; }
   void export_marked(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const;
+  // Starts a follower's changes anew. All rows of a viewed table count as changed.
+  void mark(uint32_t follower);
+
+  // The view of abi/draft/rows_view.h.
+  tsr_matrix_view view(int32_t state);
 
  private:
   friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
@@ -74,6 +80,7 @@ class TableStore {
   char* weights_ = nullptr;
   std::vector<State> states_;
   sdk::RowMarks marks_;
+  bool viewed_ = false;  // rows may change without a call
 };
 
 // The config's tables, with rows 0 and start states, in one block of memory, so that small tables and states also

@@ -21,7 +21,10 @@ class CpuKernel : public sdk::Kernel {
   explicit CpuKernel(const sdk::Setup& setup) : host_(setup.host), ops_(tessera_cpu::best_row_ops()) {}
   static void probe(sdk::Host) { tessera_cpu::best_row_ops(); }
 
-  const void* extension(std::string_view id) const { return sdk::changes_extension<Instance>(id); }
+  const void* extension(std::string_view id) const {
+    const void* changes = sdk::changes_extension<Instance>(id);
+    return changes != nullptr ? changes : sdk::rows_view_extension<Instance>(id);
+  }
   void supports(const tsr_kernel_config& config) const override { checked(config); }
   std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override {
     return std::make_unique<Instance>(host_, ops_, checked(config));

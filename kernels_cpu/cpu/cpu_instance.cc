@@ -173,7 +173,7 @@ void CpuInstance::check_updates() const {
 }
 
 void CpuInstance::mark(uint32_t follower) {
-  for (TableStore& table : tables_) table.marks().start(follower, table.rows());
+  for (TableStore& table : tables_) table.mark(follower);
 }
 
 // Marks all rows that a batch names: they have a gradient, and are written.

@@ -11,10 +11,11 @@
 #include "gradient_plan.h"
 #include "row_ops.h"
 #include "tessera/sdk/draft/changes.h"
+#include "tessera/sdk/draft/rows_view.h"
 
 namespace tessera_cpu {
 
-class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
+class CpuInstance : public sdk::KernelInstance, public sdk::Changes, public sdk::RowsView {
  public:
   CpuInstance(sdk::Host host, const RowOps& ops, Config config);
 
@@ -39,6 +40,7 @@ class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
   void export_changed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_marked(follower, cursor, rows);
   }
+  tsr_matrix_view view(uint32_t table, int32_t state) override { return tables_.at(table).view(state); }
 
  private:
   // A run of whole rows of one table's sorted entries, and the place of its rows in the output.

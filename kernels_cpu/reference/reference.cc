@@ -9,6 +9,7 @@
 
 #include "common/config.h"
 #include "common/table_store.h"
+#include "tessera/sdk/draft/rows_view.h"
 #include "tessera/sdk/kernel.h"
 #include "tessera/sdk/plugin.h"
 
@@ -73,7 +74,7 @@ void for_each_entry(const Batch& batch, const tsr_lookup_feature& f, Body body) 
   }
 }
 
-class ReferenceInstance : public sdk::KernelInstance {
+class ReferenceInstance : public sdk::KernelInstance, public sdk::RowsView {
  public:
   ReferenceInstance(sdk::Host host, Config config)
       : config_(std::move(config)),
@@ -156,6 +157,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     const TableStore& t = tables_.at(table);
     return t.stats(0, lookups_.at(table));
   }
+  tsr_matrix_view view(uint32_t table, int32_t state) override { return tables_.at(table).view(state); }
 
  private:
   float value(const TableStore& table, int64_t row, int64_t d) const {
@@ -279,6 +281,8 @@ class ReferenceKernel : public sdk::Kernel {
   static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS | TSR_KERNEL_FORWARD_ANY_THREAD;
 
   explicit ReferenceKernel(const sdk::Setup& setup) : host_(setup.host) {}
+
+  const void* extension(std::string_view id) const { return sdk::rows_view_extension<Instance>(id); }
 
   void supports(const tsr_kernel_config& config) const override { checked(config); }
   std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override {

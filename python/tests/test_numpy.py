@@ -158,6 +158,40 @@ def test_shards_with_their_states():
     np.testing.assert_array_equal(tables.shard_ids(shard, 2, 3), [2, 3, 4])
 
 
+def test_a_view_of_a_shard_is_its_memory():
+    tables = bags(optimizer=tessera.Optimizer("adam", learning_rate=0.1))
+    (shard,) = [s for s in tables.shards() if s.table == "a"]
+    rows, states = tables.view_shard(shard)
+    assert rows.shape == (6, 4) and rows.dtype == np.float32 and set(states) == {"momentum1", "momentum2"}
+    rows[...] = np.arange(24).reshape(6, 4)
+    np.testing.assert_array_equal(tables.weight("a"), np.arange(24).reshape(6, 4))
+    tables.forward(IDS, LENGTHS).backward(np.ones((2, 8), np.float32))
+    read, copies = tables.read_shard(shard)
+    np.testing.assert_array_equal(rows, read)
+    assert rows[1, 0] != 4 and rows[3, 0] == 12
+    for name, state in states.items():
+        assert state.strides == (32, 4)  # both moments of a row lie side by side
+        np.testing.assert_array_equal(state, copies[name])
+    states["momentum2"][5] = 9
+    assert (tables.read_shard(shard)[1]["momentum2"][5] == 9).all()
+    with pytest.raises(tessera.InvalidArgument, match="one of shards"):
+        tables.view_shard("a")
+    del tables, shard
+    gc.collect()
+    assert rows[3, 0] == 12 and (states["momentum2"][5] == 9).all()
+
+
+@pytest.mark.parametrize("kind, dtype", [("FP16", np.float16), ("BF16", np.uint16)])
+def test_a_view_has_the_stored_type(kind, dtype):
+    table = tessera.EmbeddingBagConfig(6, 4, "a", data_type=kind)
+    for kernel in ("cpu", "reference"):
+        tables = tessera.EmbeddingBagCollection([table], kernel=kernel)
+        rows, states = tables.view_shard(tables.shards()[0])
+        assert rows.dtype == dtype and rows.shape == (6, 4) and states == {}
+        rows[2] = 1.5 if dtype is np.float16 else 0x3FC0  # bfloat16's 1.5
+        assert (tables.weight("a", 2, 1) == 1.5).all()
+
+
 def test_rates():
     tables = filled(bags())
     tables.set_learning_rate(0.0)

@@ -423,6 +423,8 @@ TEST(CComponents, ATableTakesAnyId) {
   EXPECT_THAT(got, ElementsAre(-1, -1, -1, -1, -8, -8, -8, -8)) << "rows as the first step left them";
   REFUSED(TSR_UNIMPLEMENTED, "table \"item\" has rows of any ids",
           tsr_collection_read_rows(tables, "item", 0, &out, &err));
+  DLManagedTensorVersioned* view = nullptr;
+  REFUSED(TSR_UNIMPLEMENTED, "table \"item\", gives no view of its rows", tsr_shard_export(tables, 0, -1, &view, &err));
   ids[1] = INT64_MAX;
   REFUSED(TSR_INVALID_ARGUMENT, "9223372036854775807", tsr_collection_forward(tables, &batch, &out, nullptr, &err));
   tsr_collection_close(tables);

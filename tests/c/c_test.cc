@@ -295,6 +295,44 @@ TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
   tsr_model_parallel_close(model);
 }
 
+TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
+  tsr_model_parallel* model = create(text("bags", "exact_rowwise_adagrad"));
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  DLManagedTensorVersioned *rows = nullptr, *sums = nullptr, *none = rows;
+  OK(tsr_shard_export(tables, 1, -1, &rows, &err));
+  OK(tsr_shard_export(tables, 1, 0, &sums, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "state 1", tsr_shard_export(tables, 1, 1, &none, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "state", tsr_shard_export(tables, 1, -2, &none, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "shard 2", tsr_shard_export(tables, 2, -1, &none, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "view", tsr_shard_export(tables, 1, -1, nullptr, &err));
+  EXPECT_EQ(none, nullptr);
+  const DLTensor& view = rows->dl_tensor;
+  ASSERT_EQ(view.ndim, 2);
+  EXPECT_THAT(std::vector(view.shape, view.shape + 2), ElementsAre(4, 4));
+  EXPECT_THAT(std::vector(view.strides, view.strides + 2), ElementsAre(4, 1));
+  ASSERT_EQ(sums->dl_tensor.ndim, 1);
+  EXPECT_EQ(sums->dl_tensor.shape[0], 4);
+  auto* values = static_cast<float*>(view.data);
+  std::fill_n(values + 12, 4, 7.0f);  // row 3, the first sample's
+  static_cast<float*>(sums->dl_tensor.data)[3 * sums->dl_tensor.strides[0]] = 3;
+  Batch batch;
+  std::vector<float> out(16), ones(16, 1);
+  View<float> output(out, {2, 8}), grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  tsr_step* step = nullptr;
+  OK(tsr_collection_forward(tables, &batch.raw, &output, &step, &err));
+  EXPECT_THAT(std::vector(out.begin() + 4, out.begin() + 8), Each(7));
+  OK(tsr_step_backward(step, grads, 1, &err));
+  tsr_step_close(step);
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
+  EXPECT_THAT(std::vector(values + 12, values + 16), Each(FloatEq(6.5))) << "7 - 1 / sqrt(3 + 1)";
+  EXPECT_EQ(static_cast<float*>(sums->dl_tensor.data)[3 * sums->dl_tensor.strides[0]], 4);
+  rows->deleter(rows);
+  sums->deleter(sums);
+}
+
 TEST_F(CApi, CheckpointsContinueInAnotherModel) {
   const TestFolder folder;
   set_rows("a", {6, 5, 4, 3, 2, 1});

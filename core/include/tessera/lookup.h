@@ -64,6 +64,14 @@ struct RowGradient {
   Tensor values;
 };
 
+// A matrix in a kernel's memory (abi/draft/rows_view.h): element (r, c) is element r * stride + c of `data`.
+struct MatrixView {
+  void* data = nullptr;
+  int64_t rows = 0, cols = 0, stride = 0;
+  DType dtype = DType::kFloat32;
+  Device device;
+};
+
 class Lookup {
   struct Impl;
 
@@ -191,6 +199,9 @@ class Lookup {
   // Replaces the table's rows by these, uint8 [rows, bytes from row to row] in row_format, which are read in place.
   // kUnimplemented: the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);
+  // Returns a view of a table's rows, or of a state if `state` >= 0, which is valid as long as the kernel's instance
+  // lives. kUnimplemented: the kernel gives none.
+  MatrixView view(int table, int state = -1) const;
   Tensor weight(int table) const;        // a copy, float32 [rows, dim]
   Tensor state(int table, int k) const;  // a copy, float32 [rows] or [rows, dim]
   void set_weight(int table, const Tensor& value);

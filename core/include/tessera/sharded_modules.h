@@ -126,6 +126,7 @@ class ShardedEmbeddings {
                  void* extra = nullptr) const;
   void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states, const void* extra = nullptr);
+  MatrixView view(const HeldShard& shard, int state = -1) const;  // Lookup::view of a shard
   int64_t extra_bytes(const HeldShard& shard) const;
   // Access to shards with on-demand rows (Lookup has more). Ids are the table's. import_rows takes those ids that the
   // shard owns.

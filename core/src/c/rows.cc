@@ -1,6 +1,8 @@
 // Rows of tables and of shards in tessera.h.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 
 #include "c/call.h"
 #include "c/handles.h"
@@ -115,6 +117,37 @@ ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const D
   return out;
 }
 
+// A view of a shard's memory, which keeps the collection alive.
+struct ShardView {
+  std::shared_ptr<const Collection> collection;
+  std::array<int64_t, 2> shape{}, strides{};
+  DLManagedTensorVersioned raw{};
+};
+
+DLManagedTensorVersioned* exported(const std::shared_ptr<const Collection>& collection, uint32_t shard, int32_t state) {
+  const Collection& c = *collection;
+  const Use use(c.session());
+  const HeldShard& held = at(c.shards, shard, "shard", "rank");
+  bool per_row = false;
+  if (state != -1) per_row = at(c.any().state_layout(held), static_cast<uint32_t>(state), "state", "shard").per_row;
+  const MatrixView view = c.any().view(held, state);
+  if (!(view.device == kCpu))
+    fail(Code::kUnimplemented, "table \"", held.table, "\" is on a device: read and write copies of its rows");
+  auto owned = std::make_unique<ShardView>();
+  owned->collection = collection;
+  owned->shape = {view.rows, view.cols};
+  owned->strides = {view.stride, 1};
+  owned->raw.version = {1, 0};
+  owned->raw.manager_ctx = owned.get();
+  owned->raw.deleter = [](DLManagedTensorVersioned* self) {
+    auto* mine = static_cast<ShardView*>(self->manager_ctx);
+    if (!mine->collection->session().opened->elsewhere()) delete mine;
+  };
+  owned->raw.dl_tensor = {
+      view.data, kCpu.dl(), per_row ? 1 : 2, to_dl(view.dtype), owned->shape.data(), owned->strides.data(), 0};
+  return &owned.release()->raw;
+}
+
 }  // namespace
 
 void tessera::c::gather_rows(const Collection& c, const char* table, int64_t first, const Tensor& out) {
@@ -173,6 +206,14 @@ tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t fir
     const ShardRows from = shard_rows(c, shard, first, weights, states, num_states);
     const std::vector<const float*> constant(from.states.begin(), from.states.end());
     c.any().write_rows(from.shard, first, from.weights.size(0), from.weights.data<float>(), constant);
+  });
+}
+
+tsr_code tsr_shard_export(const tsr_collection* collection, uint32_t shard, int32_t state,
+                          DLManagedTensorVersioned** view, tsr_error* err) {
+  return made(view, "view", err, [&] {
+    need(collection, "collection");
+    return exported(collection->collection, shard, state);
   });
 }
 

@@ -114,6 +114,11 @@ void ShardedEmbeddings::write_rows(const HeldShard& shard, int64_t first, int64_
   f.lookup.write_rows(f.shard->index, first, count, weights, states, extra);
 }
 
+MatrixView ShardedEmbeddings::view(const HeldShard& shard, int state) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.view(f.shard->index, state);
+}
+
 int64_t ShardedEmbeddings::extra_bytes(const HeldShard& shard) const {
   const Found f = find(*impl_, shard);
   return f.lookup.extra_bytes(f.shard->index);

@@ -6,6 +6,7 @@
 #include "modules/lookup_impl.h"
 #include "tessera/abi/draft/changes.h"
 #include "tessera/abi/draft/row_ages.h"
+#include "tessera/abi/draft/rows_view.h"
 #include "tessera/abi/draft/shared_row.h"
 #include "tessera/abi/draft/table_extra.h"
 
@@ -236,6 +237,26 @@ bool Lookup::shares_row(int table) const {
   const plugin::CallScope call(*impl_->kernel, "shared_row");
   impl_->check(draft->shares(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
   return out != 0;
+}
+
+MatrixView Lookup::view(int table, int state) const {
+  const LookupTable& t = impl_->table(table);
+  const auto* draft = impl_->kernel->extension<tsr_rows_view>(TSR_ROWS_VIEW);
+  if (draft == nullptr) {
+    fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\", which has table \"", t.name,
+         "\", gives no view of its rows (", TSR_ROWS_VIEW, "): read and write copies of them");
+  }
+  tsr_matrix_view raw{};
+  raw.struct_size = sizeof(raw);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "rows_view");
+  impl_->check(draft->view(impl_->instance, static_cast<uint32_t>(table), state, &raw, error.out()), error);
+  if (raw.rows != t.rows || (state < 0 && raw.cols != t.dim)) {
+    fail(Code::kInternal, kernel_id(), ": the view of table \"", t.name, "\" is [", raw.rows, ", ", raw.cols,
+         "], and the table is [", t.rows, ", ", t.dim, "]");
+  }
+  const Device device{static_cast<DeviceType>(raw.device.device_type), raw.device.device_id};
+  return {raw.data, raw.rows, raw.cols, raw.stride, from_dl(raw.dtype), device};
 }
 
 bool Lookup::knows_changes() const {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._library import DLTensor, InvalidArgument
+from ._library import DLTensor, InvalidArgument, ManagedTensor
 
 _KINDS = {"f": 2, "i": 0, "u": 1}
 _MOST_DIMENSIONS = 6
@@ -79,6 +79,36 @@ class Tensor:
             raise InvalidArgument(f"an array has at most {_MOST_DIMENSIONS} dimensions here, not {ndim}")
         _packers[ndim](self._raw, 0, address_of(array), 1, 0, ndim, code, bits, 1, self._shape_address, 0, 0, *shape)
         return self.address
+
+
+class _Owned:
+    """Calls a tensor's deleter when the last array over its memory goes."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+        self.tensor = ManagedTensor.from_address(address)
+
+    def __del__(self) -> None:
+        self.tensor.deleter(self._address)
+
+
+# Types of views, by DLPack's type code and bits. NumPy has no bfloat16: its bits are shown.
+_VIEWED = {(2, 32): np.dtype(np.float32), (2, 16): np.dtype(np.float16), (4, 16): np.dtype(np.uint16)}
+
+
+def owned_view(address: int) -> np.ndarray:
+    """An array over the memory of the library's managed tensor at this address, which it keeps alive."""
+    owner = _Owned(address)
+    tensor = owner.tensor.tensor
+    dtype = _VIEWED[tensor.code, tensor.bits]
+    shape = tuple(tensor.shape[: tensor.ndim])
+    strides = tuple(dtype.itemsize * stride for stride in tensor.strides[: tensor.ndim])
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    size = dtype.itemsize + sum((length - 1) * stride for length, stride in zip(shape, strides))
+    memory = (c.c_char * size).from_address(tensor.data)
+    memory.owner = owner
+    return np.ndarray(shape, dtype, memory, strides=strides)
 
 
 def view_of(tensor: DLTensor, owner: object) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _check, _library as _l
-from ._arrays import Tensor, as_array, output_array, view_of
+from ._arrays import Tensor, as_array, output_array, owned_view, view_of
 from ._batch import Batch, QuantCollection
 from ._pictures import StepReport
 from ._runtime import ProcessGroup, Runtime
@@ -296,6 +296,19 @@ class Collection:
             function, self._handle.value, shard.index, first, tensor.address,
             None if states is None else c.addressof(pointers), len(tensors),
         )  # fmt: skip
+
+    def view_shard(self, shard: Shard) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+        """A shard's rows and states in the library's own memory: what is written there is looked up next, and updates
+        are seen. Rows ``[rows, cols]`` have the type in which they are stored, bfloat16 as its bits in uint16; states
+        are float32 ``[rows]`` or ``[rows, cols]``. Arrays may have strides, and live as long as they are held. Not
+        collective. ``Unimplemented``: the kernel gives no view, so use ``read_shard`` and ``write_shard``."""
+        _check.of_type(shard, Shard, "shard", "one of shards()")
+        arrays = []
+        for state in range(-1, len(shard.states)):
+            out = c.c_void_p()
+            self._group._call(_lib.tsr_shard_export, self._handle.value, shard.index, state, c.addressof(out))
+            arrays.append(owned_view(out.value))
+        return arrays[0], dict(zip(shard.states, arrays[1:]))
 
     def shard_ids(self, shard: Shard, first: int = 0, count: Optional[int] = None) -> np.ndarray:
         """The table's row ids behind rows of a shard: int64 ``[count]``."""

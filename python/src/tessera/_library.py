@@ -205,6 +205,19 @@ class DLTensor(c.Structure):
     ]
 
 
+class ManagedTensor(c.Structure):
+    """DLPack 1.0's DLManagedTensorVersioned."""
+
+    _fields_ = [
+        ("major", _u32),
+        ("minor", _u32),
+        ("context", c.c_void_p),
+        ("deleter", c.CFUNCTYPE(None, c.c_void_p)),
+        ("flags", c.c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
 def home() -> str:
     """The folder that holds lib/libtessera.so, and bin/tessera: the wheel's own, or around TESSERA_LIBRARY."""
     library = os.environ.get("TESSERA_LIBRARY")
@@ -241,7 +254,7 @@ _FUNCTIONS = {
     "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppu",
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
     "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
-    "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
+    "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp", "shard_export": "puip",
     "pack": "spp", "train": "pppp", "collection_weight_gradients": "pppp",
     "model_open": "spp", "model_describe": "pp", "model_get_feature": "pup", "model_get_output": "pup",
     "model_predict_outputs": "pppu", "words": "psp", "model_predict_rows": "ppsspup",

@@ -46,7 +46,7 @@ plan = tt.EmbeddingShardingPlanner(
     tt.Topology(world, "cpu"), constraints={"a": tt.ParameterConstraints(sharding_types=["row_wise"])}
 ).collective_plan(model, sharders)
 model = tt.DistributedModelParallel(model, plan=plan, sharders=sharders)
-assert isinstance(model.module.module.sparse, tt.ShardedEmbeddingBagCollection)
+assert isinstance(model.module.sparse, tt.ShardedEmbeddingBagCollection)
 start = {key: value.clone() for key, value in model.full_state_dict().items()}
 assert list(model.state_dict()) == list(start)
 assert list(start) == ["sparse.embedding_bags.a.weight", "sparse.embedding_bags.b.weight", "over.weight", "over.bias"]

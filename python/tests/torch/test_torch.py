@@ -246,7 +246,7 @@ def test_states_of_fused_optimizers():
     one, two = made(), made()
     one.module["sparse"](batch()).values().sum().backward()
     state = one.fused_optimizer.state_dict()
-    assert set(state["state"]["sparse.embedding_bags.a.weight"]) == {"a.momentum1", "a.momentum2"}
+    assert set(state["state"]["sparse.embedding_bags.a.weight"]) == {"a.momentum1", "a.momentum2", "a.step"}
     two.load_state_dict(one.state_dict())
     two.fused_optimizer.load_state_dict(state)
     for model in (one, two):
@@ -289,8 +289,8 @@ def test_what_has_no_counterpart_is_named():
         bags(device="cuda")
     with pytest.raises(NotImplementedError, match="Adamax"):
         tt.apply_optimizer_in_backward(torch.optim.Adamax, bags(), {})
-    with pytest.raises(NotImplementedError, match="padding_idx of e"):
-        tt.adopt(torch.nn.ModuleDict({"e": torch.nn.Embedding(3, 2, padding_idx=0)}), SGD)
+    with pytest.raises(NotImplementedError, match="scale_grad_by_freq of e"):
+        tt.adopt(torch.nn.ModuleDict({"e": torch.nn.Embedding(3, 2, scale_grad_by_freq=True)}), SGD)
     with pytest.raises(RuntimeError, match="meta device"):
         bags(device="meta")(batch())
 
@@ -314,8 +314,8 @@ def test_a_killed_rank_is_named(what):
 class Model(torch.nn.Module):
     def __init__(self, **options):
         super().__init__()
-        self.sparse = bags(**options)
         torch.manual_seed(4)
+        self.sparse = bags(**options)
         self.over = torch.nn.Linear(6, 1)
 
     def forward(self, features):
@@ -366,7 +366,7 @@ def collated(samples):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_data_loader_has_workers():
     """They are forked from a process whose tables are in use, and make batches beside it."""
-    model, reference = bags(), bags()
+    model, reference = (torch.manual_seed(2) and bags() for _ in range(2))
     outputs = []
     for tables, workers in ((reference, 0), (model, 2)):
         tables(batch()).values().sum().backward()
@@ -395,8 +395,10 @@ def test_optimizers_are_combined():
     def made():
         model = tt.DistributedModelParallel(Model(device="meta"))
         dense = tt.KeyedOptimizerWrapper(
-            dict(model.named_parameters()), lambda params: torch.optim.Adam(params, lr=0.1)
+            dict(tt.in_backward_optimizer_filter(model.named_parameters())),
+            lambda params: torch.optim.Adam(params, lr=0.1),
         )
+        model.fused_optimizer.save_param_groups(True)
         return model, tt.CombinedOptimizer([model.fused_optimizer, ("dense", dense)])
 
     def train(model, optimizer, features):
@@ -409,10 +411,10 @@ def test_optimizers_are_combined():
     train(one, first, next(batches(1)))
     schedule.step()
     saved = copy.deepcopy(first.state_dict())
-    assert saved["param_groups"][0]["params"] == [f"sparse.embedding_bags.{t}.weight" for t in "ab"]
-    assert saved["param_groups"][1]["params"] == ["dense.over.weight", "dense.over.bias"]
+    of_groups = [[f"sparse.embedding_bags.{t}.weight"] for t in "ab"] + [["dense.over.weight", "dense.over.bias"]]
+    assert [group["params"] for group in saved["param_groups"]] == of_groups
     assert saved["state"]["dense.over.bias"]["step"] == 1
-    assert [group["lr"] for group in first.param_groups] == [0.25, 0.05]
+    assert [group["lr"] for group in first.param_groups] == [0.25, 0.25, 0.05]
     train(two, second, next(batches(1)))
     two.load_state_dict(one.state_dict())
     second.load_state_dict(saved)

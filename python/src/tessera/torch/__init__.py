@@ -11,8 +11,10 @@ import torch.distributed as _dist
 
 from .._tables import DataType, PoolingType, data_parallel, grid_shard, table_column_wise, table_row_wise
 from ._adopt import adopt, release
+from ._awaitable import Awaitable, LazyAwaitable, LazyNoWait, NoWait
 from ._counterpart import absent as _absent
 from ._counterpart import make_paths as _make_paths
+from ._fused import FusedOptimizer
 from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
 from ._optim import (
     LAMB,
@@ -21,7 +23,6 @@ from ._optim import (
     Adam,
     CombinedOptimizer,
     EmbOptimType,
-    FusedOptimizer,
     KeyedOptimizerWrapper,
     LarsSGD,
     PartialRowWiseAdam,
@@ -57,9 +58,11 @@ from ._plans import (
     row_wise,
     table_wise,
 )
+from ._scaling import watch as _watch
 from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quantize, quantize_embeddings
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
+_watch()
 if _dist.is_available():
     from ._backend import register as _register
 

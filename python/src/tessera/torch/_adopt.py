@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -14,73 +15,150 @@ from ._sparse import KeyedJaggedTensor
 _MODES = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
-class AdoptedEmbeddingBag(EmbeddingBagCollection):
+class _Adopted:
+    """What a model may ask of the module that was replaced."""
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The table's rows, or this rank's part of them."""
+        return self._places()._modules[self._configs[0].name].weight  # type: ignore[attr-defined]
+
+    @property
+    def num_embeddings(self) -> int:
+        """The number of rows."""
+        return self._configs[0].num_embeddings  # type: ignore[attr-defined]
+
+    @property
+    def embedding_dim(self) -> int:
+        """The number of columns."""
+        return self._configs[0].embedding_dim  # type: ignore[attr-defined]
+
+    @property
+    def padding_idx(self) -> Optional[int]:
+        """The row that is not trained, or None."""
+        return self.__dict__["_adopted"].padding_idx
+
+    def _limit_norms(self, ids: Tensor) -> None:
+        theirs = self.__dict__["_adopted"]
+        if theirs.max_norm is not None and ids.numel():
+            with torch.no_grad():
+                torch.embedding_renorm_(self.weight, ids.contiguous().long(), theirs.max_norm, theirs.norm_type)
+
+
+class AdoptedEmbeddingBag(_Adopted, EmbeddingBagCollection):
     """Replaces an ``nn.EmbeddingBag`` and takes the same arguments."""
 
     def forward(
         self, input: Tensor, offsets: Optional[Tensor] = None, per_sample_weights: Optional[Tensor] = None
     ) -> Tensor:
+        """Pooled rows [bags, dim], as ``nn.EmbeddingBag`` gives them."""
+        weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
         if input.dim() == 2:
             if offsets is not None:
                 raise ValueError("offsets are for indices of one dimension")
             bags, width = input.shape
             offsets = torch.arange(0, bags * width + 1, width) if width else torch.zeros(bags + 1, dtype=torch.int64)
-            weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
             input = input.reshape(-1)
-        else:
-            end = torch.tensor([input.numel()], dtype=offsets.dtype)
-            offsets, weights = torch.cat([offsets, end]), per_sample_weights
+        elif offsets is None:
+            raise ValueError("indices of one dimension need offsets")
+        elif not self.__dict__["_adopted"].include_last_offset:
+            offsets = torch.cat([offsets, torch.tensor([input.numel()], dtype=offsets.dtype)])
+        self._limit_norms(input)
+        if self.padding_idx is not None:  # it is in no bag
+            stays = input != self.padding_idx
+            before = torch.cat([torch.zeros(1, dtype=torch.int64), stays.cumsum(0)])
+            input, offsets = input[stays], before[offsets.long()]
+            weights = None if weights is None else weights[stays]
         if weights is None and self._is_weighted:
             weights = torch.ones(input.numel())
         features = KeyedJaggedTensor([self._configs[0].name], input, weights, offsets=offsets)
         return super().forward(features).values()
 
 
-class AdoptedEmbedding(EmbeddingCollection):
+class AdoptedEmbedding(_Adopted, EmbeddingCollection):
     """Replaces an ``nn.Embedding``."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """A row for each id, as ``nn.Embedding`` gives them."""
         ids = input.reshape(-1)
-        name = self._configs[0].name
-        features = KeyedJaggedTensor([name], ids, lengths=torch.tensor([ids.numel()]))
+        name, padding = self._configs[0].name, self.padding_idx
+        self._limit_norms(ids)
+        stays = None if padding is None else ids != padding
+        looked_up = ids if stays is None else ids[stays]
+        features = KeyedJaggedTensor([name], looked_up, lengths=torch.tensor([looked_up.numel()]))
         rows = super().forward(features)[name].values()
+        if stays is not None:  # its row is given, and gets no gradient
+            row = torch.from_numpy(self.core.weight(name, padding, 1)).to(rows.dtype)
+            place = torch.cumsum(stays, 0) - stays.long()
+            rows = torch.where(stays[:, None], torch.cat([rows, row])[place], row)
         return rows.reshape(*input.shape, rows.shape[-1])
 
 
-def _refuse_options(module: nn.Module, path: str) -> None:
-    for option, usual in (("padding_idx", None), ("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
-        if getattr(module, option, usual) not in (usual, True if option == "sparse" else usual):
-            raise NotImplementedError(f"{option} of {path} has no counterpart in tessera.torch")
-    if getattr(module, "include_last_offset", False):
-        raise NotImplementedError(f"include_last_offset of {path} has no counterpart in tessera.torch")
+def _check(module: nn.Module, path: str) -> None:
+    """Refuses what would be lost if the module were replaced."""
+    plain = nn.EmbeddingBag if isinstance(module, nn.EmbeddingBag) else nn.Embedding
+    if type(module).forward is not plain.forward or type(module).__call__ is not plain.__call__:
+        raise NotImplementedError(
+            f"{path} is a {type(module).__name__}, which has a forward of its own, and no counterpart in tessera.torch"
+        )
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, name, None) for name in hooks) or hasattr(module, "parametrizations"):
+        raise NotImplementedError(f"{path} has hooks or parametrizations, which would be lost: remove them before")
+    if module.scale_grad_by_freq:
+        raise NotImplementedError(f"scale_grad_by_freq of {path} has no counterpart in tessera.torch")
+    if isinstance(module, nn.EmbeddingBag) and module.mode not in _MODES:
+        raise NotImplementedError(f"mode {module.mode} of {path} has no counterpart in tessera.torch")
 
 
-def _counterpart(module: nn.Module, path: str, optimizer: Optimizer) -> Optional[Tuple[Embeddings, Dict[str, Tensor]]]:
-    """Ours for a module, and its weights by table; None: it has no tables of its own. PyTorch's have one, named by the
-    path."""
+def _stored(weight: Tensor, path: str) -> DataType:
+    if not weight.is_cpu:
+        raise NotImplementedError(f"{path} is on {weight.device}: tables are on the cpu, so bring it there before")
+    if weight.dtype not in _STORED:
+        raise NotImplementedError(f"{path} has rows of {weight.dtype}: tables have float32, float16 or bfloat16")
+    return _STORED[weight.dtype]
+
+
+_STORED = {torch.float32: DataType.FP32, torch.float16: DataType.FP16, torch.bfloat16: DataType.BF16}
+
+
+@dataclass
+class _Found:
+    """A module to be replaced."""
+
+    module: nn.Module
+    paths: List[str]
+    make: Callable[[], Embeddings]  # of tables on the meta device
+    weights: Dict[str, nn.Parameter]  # by table
+
+
+def _counterpart(module: nn.Module, paths: List[str]) -> Optional[_Found]:
+    """Ours for a module; None: it has no tables of its own. PyTorch's have one, named by the path."""
+    path = paths[0]
     name = path.replace(".", "_")
     if isinstance(module, Embeddings):
         return None
-    if isinstance(module, nn.EmbeddingBag):
-        _refuse_options(module, path)
-        if module.mode not in _MODES:
-            raise NotImplementedError(f"mode {module.mode} of {path} has no counterpart in tessera.torch")
-        pooling = _MODES[module.mode]
-        config = EmbeddingBagConfig(module.num_embeddings, module.embedding_dim, name, pooling=pooling)
-        return AdoptedEmbeddingBag([config], pooling is PoolingType.SUM, optimizer=optimizer), {name: module.weight}
-    if isinstance(module, nn.Embedding):
-        _refuse_options(module, path)
-        config = EmbeddingConfig(module.num_embeddings, module.embedding_dim, name)
-        return AdoptedEmbedding([config], optimizer=optimizer), {name: module.weight}
+    if isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
+        _check(module, path)
+        stored = _stored(module.weight, path)
+        shape = module.num_embeddings, module.embedding_dim
+        if isinstance(module, nn.EmbeddingBag):
+            pooling = _MODES[module.mode]
+            bag = EmbeddingBagConfig(*shape, name, stored, pooling=pooling)
+            weighted = pooling is PoolingType.SUM
+            return _Found(module, paths, lambda: AdoptedEmbeddingBag([bag], weighted, "meta"), {name: module.weight})
+        table = EmbeddingConfig(*shape, name, stored)
+        return _Found(module, paths, lambda: AdoptedEmbedding([table], "meta"), {name: module.weight})
     if hasattr(module, "embedding_bag_configs") and hasattr(module, "embedding_bags"):  # TorchRec's
         bags = module.embedding_bag_configs()
         configs = [_config(EmbeddingBagConfig, c, pooling=PoolingType(c.pooling.value)) for c in bags]
-        ours: Embeddings = EmbeddingBagCollection(configs, module.is_weighted(), optimizer=optimizer)
-        return ours, {c.name: module.embedding_bags[c.name].weight for c in configs}
+        weights = {c.name: module.embedding_bags[c.name].weight for c in configs}
+        of_bags = module.is_weighted()
+        return _Found(module, paths, lambda: EmbeddingBagCollection(configs, of_bags, "meta"), weights)
     if hasattr(module, "embedding_configs") and hasattr(module, "embeddings"):
         configs = [_config(EmbeddingConfig, c) for c in module.embedding_configs()]
-        ours = EmbeddingCollection(configs, need_indices=module.need_indices(), optimizer=optimizer)
-        return ours, {c.name: module.embeddings[c.name].weight for c in configs}
+        weights = {c.name: module.embeddings[c.name].weight for c in configs}
+        indices = module.need_indices()
+        return _Found(module, paths, lambda: EmbeddingCollection(configs, "meta", indices), weights)
     return None
 
 
@@ -89,47 +167,132 @@ def _config(kind: Any, theirs: Any, **more: Any) -> Any:
                 list(theirs.feature_names), **more)  # fmt: skip
 
 
-def adopt(model: nn.Module, optimizer: Optimizer, plan: Optional[Any] = None) -> List[str]:
+def _all_found(model: nn.Module) -> List[_Found]:
+    """All modules of a model to be replaced, each once, with all of its paths."""
+    paths: Dict[int, List[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(id(module), []).append(path)
+    out: List[_Found] = []
+    inside: List[str] = []
+    for path, module in model.named_modules():
+        if any(path.startswith(outer + ".") for outer in inside):
+            continue
+        found = _counterpart(module, paths[id(module)])
+        if found is not None:
+            if not path:
+                raise ValueError(f"adopt takes a model that has a {type(module).__name__} in it, not one itself")
+            out.append(found)
+            inside.extend(found.paths)
+    return out
+
+
+def _tied(model: nn.Module, found: List[_Found]) -> Dict[int, List[str]]:
+    """The other places of weights that several modules have, by the weight's id."""
+    own = {id(part) for each in found for part in each.module.modules()}
+    weights = {id(weight) for each in found for weight in each.weights.values()}
+    out: Dict[int, List[str]] = {}
+    for path, module in model.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) in weights and id(module) not in own:
+                out.setdefault(id(parameter), []).append(f"{path}.{name}" if path else name)
+    return out
+
+
+def _one_of_each_weight(found: List[_Found]) -> List[_Found]:
+    """Two modules of one weight become one, if they do the same."""
+    by_weight: Dict[int, _Found] = {}
+    out = []
+    for each in found:
+        first = next((by_weight[id(w)] for w in each.weights.values() if id(w) in by_weight), None)
+        if first is None:
+            by_weight.update({id(w): each for w in each.weights.values()})
+            out.append(each)
+            continue
+        options = [{k: v for k, v in vars(m).items() if not k.startswith("_")} for m in (first.module, each.module)]
+        if type(first.module) is not type(each.module) or options[0] != options[1]:
+            raise NotImplementedError(
+                f"{each.paths[0]} and {first.paths[0]} have one weight and are not alike: one table cannot be both"
+            )
+        first.paths.extend(each.paths)
+    return out
+
+
+def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] = None) -> List[str]:
     """Replaces the ``nn.EmbeddingBag``, ``nn.Embedding`` and TorchRec collections of a model by ours, with their
-    weights. Their paths. Rows are updated during backward by ``optimizer``; make the model's own optimizer afterwards.
-    What they were is kept for ``release``.
+    weights, all of them or none. Their paths. ``release`` gives them back.
+
+    Weights stay the same parameters, now over the tables' memory. Rows are updated during backward by ``optimizer``,
+    unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is None, and those of a
+    weight that another module has, too, such as a tied output layer. Modules are refused if they have a forward of their
+    own, hooks, or options without a counterpart.
 
     plan: how tables are cut over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
     ``row_wise()`` and the like; collective then, as lookups and ``release`` are. A table of PyTorch has the name of its
     module, with ``_`` for each dot. None: all tables are on this rank alone, until ``DistributedModelParallel`` shards
     them."""
-    adopted = []
-    for path, module in list(model.named_modules()):
-        if not path or any(path.startswith(outer + ".") for outer in adopted):
-            continue
-        found = _counterpart(module, path, optimizer)
-        if found is None:
-            continue
-        ours, weights = found
-        for table, weight in weights.items():
-            ours.core.set_weight(table, weight.detach().float())
-        ours.__dict__["_adopted"] = module
-        _replace(model, path, ours)
-        adopted.append(path)
-    if plan is not None and adopted:
-        from ._parallel import shard_in_place
+    found = _all_found(model)
+    tied = _tied(model, found)
+    found = _one_of_each_weight(found)
+    if plan is not None:
+        for each in found:
+            where = [place for weight in each.weights.values() for place in tied.get(id(weight), [])]
+            if where:
+                raise NotImplementedError(f"{each.paths[0]} has its weight in common with {where[0]}: it cannot be sharded")
+            if getattr(each.module, "max_norm", None) is not None:
+                raise NotImplementedError(f"max_norm of {each.paths[0]} has no counterpart for tables that are sharded")
+    before = {id(weight): (weight, weight.data) for each in found for weight in each.weights.values()}
+    made: List[Embeddings] = []
+    try:
+        for each in found:
+            made.append(_made(each, optimizer, tied))
+        for each, ours in zip(found, made):
+            for path in each.paths:
+                _replace(model, path, ours)
+        if plan is not None and found:
+            from ._parallel import shard_in_place
 
-        shard_in_place(model, plan)
-    return adopted
+            shard_in_place(model, plan)
+    except Exception:
+        for weight, data in before.values():
+            weight.data = data
+        for each in found:
+            for path in each.paths:
+                _replace(model, path, each.module)
+        raise
+    return [path for each in found for path in each.paths]
+
+
+def _made(each: _Found, optimizer: Optional[Optimizer], tied: Dict[int, List[str]]) -> Embeddings:
+    """The collection that replaces a module, with its parameters."""
+    ours = each.make()
+    ours._optimizers = [None if id(each.weights[c.name]) in tied else optimizer for c in ours._configs]
+    for table, weight in each.weights.items():
+        ours._places()._modules[table]._parameters["weight"] = weight
+    ours.device = torch.device("cpu")
+    ours._make_core(0)
+    dtypes = {weight.dtype for weight in each.weights.values()}
+    if isinstance(ours, _Adopted) and len(dtypes) == 1:
+        ours._dtype = dtypes.pop()  # as PyTorch's modules give rows
+    ours.train(each.module.training)
+    ours.__dict__["_adopted"] = each.module
+    return ours
 
 
 def release(model: nn.Module) -> List[str]:
     """Gives the modules that ``adopt`` has replaced back, with the rows as they are now. Their paths."""
     released = []
-    for path, ours in list(model.named_modules()):
+    done: Dict[int, nn.Module] = {}
+    for path, ours in list(model.named_modules(remove_duplicate=False)):
         theirs = ours.__dict__.get("_adopted")
         if theirs is None:
             continue
         tables = {ours._configs[0].name: theirs} if isinstance(theirs, (nn.EmbeddingBag, nn.Embedding)) else dict(
             getattr(theirs, "embedding_bags", None) or theirs.embeddings)  # fmt: skip
-        for table, module in tables.items():
-            with torch.no_grad():
-                module.weight.copy_(torch.from_numpy(ours.core.weight(table)))
+        for table, module in tables.items() if id(ours) not in done else ():
+            rows = torch.from_numpy(ours.core.weight(table)).to(module.weight.dtype)
+            module.weight.data = rows
+            module.weight.__dict__.pop("_in_backward_optimizers", None)
+        done[id(ours)] = theirs
         _replace(model, path, theirs)
         released.append(path)
     return released

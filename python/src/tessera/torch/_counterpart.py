@@ -14,7 +14,7 @@ HERE = "tessera.torch"
 _ABSENT = {
     "distributed training": (
         "DMPCollection HybridEvalDMP DataParallelWrapper DefaultDataParallelWrapper ShardingEnv2D shard_modules shard "
-        "ShardedTensor ParameterSharding ShardedModule Awaitable NoWait LazyAwaitable QCommsConfig CommType "
+        "ShardedTensor ParameterSharding ShardedModule QCommsConfig CommType "
         "get_qcomm_codecs_registry sharded_model_copy get_local_rank get_local_size ShardedEmbeddingTower",
         "DistributedModelParallel over all ranks is what there is",
     ),

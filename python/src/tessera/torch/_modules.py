@@ -5,17 +5,21 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .._collections import Collection, DistributedModelParallel
+from .._step import Shard
 from .._tables import DataType, Module, Optimizer, PoolingType
 from .._tables import EmbeddingBagConfig as _BagConfig
 from .._tables import EmbeddingConfig as _Config
+from . import _weights
+from ._awaitable import JaggedRows
 from ._counterpart import refuse
+from ._lookups import Pooled, Sequences, Work, batch_arguments
+from ._optim import COLLECTS, optimizer_of_class
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from ._state import load_table
 
@@ -72,6 +76,11 @@ def _value(kind: Any) -> str:
     return str(getattr(kind, "value", kind))
 
 
+def _dtype(config: Any) -> torch.dtype:
+    """How a table's rows are stored."""
+    return _STORED.get(_value(config.data_type), torch.float32)
+
+
 def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Config:
     """Our table of a config here or of TorchRec's own."""
     above, below = config.weight_init_max, config.weight_init_min
@@ -91,14 +100,6 @@ def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Conf
     return _BagConfig(**common, pooling=_value(config.pooling)) if kind == "bags" else _Config(**common)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    if not tensor.is_cpu:
-        raise ValueError(f"a tensor on {tensor.device} is not taken: bring it to the cpu")
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
-
-
 def outside_graphs(function: Callable) -> Callable:
     """Excludes a function and everything it calls from ``torch.compile``, with one graph break. torch.compiler.disable
     does that but takes a second to import, so it is used only if the compiler is loaded."""
@@ -116,69 +117,18 @@ def outside_graphs(function: Callable) -> Callable:
     run._torchdynamo_disable_msg = "tables are looked up in Tessera's library"  # type: ignore[attr-defined]
     return run
 
-
-def batch_arguments(features: Any, known: List[str], is_weighted: bool) -> Dict[str, Any]:
-    """The arguments for a collection with these features, from a KeyedJaggedTensor, ours or TorchRec's."""
-    keys, lengths = features.keys(), features.lengths_or_none()
-    batch: Dict[str, Any] = {"values": _array(features.values())}
-    if keys != known:
-        batch["keys"] = keys
-    if lengths is not None:
-        batch["lengths"] = _array(lengths)
-    else:
-        batch["offsets"] = _array(features.offsets())
-    if is_weighted:
-        weights = features.weights_or_none()
-        if weights is not None:
-            batch["weights"] = _array(weights.float())
-    if features.variable_stride_per_key():
-        batch["strides"] = features.stride_per_key()
-        inverse = features.inverse_indices_or_none()
-        if inverse is not None:
-            order = [inverse[0].index(key) for key in keys]
-            batch["inverse"] = inverse[1][order]
-    return batch
-
-
-class _Pooled(torch.autograd.Function):
-    """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any], weights: Optional[Tensor]
-    ) -> Tensor:
-        ctx.step, ctx.batch = collection.forward(**batch), batch if weights is not None else None
-        return torch.from_numpy(ctx.step.output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[None, None, None, Optional[Tensor]]:
-        of_weights = None
-        if ctx.batch is not None:
-            core = ctx.step._collection  # of the rows before the update
-            of_weights = torch.from_numpy(core.weight_gradients(_array(grad), **ctx.batch))
-        ctx.step.backward(_array(grad))
-        return None, None, None, of_weights
-
-
-class _Sequences(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any]) -> Tuple[Tensor, ...]:
-        ctx.step = collection.forward(**batch)
-        ctx.set_materialize_grads(False)
-        return tuple(torch.from_numpy(rows) for rows in ctx.step.outputs.values())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[None, None, None]:
-        named = zip(ctx.step.outputs, grads)
-        ctx.step.backward({name: _array(grad) for name, grad in named if grad is not None})
-        return None, None, None
+def drawn_seed() -> int:
+    """A seed of start values from PyTorch's generator, so that torch.manual_seed decides them."""
+    return int(torch.randint(0, 2**62, ()).item())
 
 
 class Embeddings(nn.Module):
-    """The base of the collections. Rows belong to the library and are not PyTorch parameters. They are in
-    ``state_dict()`` under TorchRec's names, and a fused optimizer updates them during backward."""
+    """The base of the collections. A table's rows are the parameter ``embedding_bags.TABLE.weight`` (or
+    ``embeddings.TABLE.weight``), over the table's own memory. A table with an optimizer is updated by it during
+    backward, and its parameter has no gradient. A table without one has a gradient, for an optimizer of PyTorch."""
 
     kind = ""
+    collects_gradients = False  # the core keeps the gradients of tables without an optimizer, as a state
 
     def __init__(
         self,
@@ -196,62 +146,260 @@ class Embeddings(nn.Module):
         self.device = torch.device(device or "cpu")
         if self.device.type not in ("cpu", "meta"):
             raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
-        self._configs = list(tables)
-        self._is_weighted = is_weighted
-        self._optimizers: List[Optional[Optimizer]] = [optimizer] * len(self._configs)
+        self._set_up(list(tables), is_weighted, [optimizer] * len(tables))
+        if self.device.type == "meta":
+            for config in self._configs:
+                empty = torch.empty(config.num_embeddings, config.embedding_dim, dtype=_dtype(config), device="meta")
+                self._place(config.name, [empty], True)
+        else:
+            self._make_core(drawn_seed())
+
+    def _set_up(self, configs: List[Any], is_weighted: bool, optimizers: List[Optional[Optimizer]]) -> None:
+        self._configs, self._is_weighted, self._optimizers = configs, is_weighted, optimizers
         self._core: Optional[Collection] = None
         self._model: Optional[DistributedModelParallel] = None
         self._anchor = torch.zeros((), requires_grad=True)
+        self._dtype = torch.float32  # of what comes out
+        self._held: List[Tuple[nn.Parameter, str, Shard]] = []
+        self._states: Dict[int, Dict[str, Tensor]] = {}  # by the shard's index
+        places = nn.ModuleDict()
+        for config in configs:  # names such as "keys" are allowed, too
+            places._modules[config.name] = _weights.Rows(config.num_embeddings, config.embedding_dim)
+        setattr(self, self._inside(), places)
+
+    @classmethod
+    def _inside(cls) -> str:
+        return "embedding_bags" if cls.kind == "bags" else "embeddings"
+
+    def _places(self) -> nn.ModuleDict:
+        return getattr(self, self._inside())
+
+    def _place(self, table: str, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
+        made = self._places()._modules[table].place(tensors, requires_grad)
+        for parameter in made:
+            _weights.remember(parameter, self, table)
+        return made
 
     # ---- tables
 
-    def set_optimizer(self, optimizer: Optimizer) -> None:
+    def set_optimizer(self, optimizer: Optimizer, tables: Optional[List[str]] = None) -> None:
+        """These tables, or all, are updated by that optimizer during backward. Rows stay; states begin anew."""
+        for i, config in enumerate(self._configs):
+            if tables is None or config.name in tables:
+                self._optimizers[i] = optimizer
         if self._core is not None:
-            raise RuntimeError("the tables exist already: choose the optimizer before they are used or sharded")
-        self._optimizers = [optimizer] * len(self._configs)
+            if self._core._group.world_size > 1:
+                raise RuntimeError("the tables are sharded already: choose the optimizer before that")
+            self._make_core(0)
 
-    def description(self, otherwise: Optional[Optimizer] = None) -> Module:
+    def optimizers(self) -> List[Optional[Optimizer]]:
+        """The optimizer of each table, also if torch's ``_apply_optimizer_in_backward`` was told of it."""
+        out = []
+        for config, own in zip(self._configs, self._optimizers):
+            told = self._places()._modules[config.name]._parameters.get("weight")
+            classes, options = getattr(told, "_optimizer_classes", []), getattr(told, "_optimizer_kwargs", [])
+            if own is None and len(classes) > 1:
+                raise NotImplementedError(f"several optimizers of table {config.name} have no counterpart: give one")
+            out.append(optimizer_of_class(classes[0], options[0]) if own is None and classes else own)
+        return out
+
+    def description(self, otherwise: Optional[Optimizer] = None, optimizers: Any = None) -> Module:
         """For the library; ``otherwise``: of tables without an optimizer."""
-        pairs = zip(self._configs, self._optimizers)
+        pairs = zip(self._configs, self.optimizers() if optimizers is None else optimizers)
         tables = [core_config(config, self.kind, optimizer or otherwise) for config, optimizer in pairs]
         return Module(tables, self.kind, self._is_weighted)
 
-    def attach(self, core: Collection) -> None:
-        """The tables are those from now on; start values of init_fn are written."""
+    def _make_core(self, seed: int) -> None:
+        """Makes the tables of a collection on one rank. Rows that exist stay."""
+        before = [place._parameters.get("weight") for place in self._places()._modules.values()]
+        rows = {c.name: w.detach().clone() for c, w in zip(self._configs, before) if w is not None and not w.is_meta}
+        self.collects_gradients = any(self._optimizers) and not all(self._optimizers)
+        otherwise = COLLECTS if self.collects_gradients else None
+        described = self.description(otherwise, self._optimizers)
+        self._model = DistributedModelParallel({"": described}, seed=seed)
+        self.attach(self._model[""], rows)
+
+    def attach(self, core: Collection, rows: Optional[Dict[str, Tensor]] = None) -> None:
+        """The tables are those from now on, with these rows, or with start values."""
         self._core = core
         for config in self._configs:
-            if config.init_fn is not None:
-                rows = torch.empty(config.num_embeddings, config.embedding_dim)
-                changed = config.init_fn(rows)
-                core.set_weight(config.name, (rows if changed is None else changed).detach())
+            if rows is not None and config.name in rows:
+                core.set_weight(config.name, rows[config.name].float())
+            elif config.init_fn is not None:
+                made = torch.empty(config.num_embeddings, config.embedding_dim)
+                changed = config.init_fn(made)
+                core.set_weight(config.name, (made if changed is None else changed).detach())
+        self._bind(core)
+
+    def _bind(self, core: Collection) -> None:
+        self._held, self._states = [], {}
+        shards = core.shards()
+        for config, optimizer in zip(self._configs, self._optimizers):
+            own = [shard for shard in shards if shard.table == config.name]
+            viewed = [_weights.shard_tensors(core, shard, _dtype(config)) for shard in own]
+            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=_dtype(config))]
+            for parameter in self._place(config.name, tensors, True):
+                parameter.__dict__.pop("_in_backward_optimizers", None)
+                if optimizer is not None:
+                    parameter._in_backward_optimizers = []  # type: ignore[attr-defined]
+            made = list(self._places()._modules[config.name]._parameters.values())
+            for shard, parameter, (_, states) in zip(own, made, viewed):
+                self._held.append((parameter, config.name, shard))
+                self._states[shard.index] = states
+        # By table, also those of which this rank holds nothing: all ranks make the same calls.
+        self._fused, self._plain = [], []
+        for config, optimizer in zip(self._configs, self._optimizers):
+            kind = self._plain if optimizer is None else self._fused
+            kind.extend(self._places()._modules[config.name]._parameters.values())
+
+    def _optimizer(self, table: str) -> Optional[Optimizer]:
+        return next(o for config, o in zip(self._configs, self._optimizers) if config.name == table)
 
     @property
     def core(self) -> Collection:
         """The library's collection: rows, shards, rates, as docs/python.md says."""
         if self._core is None:
-            if self.device.type == "meta":
-                raise RuntimeError("these tables are on the meta device: shard them, or make them on the cpu")
-            self._model = DistributedModelParallel({"": self.description()})
-            self.attach(self._model[""])
+            raise RuntimeError("these tables are on the meta device: shard them, or make them on the cpu")
         return self._core
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> Embeddings:
+        """``double()`` and the like are about what comes out: rows stay as they are stored."""
+        probe = fn(torch.zeros(1, device=self.device))
+        if probe.device.type != self.device.type and (self.device.type, probe.device.type) != ("meta", "cpu"):
+            raise NotImplementedError(f"tables on {probe.device} have no counterpart here: they stay on {self.device}")
+        if probe.is_floating_point():
+            self._dtype = probe.dtype
+        if probe.device.type != self.device.type:
+            self.device = probe.device
+            self._make_core(drawn_seed())
+        return super()._apply(fn, recurse)
+
+    # ---- what a lookup asks
+
+    def trains(self) -> bool:
+        """Whether backward updates a table."""
+        return any(parameter.requires_grad for parameter in self._fused)
+
+    def dense_weights(self) -> List[nn.Parameter]:
+        """The parameters that get a gradient."""
+        return [parameter for parameter in self._plain if parameter.requires_grad]
+
+    def table_name(self, parameter: nn.Parameter) -> str:
+        """The table whose rows a parameter is."""
+        return next(table for held, table, _ in self._held if held is parameter)
+
+    def frozen_features(self) -> List[str]:
+        """Features of tables that are not updated although they have an optimizer."""
+        if all(parameter.requires_grad for parameter in self._fused):
+            return []
+        off = {
+            config.name for config in self._configs if self._optimizer(config.name) is not None
+            and not all(p.requires_grad for p in self._places()._modules[config.name]._parameters.values())
+        }  # fmt: skip
+        named = {c.name: c.feature_names or [c.name] for c in self._configs}
+        frozen = {feature for table in off for feature in named[table]}
+        for table in set(named) - off:
+            both = frozen.intersection(named[table])
+            if both:
+                raise NotImplementedError(
+                    f"feature {sorted(both)[0]} is looked up in table {table}, which is trained, and in one with "
+                    "requires_grad False: freeze both, or give them features of their own"
+                )
+        return sorted(frozen)
+
+    def outputs_in_order(self) -> Iterator[Tuple[Any, str, str]]:
+        """The config, the feature and the name of each output."""
+        pairs = [(config, feature) for config in self._configs for feature in config.feature_names or [config.name]]
+        for (config, feature), name in zip(pairs, self.core.outputs):
+            yield config, feature, name
+
+    def refresh(self, table: str) -> None:
+        """Reads the copies of a kernel that gives no view of its rows anew."""
+        for parameter, name, shard in self._held:
+            if name == table and isinstance(parameter, _weights.RowCopy):
+                rows, self._states[shard.index] = _weights.shard_tensors(self.core, shard, parameter.dtype)
+                parameter.data = rows
+
+    def write_back(self, table: str) -> None:
+        """Gives a kernel without views its states, which were changed in the copies."""
+        for parameter, name, shard in self._held:
+            if name == table and isinstance(parameter, _weights.RowCopy) and self._states[shard.index]:
+                states = {k: v.numpy() for k, v in self._states[shard.index].items()}
+                self.core.write_shard(shard, self.core.read_shard(shard)[0], states)
+
+    def before_update(self) -> None:
+        """Clears the gradients that the core collects."""
+        if self.collects_gradients:
+            for parameter, _, shard in self._held:
+                if any(parameter is plain for plain in self._plain):
+                    self._states[shard.index]["momentum_buffer"].zero_()
+
+    def collected_gradient(self, parameter: nn.Parameter) -> Tensor:
+        """The gradient that the last update has collected."""
+        shard = next((shard for held, _, shard in self._held if held is parameter), None)
+        if shard is None:
+            return torch.zeros_like(parameter)
+        return self._states[shard.index]["momentum_buffer"].to(parameter.dtype, copy=True)
+
+    def after_update(self) -> None:
+        """Lets autograd know that rows have changed."""
+        for parameter in self._fused:
+            torch.autograd.graph.increment_version(parameter)
+
+    def _given(self, rows: Tensor) -> Tensor:
+        return rows if self._dtype is torch.float32 else rows.to(self._dtype)
+
+    # ---- copies
+
+    def __copy__(self) -> Embeddings:
+        """Another module of the same tables."""
+        out = type(self).__new__(type(self))
+        out.__dict__.update(self.__dict__)
+        return out
+
+    def __getstate__(self) -> Dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_core", "_model", "_held", "_states", "_fused",
+                                                                     "_plain", "_anchor")}  # fmt: skip
+        if self._core is not None:
+            if self._core._group.world_size > 1:
+                raise RuntimeError("sharded tables cannot be copied or pickled: save() them, or take full_state_dict()")
+            states = {shard.table: {n: t.clone() for n, t in self._states[shard.index].items()}
+                      for _, _, shard in self._held}  # fmt: skip
+            rates = {c.name: self._core.learning_rate(c.name) for c, o in zip(self._configs, self._optimizers) if o}
+            state["_saved"] = {"states": states, "steps": self._core.steps, "rates": rates}
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        saved = state.pop("_saved", None)
+        super().__setstate__(state)
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._core, self._model, self._held, self._states = None, None, [], {}
+        if saved is None:
+            for config in self._configs:
+                _weights.remember(self._places()._modules[config.name].weight, self, config.name)
+            return
+        self._make_core(0)
+        for _, table, shard in self._held:
+            for name, values in saved["states"][table].items():
+                self._states[shard.index][name].copy_(values)
+        self._core.set_steps(saved["steps"])
+        for table, rate in saved["rates"].items():
+            self._core.set_learning_rate(rate, table)
 
     # ---- state dict
 
     def _named_tables(self) -> List[Tuple[str, str]]:
-        inside = "embedding_bags" if self.kind == "bags" else "embeddings"
-        return [(config.name, f"{inside}.{config.name}.weight") for config in self._configs]
+        return [(config.name, f"{self._inside()}.{config.name}.weight") for config in self._configs]
 
     def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        for config, (table, key) in zip(self._configs, self._named_tables()):
-            dtype = _STORED.get(_value(config.data_type), torch.float32)
-            shape = (config.num_embeddings, config.embedding_dim)
-            if self._core is None and self.device.type == "meta":
-                destination[prefix + key] = torch.empty(shape, dtype=dtype, device="meta")
-            else:
-                destination[prefix + key] = self._table_tensor(table, dtype)
+        for table, key in self._named_tables():
+            saved = self._table_tensor(table)
+            destination[prefix + key] = saved if keep_vars or not isinstance(saved, Tensor) else saved.detach()
 
-    def _table_tensor(self, table: str, dtype: torch.dtype) -> Any:
-        return torch.from_numpy(self.core.weight(table)).to(dtype)
+    def _table_tensor(self, table: str) -> Any:
+        if self._core is not None:
+            self.refresh(table)
+        return self._places()._modules[table].weight
 
     def _load_from_state_dict(
         self,
@@ -275,7 +423,7 @@ class Embeddings(nn.Module):
             elif tuple(value.shape) != shape:
                 error_msgs.append(f"{prefix + key} is {list(value.shape)}, and the table is {list(shape)}")
             else:
-                wrong = load_table(self.core, table, value)
+                wrong = load_table(self, table, value)
                 if wrong:
                     error_msgs.append(wrong)
 
@@ -290,9 +438,11 @@ class EmbeddingBagCollection(Embeddings):
     kind = "bags"
 
     def embedding_bag_configs(self) -> List[EmbeddingBagConfig]:
+        """The tables, as they were given."""
         return self._configs
 
     def is_weighted(self) -> bool:
+        """True if ids have weights."""
         return self._is_weighted
 
     @outside_graphs
@@ -300,12 +450,13 @@ class EmbeddingBagCollection(Embeddings):
         core = self.core
         batch = batch_arguments(features, core.features, self._is_weighted)
         if torch.is_grad_enabled():
+            work = Work(self, batch, features)
             weights = features.weights_or_none() if self._is_weighted else None
             learnt = weights if weights is not None and weights.requires_grad else None
-            values = _Pooled.apply(self._anchor, core, batch, learnt)
+            values = Pooled.apply(self._anchor if work.trains else self._anchor.detach(), work, learnt, *work.dense)
         else:
             values = torch.from_numpy(core.lookup(**batch))
-        return KeyedTensor(list(core.outputs), list(core.outputs.values()), values)
+        return KeyedTensor(list(core.outputs), list(core.outputs.values()), self._given(values))
 
 
 def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> Dict[str, JaggedTensor]:
@@ -315,7 +466,7 @@ def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> 
     if need_indices:
         ids = dict(zip(features.keys(), torch.split(features.values(), features.length_per_key())))
     named = ((name, name.split("@")[0], values) for name, values in rows.items())
-    return {name: JaggedTensor(values, ids.get(key), lengths[key]) for name, key, values in named}
+    return JaggedRows({name: JaggedTensor(values, ids.get(key), lengths[key]) for name, key, values in named})
 
 
 class EmbeddingCollection(Embeddings):
@@ -339,9 +490,11 @@ class EmbeddingCollection(Embeddings):
         self._need_indices = need_indices
 
     def embedding_configs(self) -> List[EmbeddingConfig]:
+        """The tables, as they were given."""
         return self._configs
 
     def need_indices(self) -> bool:
+        """True if outputs have their ids as weights."""
         return self._need_indices
 
     def embedding_dim(self) -> int:
@@ -356,6 +509,10 @@ class EmbeddingCollection(Embeddings):
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
-        batch = batch_arguments(features, core.features, False)
-        rows = _Sequences.apply(self._anchor, core, batch)
-        return sequences_of(features, dict(zip(core.outputs, rows)), self._need_indices)
+        batch = batch_arguments(features, core.features, False, False)
+        if torch.is_grad_enabled():
+            work = Work(self, batch, features)
+            rows = Sequences.apply(self._anchor if work.trains else self._anchor.detach(), work, *work.dense)
+        else:
+            rows = [torch.from_numpy(rows) for rows in core.forward(**batch).outputs.values()]
+        return sequences_of(features, dict(zip(core.outputs, map(self._given, rows))), self._need_indices)

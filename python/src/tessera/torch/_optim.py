@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch import nn
 
-from .._collections import Collection
 from .._tables import Optimizer
 
 
@@ -26,11 +25,15 @@ class EmbOptimType(enum.Enum):
     NONE = "none"
 
 
+# Keeps the sum of gradients as its state, and changes no row: for tables that an optimizer of PyTorch trains.
+COLLECTS = Optimizer("sgd", learning_rate=0.0, momentum=1.0)
+
 _BY_CLASS = {
     "SGD": EmbOptimType.EXACT_SGD,
     "Adagrad": EmbOptimType.EXACT_ADAGRAD,
     "RowWiseAdagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
     "Adam": EmbOptimType.ADAM,
+    "AdamW": EmbOptimType.ADAM,
     "PartialRowWiseAdam": EmbOptimType.PARTIAL_ROWWISE_ADAM,
     "LAMB": EmbOptimType.LAMB,
     "PartialRowWiseLAMB": EmbOptimType.PARTIAL_ROWWISE_LAMB,
@@ -42,10 +45,43 @@ def fused_optimizer(fused_params: Optional[Mapping[str, Any]]) -> Optional[Optim
     """The optimizer of ``fused_params``: ``{"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1}``."""
     if fused_params is None:
         return None
-    options = dict(fused_params)
+    options = {key: value for key, value in fused_params.items() if key not in _OF_FBGEMM}
+    for key, usual in _OF_FBGEMM.items():
+        if key in fused_params and _plain(fused_params[key]) not in usual:
+            raise NotImplementedError(
+                f"fused_params: {key} has no counterpart in tessera.torch, and was given as {fused_params[key]!r:.60}"
+            )
+    if options.pop("gradient_clipping", "max_gradient" in options):
+        options.setdefault("max_gradient", 1.0)
+    else:
+        options.pop("max_gradient", None)
     kind = options.pop("optimizer", EmbOptimType.EXACT_SGD)
     options.setdefault("learning_rate", 0.01)
-    name = kind.value if isinstance(kind, enum.Enum) else str(kind)
+    name = str(_plain(kind)).replace("row_wise", "rowwise")  # FBGEMM's spelling
+    return _named_optimizer(f"exact_{name}" if name in ("adagrad", "rowwise_adagrad") else name, options)
+
+
+# Further keys of FBGEMM's tables, with the values that have no effect here.
+_OF_FBGEMM: Dict[str, Any] = {
+    "stochastic_rounding": (False, True),  # of rows of 16 bits: rows here are rounded to the nearest
+    "output_dtype": ("fp32", 0, None), "cache_algorithm": (None,), "cache_load_factor": (None,),
+    "prefetch_pipeline": (False,), "bounds_check_mode": (None,), "cache_precision": (None,),
+    "weights_precision": (None,), "feature_table_map": (None,),
+}  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """The value of an enum, ours or FBGEMM's."""
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _named_optimizer(name: str, options: Dict[str, Any]) -> Optimizer:
+    """exact_sgd has no momentum: with it, the optimizer is sgd, torch.optim.SGD's formula."""
+    of_momentum = ("momentum", "dampening", "nesterov")
+    if name in ("exact_sgd", "sgd"):
+        given = {key: options.pop(key) for key in of_momentum if key in options}
+        if any(given.values()) or name == "sgd":
+            return Optimizer("sgd", **options, **{key: value for key, value in given.items() if value})
     return Optimizer(name, **options)
 
 
@@ -58,39 +94,76 @@ def optimizer_of_class(optimizer_class: Union[type, str], kwargs: Mapping[str, A
     for key, value in kwargs.items():
         if key == "betas":
             options["beta1"], options["beta2"] = value
+        elif key in _OF_TORCH:
+            if value not in _OF_TORCH[key]:
+                raise NotImplementedError(f"{name} in backward has no {key}, which was given as {value!r}: leave it out")
         else:
             options["learning_rate" if key == "lr" else key] = value
-    return Optimizer(_BY_CLASS[name].value, **options)
+    if name == "Adam" and options.get("weight_decay"):
+        raise NotImplementedError(
+            "Adam in backward takes weight_decay off the weights, as AdamW does, and does not add it to the gradient: "
+            "give AdamW, or leave weight_decay out"
+        )
+    if name == "AdamW":
+        options.setdefault("weight_decay", 0.01)
+    if name in ("Adagrad", "RowWiseAdagrad") and options.get("weight_decay"):
+        options.setdefault("weight_decay_mode", "l2")
+    if name == "SGD" and options.get("weight_decay"):
+        return _named_optimizer("sgd", options)  # L2, as torch.optim.SGD has it
+    return _named_optimizer(_BY_CLASS[name].value, options)
+
+
+# Options of torch.optim's classes that say how a step is computed, with the values that change nothing.
+_OF_TORCH: Dict[str, Tuple[Any, ...]] = {
+    "foreach": (None, True, False), "fused": (None, True, False), "capturable": (False,), "differentiable": (False,),
+    "maximize": (False,), "amsgrad": (False,), "lr_decay": (0, 0.0), "initial_accumulator_value": (0, 0.0),
+    "decoupled_weight_decay": (False,),
+}  # fmt: skip
 
 
 def apply_optimizer_in_backward(
     optimizer_class: Type[torch.optim.Optimizer],
-    params: Union[nn.Module, Iterable[nn.Module]],
+    params: Union[nn.Module, Iterable[Union[nn.Module, nn.Parameter]]],
     optimizer_kwargs: Mapping[str, Any],
 ) -> None:
-    """The tables of these modules are updated by that optimizer during backward. Before they are used or sharded.
+    """These tables are updated by that optimizer during backward. Before they are sharded. Rows stay.
 
-    TorchRec takes parameters here; the rows are no parameters of PyTorch, so this takes the modules that hold them.
-    """
+    params: parameters of tables, such as ``ebc.parameters()`` or ``ebc.embedding_bags["t"].parameters()``, or modules,
+    of which all tables are meant."""
     from ._modules import Embeddings
+    from ._weights import table_of
 
     optimizer = optimizer_of_class(optimizer_class, optimizer_kwargs)
-    given = [params] if isinstance(params, nn.Module) else list(params)
-    found = [part for each in given if isinstance(each, nn.Module) for part in each.modules()]
-    tables = [part for part in found if isinstance(part, Embeddings)]
-    if not tables or not all(isinstance(each, nn.Module) for each in given):
-        raise NotImplementedError(
-            "apply_optimizer_in_backward takes modules with tables: their rows are no parameters of PyTorch"
-        )
-    for part in tables:
-        part.set_optimizer(optimizer)
+    given = [params] if isinstance(params, (nn.Module, nn.Parameter)) else list(params)
+    tables: Dict[Embeddings, Optional[List[str]]] = {}
+    for each in given:
+        if isinstance(each, nn.Module):
+            found = [part for part in each.modules() if isinstance(part, Embeddings)]
+            tables.update(dict.fromkeys(found))
+            known = bool(found)
+        else:
+            place = table_of(each)
+            known = place is not None
+            if place is not None and tables.setdefault(place[0], []) is not None:
+                tables[place[0]].append(place[1])  # type: ignore[union-attr]
+        if not known:
+            raise NotImplementedError(
+                "apply_optimizer_in_backward takes parameters of tables, or modules with tables: of others, call "
+                "torch.distributed.optim._apply_optimizer_in_backward"
+            )
+    if not given:
+        raise ValueError("apply_optimizer_in_backward was given no parameters: a generator may be exhausted")
+    for part, names in tables.items():
+        part.set_optimizer(optimizer, names)
 
 
 def in_backward_optimizer_filter(
     named_parameters: Iterable[Tuple[str, nn.Parameter]], include: bool = False
-) -> Iterable[Tuple[str, nn.Parameter]]:
-    """The parameters that are not updated in backward: all, since rows are none. include: the others."""
-    return iter(()) if include else iter(named_parameters)
+) -> Iterator[Tuple[str, nn.Parameter]]:
+    """The parameters that no optimizer updates in backward. include: the others."""
+    for name, parameter in named_parameters:
+        if hasattr(parameter, "_in_backward_optimizers") == include:
+            yield name, parameter
 
 
 class _InBackward(torch.optim.Optimizer):
@@ -131,64 +204,6 @@ class PartialRowWiseLAMB(_InBackward):
 
 class LarsSGD(_InBackward):
     """``lars_sgd``."""
-
-
-class FusedOptimizer(torch.optim.Optimizer):
-    """The fused optimizers of collections, as PyTorch's schedulers and checkpoints see optimizers.
-
-    ``step()`` only hands on a learning rate that was changed in ``param_groups``: rows are updated in backward. States
-    are those of the rows that this rank holds: ``{"embedding_bags.t.weight": {"t.momentum1": tensor}}``.
-    """
-
-    def __init__(self, collections: Mapping[str, Collection]) -> None:
-        self._collections = dict(collections)
-        rates = [_rate(collection) for collection in self._collections.values()]
-        groups = [{"params": [torch.empty(0)], "lr": rate} for rate in rates] or [{"params": [torch.empty(0)]}]
-        super().__init__(groups, {"lr": 0.0})
-        self._applied = [group["lr"] for group in self.param_groups]
-
-    def step(self, closure: Any = None) -> None:
-        for i, collection in enumerate(self._collections.values()):
-            rate = self.param_groups[i]["lr"]
-            if rate != self._applied[i]:
-                collection.set_learning_rate(rate)
-                self._applied[i] = rate
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        pass
-
-    def _states(self) -> Iterable[Any]:
-        for path, collection in self._collections.items():
-            keys = dict(zip(collection.tables, collection.keys))
-            pieces: Dict[str, int] = {}
-            for shard in collection.shards():
-                key = f"{path}.{keys[shard.table]}" if path else keys[shard.table]
-                piece = pieces[key] = pieces.get(key, -1) + 1  # several column shards of a table on one rank
-                yield collection, shard, f"{key}#{piece}" if piece else key
-
-    def state_dict(self) -> Dict[str, Any]:
-        states: Dict[str, Dict[str, torch.Tensor]] = {}
-        for collection, shard, key in self._states():
-            _, values = collection.read_shard(shard)
-            states[key] = {f"{shard.table}.{name}": torch.from_numpy(value) for name, value in values.items()}
-        groups = []
-        for (path, collection), group in zip(self._collections.items(), self.param_groups):
-            keys = [f"{path}.{key}" if path else key for key in collection.keys]
-            groups.append({"params": keys, "lr": group["lr"], "steps": collection.steps})
-        return {"state": states, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        for collection, shard, key in self._states():
-            if key not in state_dict["state"]:
-                raise KeyError(f"the state dict has no state of {key}")
-            values = state_dict["state"][key]
-            weights, _ = collection.read_shard(shard)
-            states = {name: values[f"{shard.table}.{name}"].numpy() for name in shard.states}
-            if states:
-                collection.write_shard(shard, weights, states)
-        for collection, group, saved in zip(self._collections.values(), self.param_groups, state_dict["param_groups"]):
-            collection.set_steps(saved["steps"])
-            group["lr"] = saved["lr"]
 
 
 class KeyedOptimizerWrapper(torch.optim.Optimizer):
@@ -250,7 +265,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
             optim if isinstance(optim, tuple) else ("", optim) for optim in optims
         ]
         for _, optim in self.optimizers:
-            if not isinstance(optim, (KeyedOptimizerWrapper, FusedOptimizer, CombinedOptimizer)):
+            if not isinstance(optim, (KeyedOptimizerWrapper, CombinedOptimizer)) and not hasattr(optim, "fused_keys"):
                 raise TypeError(
                     f"a {type(optim).__name__} has no names for its parameters: give a KeyedOptimizerWrapper of it"
                 )
@@ -277,28 +292,32 @@ class CombinedOptimizer(torch.optim.Optimizer):
                 if _named(name, key) in out["state"]:
                     raise ValueError(f"two optimizers have a parameter {_named(name, key)}: give them names")
                 out["state"][_named(name, key)] = state
-            for group in inner["param_groups"]:
+            for group in inner.get("param_groups", []):
                 out["param_groups"].append({**group, "params": [_named(name, key) for key in group["params"]]})
         return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        groups = list(state_dict["param_groups"])
-        if len(groups) != len(self.param_groups):
-            raise ValueError(f"the state dict has {len(groups)} groups, and the optimizers {len(self.param_groups)}")
+        groups = list(state_dict.get("param_groups", []))
         for name, optim in self.optimizers:
-            own, groups = groups[: len(optim.param_groups)], groups[len(optim.param_groups) :]
-            keys = [key for group in own for key in group["params"]]
+            keys = set(_keys_of(optim))
+            states = {k: v for k, v in state_dict["state"].items() if k[len(_named(name, "")) :] in keys}
             begin = len(_named(name, ""))
-            # Further shards of a table on a rank are "key#1", "key#2", ...
-            states = {k[begin:]: v for k, v in state_dict["state"].items() if k.split("#")[0] in keys}
-            own = [{**group, "params": [key[begin:] for key in group["params"]]} for group in own]
-            optim.load_state_dict({"state": states, "param_groups": own})
+            own = [{**group, "params": [key[begin:] for key in group["params"]]} for group in groups
+                   if {key[begin:] for key in group["params"]} <= keys]  # fmt: skip
+            inner: Dict[str, Any] = {"state": {k[begin:]: v for k, v in states.items()}}
+            if own:
+                inner["param_groups"] = own
+            optim.load_state_dict(inner)
+
+
+def _keys_of(optim: Any) -> List[str]:
+    """The keys of an optimizer's parameters."""
+    if hasattr(optim, "fused_keys"):
+        return optim.fused_keys()
+    if isinstance(optim, CombinedOptimizer):
+        return [_named(name, key) for name, inner in optim.optimizers for key in _keys_of(inner)]
+    return list(optim.params)
 
 
 def _named(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
-
-
-def _rate(collection: Collection) -> float:
-    held = {shard.table for shard in collection.shards()}
-    return collection.learning_rate(next(iter(held))) if held else 0.0

@@ -7,6 +7,7 @@ import secrets
 import socket
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -15,9 +16,10 @@ from .. import _tables as _t
 from .._collections import DistributedModelParallel as _Model
 from .._runtime import ProcessGroup
 from ._counterpart import lacks, refuse, usual
-from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection
-from ._optim import FusedOptimizer
-from ._plans import ModuleSharder, ShardingPlan, collections_of
+from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection, drawn_seed
+from ._fused import FusedOptimizer
+from ._optim import COLLECTS
+from ._plans import ModuleSharder, ShardingPlan, collections_of, optimizers_of
 from ._state import sharded_tensor, tables_of_plan
 
 
@@ -48,9 +50,27 @@ class _Sharded(Embeddings):
     whole = False
     _planned: Dict[str, Dict[str, Any]]  # by table
 
-    def _table_tensor(self, table: str, dtype: torch.dtype) -> Any:
-        cut = None if self.whole else sharded_tensor(self.core, self._planned[table], table, dtype)
-        return super()._table_tensor(table, dtype) if cut is None else cut
+    def _table_tensor(self, table: str) -> Any:
+        cut = None if self.whole else sharded_tensor(self, table)
+        if cut is not None:
+            return cut
+        held = [(parameter, shard) for parameter, name, shard in self._held if name == table]
+        rows, dim = self.core.tables[table]
+        everybodys = self._planned[table]["combine"] == "replica" or self.core._group.world_size == 1
+        if everybodys and not self.whole and len(held) == 1 and (held[0][1].rows, held[0][1].cols) == (rows, dim):
+            self.refresh(table)
+            return held[0][0]
+        dtype = self._places()._modules[table].weight.dtype
+        return torch.from_numpy(self.core.weight(table)).to(dtype)
+
+    def __repr__(self) -> str:
+        cuts = (f"  ({name}): {t['sharding_type']}, {self.core.tables[name][0]} x {self.core.tables[name][1]}, "
+                f"{self._named(name)}" for name, t in self._planned.items())  # fmt: skip
+        return f"{type(self).__name__}(\n" + "\n".join(cuts) + "\n)"
+
+    def _named(self, table: str) -> str:
+        optimizer = self._optimizer(table)
+        return "no optimizer" if optimizer is None else repr(optimizer)
 
 
 class ShardedEmbeddingBagCollection(_Sharded, EmbeddingBagCollection):
@@ -74,17 +94,25 @@ def _sharded_type(kind: type) -> type:
     return _SHARDED[kind]
 
 
-def _shard(module: Embeddings) -> _Sharded:
+def _shard(module: Embeddings, optimizers: List[Optional[_t.Optimizer]]) -> _Sharded:
     """The sharded module with the tables, optimizers and start values of an unsharded one."""
     kind = _sharded_type(type(module))
     out = kind.__new__(kind)
     nn.Module.__init__(out)
-    for name in ("_configs", "_is_weighted", "_optimizers", "_need_indices", "_adopted"):
+    out._set_up(module._configs, module._is_weighted, optimizers)
+    for name in ("_need_indices", "_adopted", "_dtype", "training"):
         if name in module.__dict__:
             out.__dict__[name] = module.__dict__[name]
-    out.device, out._core, out._model = torch.device("cpu"), None, None
-    out._anchor = torch.zeros((), requires_grad=True)
+    out.device = torch.device("cpu")
+    out.collects_gradients = not all(optimizers)
     return out
+
+
+def _keep_flags(module: Embeddings, sharded: Embeddings) -> None:
+    """Frozen tables stay frozen."""
+    for name, place in module._places()._modules.items():
+        for parameter in sharded._places()._modules[name]._parameters.values():
+            parameter.requires_grad_(place.weight.requires_grad)
 
 
 def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple[str, torch.Tensor]]:
@@ -105,11 +133,9 @@ def _shard_all(
     found = dict(collections_of(module))
     if not found:
         raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
-    descriptions = {}
-    for path, part in found.items():
-        of_type = [s.optimizer for s in sharders if s.optimizer and isinstance(part, s.module_type)]
-        descriptions[path] = part.description(of_type[0] if of_type else None)
-    requests = {name: s for tables in (plan.plan if plan else {}).values() for name, s in tables.items()}
+    optimizers = {path: optimizers_of(part, sharders) for path, part in found.items()}
+    descriptions = {path: part.description(COLLECTS, optimizers[path]) for path, part in found.items()}
+    requests = {name: s for tables in (plan.plan if plan and not plan.made else {}).values() for name, s in tables.items()}
     tables = _Model(
         descriptions,
         group=group,
@@ -121,12 +147,11 @@ def _shard_all(
     out: Dict[str, _Sharded] = {}
     made = tables.plan.to_dict()
     for path, part in found.items():
-        sharded = out[path] = _shard(part)
+        sharded = out[path] = _shard(part, optimizers[path])
         sharded._planned = tables_of_plan(made, path)
-        sharded.attach(tables[path])
-        if part.device.type != "meta":  # its rows
-            for table in part.core.tables:
-                sharded.core.set_weight(table, part.core.weight(table))
+        of_part = {} if part.device.type == "meta" else {t: part.core.weight(t) for t in part.core.tables}
+        sharded.attach(tables[path], {t: torch.from_numpy(rows) for t, rows in of_part.items()} or None)
+        _keep_flags(part, sharded)
         if path:
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, sharded)
@@ -136,7 +161,29 @@ def _shard_all(
 def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.Sharding]]) -> None:
     """The collections inside of a model become sharded ones, with their rows. Collective."""
     named = plan if isinstance(plan, ShardingPlan) else ShardingPlan({"": plan})
-    _shard_all(module, process_group(), named, [], 0)
+    _, sharded = _shard_all(module, process_group(), named, [], 0)
+    _ignore_in_ddp(module, sharded)
+
+
+def _ignore_in_ddp(module: nn.Module, sharded: Mapping[str, Embeddings]) -> List[str]:
+    """Lets DistributedDataParallel leave shards alone: each rank has others."""
+    names = [f"{path}.{name}" if path else name for path, part in sharded.items() for name, _ in part.named_parameters()]
+    before = list(getattr(module, "_ddp_params_and_buffers_to_ignore", []))
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, [*before, *names])
+    return names
+
+
+def shard_one(module: Embeddings, plan: ShardingPlan, sharder: ModuleSharder) -> nn.Module:
+    """A collection as a sharded one, over all ranks. Collective."""
+    group = process_group()
+    return _shard_all(module, group, plan, [sharder], _seed_of(group))[1][""]
+
+
+def _seed_of(group: ProcessGroup) -> int:
+    """Rank 0's draw from PyTorch's generator, on all ranks."""
+    seed = np.array([drawn_seed()], np.int64)
+    group.broadcast(seed)
+    return int(seed[0])
 
 
 class ShardingEnv:
@@ -176,11 +223,11 @@ class DistributedModelParallel(nn.Module):
         init_data_parallel: bool = True,
         *,
         group: Optional[ProcessGroup] = None,
-        seed: int = 0,
+        seed: Optional[int] = None,
         **theirs: Any,
     ) -> None:
-        """init_data_parallel: False: the method of that name is called later. theirs: TorchRec's further arguments,
-        as they are there when left out."""
+        """init_data_parallel: False: the method of that name is called later. seed: of start values; None: drawn from
+        PyTorch's generator of rank 0. theirs: TorchRec's further arguments, as they are there when left out."""
         super().__init__()
         refuse("DistributedModelParallel", theirs, {**usual("data_parallel_wrapper model_tracker_configs"),
                                                     "init_parameters": True})  # fmt: skip
@@ -191,32 +238,52 @@ class DistributedModelParallel(nn.Module):
             raise NotImplementedError(
                 f"an env of {env.world_size} of {self.group.world_size} ranks has no counterpart: all have the tables"
             )
+        seed = _seed_of(self.group) if seed is None else seed
         self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
-        self._inner: nn.Module = self._sharded.get("") or module
-        self.module: nn.Module = self._inner
+        inner = self._sharded.get("")
+        self.__dict__["_inner"] = module if inner is None else inner
+        self._dmp_wrapped_module: nn.Module = self._inner
         if init_data_parallel:
             self.init_data_parallel()
-        self.fused_optimizer = FusedOptimizer({path: part.core for path, part in self._sharded.items()})
+        self.fused_optimizer = FusedOptimizer(self._sharded)
+
+    @property
+    def module(self) -> nn.Module:
+        """The sharded model, without any wrapper."""
+        return self._inner
 
     def init_data_parallel(self) -> None:
         """The dense part becomes DistributedDataParallel's, once. Collective."""
-        dense = any(p.requires_grad for p in self._inner.parameters())
-        if dense and self.group.world_size > 1 and self.module is self._inner:
-            if not dist.is_initialized():
+        if self.group.world_size == 1 or self._dmp_wrapped_module is not self._inner:
+            return
+        if not dist.is_initialized():
+            if any(value.requires_grad for _, value in _dense_of(self._inner, self._sharded)):
                 raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
-            self.module = nn.parallel.DistributedDataParallel(self._inner)
+            return
+        _ignore_in_ddp(self._inner, self._sharded)
+        if any(value.requires_grad for _, value in _dense_of(self._inner, self._sharded)):
+            self._dmp_wrapped_module = nn.parallel.DistributedDataParallel(self._inner)
 
     @property
     def plan(self) -> _t.Plan:
+        """The plan of all tables."""
         return self._tables.plan
 
+    @property
+    def _plan(self) -> ShardingPlan:
+        return ShardingPlan(made=self._tables.plan)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise RuntimeError("a DistributedModelParallel cannot be copied or pickled: save() it, or take full_state_dict()")
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
+        """Calls the model. Collective."""
+        return self._dmp_wrapped_module(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """Under the names of the model itself. Tables are ShardedTensors of what each rank holds, for
-        ``torch.distributed.checkpoint``; whole where torch.distributed is not initialized, and data-parallel ones.
-        Collective."""
+        """Under the names of the model itself. Tables are ShardedTensors over what each rank holds, for
+        ``torch.distributed.checkpoint``: what is written there is in the tables. Data-parallel tables are this rank's
+        copies. Tables are gathered, which is collective, only where torch.distributed is not initialized."""
         return self._inner.state_dict(*args, **kwargs)
 
     def full_state_dict(self) -> Dict[str, Any]:
@@ -235,14 +302,15 @@ class DistributedModelParallel(nn.Module):
         return self._inner.load_state_dict(state_dict, strict=strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
-        """The dense parameters; rows are not PyTorch parameters."""
+        """The parameters of the model: the dense part's, and what this rank holds of tables."""
         return self._inner.named_parameters(*args, **kwargs)
 
     def bare_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[Tuple[str, nn.Parameter]]:
+        """The parameters under the model's own names."""
         return self._inner.named_parameters(prefix, recurse)
 
     def sparse_grad_parameter_names(self, destination: Optional[List[str]] = None, prefix: str = "") -> List[str]:
-        """An empty list, because rows are not parameters."""
+        """An empty list: gradients of tables without an optimizer are dense."""
         return [] if destination is None else destination
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:

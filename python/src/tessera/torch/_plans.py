@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from .. import _tables as _t
 from ._counterpart import lacks, refuse, usual
 from ._modules import EmbeddingBagCollection, EmbeddingCollection, Embeddings
-from ._optim import fused_optimizer
+from ._optim import COLLECTS, fused_optimizer
 
 _GIB = float(1 << 30)
 
@@ -42,9 +43,18 @@ def collections_of(module: nn.Module) -> Iterator[Tuple[str, Embeddings]]:
             yield path, part
 
 
-@lacks("shard", "reshard", "compute_kernels", "shardable_parameters", "sharded_module_type", "storage_usage",
+def optimizers_of(part: Embeddings, sharders: Sequence[ModuleSharder]) -> List[Optional[_t.Optimizer]]:
+    """The optimizer of each table: its own, or the sharder's."""
+    of_type = [s.optimizer for s in sharders if s.optimizer is not None and isinstance(part, s.module_type)]
+    return [own or (of_type[0] if of_type else None) for own in part.optimizers()]
+
+
+Kind = TypeVar("Kind")
+
+
+@lacks("reshard", "compute_kernels", "shardable_parameters", "sharded_module_type", "storage_usage",
        instead="DistributedModelParallel shards, and the library's sharders say what they can")  # fmt: skip
-class ModuleSharder:
+class ModuleSharder(Generic[Kind]):
     """Which modules are sharded, and by what optimizer their tables are updated in backward."""
 
     module_type: type = Embeddings
@@ -56,17 +66,36 @@ class ModuleSharder:
         self.fused_params = fused_params
         self.optimizer = fused_optimizer(fused_params)
 
+    def shard(
+        self,
+        module: Embeddings,
+        params: Mapping[str, _t.Sharding],
+        env: Any = None,
+        device: Any = None,
+        module_fqn: Optional[str] = None,
+    ) -> nn.Module:
+        """A collection as a sharded one over all ranks; params: ``plan.plan[PATH]``. Collective. env and device have no
+        effect: all ranks share the tables, on the cpu."""
+        from ._parallel import shard_one
+
+        refuse(f"{type(self).__name__}.shard", {"device": None if device is None else torch.device(device).type},
+               {"device": "cpu"})  # fmt: skip
+        return shard_one(module, ShardingPlan({"": dict(params)}), self)
+
     def sharding_types(self, compute_device_type: str = "cpu") -> List[str]:
+        """The sharding types that tables may have."""
         return [kind.value for kind in ShardingType]
 
 
-class EmbeddingBagCollectionSharder(ModuleSharder):
+class EmbeddingBagCollectionSharder(ModuleSharder[EmbeddingBagCollection]):
     """``EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1})``."""
 
     module_type = EmbeddingBagCollection
 
 
-class EmbeddingCollectionSharder(ModuleSharder):
+class EmbeddingCollectionSharder(ModuleSharder[EmbeddingCollection]):
+    """The same for an EmbeddingCollection."""
+
     module_type = EmbeddingCollection
 
 
@@ -139,6 +168,21 @@ def _names(kinds: Optional[Sequence[Any]]) -> Optional[List[str]]:
     return None if kinds is None else [str(getattr(kind, "value", kind)) for kind in kinds]
 
 
+def _sharding(table: Mapping[str, Any]) -> _t.Sharding:
+    """How a plan of the library cuts a table."""
+    ranks = [shard["rank"] for shard in table["shards"]]
+    kind, kernel = table["sharding_type"], table["compute_kernel"]
+    if kind in ("table_wise", "column_wise", "table_column_wise"):
+        return _t.Sharding(kind, ranks, kernel, pieces=len(ranks) if kind != "table_wise" else None)
+    if kind in ("row_wise", "data_parallel"):
+        return _t.Sharding(kind, compute_kernel=kernel)
+    return _t.Sharding(kind, sorted(set(ranks)), kernel)
+
+
+def _ranks_text(sharding: _t.Sharding) -> str:
+    return "all" if sharding.ranks is None else ", ".join(str(rank) for rank in sharding.ranks)
+
+
 class ShardingPlan:
     """``plan``: module path -> table -> ``Sharding``; or, of a planner, ``made``: a ``tessera.Plan``."""
 
@@ -147,12 +191,24 @@ class ShardingPlan:
     ) -> None:
         self.plan = {path: dict(tables) for path, tables in (plan or {}).items()}
         self.made = made
+        if made is not None:
+            modules = made.to_dict()["modules"]
+            self.plan = {m["path"]: {t["name"]: _sharding(t) for t in m["tables"]} for m in modules}
 
     def get_plan_for_module(self, module_path: str) -> Optional[Dict[str, _t.Sharding]]:
+        """The shardings of a module's tables by name, or None."""
         return self.plan.get(module_path)
 
     def __str__(self) -> str:
-        return str(self.made) if self.made else str(self.plan)
+        """A table for each module, the same on every rank; ``made.report`` has what the planner computed."""
+        out = []
+        for path, tables in self.plan.items():
+            rows = [["table", "sharding type", "compute kernel", "ranks"]]
+            rows += [[name, s.sharding_type, s.compute_kernel or "", _ranks_text(s)] for name, s in tables.items()]
+            widths = [max(len(row[i]) for row in rows) for i in range(4)]
+            lines = [" | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]
+            out.append("\n".join([f"module: {path}", *lines]))
+        return "\n\n".join(out)
 
     def _repr_html_(self) -> Optional[str]:
         return self.made._repr_html_() if self.made else None
@@ -209,7 +265,9 @@ class EmbeddingShardingPlanner:
 
     def plan(self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None) -> ShardingPlan:
         """On equal input equal on every rank; talks to nobody."""
-        modules = {path: part.description() for path, part in collections_of(module)}
+        parts = dict(collections_of(module))
+        optimizers = {path: optimizers_of(part, sharders or []) for path, part in parts.items()}
+        modules = {path: part.description(COLLECTS, optimizers[path]) for path, part in parts.items()}
         return ShardingPlan(made=_t.plan(modules, self._planner))
 
     def collective_plan(
@@ -221,13 +279,14 @@ class EmbeddingShardingPlanner:
         told: List[Any] = [None, None]
         if dist.get_rank() == 0:
             try:
-                told[0] = self.plan(module, sharders).made.json
+                made = self.plan(module, sharders).made
+                told[0] = (made.json, made.report)
             except Exception as error:
                 told[1] = error
         dist.broadcast_object_list(told, src=0)
         if told[1] is not None:
             raise told[1]
-        return ShardingPlan(made=_t.Plan(told[0]))
+        return ShardingPlan(made=_t.Plan(*told[0]))
 
 
 def _kernel(constructor: str, compute_kernel: Any) -> Optional[str]:

@@ -43,7 +43,13 @@ class QuantEmbeddingBagCollection(nn.Module):
         super().__init__()
         self._configs, self._is_weighted, self.core = configs, is_weighted, core
 
+    @classmethod
+    def from_float(cls, module: EmbeddingBagCollection, use_precomputed_fake_quant: bool = False) -> nn.Module:
+        """The collection with rows of the type that ``module.qconfig.weight`` has."""
+        return _of_qconfig(module)
+
     def embedding_bag_configs(self) -> List[EmbeddingBagConfig]:
+        """The tables."""
         return self._configs
 
     def is_weighted(self) -> bool:
@@ -64,7 +70,13 @@ class QuantEmbeddingCollection(nn.Module):
         super().__init__()
         self._configs, self.core, self._need_indices = configs, core, need_indices
 
+    @classmethod
+    def from_float(cls, module: EmbeddingCollection, use_precomputed_fake_quant: bool = False) -> nn.Module:
+        """The collection with rows of the type that ``module.qconfig.weight`` has."""
+        return _of_qconfig(module)
+
     def embedding_configs(self) -> List[EmbeddingConfig]:
+        """The tables."""
         return self._configs
 
     @outside_graphs
@@ -72,6 +84,14 @@ class QuantEmbeddingCollection(nn.Module):
         ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
         rows = self.core.sequences(ids, bags, keys=features.keys())
         return sequences_of(features, {n: torch.from_numpy(array) for n, array in rows.items()}, self._need_indices)
+
+
+def _of_qconfig(module: Embeddings) -> nn.Module:
+    """The quantized collection that the module's ``qconfig`` asks for, as ``torch.ao.quantization`` sets it."""
+    config = getattr(module, "qconfig", None)
+    if config is None:
+        raise ValueError("the module has no qconfig: torch.ao.quantization.quantize_dynamic sets one, or use quantize()")
+    return _quantized(module, "", config.weight().dtype, {})
 
 
 def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> nn.Module:

@@ -52,8 +52,11 @@ class _Jagged:
     def offsets_or_none(self) -> Optional[Tensor]:
         return self._offsets
 
+    def _parts_or_none(self) -> Tuple[Optional[Tensor], ...]:
+        return self._values, self._weights, self._lengths, self._offsets
+
     def _parts(self) -> Iterator[Tensor]:
-        return (t for t in (self._values, self._weights, self._lengths, self._offsets) if t is not None)
+        return (t for t in self._parts_or_none() if t is not None)
 
     def size_in_bytes(self) -> int:
         """The size of its tensors, as far as they have been made."""
@@ -140,7 +143,14 @@ class JaggedTensor(_Jagged):
         return self._values.device
 
     def __repr__(self) -> str:
-        return f"JaggedTensor({{\n    {self.to_dense()}\n}})\n"
+        return f"JaggedTensor({{\n    {self._text()}\n}})\n"
+
+    def _text(self) -> str:
+        rows = [row.tolist() for row in self.to_dense()]
+        if self._weights is None:
+            return str(rows)
+        weights = [row.tolist() for row in self.to_dense_weights()]
+        return f'{{\n        "values": {rows},\n        "weights": {weights}\n    }}'
 
 
 def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: float) -> Tensor:
@@ -362,7 +372,7 @@ class KeyedJaggedTensor(_Jagged):
         return self._values.device
 
     def __repr__(self) -> str:
-        rows = ",\n".join(f'    "{key}": {jt.to_dense()}' for key, jt in self.to_dict().items())
+        rows = ",\n".join(f'    "{key}": {jt._text()}' for key, jt in self.to_dict().items())
         return f"KeyedJaggedTensor({{\n{rows}\n}})\n"
 
 
@@ -380,6 +390,10 @@ class KeyedTensor:
     ) -> None:
         """offset_per_key and index_per_key follow from the others."""
         self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
+
+    def wait(self) -> KeyedTensor:
+        """Itself: the lookup is done. TorchRec's programs ask for it."""
+        return self
 
     @staticmethod
     def from_tensor_list(keys: List[str], tensors: List[Tensor], key_dim: int = 1, cat_dim: int = 1) -> KeyedTensor:
@@ -449,3 +463,42 @@ class KeyedTensor:
     def __repr__(self) -> str:
         rows = ",\n".join(f'    "{key}": {value.tolist()}' for key, value in self.to_dict().items())
         return f"KeyedTensor({{\n{rows}\n}})\n"
+
+
+def _flat_jagged(of: _Jagged) -> Tuple[List[Optional[Tensor]], Any]:
+    return list(of._parts_or_none()), None
+
+
+def _flat_keyed(of: KeyedJaggedTensor) -> Tuple[List[Optional[Tensor]], Any]:
+    inverse = of._inverse_indices
+    context = (tuple(of._keys), of._stride, of._stride_per_key_per_rank, None if inverse is None else inverse[0])
+    return [*of._parts_or_none(), None if inverse is None else inverse[1]], context
+
+
+def _keyed_of(parts: Any, context: Any) -> KeyedJaggedTensor:
+    *four, inverse = parts
+    keys, stride, per_rank, inverse_keys = context
+    both = None if inverse_keys is None else (inverse_keys, inverse)
+    return KeyedJaggedTensor(list(keys), *four, stride, per_rank, inverse_indices=both)
+
+
+def _rows_of(parts: Any, context: Any) -> KeyedTensor:
+    keys, lengths, dim = context
+    return KeyedTensor(list(keys), list(lengths), parts[0], dim)
+
+
+def _register() -> None:
+    """Lets PyTorch's tools see the tensors in these classes: torch.utils.data, torch.compile, tree_map."""
+    from torch.utils._pytree import register_pytree_node
+
+    name = "tessera.torch.{}".format
+    register_pytree_node(JaggedTensor, _flat_jagged, lambda parts, _: JaggedTensor(*parts),
+                         serialized_type_name=name("JaggedTensor"))  # fmt: skip
+    register_pytree_node(KeyedJaggedTensor, _flat_keyed, _keyed_of, serialized_type_name=name("KeyedJaggedTensor"))
+    register_pytree_node(
+        KeyedTensor, lambda t: ([t._values], (tuple(t._keys), tuple(t._length_per_key), t._key_dim)), _rows_of,
+        serialized_type_name=name("KeyedTensor"),
+    )  # fmt: skip
+
+
+_register()

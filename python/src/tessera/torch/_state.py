@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .._collections import Collection
+from .._step import Shard
+
+if TYPE_CHECKING:
+    from ._modules import Embeddings
 
 _CPU = "rank:{}/cpu"
 
@@ -21,40 +24,98 @@ def tables_of_plan(plan: Dict[str, Any], path: str) -> Dict[str, Dict[str, Any]]
     return {}
 
 
-def sharded_tensor(core: Collection, planned: Dict[str, Any], table: str, dtype: torch.dtype) -> Any:
-    """A table as a ShardedTensor of copies; None where it is none: ranks of torch.distributed are missing or others,
-    every rank has a copy, or its rows are dealt out, so that its pieces are no rectangles."""
-    group = core._group
-    if not dist.is_available() or not dist.is_initialized() or planned.get("routed"):
+def _cut(module: Embeddings, table: str) -> Optional[List[Tuple[List[int], List[int], int]]]:
+    """Offsets, sizes and rank of each shard of a table. None where a state dict has no ShardedTensor of it: ranks of
+    torch.distributed are missing or others, every rank has a copy, or its rows are dealt out, so that its pieces are no
+    rectangles."""
+    group, planned = module.core._group, getattr(module, "_planned", {}).get(table)
+    if planned is None or not dist.is_available() or not dist.is_initialized() or planned.get("routed"):
         return None
     if (dist.get_rank(), dist.get_world_size()) != (group.rank, group.world_size):
         return None
     if planned["combine"] == "replica" or any(shard.get("replica") for shard in planned["shards"]):
         return None
+    return [(shard["offsets"], shard["sizes"], shard["rank"]) for shard in planned["shards"] if shard["sizes"][0]]
+
+
+def _sharded(
+    local: List[Tuple[Tensor, List[int], List[int]]],
+    everywhere: List[Tuple[List[int], List[int], int]],
+    size: List[int],
+    rank: int,
+    dtype: torch.dtype,
+) -> Any:
+    """A ShardedTensor of local tensors with their offsets and sizes, and of all shards' places. Nothing is sent."""
     from torch.distributed._shard.metadata import ShardMetadata
-    from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardedTensorMetadata, TensorProperties
+    from torch.distributed._shard.sharded_tensor import Shard as TorchShard
+    from torch.distributed._shard.sharded_tensor import ShardedTensor, ShardedTensorMetadata, TensorProperties
 
-    def metadata(row: int, col: int, rows: int, cols: int, rank: int) -> ShardMetadata:
-        return ShardMetadata(shard_offsets=[row, col], shard_sizes=[rows, cols], placement=_CPU.format(rank))
+    def metadata(offsets: List[int], sizes: List[int], of: int) -> ShardMetadata:
+        return ShardMetadata(shard_offsets=list(offsets), shard_sizes=list(sizes), placement=_CPU.format(of))
 
-    local = [
-        Shard(
-            tensor=torch.from_numpy(core.read_shard(held)[0]).to(dtype),
-            metadata=metadata(held.row, held.col, held.rows, held.cols, group.rank),
-        )
-        for held in core.shards()
-        if held.table == table and held.rows > 0
-    ]
-    everywhere = [
-        metadata(*shard["offsets"], *shard["sizes"], shard["rank"]) for shard in planned["shards"] if shard["sizes"][0]
-    ]
-    whole = ShardedTensorMetadata(everywhere, torch.Size(core.tables[table]), TensorProperties(dtype=dtype))
-    return ShardedTensor._init_from_local_shards_and_global_metadata(local, whole)
+    shards = [TorchShard(tensor=tensor, metadata=metadata(at, sizes, rank)) for tensor, at, sizes in local]
+    places = [metadata(*place) for place in everywhere]
+    whole = ShardedTensorMetadata(places, torch.Size(size), TensorProperties(dtype=dtype))
+    return ShardedTensor._init_from_local_shards_and_global_metadata(shards, whole)
 
 
-def load_table(core: Collection, table: str, value: Any) -> Optional[str]:
+def _held(module: Embeddings, table: str) -> List[Tuple[Tensor, Shard]]:
+    return [(p.detach(), shard) for p, name, shard in module._held if name == table and shard.rows > 0]
+
+
+def sharded_tensor(module: Embeddings, table: str) -> Any:
+    """A table as a ShardedTensor over its own memory; None where it is none."""
+    cut = _cut(module, table)
+    if cut is None:
+        return None
+    module.refresh(table)
+    held = _held(module, table)
+    local = [(tensor, [s.row, s.col], [s.rows, s.cols]) for tensor, s in held]
+    dtype = module._places()._modules[table].weight.dtype
+    return _sharded(local, cut, list(module.core.tables[table]), module.core._group.rank, dtype)
+
+
+def _state_places(cut: List[Tuple[List[int], List[int], int]]) -> Tuple[Dict[Tuple[int, int], int], int]:
+    """Where the states by row of each shard are in the whole state, by the shard's offsets, and its length. As in
+    TorchRec, each column shard has states of its own, one after the other."""
+    rows = max(at[0] + sizes[0] for at, sizes, _ in cut)
+    if all(at[1] == 0 for at, _, _ in cut):
+        return {(at[0], at[1]): at[0] for at, _, _ in cut}, rows
+    columns = {col: i for i, col in enumerate(sorted({at[1] for at, _, _ in cut}))}
+    return {(at[0], at[1]): columns[at[1]] * rows + at[0] for at, _, _ in cut}, rows * len(columns)
+
+
+def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
+    """A table's states over the optimizer's own memory: ShardedTensors, or tensors where the table is none."""
+    module.refresh(table)
+    held = [(shard, module._states[shard.index]) for _, name, shard in module._held if name == table and shard.rows > 0]
+    cut = _cut(module, table)
+    if cut is None:
+        if len(held) == 1:
+            return dict(held[0][1])
+        return {f"{name}#{i}": value for i, (_, states) in enumerate(held) for name, value in states.items()}
+    out: Dict[str, Any] = {}
+    places, length = _state_places(cut)
+    for name in held[0][1] if held else ():  # as in TorchRec, only ranks with a shard have its states
+        local, per_row = [], held[0][1][name].dim() == 1
+        for shard, states in held:
+            at, sizes = [shard.row, shard.col], [shard.rows, shard.cols]
+            if per_row:
+                at, sizes = [places[shard.row, shard.col]], [shard.rows]
+            local.append((states[name], at, sizes))
+        everywhere = cut
+        size = list(module.core.tables[table])
+        if per_row:
+            everywhere = [([places[at[0], at[1]]], [sizes[0]], rank) for at, sizes, rank in cut]
+            size = [length]
+        out[name] = _sharded(local, everywhere, size, module.core._group.rank, torch.float32)
+    return out
+
+
+def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:
     """A table's rows become those of a state dict: a whole tensor, a DTensor, or a ShardedTensor that is cut as the
     table is. What is wrong, or None."""
+    core = module.core
     if hasattr(value, "local_shards"):
         pieces = {tuple(shard.metadata.shard_offsets): shard.tensor for shard in value.local_shards()}
         held = [shard for shard in core.shards() if shard.table == table and shard.rows > 0]

@@ -1,0 +1,152 @@
+"""The fused optimizers of collections, as PyTorch's schedulers and checkpoints see optimizers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
+
+import torch
+from torch import Tensor
+
+from ._state import sharded_state
+
+if TYPE_CHECKING:
+    from ._modules import Embeddings
+
+_COUNTED = ("adam", "lamb")  # optimizers whose formula has the number of steps
+
+
+class FusedOptimizer(torch.optim.Optimizer):
+    """The optimizers that update tables in backward. There is a group for each table, with its parameters.
+
+    ``zero_grad()`` and ``step()`` hand on the learning rates in ``param_groups``, and do nothing else: rows are updated
+    in backward. ``state_dict()`` is ``{"state": {"embedding_bags.t.weight": {"t.momentum1": ...}}}``. States of tables
+    that are cut are ShardedTensors over the optimizer's own memory, as TorchRec has them. Like TorchRec's, it has no
+    ``param_groups``, and so no learning rates, before ``save_param_groups(True)``."""
+
+    _step_supports_amp_scaling = True  # a GradScaler has nothing to unscale here
+
+    def __init__(self, modules: Mapping[str, Embeddings]) -> None:
+        self._modules = dict(modules)
+        self._with_groups = False
+        self._tables = list(self._find())
+        groups = [
+            {"params": list(module._places()._modules[table]._parameters.values()), "lr": _rate(module, table)}
+            for module, table, _ in self._tables
+        ]
+        super().__init__(groups or [{"params": [torch.empty(0)]}], {"lr": 0.0})
+        self._applied = [group["lr"] for group in self.param_groups]
+
+    def _find(self) -> Iterator[Tuple[Embeddings, str, str]]:
+        for path, module in self._modules.items():
+            for (table, key), optimizer in zip(module._named_tables(), module._optimizers):
+                if optimizer is not None:
+                    yield module, table, f"{path}.{key}" if path else key
+
+    def fused_keys(self) -> List[str]:
+        """The keys of the tables in a state dict."""
+        return [key for _, _, key in self._tables]
+
+    @property
+    def params(self) -> Dict[str, Tensor]:
+        """The tables' parameters by key."""
+        return {key: group["params"][0] for (_, _, key), group in zip(self._tables, self.param_groups)}
+
+    def save_param_groups(self, save: bool) -> None:
+        """Whether ``state_dict()`` has the groups with their learning rates."""
+        self._with_groups = save
+
+    def _hand_on(self) -> None:
+        changed = []
+        for i, (module, table, _) in enumerate(self._tables):
+            rate = float(self.param_groups[i]["lr"])
+            if rate != self._applied[i]:
+                self._applied[i] = rate
+                changed.append(i)
+                module.core.set_learning_rate(rate, table)
+        for module in {id(self._tables[i][0]): self._tables[i][0] for i in changed}.values():
+            self._check_shared(module)
+
+    def _check_shared(self, module: Embeddings) -> None:
+        """Tables with equal optimizers share one learning rate in the library."""
+        held = {shard.table for shard in module.core.shards()}
+        for i, (of, table, key) in enumerate(self._tables):
+            if of is module and table in held:
+                rate = module.core.learning_rate(table)
+                if abs(rate - self._applied[i]) > 1e-12 + 1e-7 * abs(rate):
+                    raise RuntimeError(
+                        f"table {table} shares its learning rate with tables of the same optimizer, and their groups "
+                        f"have different ones, {self._applied[i]:g} and {rate:g}: give it another optimizer, such as one "
+                        "with another start rate"
+                    )
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Hands on learning rates."""
+        self._hand_on()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Hands on learning rates, so that the next backward has them."""
+        self._hand_on()
+
+    def state_dict(self) -> Dict[str, Any]:  # type: ignore[override]
+        """States by key and name, over the optimizer's own memory."""
+        states: Dict[str, Dict[str, Any]] = {}
+        for module, table, key in self._tables:
+            if not any(name == table for _, name, _ in module._held):
+                continue
+            states[key] = {f"{table}.{name}": value for name, value in sharded_state(module, table).items()}
+            if _counts(module, table):
+                states[key][f"{table}.step"] = torch.tensor(module.core.steps)
+        out: Dict[str, Any] = {"state": states}
+        if self._with_groups:
+            pairs = zip(self._tables, self.param_groups)
+            out["param_groups"] = [{"params": [key], "lr": group["lr"]} for (_, _, key), group in pairs]
+        return out
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Copies the states of a ``state_dict()`` under the same plan, and the learning rates if it has them."""
+        given = state_dict["state"]
+        for module, table, key in self._tables:
+            if not any(name == table for _, name, _ in module._held):
+                continue
+            if key not in given:
+                raise KeyError(f"the state dict has no state of {key}")
+            for name, value in sharded_state(module, table).items():
+                _copy(value, given[key].get(f"{table}.{name}"), f"{name} of {key}")
+            module.write_back(table)
+            steps = given[key].get(f"{table}.step")
+            if steps is not None:
+                module.core.set_steps(int(steps))
+        saved = {key: group for group in state_dict.get("param_groups", []) for key in group["params"]}
+        for i, (_, _, key) in enumerate(self._tables):
+            if key in saved:
+                self.param_groups[i]["lr"] = saved[key]["lr"]
+        self._hand_on()
+
+
+def _counts(module: Embeddings, table: str) -> bool:
+    optimizer = module._optimizer(table)
+    return optimizer is not None and any(word in optimizer.name for word in _COUNTED)
+
+
+def _rate(module: Embeddings, table: str) -> float:
+    if any(shard.table == table for shard in module.core.shards()):
+        return module.core.learning_rate(table)
+    optimizer = module._optimizer(table)
+    return 0.01 if optimizer is None else float(optimizer.options.get("learning_rate", 0.01))
+
+
+def _copy(to: Any, given: Any, name: str) -> None:
+    if given is None:
+        raise KeyError(f"the state dict has no {name}")
+    if given is to:
+        return
+    pairs = [(to, given)]
+    if hasattr(to, "local_shards"):
+        if not hasattr(given, "local_shards") or len(given.local_shards()) != len(to.local_shards()):
+            raise ValueError(f"{name} is cut otherwise in the state dict: take the same plan, or load it by DCP")
+        pairs = [(a.tensor, b.tensor) for a, b in zip(to.local_shards(), given.local_shards())]
+    for a, b in pairs:
+        if a.shape != b.shape:
+            raise ValueError(f"{name} is {list(b.shape)} in the state dict, and {list(a.shape)} here")
+        with torch.no_grad():
+            a.copy_(b)

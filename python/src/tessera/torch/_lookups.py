@@ -1,0 +1,205 @@
+"""Lookups as PyTorch's functions: their backward updates tables, or gives their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .._collections import Collection
+from . import _scaling
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """A tensor as the library takes it."""
+    if not tensor.is_cpu:
+        raise ValueError(f"a tensor on {tensor.device} is not taken: bring it to the cpu")
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
+
+
+def gradient_of(tensor: Tensor) -> np.ndarray:
+    """A gradient, float32, and not scaled by a GradScaler."""
+    scale = _scaling.current()
+    if scale == 1:
+        return array_of(tensor.float())
+    tensor = tensor.float() / scale
+    return array_of(tensor if torch.isfinite(tensor).all() else torch.zeros_like(tensor))  # a step to be skipped
+
+
+def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: bool = True) -> Dict[str, Any]:
+    """The arguments for a collection with these features, from a KeyedJaggedTensor, ours or TorchRec's."""
+    keys, lengths = features.keys(), features.lengths_or_none()
+    batch: Dict[str, Any] = {"values": array_of(features.values())}
+    if keys != known:
+        batch["keys"] = keys
+    if lengths is not None:
+        batch["lengths"] = array_of(lengths)
+    else:
+        batch["offsets"] = array_of(features.offsets())
+    weights = features.weights_or_none()
+    if weights is not None:
+        if is_weighted:
+            batch["weights"] = array_of(weights.float())
+        elif pooled:
+            raise ValueError(
+                "the features have weights, and the collection does not use any: make it with is_weighted=True, or "
+                "leave the weights out"
+            )
+    if features.variable_stride_per_key():
+        batch["strides"] = features.stride_per_key()
+        inverse = features.inverse_indices_or_none()
+        if inverse is not None:
+            order = [inverse[0].index(key) for key in keys]
+            batch["inverse"] = inverse[1][order]
+    return batch
+
+
+def without_ids(batch: Dict[str, Any], features: Any, known: List[str], left_out: List[str]) -> Dict[str, Any]:
+    """The same batch, in which some features have no ids."""
+    keys, lengths = batch.get("keys", known), features.lengths().reshape(-1)
+    per_key = torch.split(lengths, features.stride_per_key())
+    stays = torch.cat([torch.full_like(part, key not in left_out) for key, part in zip(keys, per_key)]).bool()
+    of_ids = torch.repeat_interleave(stays, lengths)
+    out = {**batch, "lengths": array_of(lengths * stays), "values": array_of(features.values()[of_ids])}
+    out.pop("offsets", None)
+    if "weights" in batch:
+        out["weights"] = batch["weights"][of_ids.numpy()]
+    return out
+
+
+class Work:
+    """One lookup: what its backward has to do.
+
+    core, batch: the lookup. trains: tables are updated in backward. updates: the library's backward runs. kept: the
+    batch without the ids of tables that are frozen, if there are any. dense: the parameters that get gradients."""
+
+    __slots__ = ("core", "batch", "trains", "kept", "module", "step", "dense", "features", "updates")
+
+    def __init__(self, module: Any, batch: Dict[str, Any], features: Any) -> None:
+        self.module, self.core, self.batch, self.features = module, module.core, batch, features
+        self.trains, self.kept, self.dense, self.step = module.trains(), None, module.dense_weights(), None
+        self.updates = self.trains or (module.collects_gradients and bool(self.dense))
+        if self.updates:
+            _refuse_plain_ddp(module, self.trains)
+            frozen = module.frozen_features()
+            if frozen:
+                self.kept = without_ids(batch, features, self.core.features, frozen)
+
+    def forward(self) -> Any:
+        """The rows: an array of bags, or arrays by output."""
+        if self.kept is not None:
+            self.step = self.core.forward(**self.kept)
+            return _only_rows(self.core, self.batch)
+        if not self.updates:
+            return _only_rows(self.core, self.batch)
+        self.step = self.core.forward(**self.batch)
+        return self.step.output if self.core.kind == "bags" else self.step.outputs
+
+    def backward(self, grad: Any) -> List[Optional[Tensor]]:
+        """Updates tables; the gradients of ``dense``. grad: of the rows, as forward gave them."""
+        if self.step is not None:
+            self.module.before_update()
+            self.step.backward(grad)
+            self.module.after_update()
+        if not self.dense:
+            return []
+        if self.module.collects_gradients:
+            return [self.module.collected_gradient(p) for p in self.dense]
+        by_table = dense_gradients(self.module, self.batch, self.features, grad)
+        return [by_table[self.module.table_name(p)].to(p.dtype) for p in self.dense]
+
+
+def _only_rows(core: Collection, batch: Dict[str, Any]) -> Any:
+    return core.lookup(**batch) if core.kind == "bags" else core.forward(**batch).outputs
+
+
+def _refuse_plain_ddp(module: Any, fused: bool) -> None:
+    if not dist.is_available() or not dist.is_initialized():
+        return
+    ddp = torch.nn.parallel.DistributedDataParallel._get_active_ddp_module()
+    if ddp is None or ddp.process_group.size() == 1:
+        return
+    if module.core._group.world_size == 1:
+        if not fused:
+            return
+        raise RuntimeError(
+            "these tables have an optimizer of their own, and DistributedDataParallel cannot reduce its updates, so that "
+            "ranks would train different tables: use DistributedModelParallel, give adopt() a plan, or leave the "
+            "optimizer out and let the model's own train the tables"
+        )
+    ignored = {id(p) for name, p in ddp.module.named_parameters() if name in ddp.parameters_to_ignore}
+    if not all(id(p) in ignored for p in module.parameters()):
+        raise RuntimeError(
+            "DistributedDataParallel has overwritten the shards of these tables, because it was not told to ignore "
+            "them: pass it the model that was sharded, or use DistributedModelParallel for all of it"
+        )
+
+
+def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any) -> Dict[str, Tensor]:
+    """The gradient of each table, float32 [rows, dim], of a collection on one rank."""
+    core = module.core
+    out = {name: torch.zeros(shape) for name, shape in core.tables.items()}
+    keys = batch.get("keys", core.features)
+    strides = features.stride_per_key()
+    lengths = dict(zip(keys, torch.split(features.lengths().reshape(-1).long(), strides)))
+    counts = features.length_per_key()
+    ids = dict(zip(keys, torch.split(features.values().long(), counts)))
+    weights = torch.split(torch.from_numpy(batch["weights"]), counts) if "weights" in batch else [None] * len(keys)
+    by_key, column = dict(zip(keys, weights)), 0
+    for config, feature, name in module.outputs_in_order():
+        if core.kind == "sequences":
+            rows = grad.get(name)
+            if rows is not None:
+                out[config.name].index_add_(0, ids[feature], torch.from_numpy(rows))
+            continue
+        pooled = torch.from_numpy(grad)[:, column : column + config.embedding_dim]
+        column += config.embedding_dim
+        if "inverse" in batch:
+            of_key = torch.as_tensor(batch["inverse"])[keys.index(feature)].long()
+            pooled = torch.zeros(len(lengths[feature]), config.embedding_dim).index_add_(0, of_key, pooled)
+        if str(getattr(config.pooling, "value", config.pooling)) == "MEAN":
+            pooled = pooled / lengths[feature].clamp(min=1)[:, None]
+        rows = torch.repeat_interleave(pooled, lengths[feature], dim=0)
+        if by_key[feature] is not None:
+            rows = rows * by_key[feature][:, None]
+        out[config.name].index_add_(0, ids[feature], rows)
+    return out
+
+
+class Pooled(torch.autograd.Function):
+    """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, work: Work, weights: Optional[Tensor], *dense: Tensor) -> Tensor:
+        ctx.work, ctx.weighted = work, weights is not None
+        return torch.from_numpy(work.forward())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        of_weights, array = None, gradient_of(grad)
+        if ctx.weighted:  # of the rows before the update
+            of_weights = torch.from_numpy(ctx.work.core.weight_gradients(array, **ctx.work.batch)) * _scaling.current()
+        dense = ctx.work.backward(array)
+        return (None, None, of_weights, *_scaling.scaled(dense))
+
+
+class Sequences(torch.autograd.Function):
+    """The same for rows that are not pooled: a tensor for each output."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, work: Work, *dense: Tensor) -> Tuple[Tensor, ...]:
+        ctx.work = work
+        ctx.set_materialize_grads(False)
+        outputs = work.forward()
+        ctx.names = list(outputs)
+        return tuple(torch.from_numpy(rows) for rows in outputs.values())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
+        named = {name: gradient_of(grad) for name, grad in zip(ctx.names, grads) if grad is not None}
+        return (None, None, *_scaling.scaled(ctx.work.backward(named)))

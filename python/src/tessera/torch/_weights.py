@@ -1,0 +1,134 @@
+"""Rows of tables as PyTorch's parameters: tensors over the table's own memory."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .._collections import Collection
+from .._library import Unimplemented
+from .._step import Shard
+
+if TYPE_CHECKING:
+    from ._modules import Embeddings
+
+# The collection and table of each parameter. A copy of a parameter is not in it.
+_of_tables: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def remember(parameter: Tensor, module: Embeddings, table: str) -> None:
+    """Notes which table a parameter belongs to."""
+    _of_tables[parameter] = (weakref.ref(module), table)
+
+
+def table_of(parameter: Tensor) -> Optional[Tuple[Embeddings, str]]:
+    """The collection and the table whose rows a parameter is, or None."""
+    module, table = _of_tables.get(parameter, (lambda: None, ""))
+    found = module()
+    return None if found is None else (found, table)
+
+
+# What tensors are asked without being changed, although the name ends with "_" or is a setter.
+_HARMLESS = {"requires_grad_", "retain_grad", "rename_", "share_memory_", "pin_memory"}
+
+
+class RowCopy(Tensor):
+    """A copy of a shard's rows, of a kernel that gives no view of them. A write to it would be lost, so it is
+    refused."""
+
+    _table = ""
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        changed = kwargs.get("out")
+        if changed is None and args and (name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))):
+            changed = args[0] if name not in _HARMLESS else None
+        if isinstance(changed, RowCopy):
+            raise NotImplementedError(
+                f"{name}: the rows of table {changed._name()} are a copy, because its kernel gives no view of them, and "
+                "a write to the copy would be lost: use load_state_dict or core.set_weight"
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **kwargs)
+            of = args[0] if args and isinstance(args[0], RowCopy) else None
+            if of is None or type(out) not in (Tensor, RowCopy) or out is of:
+                return out
+            if out.untyped_storage().data_ptr() != of.untyped_storage().data_ptr():
+                return out.as_subclass(Tensor)
+            view = out.as_subclass(RowCopy)
+            view._table = of._table
+            return view
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> nn.Parameter:
+        with torch._C.DisableTorchFunctionSubclass():
+            out = nn.Parameter(self.detach().as_subclass(Tensor).clone(), requires_grad=self.requires_grad)
+        memo[id(self)] = out
+        return out
+
+    def _name(self) -> str:
+        return self._table or "a collection"
+
+
+def _as_tensor(array: np.ndarray) -> Tensor:
+    if array.dtype == np.uint16:  # bfloat16, which NumPy lacks
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def shard_tensors(core: Collection, shard: Shard, dtype: torch.dtype) -> Tuple[Tensor, Dict[str, Tensor]]:
+    """The rows and the optimizer's states of a shard: its own memory, or copies if its kernel gives no view."""
+    try:
+        rows, states = core.view_shard(shard)
+        return _as_tensor(rows), {name: torch.from_numpy(state) for name, state in states.items()}
+    except Unimplemented:
+        rows, states = core.read_shard(shard)
+    copy = torch.from_numpy(rows).to(dtype).as_subclass(RowCopy)
+    copy._table = shard.table
+    return copy, {name: torch.from_numpy(state) for name, state in states.items()}
+
+
+class Rows(nn.Module):
+    """The place of one table in a collection, where TorchRec has an ``nn.EmbeddingBag`` or ``nn.Embedding``: ``weight``
+    is the table's rows, or what this rank holds of them. Further shards of this rank are ``weight_1``, ..."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> Rows:
+        """Rows stay as they are stored; the collection converts what it gives."""
+        return self
+
+    def place(self, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
+        """Makes these tensors the parameters. A parameter that exists stays the same object."""
+        out = []
+        for i, tensor in enumerate(tensors):
+            name = f"weight_{i}" if i else "weight"
+            old = self._parameters.get(name)
+            if old is not None and old.device == tensor.device and type(old.data) is type(tensor):
+                old.data = tensor
+            else:
+                grad = requires_grad if old is None else old.requires_grad
+                kept = dict(old.__dict__) if old is not None else {}
+                old = nn.Parameter(tensor, requires_grad=grad)
+                kept.setdefault("_table", getattr(tensor, "_table", ""))
+                old.__dict__.update(kept)
+                self._parameters[name] = old
+            out.append(old)
+        return out
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """The collection saves all of its tables."""
+
+    def _load_from_state_dict(self, *_: Any) -> None:
+        """The collection loads all of its tables."""
