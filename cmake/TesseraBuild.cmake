@@ -21,7 +21,7 @@ option(TESSERA_TOOLS "Build bench, conformance, calibrate, verify, the examples,
 option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
 option(TESSERA_UNITY "Compile a target's sources folder by folder in one go: a third of the time from scratch" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)
-option(TESSERA_COVERAGE "Count which lines of the core and of tcp run (scripts/coverage)" OFF)
+option(TESSERA_COVERAGE "Count which lines of the core and of tcp run (scripts/dev/coverage)" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
 option(TESSERA_SANITIZE_WHOLE "Of tests themselves too, and with the checks that cost most to compile" OFF)
 

@@ -5,7 +5,7 @@
 # A plugin from .cu files, which the backend's compiler gets, and .cc files, which the host's gets. All of them see
 # "gpu/gpu.h" (kernels_cuda) and the macro TESSERA_GPU_CUDA, _HIP or _EMULATOR. A directory calls it for only one
 # backend. The device compilers' output about registers and spills is next to each object as *.resources: see
-# scripts/gpu_resources.
+# scripts/dev/gpu_resources.
 set(TESSERA_GPU_INCLUDE ${PROJECT_SOURCE_DIR}/kernels_cuda)
 set(TESSERA_RECORD_RESOURCES ${PROJECT_SOURCE_DIR}/cmake/record_resources.sh)
 set(TESSERA_HIP_ARCHITECTURES "gfx90a" CACHE STRING "AMD GPUs to compile for: gfx9 of the Instinct kind")

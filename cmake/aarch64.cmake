@@ -1,4 +1,4 @@
-# A toolchain for 64-bit ARM: Debian's cross compiler over the packages that scripts/test_aarch64 has unpacked in
+# A toolchain for 64-bit ARM: Debian's cross compiler over the packages that scripts/dev/test_aarch64 has unpacked in
 # TESSERA_AARCH64_ROOT.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

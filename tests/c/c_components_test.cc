@@ -343,19 +343,9 @@ TEST(CComponents, TheTrainerTakesAConfig) {
   tsr_train_options options{};
   options.struct_size = sizeof(options);
   options.config = R"(
-[model]
-embedding_dim = 4
-bottom_mlp = [4]
-top_mlp = [1]
-[report]
-log_every = 2
-[data]
-columns = 2
-rows = [20]
-dense = 2
-samples = 64
-test_samples = 16
-batch = 8
+model = {embedding_dim = 4, bottom_mlp = [4], top_mlp = [1]}
+report = {log_every = 2}
+data = {columns = 2, rows = [20], dense = 2, samples = 64, test_samples = 16, batch = 8}
 )";
   const char* overrides[] = {"data.epochs=2"};
   options.overrides = overrides;

@@ -86,17 +86,15 @@ json only_measurement(const std::string& output) {
 
 TEST_P(Under, ABenchUsesTheRanksAndTheTransportThatAreThere) {
   for (const char* bench : {"step", "train"}) {
-    const Finished done = run(2, {tessera_path(), "bench", bench, "--json", "--rounds", "1", "--steps", "1", "--tables",
-                                  "2", "--rows", "100", "--dim", "4", "--batch", "8"});
-    ASSERT_EQ(done.status, 0) << done.output;
-    const json line = only_measurement(done.output);  // a single line, because ranks did not start further ranks
+    const std::string done = succeed(run(2, {tessera_path(), "bench", bench, "--json", "--rounds", "1", "--steps", "1",
+                                             "--tables", "2", "--rows", "100", "--dim", "4", "--batch", "8"}));
+    const json line = only_measurement(done);  // a single line, because ranks did not start further ranks
     EXPECT_EQ(line.at("world"), 2);
     EXPECT_EQ(line.at("backend"), GetParam().backend);
   }
-  const Finished done = run(2, {tessera_path(), "bench", "collective", "--backend", GetParam().backend, "--rounds", "1",
-                                "--json", "--op", "all_to_all", "--bytes", "4096"});
-  ASSERT_EQ(done.status, 0) << done.output;
-  EXPECT_EQ(only_measurement(done.output).at("verified"), true);
+  const std::string done = succeed(run(2, {tessera_path(), "bench", "collective", "--backend", GetParam().backend,
+                                           "--rounds", "1", "--json", "--op", "all_to_all", "--bytes", "4096"}));
+  EXPECT_EQ(only_measurement(done).at("verified"), true);
 }
 
 TEST_P(Under, ABenchThatWantsOtherRanksThanThereAreIsRefused) {
@@ -106,31 +104,20 @@ TEST_P(Under, ABenchThatWantsOtherRanksThanThereAreIsRefused) {
 }
 
 constexpr const char* kConfig = R"(
-[job]
-threads = 1
-[model]
-embedding_dim = 8
-bottom_mlp = [8]
-top_mlp = [8, 1]
-[table_defaults]
-sharding = ["row_wise"]
-[data]
-columns = 3
-rows = [50, 300, 40]
-samples = 640
-test_samples = 100
-batch = 32
+job = {threads = 1}
+model = {embedding_dim = 8, bottom_mlp = [8], top_mlp = [8, 1]}
+table_defaults = {sharding = ["row_wise"]}
+data = {columns = 3, rows = [50, 300, 40], samples = 640, test_samples = 100, batch = 32}
 )";
 
 TEST_P(Under, TrainingNeedsNoOtherSettingAndGivesTheSameLosses) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kConfig);
   const auto train = [&](const Arguments& before, const std::string& report) {
-    const Finished done = run_program(
+    succeed(run_program(
         before + Arguments{tessera_path(), "train", "--config", config, "--set", "report.json=" + folder.file(report)},
-        90);
-    EXPECT_EQ(done.status, 0) << done.output;
-    return done.status == 0 ? json::parse(contents(folder.file(report))) : json();
+        90));
+    return json::parse(contents(folder.file(report)));
   };
   const json one = train({}, "one.json"), four = train(GetParam().ranks(4), "four.json");
   ASSERT_FALSE(one.is_null() || four.is_null());
@@ -192,14 +179,13 @@ TEST(Mpi, RanksThatAnotherLauncherCountsAreRefused) {
 
 // Ranks that a rank of an MPI job starts by itself are not ranks of that job.
 TEST(Mpi, ALauncherInsideAJobStartsRanksOfItsOwn) {
-  const Finished done =
+  const std::string done = succeed(
       run_program(launchers().back().ranks(1) +
                       Arguments{tessera_path(), "launch",   "-n", "2",       "--", tessera_path(), "bench", "step",
                                 "--json",       "--rounds", "1",  "--steps", "1",  "--tables",     "2",     "--rows",
                                 "100",          "--dim",    "4",  "--batch", "8"},
-                  90);
-  ASSERT_EQ(done.status, 0) << done.output;
-  const json line = only_measurement(done.output);
+                  90));
+  const json line = only_measurement(done);
   EXPECT_EQ(line.at("world"), 2);
   EXPECT_EQ(line.at("backend"), "tcp");
 }

@@ -19,18 +19,14 @@ using testing::HasSubstr;
 const char* const kGpu = gpu_under_test();
 
 constexpr const char* kConfig = R"(
-[job]
-seed = 3
-threads = 1
-[comm]
-backend = "tcp"
-timeout_s = 60
+job = {seed = 3, threads = 1}
+comm = {backend = "tcp", timeout_s = 60}
 [model]
 embedding_dim = 16
 bottom_mlp = [32, 16]
 top_mlp = [32, 1]
 [table_defaults]
-optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+optimizer = {name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8}
 sharding = ["row_wise", "table_wise"]
 [dense_optimizer]
 name = "adagrad"
@@ -59,9 +55,8 @@ Finished train(const TestFolder& folder, int ranks, const std::string& device, c
 
 json report(int ranks, const std::string& device, const std::string& kernel, const std::string& pipeline = "false") {
   const TestFolder folder;
-  const Finished done = train(folder, ranks, device, kernel, pipeline);
-  EXPECT_EQ(done.status, 0) << done.output;
-  return done.status ? json() : json::parse(contents(folder.file("report.json")));
+  succeed(train(folder, ranks, device, kernel, pipeline));
+  return json::parse(contents(folder.file("report.json")));
 }
 
 struct Case {

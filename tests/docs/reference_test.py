@@ -1,4 +1,4 @@
-"""reference_test.py ROOT OUT: scripts/make_reference leaves nothing out that the golden files of the contract have."""
+"""reference_test.py ROOT OUT: scripts/dev/make_reference leaves nothing out that the contract's golden files have."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 root, out = Path(sys.argv[1]), Path(sys.argv[2])
-subprocess.run([sys.executable, root / "scripts/make_reference", out], check=True)
+subprocess.run([sys.executable, root / "scripts/dev/make_reference", out], check=True)
 page = out.read_text()
 anchors = re.findall(r'id="([^"]+)"', page)
 rows = {r[0]: r for r in re.findall(r'<tr id="([^"]+)"><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', page, re.S)}

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs scripts/gpu_resources on compilers' outputs: a clean kernel passes; one that spills, or no output at all, fails.
+# Runs scripts/dev/gpu_resources on compilers' outputs: a clean kernel passes; one that spills, or no output at all,
+# fails.
 # resources_test.sh ROOT
 set -euo pipefail
-script=$1/scripts/gpu_resources
+script=$1/scripts/dev/gpu_resources
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" && exit 1; }

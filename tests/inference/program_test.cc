@@ -20,22 +20,11 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = R"(
-[job]
-seed = 3
-threads = 1
-[model]
-embedding_dim = 8
-bottom_mlp = [16, 8]
-top_mlp = [16, 1]
-[[table]]
-name = "film"
-rows = 300
-features = ["c0"]
-pooling = "mean"
-[[table]]
-name = "other"
-rows = 200
-features = ["c1", "c2"]
+job = {seed = 3, threads = 1}
+model = {embedding_dim = 8, bottom_mlp = [16, 8], top_mlp = [16, 1]}
+table = [
+  {name = "film", rows = 300, features = ["c0"], pooling = "mean"},
+  {name = "other", rows = 200, features = ["c1", "c2"]}]
 [data]
 reader = "synthetic"
 columns = 3
@@ -55,9 +44,8 @@ class ModelProgram : public testing::Test {
     config_ = folder_->write("job.toml", kConfig);
     checkpoint_ = folder_->file("checkpoint");
     report_ = folder_->file("report.json");
-    const auto trained =
-        run_tessera({"train", "--config", config_, "--save", checkpoint_, "--set", "report.json=\"" + report_ + "\""});
-    ASSERT_EQ(trained.status, 0) << trained.output;
+    succeed(
+        run_tessera({"train", "--config", config_, "--save", checkpoint_, "--set", "report.json=\"" + report_ + "\""}));
   }
   static void TearDownTestSuite() {
     delete folder_;
@@ -110,15 +98,14 @@ std::string ModelProgram::config_, ModelProgram::checkpoint_, ModelProgram::repo
 TEST_F(ModelProgram, FloatsPredictWhatTrainingEvaluated) {
   const std::string said = quantize("fp32", {"--weights", "fp32"});
   EXPECT_THAT(said, Not(HasSubstr("do not tell"))) << "the checkpoint says features and pooling";
-  const auto predicted = run_tessera(
-      {"predict", "--model", path("fp32"), "--config", config_, "--part", "test", "--output", path("fp32.csv")});
-  ASSERT_EQ(predicted.status, 0) << predicted.output;
+  const std::string predicted = succeed(run_tessera(
+      {"predict", "--model", path("fp32"), "--config", config_, "--part", "test", "--output", path("fp32.csv")}));
   const Scored scored = read_scores(path("fp32.csv"));
   ASSERT_EQ(scored.scores.size(), 800u);
   const json test = json::parse(contents(report_))["test"];
   EXPECT_NEAR(logloss(scored), test["logloss"].get<double>(), 1e-5);
   double auc = 0;
-  ASSERT_EQ(std::sscanf(predicted.output.c_str(), "AUC %lf", &auc), 1) << predicted.output;
+  ASSERT_EQ(std::sscanf(predicted.c_str(), "AUC %lf", &auc), 1) << predicted;
   EXPECT_NEAR(auc, test["auc"].get<double>(), 1e-4);
 }
 
@@ -133,10 +120,9 @@ TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
   EXPECT_NEAR(before, json::parse(contents(report_))["test"]["auc"].get<double>(), 1e-4);
   EXPECT_NEAR(after, before, 0.01);
 
-  const auto shown = run_tessera({"model", "inspect", path("int8"), "--verify"});
-  EXPECT_EQ(shown.status, 0) << shown.output;
-  EXPECT_THAT(shown.output, AllOf(HasSubstr("5 dense inputs"), HasSubstr("c1, c2"), HasSubstr("MEAN"),
-                                  HasSubstr("all checksums are right")));
+  const std::string shown = succeed(run_tessera({"model", "inspect", path("int8"), "--verify"}));
+  EXPECT_THAT(shown, AllOf(HasSubstr("5 dense inputs"), HasSubstr("c1, c2"), HasSubstr("MEAN"),
+                           HasSubstr("all checksums are right")));
   const auto described = run_tessera({"model", "inspect", path("int8"), "--json"});
   const json model = json::parse(described.output);
   EXPECT_EQ(model["tables"][0]["format"], "int4");
@@ -145,9 +131,8 @@ TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
 
   for (const char* name : {"fp32again", "int8"}) {
     if (std::string(name) == "fp32again") quantize(name, {"--weights", "fp32"});
-    const auto f = run_tessera(
-        {"predict", "--model", path(name), "--config", config_, "--output", path(std::string(name) + ".csv")});
-    ASSERT_EQ(f.status, 0) << f.output;
+    succeed(run_tessera(
+        {"predict", "--model", path(name), "--config", config_, "--output", path(std::string(name) + ".csv")}));
   }
   const Scored exact = read_scores(path("fp32again.csv")), rounded = read_scores(path("int8.csv"));
   ASSERT_EQ(rounded.scores.size(), 3800u) << "train and test part";
@@ -188,16 +173,14 @@ path = ")" + path("prepared") + "\"\nbatch = 16\n");
   EXPECT_THAT(fatal.output, bad);
   for (const std::string policy : {"ignore", "warning"}) {
     const std::string checkpoint = saved + policy, model = path("packed-" + policy), scores = path(policy + ".csv");
-    const Finished trained = train_with(policy, checkpoint);
-    ASSERT_EQ(trained.status, 0) << trained.output;
+    succeed(train_with(policy, checkpoint));
     EXPECT_EQ(json::parse(contents(report)).at("dropped_ids"), 4) << "two in training, two in the test part";
     expect_refused({"quantize", "--load", checkpoint, "--save", model, "--config", job}, 2, bad);
-    const Finished packed = run_tessera({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32",
-                                         "--config", job, "--set", "table_defaults.bounds_check=" + policy});
-    ASSERT_EQ(packed.status, 0) << packed.output;
-    EXPECT_THAT(packed.output, HasSubstr("test: AUC"));
-    const Finished predicted = run_tessera({"predict", "--model", model, "--config", job, "--output", scores});
-    ASSERT_EQ(predicted.status, 0) << predicted.output;
+    const std::string packed =
+        succeed(run_tessera({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config", job,
+                             "--set", "table_defaults.bounds_check=" + policy}));
+    EXPECT_THAT(packed, HasSubstr("test: AUC"));
+    succeed(run_tessera({"predict", "--model", model, "--config", job, "--output", scores}));
     EXPECT_EQ(read_scores(scores).scores.size(), 70u);
   }
   const std::string strict = path("packed-fatal");
@@ -224,9 +207,9 @@ TEST_F(ModelProgram, ParametersWithoutAPlaceAreNotDropped) {
 TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
   quantize("plain", {});
   const std::string data = folder_->write("samples.tsv", "1\t0.5,0,0,0,1\t3,4\t\t7\n0\t0,0,0,0,0\t\t199\t0,1,2\n");
-  const auto f = run_tessera({"predict", "--model", path("plain"), "--data", data, "--format", "jsonl"});
-  ASSERT_EQ(f.status, 0) << f.output;
-  std::istringstream in(f.output);
+  const std::string f =
+      succeed(run_tessera({"predict", "--model", path("plain"), "--data", data, "--format", "jsonl"}));
+  std::istringstream in(f);
   std::string line;
   std::getline(in, line);
   const json first = json::parse(line);
@@ -273,13 +256,10 @@ TEST_F(ModelProgram, ACProgramAsks) {
   EXPECT_EQ(asked.status, 0) << asked.output;
   EXPECT_THAT(asked.output, AllOf(HasSubstr("5 dense inputs, 3 features, 2 tables"), HasSubstr("c1: ids 0 to 199"),
                                   HasSubstr("score 0.")));
-  const auto wrong = run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60);
-  EXPECT_EQ(wrong.status, 1);
-  EXPECT_THAT(wrong.output,
-              AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")));
-  const auto above = run_program({TESSERA_ASK_MODEL, path(".")}, 60);
-  EXPECT_EQ(above.status, 1);
-  EXPECT_THAT(above.output, HasSubstr("model.json; did you mean " + path("./asked") + "?"));
+  expect_refused(run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60),
+                 AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")), 1);
+  expect_refused(run_program({TESSERA_ASK_MODEL, path(".")}, 60),
+                 HasSubstr("model.json; did you mean " + path("./asked") + "?"), 1);
 }
 
 TEST_F(ModelProgram, WrongUseIsSaidInASentence) {

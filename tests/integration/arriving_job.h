@@ -11,21 +11,13 @@
 namespace tessera::test {
 
 inline const std::string kArrivingJob = R"toml(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-bottom_mlp = [8]
-top_mlp = [16, 1]
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8, bottom_mlp = [8], top_mlp = [16, 1]}
+metrics = {training = ["logloss"]}
 [data]
 reader = "growing?end=DONE(csv)"
 batch = 50
-[metrics]
-training = ["logloss"]
 [[column]]
 name = "click"
 as = "label"
@@ -84,9 +76,8 @@ class ArrivingRanks : public testing::Test {
   // The job's report; null if it failed.
   nlohmann::json train(int ranks, const std::vector<std::string>& set,
                        const std::vector<std::string>& more = {}) const {
-    const Finished done = run_tessera(arguments(ranks, set, more));
-    EXPECT_EQ(done.status, 0) << done.output;
-    return done.status == 0 ? report() : nlohmann::json();
+    succeed(run_tessera(arguments(ranks, set, more)));
+    return report();
   }
   nlohmann::json report() const { return nlohmann::json::parse(contents(folder_.file("report.json"))); }
   void arrive(const std::string& name, const std::string& text) const {

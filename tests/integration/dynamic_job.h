@@ -20,36 +20,29 @@
 
 namespace tessera::test {
 
+inline constexpr const char* kItemColumns = R"(
+column = [
+  {name = "label", as = "label"},
+  {name = "price", as = "dense"},
+  {name = "item", as = "ids"}]
+)";
+
 // Trains two epochs on `rows`, the text of a CSV file, whose last fifth is the test. `tables` follows the optimizer in
-// [table_defaults] and includes the tables; `columns` has the [[column]] sections. Returns the job's path.
+// [table_defaults] and includes the tables. Returns the job's path.
 inline std::string dynamic_job(const TestFolder& folder, const std::string& rows, const std::string& tables,
-                               const std::string& columns) {
-  return folder.write("job.toml", str_cat(R"(
-[job]
-seed = 3
-threads = 1
-[plugins]
-path = [")",
-                                          TESSERA_TEST_PLUGINS, R"("]
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-bottom_mlp = [8]
-top_mlp = [8, 1]
+                               const std::string& columns = kItemColumns) {
+  return folder.write("job.toml", str_cat(columns, "plugins = {path = [\"", TESSERA_TEST_PLUGINS, R"("]}
+job = {seed = 3, threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8, bottom_mlp = [8], top_mlp = [8, 1]}
+data = {reader = "csv", path = ")",
+                                          folder.write("data.csv", rows),
+                                          R"(", batch = 32, epochs = 2,)"
+                                          R"( test = "last", test_fraction = 0.2}
 [table_defaults]
 optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
 )",
-                                          tables, R"([data]
-reader = "csv"
-path = ")",
-                                          folder.write("data.csv", rows), R"("
-batch = 32
-epochs = 2
-test = "last"
-test_fraction = 0.2
-)",
-                                          columns));
+                                          tables));
 }
 
 // Enough epochs that the run does not end by itself.

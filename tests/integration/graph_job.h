@@ -7,17 +7,13 @@ namespace tessera::test {
 
 // Has no tables and layers. A table has rows of 8 unless it says otherwise; the data has columns c0, c1 and c2.
 inline const std::string kGraphJob = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
 [model]
 embedding_dim = 8
 inputs = ["dense", "c0", "c1", "c2"]
 [table_defaults]
-optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}
 [data]
 reader = "synthetic"
 columns = 3

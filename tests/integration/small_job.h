@@ -14,18 +14,11 @@ struct SmallJob {
 
 inline std::string small_job(const SmallJob& job) {
   return str_cat(R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-timeout_s = )",
-                 job.timeout_s, R"(
-[model]
-embedding_dim = 16
-bottom_mlp = [32, 16]
-top_mlp = [32, 1]
+job = {seed = 3, device = "cpu", threads = 1}
+model = {embedding_dim = 16, bottom_mlp = [32, 16], top_mlp = [32, 1]}
+dense_optimizer = {name = "adagrad", learning_rate = 0.02}
+comm = {backend = "tcp", timeout_s = )",
+                 job.timeout_s, R"(}
 [table_defaults]
 optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
 min_partition = 4

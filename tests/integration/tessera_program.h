@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <iterator>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -143,9 +145,38 @@ inline Finished run_program(std::vector<std::string> command, double timeout_s,
   return {status, program.output()};
 }
 
-inline Finished run_tessera(std::vector<std::string> args, double timeout_s = 120) {
+using Arguments = std::vector<std::string>;
+
+inline Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline Finished run_tessera(Arguments args, double timeout_s = 120) {
   args.insert(args.begin(), tessera_path());
   return run_program(std::move(args), timeout_s);
+}
+
+// The output of a program that has to succeed; ends the test otherwise.
+inline std::string succeed(const Finished& done, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (done.status == 0) return done.output;
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": the program ended with status " +
+                           std::to_string(done.status) + " after it wrote:\n" + done.output);
+}
+inline std::string succeed(const Arguments& args, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return succeed(run_tessera(args), file, line);
+}
+
+// Expects a program to have failed with this status and message.
+inline void expect_refused(const Finished& done, const testing::Matcher<std::string>& message, int status = 2,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const testing::ScopedTrace called(file, line, "called here");
+  EXPECT_EQ(done.status, status) << done.output;
+  EXPECT_THAT(done.output, message);
+}
+inline void expect_refused(const Arguments& args, const testing::Matcher<std::string>& message, int status = 2,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  expect_refused(run_tessera(args), message, status, file, line);
 }
 
 }  // namespace tessera::test

@@ -10,33 +10,15 @@
 namespace tessera::serve {
 
 inline constexpr const char* kTwoHeads = R"(
-[job]
-device = "cpu"
-seed = 3
-threads = 1
-[model]
-embedding_dim = 4
-[[layer]]
-name = "shared"
-type = "mlp"
-inputs = ["dense", "pooled"]
-options = { widths = [8], final_activation = "relu" }
-[[layer]]
-name = "clicks"
-type = "linear"
-inputs = ["shared"]
-[[layer]]
-name = "stars"
-type = "linear"
-inputs = ["shared"]
-[[head]]
-name = "click"
-input = "clicks"
-[[head]]
-name = "stars"
-input = "stars"
-loss = "mse"
-label = "label1"
+job = {device = "cpu", seed = 3, threads = 1}
+model = {embedding_dim = 4}
+layer = [
+  {name = "shared", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [8], final_activation = "relu"}},
+  {name = "clicks", type = "linear", inputs = ["shared"]},
+  {name = "stars", type = "linear", inputs = ["shared"]}]
+head = [
+  {name = "click", input = "clicks"},
+  {name = "stars", input = "stars", loss = "mse", label = "label1"}]
 [data]
 reader = "synthetic"
 columns = 2
@@ -73,9 +55,8 @@ class HeadsModel {
 
  private:
   static std::string run(const std::vector<std::string>& args) {
-    const test::Finished done = test::run_tessera(args);
-    EXPECT_EQ(done.status, 0) << done.output;
-    return done.output;
+    const std::string done = succeed(test::run_tessera(args));
+    return done;
   }
 
   test::TestFolder folder_;

@@ -91,8 +91,7 @@ TEST_F(Heads, AreJudgedAndWrittenByTheirNames) {
   const json test = model_->report()["test"];
   EXPECT_THAT(model_->quantized(), AllOf(HasSubstr("test: click.auc "), HasSubstr("; stars.rmse ")));
   const std::string scores = model_->file("scores.csv");
-  const Finished done = predict({"--config", model_->config(), "--part", "test", "--output", scores});
-  ASSERT_EQ(done.status, 0) << done.output;
+  const std::string done = succeed(predict({"--config", model_->config(), "--part", "test", "--output", scores}));
   const std::string text = test::contents(scores);
   EXPECT_THAT(text, StartsWith("row,click_label,click,stars_label,stars\n0,"));
   const std::vector<std::vector<double>> rows = rows_of(text);
@@ -105,31 +104,28 @@ TEST_F(Heads, AreJudgedAndWrittenByTheirNames) {
   }
   EXPECT_NEAR(logloss, test["click.logloss"].get<double>(), 1e-4);
   EXPECT_NEAR(std::sqrt(squares), test["stars.rmse"].get<double>(), 1e-4);
-  const size_t auc = done.output.find("click.auc "), rmse = done.output.find("stars.rmse ");
-  ASSERT_NE(auc, std::string::npos) << done.output;
-  ASSERT_NE(rmse, std::string::npos) << done.output;
-  EXPECT_NEAR(std::stod(done.output.substr(auc + 10)), test["click.auc"].get<double>(), 1e-4);
-  EXPECT_NEAR(std::stod(done.output.substr(rmse + 11)), test["stars.rmse"].get<double>(), 1e-4);
+  const size_t auc = done.find("click.auc "), rmse = done.find("stars.rmse ");
+  ASSERT_NE(auc, std::string::npos) << done;
+  ASSERT_NE(rmse, std::string::npos) << done;
+  EXPECT_NEAR(std::stod(done.substr(auc + 10)), test["click.auc"].get<double>(), 1e-4);
+  EXPECT_NEAR(std::stod(done.substr(rmse + 11)), test["stars.rmse"].get<double>(), 1e-4);
 }
 
 TEST_F(Heads, AreChosenByName) {
   const auto first_line = [&](const std::vector<std::string>& more) {
     std::vector<std::string> args = {"--config", model_->config(), "--part", "test"};
     args.insert(args.end(), more.begin(), more.end());
-    const Finished done = predict(args);
-    EXPECT_EQ(done.status, 0) << done.output;
-    return done.output.substr(0, done.output.find('\n'));
+    const std::string done = succeed(predict(args));
+    return done.substr(0, done.find('\n'));
   };
   EXPECT_EQ(first_line({"--head", "stars"}), "row,label,score") << "one head is as of a model that has no other";
   EXPECT_EQ(first_line({"--head", "stars", "--head", "click"}), "row,stars_label,stars,click_label,click");
   const json row = json::parse(first_line({"--format", "jsonl"}));
   for (const char* key : {"row", "click_label", "click", "stars_label", "stars"}) EXPECT_TRUE(row.contains(key)) << row;
-  const Finished unknown = predict({"--data", model_->file("not read"), "--head", "star"});
-  EXPECT_EQ(unknown.status, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("--head: the model has no head \"star\"; the nearest is \"stars\""));
-  const Finished vectors = predict({"--data", "x", "--vectors", "shared", "--output", "y", "--head", "click"});
-  EXPECT_EQ(vectors.status, 2);
-  EXPECT_THAT(vectors.output, HasSubstr("--head says whose scores are wanted"));
+  expect_refused(predict({"--data", model_->file("not read"), "--head", "star"}),
+                 HasSubstr("--head: the model has no head \"star\"; the nearest is \"stars\""));
+  expect_refused(predict({"--data", "x", "--vectors", "shared", "--output", "y", "--head", "click"}),
+                 HasSubstr("--head says whose scores are wanted"));
 }
 
 // Lines of the prepared format have the labels of all heads, whichever heads answer; "-" is standard output.
@@ -138,10 +134,9 @@ TEST_F(Heads, LinesHaveALabelOfEach) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{{}, {"--output", "-"}}) {
     std::vector<std::string> args = {"--data", model_->file("lines.tsv")};
     args.insert(args.end(), more.begin(), more.end());
-    const Finished done = predict(args);
-    EXPECT_EQ(done.status, 0) << done.output;
-    EXPECT_THAT(done.output, StartsWith("row,click_label,click,stars_label,stars\n0,1,0."));
-    EXPECT_THAT(done.output, AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,")));
+    const std::string done = succeed(predict(args));
+    EXPECT_THAT(done, StartsWith("row,click_label,click,stars_label,stars\n0,1,0."));
+    EXPECT_THAT(done, AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,")));
   }
   EXPECT_FALSE(std::filesystem::exists("-"));
   const Finished stars = predict({"--data", model_->file("lines.tsv"), "--head", "stars"});

@@ -8,14 +8,13 @@
 namespace tessera::serve {
 
 inline const std::string kOnlineJob = R"(
-[job]
-device = "cpu"
-seed = 5
-kernel_plugin = "cpu"
-[model]
-embedding_dim = 8
-bottom_mlp = [8, 8]
-top_mlp = [8, 1]
+job = {device = "cpu", seed = 5, kernel_plugin = "cpu"}
+model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
+table = [
+  {name = "c0", sharding = ["row_wise"]},
+  {name = "c1", sharding = ["column_wise"], min_partition = 4},
+  {name = "c2", sharding = ["data_parallel"]}]
+publish = {base_every = 4, keep_bases = 100}
 [data]
 reader = "synthetic"
 dense = 3
@@ -25,19 +24,6 @@ samples = 640
 test_samples = 10
 batch = 32
 epochs = 1
-[[table]]
-name = "c0"
-sharding = ["row_wise"]
-[[table]]
-name = "c1"
-sharding = ["column_wise"]
-min_partition = 4
-[[table]]
-name = "c2"
-sharding = ["data_parallel"]
-[publish]
-base_every = 4
-keep_bases = 100
 )";
 
 // Waits up to half a minute.

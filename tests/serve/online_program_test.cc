@@ -98,9 +98,8 @@ class Asking {
 class OnlineProgram : public testing::Test {
  protected:
   void publish() {
-    const auto done = run_tessera({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2",
-                                   "--publish", published_, "--every", "3steps", "--save", folder_.file("saved")});
-    ASSERT_EQ(done.status, 0) << done.output;
+    succeed(run_tessera({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2", "--publish",
+                         published_, "--every", "3steps", "--save", folder_.file("saved")}));
   }
   const TestFolder folder_;
   const std::string published_ = folder_.file("published");

@@ -71,7 +71,7 @@ class Clients {
   std::vector<std::thread> threads_;
 };
 
-// tests/integration/reads_only.cc: a kernel that refuses any other lookup.
+// tests/integration/plugins/reads_only.cc: a kernel that refuses any other lookup.
 TEST(ServeProgram, RequestsInsertNothing) {
   ServedModel model;
   Program program(command(model), [] { setenv("TESSERA_PLUGIN_PATH", TESSERA_READS_ONLY, 1); });
@@ -177,9 +177,8 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
     EXPECT_THAT(f.output, HasSubstr(sentence));
     EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
   }
-  const test::Finished help = test::run_tessera({"serve", "--help"});
-  EXPECT_EQ(help.status, 0);
-  EXPECT_THAT(help.output, HasSubstr("--max-wait-us"));
+  const std::string help = succeed(test::run_tessera({"serve", "--help"}));
+  EXPECT_THAT(help, HasSubstr("--max-wait-us"));
 }
 
 TEST(ServeProgram, SeveralModelsBehindAToken) {
@@ -296,12 +295,11 @@ TEST(Long, TritonClient) {
 #ifdef TESSERA_GRPC
   client.push_back(grpc_address_of(program));
 #endif
-  const test::Finished f = test::run_program(client, 120);
-  EXPECT_EQ(f.status, 0) << f.output;
+  const std::string f = succeed(test::run_program(client, 120));
 #ifdef TESSERA_GRPC
-  EXPECT_THAT(f.output, HasSubstr("tritonclient.grpc: every answer is right"));
+  EXPECT_THAT(f, HasSubstr("tritonclient.grpc: every answer is right"));
 #endif
-  EXPECT_THAT(f.output, HasSubstr("tritonclient: every answer is right"));
+  EXPECT_THAT(f, HasSubstr("tritonclient: every answer is right"));
 }
 
 }  // namespace

@@ -58,13 +58,10 @@ class TwoTowers : public testing::Test {
   void train() const {
     const auto job = run_tessera({"model", "new", "two_tower"});
     ASSERT_EQ(job.status, 0) << job.output;
-    const auto done = run_tessera({"train", "--config", folder_.write("job.toml", job.output), "--set",
-                                   "data.rows=[2000,500,100,300,50,10]", "--set", "data.samples=6000", "--set",
-                                   "data.test_samples=500", "--save", folder_.file("saved")});
-    ASSERT_EQ(done.status, 0) << done.output;
-    const auto packed =
-        run_tessera({"quantize", "--load", folder_.file("saved"), "--save", model_, "--weights", "fp16"});
-    ASSERT_EQ(packed.status, 0) << packed.output;
+    succeed(run_tessera({"train", "--config", folder_.write("job.toml", job.output), "--set",
+                         "data.rows=[2000,500,100,300,50,10]", "--set", "data.samples=6000", "--set",
+                         "data.test_samples=500", "--save", folder_.file("saved")}));
+    succeed(run_tessera({"quantize", "--load", folder_.file("saved"), "--save", model_, "--weights", "fp16"}));
   }
   // Prepared rows: user k is (k, k % 500, k % 100), item i is (i, i % 50, i % 10).
   std::string rows(const char* name, size_t count, bool users) const {
@@ -126,9 +123,8 @@ TEST(FollowedItems, AreThoseOfTheVersion) {
   constexpr size_t kDim = 8, kBest = 5;
   const TestFolder folder;
   const std::string published = folder.file("published"), to = folder.file("followed");
-  const auto done = run_tessera(
-      {"train", "--config", folder.write("job.toml", kOnlineJob), "--publish", published, "--every", "5steps"});
-  ASSERT_EQ(done.status, 0) << done.output;
+  succeed(run_tessera(
+      {"train", "--config", folder.write("job.toml", kOnlineJob), "--publish", published, "--every", "5steps"}));
   std::filesystem::create_directories(to);
   test::copy_publication(published, to, Publication::kBase, 1);
   Program server({test::tessera_path(), "serve", "--follow", "m=" + to, "--port", "0", "--top-k", str_cat(kBest),
@@ -163,10 +159,9 @@ TEST(FollowedItems, AreThoseOfTheVersion) {
     EXPECT_EQ(of_versions.back(), best(queries, items, kDim, kBest)) << "publication " << n;
   }
   EXPECT_NE(of_versions.front(), of_versions.back());
-  const auto refused = run_tessera({"serve", "--follow", to, "--port", "0", "--top-k", "5", "--items",
-                                    folder.file("job.toml"), "--query", "dense_arch"});
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.output, HasSubstr("--items: beside --follow it is a table of the model"));
+  expect_refused(run_tessera({"serve", "--follow", to, "--port", "0", "--top-k", "5", "--items",
+                              folder.file("job.toml"), "--query", "dense_arch"}),
+                 HasSubstr("--items: beside --follow it is a table of the model"));
 }
 
 }  // namespace

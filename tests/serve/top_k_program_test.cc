@@ -133,8 +133,7 @@ TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
     args.insert(args.end(), more.begin(), more.end());
     return test::run_tessera(args);
   };
-  const test::Finished written = predict({"--vectors", "dense_arch", "--output", vectors});
-  ASSERT_EQ(written.status, 0) << written.output;
+  test::succeed(predict({"--vectors", "dense_arch", "--output", vectors}));
   const test::Finished found =
       predict({"--top-k", "4", "--items", vectors, "--query", "dense_arch", "--output", model_.file("found.csv")});
   ASSERT_EQ(found.status, 0) << found.output;
@@ -155,9 +154,7 @@ TEST_F(TopK, WrongUseIsOneSentence) {
   const auto refused = [&](std::vector<std::string> more, const char* sentence) {
     std::vector<std::string> args{"serve", "--model", model_.link(), "--port", "0"};
     args.insert(args.end(), more.begin(), more.end());
-    const test::Finished done = test::run_tessera(args);
-    EXPECT_EQ(done.status, 2) << done.output;
-    EXPECT_THAT(done.output, HasSubstr(sentence));
+    test::expect_refused(test::run_tessera(args), HasSubstr(sentence));
   };
   refused({"--top-k", "4"}, "--top-k needs --items: a table of the model, or a file");
   refused({"--items", "film"}, "--items and --query are for --top-k K");

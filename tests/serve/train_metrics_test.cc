@@ -20,12 +20,11 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::string kJob = R"(
-[job]
-device = "cpu"
-[model]
-embedding_dim = 8
-bottom_mlp = [8, 8]
-top_mlp = [8, 1]
+job = {device = "cpu"}
+model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
+schedule = {dense = ["constant?factor=0.5"]}
+validation = {fraction = 0.1, split = "last"}
+report = {log_every = 10}
 [data]
 reader = "synthetic"
 columns = 2
@@ -34,13 +33,6 @@ samples = 2000
 test_samples = 100
 batch = 50
 epochs = 100000
-[schedule]
-dense = ["constant?factor=0.5"]
-[validation]
-fraction = 0.1
-split = "last"
-[report]
-log_every = 10
 )";
 
 // The value of a line of Prometheus' text; NaN if there is none.
@@ -97,9 +89,8 @@ TEST(TrainMetrics, WhatIsNoPortIsRefused) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kJob);
   for (const std::string wrong : {"x", "70000", "127.0.0.1:", "9:9:x"}) {
-    const Finished done = run_tessera({"train", "--config", config, "--metrics", wrong});
-    EXPECT_EQ(done.status, 2) << done.output;
-    EXPECT_THAT(done.output, HasSubstr("--metrics takes PORT or ADDRESS:PORT"));
+    expect_refused(run_tessera({"train", "--config", config, "--metrics", wrong}),
+                   HasSubstr("--metrics takes PORT or ADDRESS:PORT"));
   }
   const Finished address = run_tessera({"train", "--config", config, "--metrics", "nowhere:0", "--max-steps", "1"});
   EXPECT_NE(address.status, 0) << address.output;

@@ -20,39 +20,16 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 const char* const kJob = R"toml(
-[job]
-seed = 3
-kernel_plugin = "cpu"
-[model]
-embedding_dim = 4
-bottom_mlp = [4]
-top_mlp = [8, 1]
-[data]
-reader = "growing?end=DONE&time=at(csv)"
-batch = 16
-shuffle = false
-test_fraction = 0
-[metrics]
-training = ["auc?bins=100", "logloss"]
-window = 64
-[publish]
-every_s = 0
-[[column]]
-name = "click"
-as = "label"
-[[column]]
-name = "price"
-as = "dense"
-missing = 0
-[[column]]
-name = "film"
-ids = "hash"
-rows = 50
-[[column]]
-name = "tags"
-ids = "row"
-rows = 20
-separator = " "
+job = {seed = 3, kernel_plugin = "cpu"}
+model = {embedding_dim = 4, bottom_mlp = [4], top_mlp = [8, 1]}
+data = {reader = "growing?end=DONE&time=at(csv)", batch = 16, shuffle = false, test_fraction = 0}
+metrics = {training = ["auc?bins=100", "logloss"], window = 64}
+publish = {every_s = 0}
+column = [
+  {name = "click", as = "label"},
+  {name = "price", as = "dense", missing = 0},
+  {name = "film", ids = "hash", rows = 50},
+  {name = "tags", ids = "row", rows = 20, separator = " "}]
 )toml";
 
 class Arriving : public testing::Test {

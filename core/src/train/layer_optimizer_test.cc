@@ -18,38 +18,16 @@ namespace fs = std::filesystem;
 using Sets = std::vector<std::string>;
 
 const char* const kJob = R"(
-[job]
-seed = 3
-kernel_plugin = "reference"
-[model]
-embedding_dim = 4
-[[layer]]
-name = "deep"
-type = "mlp"
-inputs = ["dense", "pooled"]
-options = { widths = [8] }
-[[layer]]
-name = "all"
-type = "concat"
-inputs = ["deep", "pooled"]
-[[layer]]
-name = "top"
-type = "linear"
-inputs = ["all"]
-[[head]]
-name = "click"
-input = "top"
-[dense_optimizer]
-name = "adam"
-learning_rate = 0.01
-[data]
-reader = "synthetic"
-columns = 2
-rows = [50, 20]
-dense = 3
-samples = 200
-test_samples = 40
-batch = 20
+job = {seed = 3, kernel_plugin = "reference"}
+model = {embedding_dim = 4}
+layer = [
+  {name = "deep", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [8]}},
+  {name = "all", type = "concat", inputs = ["deep", "pooled"]},
+  {name = "top", type = "linear", inputs = ["all"]}]
+head = [
+  {name = "click", input = "top"}]
+dense_optimizer = {name = "adam", learning_rate = 0.01}
+data = {reader = "synthetic", columns = 2, rows = [50, 20], dense = 3, samples = 200, test_samples = 40, batch = 20}
 )";
 
 class LayerOptimizer : public testing::Test {

@@ -34,26 +34,10 @@ using testing::IsEmpty;
 namespace fs = std::filesystem;
 
 const char* const kOnlineJob = R"(
-[job]
-seed = 3
-kernel_plugin = "cpu"
-[model]
-embedding_dim = 8
-bottom_mlp = [8, 8]
-top_mlp = [8, 1]
-[data]
-reader = "synthetic"
-columns = 2
-rows = [500, 20]
-dense = 3
-samples = 192
-test_samples = 10
-batch = 16
-[publish]
-every_s = 0
-every_steps = 2
-base_every = 2
-keep_bases = 100
+job = {seed = 3, kernel_plugin = "cpu"}
+model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
+data = {reader = "synthetic", columns = 2, rows = [500, 20], dense = 3, samples = 192, test_samples = 10, batch = 16}
+publish = {every_s = 0, every_steps = 2, base_every = 2, keep_bases = 100}
 )";
 
 class Online : public testing::Test {

@@ -24,14 +24,8 @@ using testing::StartsWith;
 namespace fs = std::filesystem;
 
 const char* const kJob = R"(
-[job]
-seed = 3
-kernel_plugin = "reference"
-pipeline = true
-[model]
-embedding_dim = 4
-bottom_mlp = [8, 4]
-top_mlp = [8, 1]
+job = {seed = 3, kernel_plugin = "reference", pipeline = true}
+model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
 [data]
 reader = "synthetic"
 columns = 2

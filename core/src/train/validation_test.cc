@@ -50,13 +50,9 @@ TEST(ValidationScores, WithoutPatienceItGoesOn) {
 }
 
 const char* const kJob = R"(
-[job]
-seed = 3
-kernel_plugin = "reference"
-[model]
-embedding_dim = 4
-bottom_mlp = [8, 4]
-top_mlp = [8, 1]
+job = {seed = 3, kernel_plugin = "reference"}
+model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
+validation = {fraction = 0.2}
 [data]
 reader = "synthetic"
 columns = 2
@@ -66,8 +62,6 @@ samples = 200
 test_samples = 40
 batch = 16
 epochs = 3
-[validation]
-fraction = 0.2
 )";
 
 class ValidatedJob : public testing::Test {

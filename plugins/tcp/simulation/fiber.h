@@ -2,17 +2,19 @@
 // them.
 #pragma once
 
-#include <ucontext.h>
-
+#include <array>
 #include <cstddef>
 #include <functional>
+#include <utility>
+
+#include "emulator/fiber.h"
 
 namespace tessera::tcp::simulation {
 
 class Fiber {
  public:
-  explicit Fiber(std::function<void()> body);
-  ~Fiber();  // it must have ended, or never been entered
+  explicit Fiber(std::function<void()> body) : body_(std::move(body)) {}
+  ~Fiber() = default;  // it must have ended, or never been entered
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
@@ -22,25 +24,14 @@ class Fiber {
   bool has_ended() const { return ended_; }
 
  private:
-  static void run();
-  void switch_to(bool inside);
-
-  // The C++ runtime's record of exceptions in flight, which it keeps per thread.
-  struct Exceptions {
-    void* caught = nullptr;
-    unsigned uncaught = 0;
-  };
+  static void run(void* self);
+  void swap_exceptions();
 
   std::function<void()> body_;
-  ucontext_t here_{}, there_{};  // position in the body, and where it was entered
-  void* stack_ = nullptr;
-  Exceptions exceptions_;
+  emulator::Fiber inner_{size_t{512} << 10, true}, outer_{0, true};  // of the body, and of its caller
+  // The C++ runtime's record of exceptions in flight, which it keeps per thread.
+  std::array<std::byte, 16> exceptions_{};
   bool ended_ = false;
-  // State for sanitizers, which must be told of stack switches.
-  [[maybe_unused]] void* its_stack_ = nullptr;
-  [[maybe_unused]] void* thread_ = nullptr;
-  [[maybe_unused]] const void* outer_stack_ = nullptr;
-  [[maybe_unused]] size_t outer_bytes_ = 0;
 };
 
 }  // namespace tessera::tcp::simulation

@@ -18,7 +18,6 @@ namespace {
 
 namespace context = boost::context::detail;
 
-constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr size_t kGuardBytes = 4096;
 
 }  // namespace
@@ -29,7 +28,7 @@ Fiber::~Fiber() {
   if (thread_ != nullptr) __tsan_destroy_fiber(thread_);
 #endif
   permit(stack_, stack_size_);
-  ::munmap(stack_ - kGuardBytes, kStackBytes + kGuardBytes);
+  ::munmap(stack_ - kGuardBytes, stack_size_ + kGuardBytes);
 }
 
 void Fiber::adopt_current_thread() {
@@ -41,14 +40,13 @@ void Fiber::adopt_current_thread() {
 }
 
 void Fiber::allocate_stack() {
-  void* memory = ::mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+  void* memory = ::mmap(nullptr, stack_size_ + kGuardBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED || ::mprotect(memory, kGuardBytes, PROT_NONE) != 0) {
-    std::perror("emulator: no memory for the stack of a GPU thread");
+    std::perror("emulator: no memory for the stack of a fiber");
     std::abort();
   }
   stack_ = static_cast<char*>(memory) + kGuardBytes;
-  stack_size_ = kStackBytes;
   owns_stack_ = true;
 }
 
@@ -71,7 +69,7 @@ void Fiber::switch_to(Fiber& next) {
   __sanitizer_start_switch_fiber(&fake_stack_, next.stack_, next.stack_size_);
 #endif
 #if defined(EMULATOR_TSAN)
-  __tsan_switch_to_fiber(next.thread_, __tsan_switch_to_fiber_no_sync);
+  __tsan_switch_to_fiber(next.thread_, next.ordered_ ? 0 : __tsan_switch_to_fiber_no_sync);
 #endif
   arrived(context::jump_fcontext(next.context_, this));
 }

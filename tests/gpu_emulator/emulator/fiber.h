@@ -1,8 +1,8 @@
 // emulator/fiber.h - a separate stack to run on, known to AddressSanitizer and ThreadSanitizer. Internal to the
-// emulator.
+// emulator and to the simulation of the TCP transport.
 //
-// ThreadSanitizer sees each fiber as a thread. Switching does not order anything; only release() and acquire() do. Two
-// GPU threads that touch the same memory without a barrier between them are therefore a data race, as on a GPU. The
+// ThreadSanitizer sees each fiber as a thread. Switching orders nothing unless the fiber switched to is `ordered`; only
+// release() and acquire() do. Two GPU threads that touch the same memory without a barrier between them are therefore a data race, as on a GPU. The
 // emulator's own files are compiled without instrumentation, so that only the kernels' accesses count.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace emulator {
 
 class Fiber {
  public:
-  Fiber() = default;
+  explicit Fiber(size_t stack_bytes = size_t{128} << 10, bool ordered = false)
+      : stack_size_(stack_bytes), ordered_(ordered) {}
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -38,10 +39,11 @@ class Fiber {
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   char* stack_ = nullptr;  // lowest address; not owned by an adopted thread
-  size_t stack_size_ = 0;
+  size_t stack_size_;
+  [[maybe_unused]] const bool ordered_;
   bool owns_stack_ = false;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* thread_ = nullptr;      // ThreadSanitizer's
+  void* fake_stack_ = nullptr;               // AddressSanitizer's
+  [[maybe_unused]] void* thread_ = nullptr;  // ThreadSanitizer's
 };
 
 // Actions of a GPU thread before release(p) happen before actions of a GPU thread after a later acquire(p).

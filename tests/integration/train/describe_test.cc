@@ -1,0 +1,355 @@
+// `tessera data describe` on unknown files: its configs can be trained without changes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tessera/config.h"
+#include "tessera_program.h"
+
+namespace tessera::test::describe_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Describe : public testing::Test {
+ protected:
+  // The columns of the config that describes a file; the config is then file("job.toml").
+  std::map<std::string, ColumnConfig> describe(const std::string& name, const std::string& text,
+                                               const Arguments& more = {}) {
+    std::filesystem::remove(file("job.toml"));
+    std::vector<std::string> command = {"data", "describe", folder_.write(name, text), "--output", file("job.toml")};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished done = run_tessera(command);
+    EXPECT_EQ(done.status, 0) << done.output;
+    if (done.status != 0) return {};
+    job_ = contents(file("job.toml"));
+    std::map<std::string, ColumnConfig> out;
+    for (const ColumnConfig& c : load_config(file("job.toml")).columns) out[c.name.at(0)] = c;
+    return out;
+  }
+  // The report of the job in the file.
+  nlohmann::json train(const std::string& epochs = "4") {
+    succeed({"train", "--config", file("job.toml"), "--set", "job.device=cpu", "--set", "data.batch=64", "--set",
+             "data.epochs=" + epochs, "--set", "dense_optimizer.learning_rate=0.01", "--set",
+             "report.json=" + file("r.json")});
+    return nlohmann::json::parse(contents(file("r.json")));
+  }
+  static double test_metric(const nlohmann::json& report, const char* name) {
+    return report.empty() ? std::nan("") : report.at("test").at(name).get<double>();
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TestFolder folder_;
+  std::string job_;
+};
+
+uint32_t below(uint32_t& random, uint32_t n) { return ((random = random * 1664525u + 1013904223u) >> 16) % n; }
+
+std::string rows(int count, const std::string& header, const std::function<std::string(int row)>& row) {
+  std::string out = header + "\n";
+  for (int i = 0; i < count; ++i) out += row(i) + "\n";
+  return out;
+}
+
+// Each row has different weights, which alone determine the label. A list without weights is next to them; no mean is
+// used then.
+TEST_F(Describe, ListsWithWeights) {
+  for (const std::string id : {"t", ""}) {  // texts, numbers
+    uint32_t random = 1;
+    const auto columns = describe("a.csv", rows(3000, "click,tags,seen", [&](int) {
+                                    const uint32_t first = below(random, 100), other = 2 + below(random, 8);
+                                    return str_cat(first >= 50 ? 1 : 0, ",", id, "1:0.", first / 10, first % 10, ";",
+                                                   id, other, ":0.5,a|", below(random, 2) ? "b" : "c");
+                                  }));
+    ASSERT_EQ(columns.count("tags"), 1u) << job_;
+    EXPECT_EQ(columns.at("tags").separator, ";");
+    EXPECT_TRUE(columns.at("tags").weighted);
+    EXPECT_EQ(columns.at("tags").ids, "vocabulary");
+    EXPECT_EQ(columns.at("seen").separator, "|");
+    EXPECT_FALSE(columns.at("seen").weighted);
+    EXPECT_EQ(columns.at("seen").pooling, "sum");
+    EXPECT_THAT(job_, HasSubstr("# 9 ids, each with a number behind \":\" that weighs its row"));
+    EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
+  }
+}
+
+TEST_F(Describe, WeightsAreThoseOfAllItems) {
+  const auto columns = describe("a.csv", rows(300, "click,at,tags,marks", [](int i) {
+                                  return str_cat(i % 2, ",2026-01-0", i % 9 + 1, " 1", i % 10, ":30,a:1;b", i % 3,
+                                                 i % 5 ? ":2" : "", ",a:0.5;", i % 7 ? "b:1" : "");
+                                }));
+  EXPECT_EQ(columns.at("at hour").take, "hour") << "a time is no weight";
+  EXPECT_FALSE(columns.at("tags").weighted);
+  EXPECT_EQ(columns.at("tags").separator, ";");
+  EXPECT_EQ(columns.at("marks").separator, "") << "the reader refuses a list without an item behind \";\"";
+  EXPECT_NE(train("1"), nlohmann::json());
+}
+
+// Rows to be scored may lack a number that every row of the described file has.
+TEST_F(Describe, ANumberMayBeMissingLater) {
+  const auto row = [](int i) { return str_cat(i % 2, ",u", i % 7, ",", i % 2 * 5 + i % 10, ",2026-01-0", i % 9 + 1); };
+  const auto columns = describe("a.csv", rows(400, "click,user,age,day", row));
+  ASSERT_EQ(columns.count("age"), 1u) << job_;
+  ASSERT_TRUE(columns.at("age").missing) << job_;
+  EXPECT_EQ(columns.at("age").missing->word, "mean");
+  Finished done = run_tessera({"train", "--config", file("job.toml"), "--save", file("model")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  done = run_tessera({"predict", "--model", file("model"), "--data",
+                      folder_.write("b.csv", "click,user,age,day\n1,u1,,2026-01-02\n0,u2,7,\n"), "--output",
+                      file("scores.csv")});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_FALSE(std::filesystem::exists(file("model.best-so-far")));
+}
+
+TEST_F(Describe, NamesAreNoListsOfWords) {
+  const std::vector<std::string> titles = {"\"Dune, part 1\"", "\"Dune, part 2\"", "\"The \"\"Q\"\"\"", "Alien"};
+  const std::vector<std::string> words = {"red", "green", "blue", "old", "new", "big", "small", "cheap"};
+  uint32_t random = 1;
+  const std::string text = rows(4000, "click,title,name,query,kind,tags", [&](int i) {
+    const auto word = [&](uint32_t n) { return words[below(random, n)]; };
+    const std::string query = str_cat(word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8), " ", word(8));
+    return str_cat(query.find("red") != query.npos ? 1 : 0, ",", titles[below(random, 4)], ",person ", i % 200, ",",
+                   query, ",", word(5), " ", word(5), " ", word(5), ",\"", word(8), ", ", word(8), ", ", word(8), "\"");
+  });
+  const auto columns = describe("a.csv", text);
+  EXPECT_EQ(columns.at("title").separator, "");
+  EXPECT_EQ(columns.at("title").pooling, "sum");
+  EXPECT_EQ(columns.at("name").separator, "") << "201 words in 200 names";
+  EXPECT_EQ(columns.at("query").separator, " ") << "8 words in some thousand queries";
+  EXPECT_EQ(columns.at("query").pooling, "mean");
+  EXPECT_THAT(job_, HasSubstr("# 8 items in "));
+  EXPECT_THAT(job_, HasSubstr("leave separator and pooling\n# out.\n[[column]]\nname = \"query\""));
+  EXPECT_EQ(columns.at("kind").separator, "") << "125 values, each in some thirty rows";
+  EXPECT_THAT(job_, HasSubstr("separator = \" \" and pooling = \"mean\".\n[[column]]\nname = \"kind\""));
+  EXPECT_EQ(columns.at("tags").separator, ",");
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+}
+
+TEST_F(Describe, FindsTheDelimiter) {
+  const auto text = [](const char* d) {
+    return rows(600, str_cat("click", d, "\"a", d, "b\"", d, "film"),
+                [&](int i) { return str_cat(i % 2, d, i * 7 % 300, ",5", d, "film, ", i % 2 * 10 + i % 10); });
+  };
+  const std::map<std::string, std::string> readers = {
+      {";", "csv?delimiter=;"}, {"\t", "tsv"}, {"|", "csv?delimiter=|"}};
+  for (const auto& [delimiter, reader] : readers) {
+    const auto columns = describe("a.csv", text(delimiter.c_str()));
+    EXPECT_EQ(load_config(file("job.toml")).data.reader, reader);
+    EXPECT_EQ(columns.at(str_cat("a", delimiter, "b")).decimal, ",");
+    EXPECT_EQ(columns.count(str_cat("a", delimiter, "b")), 1u);
+    EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+  }
+  describe("a.tsv", rows(300, "click,film", [](int i) { return str_cat(i % 2, ",film ", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv");
+  describe("b.csv", rows(300, "click,a;b", [](int i) { return str_cat(i % 2, ",x;y", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv") << "its rows fit their header";
+}
+
+TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
+  const std::string broken = folder_.write("a.csv", "click,film\n1,a\n0,b,c\n");
+  const Finished none = run_tessera({"data", "describe", broken});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, HasSubstr(broken + ", row 2 has 3 fields, but the header has 2"));
+  const std::string semicolons = folder_.write("b.csv", "click;film\n1;a\n0;b,c\n");
+  expect_refused({"data", "describe", semicolons, "--reader", "csv"},
+                 HasSubstr("row 2 has 2 fields, but the header has 1; is the delimiter another one?"));
+  EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
+  expect_refused({"data", "describe", folder_.write("a.xlsx", "PK")},
+                 HasSubstr("is a spreadsheet, which no reader takes: write it as CSV or Parquet first"));
+}
+
+// The comment is true: the label as a number, with another loss, can be trained.
+TEST_F(Describe, ANumberAsLabelMayBePredictedItself) {
+  const auto replace = [&](const std::string& line, const std::string& other) {
+    const size_t at = job_.find("\n" + line);
+    ASSERT_NE(at, job_.npos) << line << job_;
+    job_.replace(at + 1, line.size(), other);
+  };
+  for (const std::string price : {"", ",price"}) {  // the model has dense values, or none
+    uint32_t random = 1;
+    const auto columns = describe("a.csv", rows(4000, "stars,person,film" + price, [&](int) {
+                                    const uint32_t person = below(random, 30), film = below(random, 20);
+                                    return str_cat(1 + person % 3 + film % 3, ",p", person, ",f", film,
+                                                   price.empty() ? "" : str_cat(",", film, ".5"));
+                                  }));
+    EXPECT_EQ(columns.at("stars").threshold, 3) << "the mean is 2.95";
+    EXPECT_GT(test_metric(train(), "auc"), 0.9);
+    replace("threshold = 3", "real = true");
+    replace("loss = \"binary_cross_entropy\"", "loss = \"mse\"");
+    folder_.write("job.toml", job_);
+    EXPECT_LT(test_metric(train("10"), "rmse"), 0.4) << "the stars' own deviation is 1.15\n" << job_;
+  }
+  describe("b.csv", rows(300, "label,film,x", [](int i) { return str_cat(i % 2, ",f", i % 20, ",", i, ".5"); }));
+  EXPECT_THAT(job_, Not(HasSubstr("real"))) << "zeros and ones are a label as they are";
+}
+
+// A column of zeros and ones is the label, wherever it is; other columns with label names would reveal it.
+TEST_F(Describe, OtherLabelsAreNoFeatures) {
+  const auto text = [](const std::string& header, bool missing) {
+    return rows(600, header, [&](int i) {
+      return str_cat(i % 3, ",", missing && i % 9 == 0 ? std::string("NA") : str_cat(i % 2), ",", i % 5 / 4, ",film ",
+                     i % 20, ",", i % 60, ".5");
+    });
+  };
+  auto columns = describe("a.csv", text("y,click,seen,film,x", false));
+  EXPECT_EQ(columns.at("click").as, "label");
+  EXPECT_FALSE(columns.at("click").threshold);
+  EXPECT_FALSE(columns.contains("y")) << job_;
+  EXPECT_THAT(job_, HasSubstr("# left out, as it is named as labels are: \"y\". If it is a feature, known before the "
+                              "label is:\n# [[column]]\n# name = \"y\"\n# as = \"dense\"\n"));
+  EXPECT_THAT(job_, HasSubstr("# If it is to be predicted as well, name both by --label"));
+  EXPECT_NE(train("1"), nlohmann::json());
+
+  columns = describe("b.csv", text("stars,click,seen,film,x", false), {"--label", "stars"});
+  EXPECT_EQ(columns.at("stars").as, "label");
+  EXPECT_FALSE(columns.contains("click")) << job_;
+
+  columns = describe("c.csv", text("film_id,click,label,film,x", true));
+  EXPECT_EQ(columns.at("label").as, "label") << "click has no number in some rows";
+  EXPECT_FALSE(columns.contains("click")) << job_;
+
+  expect_refused(
+      {"data", "describe", folder_.write("d.csv", text("film_id,click,seen,film,x", true)), "--label", "click"},
+      HasSubstr("column \"click\" has no value in 67 of 600 rows"));
+}
+
+// The comment, without its marks, is the column as a feature.
+TEST_F(Describe, AnotherLabelMayBeTakenAsAFeature) {
+  describe("a.csv", rows(600, "click,rating,film",
+                         [](int i) { return str_cat(i % 2, ",", i % 2 * 35 + i / 2 % 35, ".5,film ", i / 2 % 20); }));
+  for (const std::string line : {"[[column]]\n", "name = \"rating\"\n", "as = \"dense\"\n", "transform = "}) {
+    const size_t at = job_.find("\n# " + line);
+    ASSERT_NE(at, job_.npos) << line << job_;
+    job_.erase(at + 1, 2);
+  }
+  EXPECT_THAT(job_, HasSubstr("# The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.\n"));
+  for (size_t at = 0; (at = job_.find("inputs = [\"pooled\"]", at)) != job_.npos; at += 1) {
+    const std::string layer = job_.substr(job_.rfind("name = ", at), 14);
+    if (layer == "name = \"first\"" || layer == "name = \"deep\"\n") job_.insert(at + 10, "\"dense\", ");
+  }
+  folder_.write("job.toml", job_);
+  EXPECT_GT(test_metric(train("20"), "auc"), 0.9) << job_;
+}
+
+TEST_F(Describe, LabelsInTextsAreSaid) {
+  const auto says = [&](const std::string& text, const Arguments& more = {}) {
+    std::vector<std::string> command = {"data", "describe", folder_.write("a.csv", text)};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished done = run_tessera(command);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  std::string words = "user,click,grade,price\n";
+  for (int i = 0; i < 400; ++i)
+    words += str_cat("u", i % 20, ",", i % 20 < 7 ? "yes" : "no", ",", "abc"[i % 3], ",\"", i % 90, ",5\"\n");
+  auto columns = describe("words.csv", words);
+  EXPECT_THAT(job_, HasSubstr("# a guess: \"click\" is to be predicted; --label NAME says otherwise\n"));
+  EXPECT_EQ(columns.at("click").positive, "yes");
+  EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
+  columns = describe("words.csv", words, {"--label", "grade"});
+  EXPECT_EQ(columns.at("grade").positive, "a") << "one of several words against the others";
+  columns = describe("words.csv", words, {"--label", "price"});
+  EXPECT_TRUE(columns.at("price").real);
+  EXPECT_EQ(columns.at("price").decimal, ",");
+  columns = describe("one.csv", rows(400, "user,click", [&](int i) { return str_cat("u", i % 20, ",1"); }));
+  EXPECT_FALSE(columns.at("click").threshold) << "one class turns no labels";
+  EXPECT_THAT(job_, HasSubstr("# Only the value 1 was seen"));
+  columns = describe(
+      "two.csv", rows(400, "user,a,b", [&](int i) { return str_cat("u", i % 20, ",", i % 20 < 5, ",", i % 20 / 2.0); }),
+      {"--label", "a,b"});
+  EXPECT_EQ(load_config(file("job.toml")).heads.size(), 2u);
+  EXPECT_NE(train("1"), nlohmann::json());
+  EXPECT_THAT(says("user,click\na,1\nb,0\na,1\n", {"--label", "clic"}), HasSubstr("did you mean \"click\"?"));
+  EXPECT_THAT(says("user,film\na,b\nb,c\n"), HasSubstr("no column is named as a label or has zeros and ones alone"));
+}
+
+TEST_F(Describe, AJobWithoutIdsIsRefused) {
+  const std::string text =
+      rows(300, "review,rating", [](int i) { return str_cat("a text of row ", i, ",", 1 + i % 5); });
+  expect_refused({"data", "describe", folder_.write("a.csv", text), "--output", file("none.toml")},
+                 HasSubstr("no column beside the label \"rating\" seems to be ids"));
+  EXPECT_FALSE(std::filesystem::exists(file("none.toml")));
+  const auto columns = describe("b.csv", rows(300, "label,hour", [](int i) { return str_cat(i % 2, ",", i % 24); }));
+  EXPECT_EQ(columns.at("hour value").ids, "vocabulary");
+  EXPECT_EQ(columns.at("hour").as, "dense");
+  EXPECT_NE(train("1"), nlohmann::json());
+}
+
+TEST_F(Describe, NumbersAsPeopleWriteThem) {
+  const auto columns =
+      describe("a.csv", rows(600, "click;price;cost;tags;list", [](int i) {
+                 return str_cat(i % 2, ";", i % 7 ? str_cat(i % 2 * 40 + i % 40, ",", i % 8 + 1) : "NA", ";$1,",
+                                100 + i % 90, ".99;", i % 9, ",", i % 8, ",", i % 7, ";[", i % 4, ", ", i % 5, "]");
+               }));
+  EXPECT_EQ(columns.at("price").decimal, ",");
+  EXPECT_EQ(columns.at("price").missing->word, "mean");
+  EXPECT_EQ(columns.at("price missing").take, "missing");
+  EXPECT_EQ(columns.at("cost").strip, "$,");
+  EXPECT_EQ(columns.at("tags").separator, ",") << "three numbers are a list";
+  EXPECT_EQ(columns.at("list").separator, ",");
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+}
+
+// A typical table about people: an unnamed index, a counter, a time, a constant, a copy, texts that are all different.
+TEST_F(Describe, TrainsOnATableAsItIs) {
+  uint32_t random = 1;
+  const auto columns =
+      describe("a.csv",
+               rows(3000, ",row,when,user,copy,country,note,year,bought",
+                    [&](int i) {
+                      const uint32_t user = below(random, 40), hour = below(random, 24);
+                      const bool bought = user % 4 == 0 || hour > 20;
+                      return str_cat(i, ",", i + 1, ",2024-0", 1 + i % 9, "-10T", hour < 10 ? "0" : "", hour,
+                                     ":00:00,u", user, ",u", user, ",DE,note ", i, ",",
+                                     i % 50 ? str_cat(1990 + i % 60) : std::string(), ",", bought ? "yes" : "no");
+                    }),
+               {"--label", "bought", "--html", file("page.html")});
+  EXPECT_EQ(columns.size(), 8u) << job_;
+  for (const std::string left : {"it has no name", "it counts the rows", "it is a copy of \"user\"",
+                                 "each row has the same", "nearly every row has another one"})
+    EXPECT_THAT(job_, HasSubstr("# left out, as " + left));
+  EXPECT_EQ(columns.at("when hour").take, "hour");
+  EXPECT_EQ(columns.at("year").missing->word, "mean");
+  EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
+  EXPECT_THAT(contents(file("page.html")), HasSubstr("<svg"));
+}
+
+TEST_F(Describe, OtherEncodingsAreRead) {
+  const auto columns =
+      describe("a.csv", rows(600, "click,place", [](int i) { return str_cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?encoding=windows-1252");
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+}
+
+TEST_F(Describe, WordsWhereNumbersAreMissing) {
+  const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
+  const auto text = [&](const std::string& header) {
+    return rows(2100, header, [&](int i) {
+      const std::string x =
+          i % 3 == 0 ? words[static_cast<size_t>(i / 3 % 7)] : str_cat(i % 2 * 100 + i * 7 % 50, ".5");
+      return str_cat(i % 3 == 0 ? 0 : i % 2, ",", x, ",", i % 4 ? "DE" : "NA", ",", i % 5 ? "" : "-");
+    });
+  };
+  const auto columns = describe("a.csv", text("click,x,land,none"));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?missing_words=true");
+  EXPECT_EQ(columns.at("x").as, "dense");
+  EXPECT_EQ(columns.at("x").missing->word, "mean");
+  EXPECT_THAT(job_, HasSubstr("700 of 2100 missing, as \"NA\""));
+  EXPECT_EQ(columns.at("land").ids, "vocabulary");
+  EXPECT_THAT(job_, HasSubstr("# 2 different, most often \"DE\" (75 %)\n[[column]]\nname = \"land\""))
+      << "a text is a text";
+  EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
+  expect_refused({"data", "describe", folder_.write("b.csv", text("w,x,land,none")), "--label", "x"},
+                 HasSubstr("column \"x\" has no value in 700 of 2100 rows, and each row needs a label"));
+  describe("c.tsv", rows(600, "click\tx\tfilm",
+                         [](int i) { return str_cat(i % 2, "\t", i % 9 ? str_cat(i, ".5") : "NA", "\tf", i % 20); }));
+  EXPECT_EQ(load_config(file("job.toml")).data.reader, "tsv?missing_words=true");
+}
+
+}  // namespace
+}  // namespace tessera::test::describe_test

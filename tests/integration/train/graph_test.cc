@@ -1,0 +1,338 @@
+// A graph of layers: gradients of values that several layers use, parts of pooled rows, several outputs and heads;
+// memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
+
+namespace tessera::test::graph_test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Runtime& runtime() {
+  static const Runtime it({.plugin_path = {TESSERA_TEST_PLUGINS}});
+  return it;
+}
+
+std::vector<EmbeddingBagConfig> tables() {
+  EmbeddingBagConfig user, film;
+  user.name = "user";
+  film.name = "film";
+  film.feature_names = {"seen", "wanted"};
+  user.num_embeddings = film.num_embeddings = 10;
+  user.embedding_dim = film.embedding_dim = 3;
+  return {user, film};
+}
+
+// A diamond: `a` is used twice, `seen` by two layers, and so are parts of the pooled rows and all of a table. One of
+// the two heads is on a second output.
+ModelGraph diamond() {
+  ModelGraph graph = graph_over(3, tables());
+  graph.layers = {{"c", "test.blend", {"a", "b", "dense"}},
+                  {"a", "test.blend", {"dense", "user", "seen"}},
+                  {"b", "test.blend", {"seen", "a", "wanted"}, R"({"weight": 0.5})"},
+                  {"d", "test.blend", {"film"}}};
+  graph.heads = {{"sum", "c"}, {"squares", "b:1"}, {"whole", "d"}};
+  return graph;
+}
+
+Tensor random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Tensor t = Tensor::empty({rows, columns});
+  for (float& v : t.span<float>()) v = normal(random);
+  return t;
+}
+
+std::string refused_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// The sum of all heads' values times fixed factors.
+double weighed(LayerGraph& graph, const Tensor& dense, const Tensor& pooled, const std::vector<Tensor>& factors) {
+  double sum = 0;
+  const std::vector<Tensor>& heads = graph.forward(dense, pooled, true);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    for (int64_t i = 0; i < heads[h].numel(); ++i) sum += heads[h].item(i) * factors[h].item(i);
+  }
+  return sum;
+}
+
+TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
+  LayerGraph graph(runtime(), diamond(), {.seed = 3});
+  constexpr int64_t kBatch = 4;
+  const Tensor dense = random_matrix(kBatch, 3, 1), pooled = random_matrix(kBatch, 9, 2);
+  const std::vector<Tensor> factors = {random_matrix(kBatch, 3, 3), random_matrix(kBatch, 1, 4),
+                                       random_matrix(kBatch, 6, 5)};
+  const auto difference = [&](float& x) {
+    constexpr float kStep = 1.0f / 64;
+    const float before = x;
+    x = before + kStep;
+    const double above = weighed(graph, dense, pooled, factors);
+    x = before - kStep;
+    const double below = weighed(graph, dense, pooled, factors);
+    x = before;
+    return (above - below) / (2 * kStep);
+  };
+  weighed(graph, dense, pooled, factors);
+  const Tensor got = graph.backward(factors).clone();
+  ASSERT_EQ(got.shape(), pooled.shape());
+  ASSERT_EQ(graph.parameters().size(), 4u);
+  EXPECT_EQ(graph.parameters()[0]->name, "c.shares") << "as written, not as run";
+  std::vector<std::vector<float>> grads;
+  for (const ParameterPtr& p : graph.parameters()) grads.push_back(p->grad.to_vector<float>());
+  for (int64_t i = 0; i < pooled.numel(); ++i)
+    EXPECT_NEAR(got.item(i), difference(pooled.data<float>()[i]), 2e-3) << "pooled value " << i;
+  for (size_t k = 0; k < grads.size(); ++k) {
+    for (size_t i = 0; i < grads[k].size(); ++i)
+      EXPECT_NEAR(grads[k][i], difference(graph.parameters()[k]->value.span<float>()[i]), 5e-3)
+          << graph.parameters()[k]->name << " " << i;
+  }
+}
+
+// A sequence that two layers use, and one that is pooled to a row.
+TEST(LayerGraphs, HaveTheGradientsOfSequences) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  EXPECT_THAT(model.sequences, ElementsAre(3, 3));
+  EXPECT_EQ(model.pooled_width, 3);
+  model.layers = {{"target", "sum_pooling", {"wanted"}},
+                  {"interest", "target_attention", {"target", "seen"}, R"({"widths": [4]})"},
+                  {"largest", "max_pooling", {"seen"}},
+                  {"out", "linear", {"user", "target", "interest", "largest"}}};
+  model.heads = {{"h", "out"}};
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(3, 2, 1), pooled = random_matrix(3, 3, 2), factors = random_matrix(3, 1, 5);
+  const Tensor seen = random_matrix(5, 3, 3), wanted = random_matrix(3, 3, 4);
+  const std::vector<DenseInput> rows = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, 5})},
+                                        {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 3})}};
+  const auto value = [&] {
+    double sum = 0;
+    const Tensor& out = graph.forward(dense, pooled, true, rows)[0];
+    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
+    return sum;
+  };
+  value();
+  graph.backward({factors});
+  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
+  for (size_t k = 0; k < rows.size(); ++k) {
+    ASSERT_EQ(got[k].shape(), rows[k].values.shape());
+    for (int64_t i = 0; i < got[k].numel(); ++i) {
+      constexpr float kStep = 1.0f / 128;
+      float& x = rows[k].values.data<float>()[i];
+      const float before = x;
+      x = before + kStep;
+      const double above = value();
+      x = before - kStep;
+      const double below = value();
+      x = before;
+      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 5e-3) << "sequence " << k << ", value " << i;
+    }
+  }
+}
+
+// Layers over sequences that other layers give, ids of a sequence, and one sequence that two layers take.
+ModelGraph of_sequences() {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"moved", "linear", {"seen"}, R"({"width": 3})"},
+                  {"plus", "sum", {"moved", "seen"}},
+                  {"ragged", "test.ragged", {"plus", "seen:ids", "wanted"}},
+                  {"deep", "mlp", {"ragged:1"}, R"({"widths": [4, 2], "activation": "tanh"})"},
+                  {"gated", "gate", {"ragged:0"}},
+                  {"one", "sum_pooling", {"deep"}},
+                  {"two", "max_pooling", {"gated"}},
+                  {"out", "linear", {"user", "one", "two"}}};
+  model.heads = {{"h", "out"}};
+  add_id_inputs(all, model);
+  return model;
+}
+
+TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
+  const ModelGraph model = of_sequences();
+  ASSERT_EQ(model.ids.size(), 1u);
+  EXPECT_EQ(model.ids[0].name, "seen");
+  EXPECT_EQ(model.ids[0].sequence, 0);
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(3, 2, 1), pooled = random_matrix(3, 3, 2), factors = random_matrix(3, 1, 5);
+  const Tensor seen = random_matrix(5, 3, 3), wanted = random_matrix(4, 3, 4);
+  const std::vector<DenseInput> rows = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, 5})},
+                                        {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 4})}};
+  std::vector<DenseInput> ids = {{Tensor::from(std::vector<int64_t>{1, 0, 2, 1, 0}).reshape({5, 1}),
+                                  Tensor::from(std::vector<int64_t>{0, 2, 2, 5})}};
+  const auto value = [&] {
+    double sum = 0;
+    const Tensor& out = graph.forward(dense, pooled, true, rows, ids)[0];
+    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
+    return sum;
+  };
+  value();
+  graph.backward({factors});
+  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
+  for (size_t k = 0; k < rows.size(); ++k) {
+    for (int64_t i = 0; i < got[k].numel(); ++i) {
+      constexpr float kStep = 1.0f / 128;
+      float& x = rows[k].values.data<float>()[i];
+      const float before = x;
+      x = before + kStep;
+      const double above = value();
+      x = before - kStep;
+      const double below = value();
+      x = before;
+      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 8e-3) << "sequence " << k << ", value " << i;
+    }
+  }
+  ids[0].offsets = Tensor::from(std::vector<int64_t>{0, 2, 3, 5});
+  EXPECT_THAT(refused_by([&] { value(); }),
+              HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
+}
+
+// Sequences of two features may have equal lengths, which each batch must show; those of layers cannot.
+TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"plus", "sum", {"seen", "wanted"}}, {"more", "product", {"plus", "wanted"}},
+                  {"one", "sum_pooling", {"more"}}, {"out", "linear", {"user", "one"}}};
+  model.heads = {{"h", "out"}};
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(2, 2, 1), pooled = random_matrix(2, 3, 2), seen = random_matrix(3, 3, 3);
+  const auto with = [&](std::vector<int64_t> others) {
+    const Tensor offsets = Tensor::from(std::vector<int64_t>{0, 1, 3});
+    return refused_by([&] {
+      graph.forward(dense, pooled, true, {{seen, offsets}, {seen, Tensor::from(others)}});
+      graph.backward({random_matrix(2, 1, 4)});
+    });
+  };
+  EXPECT_EQ(with({0, 1, 3}), "");
+  EXPECT_EQ(with({0, 2, 3}),
+            "the layer \"plus\" takes \"seen\" and \"wanted\" row by row, but sample 0 of a batch has 1 rows of the "
+            "first and 2 of the second: give both as many in every sample");
+  EXPECT_EQ(with({0, 1, 3}), "") << "the next batch";
+  ModelGraph wrong = of_sequences();
+  wrong.layers.push_back({"never", "sum", {"ragged:0", "ragged:1"}});
+  wrong.layers.push_back({"last", "sum_pooling", {"never"}});
+  wrong.heads.push_back({"i", "last"});
+  EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }),
+              testing::AllOf(HasSubstr("the layer \"never\" of ragged:0 (a sequence of 3 values with the rows of \"seen\")"),
+                             HasSubstr("ragged:1 (a sequence of 3 values)"), HasSubstr("have different rows")));
+  wrong.layers.back() = {"last", "linear", {"never"}};
+  wrong.layers[wrong.layers.size() - 2] = {"never", "sum", {"ragged:0", "one"}};
+  EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }), HasSubstr("pool it first"));
+}
+
+TEST(LayerGraphs, AddGradientsUpUntilTheyAreCleared) {
+  LayerGraph graph(runtime(), diamond(), {.seed = 3});
+  const Tensor dense = random_matrix(2, 3, 1), pooled = random_matrix(2, 9, 2);
+  const std::vector<Tensor> factors = {random_matrix(2, 3, 3), random_matrix(2, 1, 4), random_matrix(2, 6, 5)};
+  const auto pass = [&] {
+    weighed(graph, dense, pooled, factors);
+    return graph.backward(factors).to_vector<float>();
+  };
+  const std::vector<float> once = pass();
+  const float first = graph.parameters()[1]->grad.data<float>()[0];
+  EXPECT_EQ(pass(), once) << "nothing of a step before is left in the gradient of the inputs";
+  EXPECT_FLOAT_EQ(graph.parameters()[1]->grad.data<float>()[0], 2 * first);
+}
+
+TEST(LayerGraphs, GiveZerosWhereNothingTakesTheTables) {
+  ModelGraph lonely = graph_over(3, tables());
+  lonely.layers = {{"a", "test.blend", {"dense"}}};
+  lonely.heads = {{"h", "a:1"}};
+  LayerGraph graph(runtime(), lonely, {});
+  graph.forward(random_matrix(2, 3, 1), random_matrix(2, 9, 2), true);
+  EXPECT_THAT(graph.backward({random_matrix(2, 1, 3)}).to_vector<float>(), testing::Each(0.0f));
+}
+
+TEST(LayerGraphs, ShareValuesThatAreGiven) {
+  const LayerGraph trained(runtime(), diamond(), {.seed = 3});
+  std::map<std::string, Tensor> values;
+  for (const ParameterPtr& p : trained.parameters()) values[p->name] = p->value;
+  LayerGraph graph(runtime(), diamond(), {.values = &values});
+  EXPECT_EQ(graph.parameters()[2]->value.raw(), values.at("b.shares").raw());
+  values.erase("b.shares");
+  const auto refusal = [&]() -> std::string {
+    try {
+      const LayerGraph other(runtime(), diamond(), {.values = &values});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refusal(), HasSubstr("the model has no parameter \"b.shares\""));
+  values["b.shares"] = Tensor::zeros({7});
+  EXPECT_THAT(refusal(), HasSubstr("parameter \"b.shares\" has another shape than its layer"));
+}
+
+TEST(LayerGraphs, NameBothWidthsWhereTheyDoNotFit) {
+  const auto refusal = [](const std::function<void(ModelGraph&)>& change) -> std::pair<std::string, Code> {
+    ModelGraph graph = diamond();
+    change(graph);
+    try {
+      const LayerGraph made(runtime(), graph, {});
+    } catch (const Error& e) {
+      return {e.what(), e.code()};
+    }
+    return {"no error", Code::kOk};
+  };
+  EXPECT_EQ(refusal([](ModelGraph&) {}).first, "no error");
+  const auto [widths, code] = refusal([](ModelGraph& g) { g.layers[2].inputs[2] = "film"; });
+  EXPECT_EQ(code, Code::kInvalidArgument);
+  EXPECT_THAT(widths, AllOf(HasSubstr("the layer \"b\" of seen (3 values), a (3 values), film (6 values)"),
+                            HasSubstr("inputs of one width, not of 3 and 6")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.layers[2].options = R"({"wieght": 1})"; }).first,
+              AllOf(HasSubstr("\"b\""), HasSubstr("unknown option \"wieght\""), HasSubstr("\"weight\"")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.layers[2].type = "test.blned"; }).first,
+              AllOf(HasSubstr("\"b\""), HasSubstr("test.blned")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.heads[1].input = "b:2"; }).first,
+              HasSubstr("\"b:2\" is taken, but that layer has 2 outputs"));
+}
+
+TEST(LayerGraphs, CallParametersAsTheyAreToldTo) {
+  ModelGraph named = diamond();
+  named.layers[2].names = {{"shares", "over.shares"}};
+  const LayerGraph plain(runtime(), diamond(), {.seed = 3}), made(runtime(), named, {.seed = 3});
+  EXPECT_EQ(plain.parameters()[2]->name, "b.shares");
+  EXPECT_EQ(made.parameters()[2]->name, "over.shares");
+  EXPECT_EQ(made.parameters_of(2).at(0)->name, "over.shares");
+  EXPECT_EQ(made.parameters()[2]->value.to_vector<float>(), plain.parameters()[2]->value.to_vector<float>());
+  named.layers[2].names = {{"shares", made.parameters()[0]->name}};
+  try {
+    const LayerGraph twice(runtime(), named, {});
+    ADD_FAILURE() << "it was made";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.what(),
+              str_cat("the layer \"b\" calls a parameter \"", made.parameters()[0]->name,
+                      "\", but so is another one of \"", named.layers[0].name, "\" called: change their names"));
+  }
+}
+
+TEST(LayerGraphs, OfADlrmHaveTorchRecsNames) {
+  const ModelGraph graph = dlrm_graph({.dense_inputs = 5, .bottom_mlp = {7, 3}, .top_mlp = {4, 1}}, tables());
+  EXPECT_EQ(graph.pooled_width, 9);
+  std::vector<std::string> names;
+  const LayerGraph made(runtime(), graph, {.seed = 1});
+  for (const ParameterPtr& p : made.parameters()) names.push_back(p->name);
+  EXPECT_THAT(names, ElementsAre("dense_arch.model._mlp.0._linear.weight", "dense_arch.model._mlp.0._linear.bias",
+                                 "dense_arch.model._mlp.1._linear.weight", "dense_arch.model._mlp.1._linear.bias",
+                                 "over_arch.model.0._mlp.0._linear.weight", "over_arch.model.0._mlp.0._linear.bias",
+                                 "over_arch.model.1.weight", "over_arch.model.1.bias"));
+}
+
+}  // namespace
+}  // namespace tessera::test::graph_test

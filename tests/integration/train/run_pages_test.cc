@@ -1,0 +1,94 @@
+// Tests the page of a run, and the comparison of two runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <sstream>
+
+#include "job_file.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::run_pages_test {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kJob = R"(
+job = {device = "cpu"}
+model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
+table = [
+  {name = "c0"},
+  {name = "c<1>", features = ["c1"]}]
+validation = {fraction = 0.2, split = "last"}
+metrics = {names = ["auc", "rmse"]}
+[data]
+reader = "synthetic"
+columns = 2
+rows = [40, 300]
+samples = 2000
+test_samples = 300
+batch = 100
+epochs = 2
+)";
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+TEST(RunPages, APageHasCurvesMetricsPlanAndStages) {
+  const JobFile job(kJob);
+  const std::string path = job.file("run.html");
+  succeed(job.train(0, {"--nproc", "2", "--html", path}));
+  const std::string page = contents(path);
+  std::istringstream text(page.substr(page.find("<html")));
+  boost::property_tree::ptree tree;
+  EXPECT_NO_THROW(boost::property_tree::read_xml(text, tree)) << page;
+  EXPECT_THAT(page, HasSubstr("<h1>tessera train: dlrm on synthetic</h1>"));
+  EXPECT_THAT(page, HasSubstr("2 ranks over tcp on cpu: 32 steps in "));
+  EXPECT_EQ(count(page, "<svg "), 4u) << "loss, two metrics, stages";
+  EXPECT_EQ(count(page, "<circle "), 32u + 2 + 2) << "a dot for each step, and each validation";
+  EXPECT_THAT(page, AllOf(HasSubstr("Validation: rmse"), HasSubstr("Training loss"), HasSubstr("exchange rows")));
+  EXPECT_THAT(page, ContainsRegex("best validation, at step (16|32)"));
+  EXPECT_THAT(page, AllOf(HasSubstr("c&lt;1&gt;"), HasSubstr("bottom_mlp = [8, 8]")));
+  EXPECT_THAT(page, AllOf(Not(HasSubstr("<script")), Not(HasSubstr("http"))));
+  expect_refused(job.train(0, {"--html", job.file("no/such/run.html")}), HasSubstr("--html"));
+}
+
+TEST(RunPages, ReportsAreCompared) {
+  const JobFile job(kJob);
+  const std::string a = job.file("a.json"), b = job.file("b.json");
+  ASSERT_EQ(job.train(0, {"--set", "report.json=" + a}).status, 0);
+  ASSERT_EQ(job.train(0, {"--nproc", "2", "--set", "report.json=" + b, "--set", "data.epochs=1", "--set",
+                          "table.c<1>.optimizer.learning_rate=0.5", "--set", "metrics.names=[\"auc\", \"mae\"]"})
+                .status,
+            0);
+  const std::string done = succeed({"report", a, b});
+  EXPECT_THAT(done, ContainsRegex("data\\.epochs +2 +1 *\n"));
+  EXPECT_THAT(done, ContainsRegex("ranks +1 +2 *\n"));
+  EXPECT_THAT(done, ContainsRegex("table \"c<1>\"\\.optimizer\\.learning_rate +0\\.05 +0\\.5 *\n"));
+  EXPECT_THAT(done, Not(HasSubstr("optimizer.eps")));
+  EXPECT_THAT(done, Not(HasSubstr("bottom_mlp")));
+  EXPECT_THAT(done, Not(HasSubstr("report.json")));
+  EXPECT_THAT(done, ContainsRegex("train loss +0\\.[0-9]+ +0\\.[0-9]+  [+-]0\\.[0-9]+ \\([+-]"));
+  EXPECT_THAT(done, ContainsRegex("test rmse +0\\.[0-9]+ +- "));
+  EXPECT_THAT(done, ContainsRegex("test mae +- +0\\.[0-9]+"));
+  EXPECT_THAT(done, ContainsRegex("steps +32 +16  -16 \\(-50\\.0 %\\)"));
+  EXPECT_THAT(done, AllOf(HasSubstr("samples_per_s"), HasSubstr("us a step, lookup")));
+  const Finished same = run_tessera({"report", a, a});
+  EXPECT_THAT(same.output, HasSubstr("settings: all the same"));
+  EXPECT_THAT(run_tessera({"report", a}).output, HasSubstr("give A and B"));
+  expect_refused({"report", a, job.file("c.json")},
+                 HasSubstr("cannot read the report " + job.file("c.json") + ": No such file"));
+  expect_refused({"report", job.write("d.json", "{}"), a},
+                 HasSubstr("d.json is no report of tessera train: it has no \"model\""));
+}
+
+}  // namespace
+}  // namespace tessera::test::run_pages_test

@@ -1,0 +1,225 @@
+// Models that take sequences: tables whose rows are not pooled, one of them with two features. Same losses on any
+// number of ranks and under any plan; saving, continuing, packing and predicting.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "job_file.h"
+#include "spawn.h"
+#include "tessera/error.h"
+#include "tessera/layer_graph.h"
+#include "tessera/packed_model.h"
+#include "tessera/sharding.h"
+#include "tessera_program.h"
+
+namespace tessera::test::sequence_model_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kJob = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8}
+table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}}
+[[table]]
+name = "user"
+features = ["c0"]
+[[table]]
+name = "item"
+features = ["c1", "c2"]
+pooling = "none"
+[[table]]
+name = "c3"
+pooling = "none"
+[[layer]]
+name = "target"
+type = "sum_pooling"
+inputs = ["c1"]
+[[layer]]
+name = "interest"
+type = "target_attention"
+inputs = ["target", "c2"]
+options = {widths = [8]}
+[[layer]]
+name = "largest"
+type = "max_pooling"
+inputs = ["c2"]
+[[layer]]
+name = "weighed"
+type = "position_weights"
+inputs = ["c3"]
+options = {max_length = 3}
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["dense", "user", "target", "interest", "largest", "weighed"]
+options = {widths = [16, 1]}
+[[head]]
+name = "click"
+input = "top"
+[data]
+reader = "synthetic"
+columns = 4
+rows = [300, 60, 60, 20]
+pooling = [1, 1, 5, 3]
+dense = 3
+samples = 1200
+test_samples = 300
+batch = 32
+)";
+
+class SequenceModels : public testing::Test, protected JobFile {
+ protected:
+  SequenceModels() : JobFile(kJob) {}
+};
+
+TEST_F(SequenceModels, TrainToTheSameLossesUnderEveryPlanAndLearn) {
+  const json one = trained(1, {});
+  ASSERT_FALSE(one.is_null());
+  const auto losses = one.at("losses").get<std::vector<double>>();
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_GT(one.at("test").at("auc").get<double>(), 0.6);
+  EXPECT_EQ(one.at("plan").at("modules").size(), 2u) << one.at("plan");
+  EXPECT_THAT(one.at("plan").at("modules").dump(), HasSubstr(kSequencePath));
+  for (const char* sharding : {"row_wise", "column_wise", "data_parallel"}) {
+    SCOPED_TRACE(sharding);
+    const json two = trained(2, {"--set", str_cat("table_defaults.sharding=", sharding)});
+    ASSERT_FALSE(two.is_null());
+    expect_same_losses(one, two);
+    EXPECT_NEAR(two.at("test").at("auc").get<double>(), one.at("test").at("auc").get<double>(), 1e-3);
+  }
+  const json ahead = trained(2, {"--set", "job.pipeline=true", "--set", "schedule.tables=linear?steps=10"});
+  ASSERT_FALSE(ahead.is_null());
+  expect_same_losses(trained(1, {"--set", "schedule.tables=linear?steps=10"}), ahead);
+}
+
+TEST_F(SequenceModels, GoOnFromACheckpointOfOtherRanks) {
+  const std::string checkpoint = folder_.file("checkpoint");
+  ASSERT_FALSE(trained(2, {"--save", checkpoint, "--max-steps", "20"}).is_null());
+  const json rest = trained(1, {"--load", checkpoint});
+  ASSERT_FALSE(rest.is_null());
+  EXPECT_EQ(rest.at("first_step"), 20);
+  expect_same_losses(trained(1, {}), rest);
+}
+
+// Samples of the four features. `missing`: the history contains an id that is in no table.
+struct Samples {
+  explicit Samples(bool missing) {
+    std::mt19937 random(7);
+    const int64_t rows[] = {300, 60, 60, 20};
+    for (size_t f = 0; f < 4; ++f) {
+      for (int64_t s = 0; s < kBatch; ++s) {
+        lengths[f].push_back(f < 2 ? 1 : static_cast<int32_t>(random() % 4));
+        for (int i = 0; i < lengths[f].back(); ++i) ids[f].push_back(static_cast<int64_t>(random()) % rows[f]);
+      }
+    }
+    if (missing) ids[2].at(1) = 1000;
+    for (int64_t i = 0; i < 3 * kBatch; ++i) dense.push_back(static_cast<float>(i % 5) - 2);
+    for (size_t f = 0; f < 4; ++f) features.push_back({ids[f], lengths[f], {}});
+  }
+  PredictInput input() const { return {kBatch, dense, features}; }
+  static constexpr int64_t kBatch = 9;
+  std::vector<int64_t> ids[4];
+  std::vector<int32_t> lengths[4];
+  std::vector<float> dense;
+  std::vector<PredictInput::Feature> features;
+};
+
+// True if an id that is in no table, which reads as zeros, changes the score.
+bool scores_differ(Predictor& predictor) {
+  std::vector<float> known(Samples::kBatch), missing(Samples::kBatch);
+  predictor.predict(Samples(false).input(), known);
+  predictor.predict(Samples(true).input(), missing);
+  for (const std::vector<float>* scores : {&known, &missing}) {
+    for (const float s : *scores) EXPECT_TRUE(s > 0 && s < 1);
+  }
+  return known != missing;
+}
+
+// Two ranks with all tables sharded this way ("": as the planner chooses) give the scores of one process.
+void expect_same_over_ranks(const std::string& model, const std::string& sharding) {
+  const auto texts = cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) -> std::string {
+    const Runtime runtime;
+    const auto group = ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 30});
+    ShardedPredictorOptions options;
+    if (!sharding.empty()) {
+      options.plan.emplace();
+      for (const QuantizedTable& t : open_packed_model(model).tables)
+        options.plan->add(t.config.name,
+                          make_sharding(runtime, t.config, {.sharding_type = sharding}, Topology::of(2, 2)));
+    }
+    const auto sharded = open_sharded_predictor(runtime, model, group, options);
+    if (where.rank > 0) {
+      sharded->serve_shard();
+      return "";
+    }
+    const auto alone = open_predictor(runtime, model);
+    for (const bool missing : {false, true, false}) {
+      std::vector<float> want(Samples::kBatch), got(Samples::kBatch);
+      alone->predict(Samples(missing).input(), want);
+      sharded->predict(Samples(missing).input(), got);
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (std::abs(want[i] - got[i]) > 1e-6) return str_cat("sample ", i, " has ", got[i], " instead of ", want[i]);
+      }
+    }
+    return "";
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, "") << sharding;
+}
+
+// The packed model has the AUC that training has found, and also answers for an id that is in no table.
+TEST_F(SequenceModels, ArePackedAndAsked) {
+  const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
+  const json report = trained(2, {"--save", checkpoint, "--set", "table_defaults.bounds_check=ignore", "--set",
+                                  "table_defaults.sharding=data_parallel"});
+  ASSERT_FALSE(report.is_null());
+  const std::string packed =
+      succeed({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config",
+               folder_.file("job.toml"), "--set", "table_defaults.bounds_check=ignore"});
+  const size_t auc = packed.find("AUC ");
+  ASSERT_NE(auc, std::string::npos) << packed;
+  EXPECT_NEAR(std::stod(packed.substr(auc + 4)), report.at("test").at("auc").get<double>(), 1e-5);
+  const std::string asked =
+      succeed({"predict", "--model", model, "--data",
+               folder_.write("samples.tsv", "1\t0,1,0\t3\t17\t3,4\t5\n0\t0,0,1\t29\t0\t\t1,1\n")});
+  EXPECT_THAT(asked, AllOf(HasSubstr("row,label,score"), testing::Not(HasSubstr("nan"))));
+  const Runtime runtime;
+  EXPECT_TRUE(scores_differ(*open_predictor(runtime, model)));
+  expect_same_over_ranks(model, "");
+  expect_same_over_ranks(model, "row_wise");
+  expect_same_over_ranks(model, "data_parallel");
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST_F(SequenceModels, SayWhatASequenceIsNot) {
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    const Finished done = run_tessera({"train", "--config", folder_.write("wrong.toml", replaced(kJob, from, to))}, 60);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(refused("\"largest\", \"weighed\"]", "\"largest\", \"weighed\", \"c2\"]"),
+              AllOf(HasSubstr("the layer \"top\""), HasSubstr("c2 (a sequence of 8 values)"), HasSubstr("pool it")));
+  EXPECT_THAT(refused("inputs = [\"c3\"]", "inputs = [\"user\"]"),
+              AllOf(HasSubstr("the layer \"weighed\" of user (8 values)"), HasSubstr("whose pooling is none")));
+  EXPECT_THAT(refused("name = \"click\"\ninput = \"top\"",
+                      "name = \"click\"\ninput = \"top\"\n[[head]]\nname = \"raw\"\ninput = \"c2\""),
+              HasSubstr("the head \"raw\" takes the sequence \"c2\""));
+  EXPECT_THAT(refused("features = [\"c0\"]", "features = [\"c0\"]\npooling = \"none\""),
+              HasSubstr("a model needs one that is pooled"));
+  EXPECT_THAT(refused("max_length = 3", "max_length = 2"), HasSubstr("truncate the lists or raise it"));
+}
+
+}  // namespace
+}  // namespace tessera::test::sequence_model_test
