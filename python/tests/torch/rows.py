@@ -56,11 +56,13 @@ def made(who="tessera", optimizer="EXACT_ADAGRAD", fused=True):
             "c": plans.column_wise(ranks=list(range(world)), compute_kernel="fused")}  # fmt: skip
     plan = plans.construct_module_sharding_plan(ebc, cuts, sharder, world, world, "cpu")
     env = plans.ShardingEnv.from_process_group(dist.group.WORLD)
-    return distributed.DistributedModelParallel(ebc, env, torch.device("cpu"), plans.ShardingPlan({"": plan}), [sharder])
+    plan = plans.ShardingPlan({"": plan})
+    return distributed.DistributedModelParallel(ebc, env, torch.device("cpu"), plan, [sharder])
 
 
 def whole_rows():
-    return {f"embedding_bags.{t}.weight": torch.arange(float(n * 8)).reshape(n, 8) / 10 for t, n in (("r", 9), ("c", 5), ("t", 6))}
+    sizes = (("r", 9), ("c", 5), ("t", 6))
+    return {f"embedding_bags.{t}.weight": torch.arange(float(n * 8)).reshape(n, 8) / 10 for t, n in sizes}
 
 
 def trained(model, who="tessera", steps=2):

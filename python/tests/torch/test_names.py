@@ -159,7 +159,8 @@ def test_a_program_of_torchrec_with_another_import():
     out.values().sum().backward()
     moved = model.full_state_dict()["embedding_bags.a.weight"] != before
     assert moved.any(1).tolist() == [False, True, False, False, False, True]
-    assert [name for name, _ in model.bare_named_parameters()] == ["embedding_bags.a.weight"] and model.sparse_grad_parameter_names() == []
+    assert [name for name, _ in model.bare_named_parameters()] == ["embedding_bags.a.weight"]
+    assert model.sparse_grad_parameter_names() == []
     assert pickle.loads(pickle.dumps(tt.distributed.planner)) is tt.distributed.planner  # as notebooks' functions are
     assert tt.apply_to_all(ebc, tt.row_wise()) == {"a": tt.row_wise()}
     config = tt.EmbeddingConfig(4, 2, "b", feature_names=["x", "y"])

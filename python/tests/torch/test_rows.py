@@ -41,8 +41,8 @@ class Plain(nn.Module):
         )
 
     def forward(self, features):
-        parts = [of(features[k].values(), features[k].offsets()[:-1].long()) for of, k in ((self.a, "x"), (self.b, "y"))]
-        return torch.cat(parts, 1)
+        pairs = ((self.a, features["x"]), (self.b, features["y"]))
+        return torch.cat([of(jagged.values(), jagged.offsets()[:-1].long()) for of, jagged in pairs], 1)
 
 
 def loss_of(rows):
@@ -257,9 +257,11 @@ def test_rates_of_tables_that_share_one_are_refused_if_they_differ():
 
 
 def test_optimizers_are_what_their_options_say():
+    both = tt.KeyedJaggedTensor(["x"], torch.tensor([0, 1]), lengths=torch.tensor([2]))
     made = tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD, "momentum": 0.9}).optimizer
     assert made == tessera.Optimizer("sgd", learning_rate=0.01, momentum=0.9)
-    for make, options in ((torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1}),
+    for make, options in ((torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+                          (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1}),
                           (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
                           (torch.optim.Adagrad, {"lr": 0.1, "weight_decay": 0.1, "eps": 1e-8})):  # fmt: skip
         one = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(2, 4, "a", feature_names=["x"])])
@@ -268,7 +270,7 @@ def test_optimizers_are_what_their_options_say():
         theirs = make([plain], **options)
         for _ in range(3):
             theirs.zero_grad()
-            one(tt.KeyedJaggedTensor(["x"], torch.tensor([0, 1]), lengths=torch.tensor([2]))).values().pow(2).sum().backward()
+            one(both).values().pow(2).sum().backward()
             plain.sum(0).pow(2).sum().backward()
             theirs.step()
         torch.testing.assert_close(one.embedding_bags["a"].weight.detach(), plain.detach())
@@ -298,7 +300,7 @@ def test_a_grad_scaler_does_not_scale_updates():
     assert with_gradients.embedding_bags["a"].weight.grad[1].tolist() == [1024.0] * 4, "for the optimizer's unscale_()"
     before = one.core.weight("a")
     one(batch()).values().sum().backward()
-    assert abs(before - one.core.weight("a")).max() == 0.5
+    assert abs(before - one.core.weight("a")).max() == pytest.approx(0.5)
 
 
 def test_weights_of_an_unweighted_collection_are_refused():
@@ -353,7 +355,8 @@ class Twice(nn.Module):
 def test_what_cannot_be_adopted_leaves_the_model_as_it_was():
     hooked = nn.Embedding(9, 8)
     hooked.register_forward_hook(lambda *_: None)
-    for bad, told in ((Scaled(20, 8), "forward of its own"), (hooked, "hooks"), (nn.Embedding(9, 8).double(), "float64"),
+    for bad, told in ((Scaled(20, 8), "forward of its own"), (hooked, "hooks"),
+                      (nn.Embedding(9, 8).double(), "float64"),
                       (nn.Embedding(9, 8, scale_grad_by_freq=True), "scale_grad_by_freq"),
                       (nn.EmbeddingBag(9, 8, mode="max"), "mode max")):  # fmt: skip
         model = nn.Sequential(nn.Embedding(20, 8), bad)
@@ -473,7 +476,7 @@ def test_jagged_tensors_are_trees_with_their_weights_in_the_text():
 def test_quantize_dynamic_makes_quantized_collections():
     from torch.ao.quantization import PlaceholderObserver, QConfig, quantize_dynamic
 
-    observed = QConfig(PlaceholderObserver.with_args(dtype=torch.float), PlaceholderObserver.with_args(dtype=torch.qint8))
+    observed = QConfig(*(PlaceholderObserver.with_args(dtype=kind) for kind in (torch.float, torch.qint8)))
     model = nn.ModuleDict({"e": bags(SGD), "over": nn.Linear(6, 1)})
     made = quantize_dynamic(model, {tt.EmbeddingBagCollection: observed},
                             mapping={tt.EmbeddingBagCollection: tt.QuantEmbeddingBagCollection})  # fmt: skip

@@ -14,8 +14,9 @@ from ._adopt import adopt, release
 from ._awaitable import Awaitable, LazyAwaitable, LazyNoWait, NoWait
 from ._counterpart import absent as _absent
 from ._counterpart import make_paths as _make_paths
+from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._fused import FusedOptimizer
-from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
+from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._optim import (
     LAMB,
     SGD,
@@ -61,8 +62,10 @@ from ._plans import (
 from ._scaling import watch as _watch
 from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quantize, quantize_embeddings
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from ._trees import register as _register_trees
 
 _watch()
+_register_trees()
 if _dist.is_available():
     from ._backend import register as _register
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from .._tables import DataType, Optimizer, PoolingType
-from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig, Embeddings
+from ._configs import EmbeddingBagConfig, EmbeddingConfig
+from ._modules import EmbeddingBagCollection, EmbeddingCollection, Embeddings
 from ._sparse import KeyedJaggedTensor
+from ._weights import forget
 
 _MODES = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
@@ -222,9 +224,9 @@ def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] 
     weights, all of them or none. Their paths. ``release`` gives them back.
 
     Weights stay the same parameters, now over the tables' memory. Rows are updated during backward by ``optimizer``,
-    unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is None, and those of a
-    weight that another module has, too, such as a tied output layer. Modules are refused if they have a forward of their
-    own, hooks, or options without a counterpart.
+    unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is None, and also
+    those of a weight that another module has, such as a tied output layer. Modules are refused if they have a forward of
+    their own, hooks, or options without a counterpart.
 
     plan: how tables are cut over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
     ``row_wise()`` and the like; collective then, as lookups and ``release`` are. A table of PyTorch has the name of its
@@ -237,7 +239,9 @@ def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] 
         for each in found:
             where = [place for weight in each.weights.values() for place in tied.get(id(weight), [])]
             if where:
-                raise NotImplementedError(f"{each.paths[0]} has its weight in common with {where[0]}: it cannot be sharded")
+                raise NotImplementedError(
+                    f"{each.paths[0]} has its weight in common with {where[0]}: it cannot be sharded"
+                )
             if getattr(each.module, "max_norm", None) is not None:
                 raise NotImplementedError(f"max_norm of {each.paths[0]} has no counterpart for tables that are sharded")
     before = {id(weight): (weight, weight.data) for each in found for weight in each.weights.values()}
@@ -291,7 +295,7 @@ def release(model: nn.Module) -> List[str]:
         for table, module in tables.items() if id(ours) not in done else ():
             rows = torch.from_numpy(ours.core.weight(table)).to(module.weight.dtype)
             module.weight.data = rows
-            module.weight.__dict__.pop("_in_backward_optimizers", None)
+            forget(module.weight)
         done[id(ours)] = theirs
         _replace(model, path, theirs)
         released.append(path)

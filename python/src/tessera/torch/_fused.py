@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 import torch
 from torch import Tensor
 
-from ._state import sharded_state
+from ._state import sharded_state, state_memory
 
 if TYPE_CHECKING:
     from ._modules import Embeddings
@@ -20,7 +20,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     ``zero_grad()`` and ``step()`` hand on the learning rates in ``param_groups``, and do nothing else: rows are updated
     in backward. ``state_dict()`` is ``{"state": {"embedding_bags.t.weight": {"t.momentum1": ...}}}``. States of tables
-    that are cut are ShardedTensors over the optimizer's own memory, as TorchRec has them. Like TorchRec's, it has no
+    that are cut are ShardedTensors, as TorchRec has them. Like TorchRec's, it has no
     ``param_groups``, and so no learning rates, before ``save_param_groups(True)``."""
 
     _step_supports_amp_scaling = True  # a GradScaler has nothing to unscale here
@@ -75,8 +75,8 @@ class FusedOptimizer(torch.optim.Optimizer):
                 if abs(rate - self._applied[i]) > 1e-12 + 1e-7 * abs(rate):
                     raise RuntimeError(
                         f"table {table} shares its learning rate with tables of the same optimizer, and their groups "
-                        f"have different ones, {self._applied[i]:g} and {rate:g}: give it another optimizer, such as one "
-                        "with another start rate"
+                        f"have different ones, {self._applied[i]:g} and {rate:g}: give it another optimizer, such as "
+                        "one with another start rate"
                     )
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -88,7 +88,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._hand_on()
 
     def state_dict(self) -> Dict[str, Any]:  # type: ignore[override]
-        """States by key and name, over the optimizer's own memory."""
+        """States by key and name."""
         states: Dict[str, Dict[str, Any]] = {}
         for module, table, key in self._tables:
             if not any(name == table for _, name, _ in module._held):
@@ -110,8 +110,8 @@ class FusedOptimizer(torch.optim.Optimizer):
                 continue
             if key not in given:
                 raise KeyError(f"the state dict has no state of {key}")
-            for name, value in sharded_state(module, table).items():
-                _copy(value, given[key].get(f"{table}.{name}"), f"{name} of {key}")
+            for name, memory in state_memory(module, table).items():
+                _copy(memory, given[key].get(f"{table}.{name}"), f"{name} of {key}")
             module.write_back(table)
             steps = given[key].get(f"{table}.step")
             if steps is not None:
@@ -135,17 +135,13 @@ def _rate(module: Embeddings, table: str) -> float:
     return 0.01 if optimizer is None else float(optimizer.options.get("learning_rate", 0.01))
 
 
-def _copy(to: Any, given: Any, name: str) -> None:
+def _copy(to: List[Tensor], given: Any, name: str) -> None:
     if given is None:
         raise KeyError(f"the state dict has no {name}")
-    if given is to:
-        return
-    pairs = [(to, given)]
-    if hasattr(to, "local_shards"):
-        if not hasattr(given, "local_shards") or len(given.local_shards()) != len(to.local_shards()):
-            raise ValueError(f"{name} is cut otherwise in the state dict: take the same plan, or load it by DCP")
-        pairs = [(a.tensor, b.tensor) for a, b in zip(to.local_shards(), given.local_shards())]
-    for a, b in pairs:
+    parts = [shard.tensor for shard in given.local_shards()] if hasattr(given, "local_shards") else [given]
+    if len(parts) != len(to):
+        raise ValueError(f"{name} is cut otherwise in the state dict: take the same plan, or load it by DCP")
+    for a, b in zip(to, parts):
         if a.shape != b.shape:
             raise ValueError(f"{name} is {list(b.shape)} in the state dict, and {list(a.shape)} here")
         with torch.no_grad():

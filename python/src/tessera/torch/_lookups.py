@@ -128,8 +128,8 @@ def _refuse_plain_ddp(module: Any, fused: bool) -> None:
         if not fused:
             return
         raise RuntimeError(
-            "these tables have an optimizer of their own, and DistributedDataParallel cannot reduce its updates, so that "
-            "ranks would train different tables: use DistributedModelParallel, give adopt() a plan, or leave the "
+            "these tables have an optimizer of their own, and DistributedDataParallel cannot reduce its updates, so "
+            "that ranks would train different tables: use DistributedModelParallel, give adopt() a plan, or leave the "
             "optimizer out and let the model's own train the tables"
         )
     ignored = {id(p) for name, p in ddp.module.named_parameters() if name in ddp.parameters_to_ignore}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
@@ -12,92 +11,14 @@ from torch import Tensor, nn
 
 from .._collections import Collection, DistributedModelParallel
 from .._step import Shard
-from .._tables import DataType, Module, Optimizer, PoolingType
-from .._tables import EmbeddingBagConfig as _BagConfig
-from .._tables import EmbeddingConfig as _Config
-from . import _weights
+from .._tables import Module, Optimizer
+from . import _traced, _weights
 from ._awaitable import JaggedRows
-from ._counterpart import refuse
+from ._configs import EmbeddingBagConfig, EmbeddingConfig, core_config, stored_dtype
 from ._lookups import Pooled, Sequences, Work, batch_arguments
 from ._optim import COLLECTS, optimizer_of_class
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from ._state import load_table
-
-
-_OF_TABLES = "num_embeddings_post_pruning input_dim total_num_buckets virtual_table_eviction_policy"
-_STORED = {"FP16": torch.float16, "BF16": torch.bfloat16}
-
-
-@dataclass
-class EmbeddingConfig:
-    """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max], which are as far
-    below 0 as above; None: 1 / sqrt(num_embeddings). init_fn changes a tensor with all rows in place instead. The
-    others of TorchRec's fields are refused unless they are as when left out."""
-
-    num_embeddings: int
-    embedding_dim: int
-    name: str = ""
-    data_type: DataType = DataType.FP32
-    feature_names: List[str] = field(default_factory=list)
-    weight_init_max: Optional[float] = None
-    weight_init_min: Optional[float] = None
-    num_embeddings_post_pruning: Optional[int] = None
-    init_fn: Optional[Callable[[Tensor], Optional[Tensor]]] = None
-    need_pos: bool = False
-    input_dim: Optional[int] = None
-    total_num_buckets: Optional[int] = None
-    use_virtual_table: bool = False
-    virtual_table_eviction_policy: Any = None
-    enable_embedding_update: bool = False
-    stash_weights: bool = False
-
-    def __post_init__(self) -> None:
-        names = f"{_OF_TABLES} need_pos use_virtual_table enable_embedding_update stash_weights".split()
-        refuse(f"table {self.name}", {name: getattr(self, name) or None for name in names}, dict.fromkeys(names))
-
-    def get_weight_init_max(self) -> float:
-        return self.num_embeddings**-0.5 if self.weight_init_max is None else self.weight_init_max
-
-    def get_weight_init_min(self) -> float:
-        return -(self.num_embeddings**-0.5) if self.weight_init_min is None else self.weight_init_min
-
-    def num_features(self) -> int:
-        return len(self.feature_names)
-
-
-@dataclass
-class EmbeddingBagConfig(EmbeddingConfig):
-    """A table whose rows are pooled."""
-
-    pooling: PoolingType = PoolingType.SUM
-
-
-def _value(kind: Any) -> str:
-    return str(getattr(kind, "value", kind))
-
-
-def _dtype(config: Any) -> torch.dtype:
-    """How a table's rows are stored."""
-    return _STORED.get(_value(config.data_type), torch.float32)
-
-
-def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Config:
-    """Our table of a config here or of TorchRec's own."""
-    above, below = config.weight_init_max, config.weight_init_min
-    if (above is None) != (below is None) or (above is not None and above != -below):
-        raise NotImplementedError(
-            f"table {config.name}: a weight_init_min other than -weight_init_max has no counterpart; give init_fn"
-        )
-    common = dict(
-        num_embeddings=config.num_embeddings,
-        embedding_dim=config.embedding_dim,
-        name=config.name,
-        data_type=_value(config.data_type),
-        feature_names=list(config.feature_names),
-        init_range=above,
-        optimizer=optimizer,
-    )
-    return _BagConfig(**common, pooling=_value(config.pooling)) if kind == "bags" else _Config(**common)
 
 
 def outside_graphs(function: Callable) -> Callable:
@@ -149,7 +70,8 @@ class Embeddings(nn.Module):
         self._set_up(list(tables), is_weighted, [optimizer] * len(tables))
         if self.device.type == "meta":
             for config in self._configs:
-                empty = torch.empty(config.num_embeddings, config.embedding_dim, dtype=_dtype(config), device="meta")
+                shape = config.num_embeddings, config.embedding_dim
+                empty = torch.empty(shape, dtype=stored_dtype(config), device="meta")
                 self._place(config.name, [empty], True)
         else:
             self._make_core(drawn_seed())
@@ -234,15 +156,11 @@ class Embeddings(nn.Module):
     def _bind(self, core: Collection) -> None:
         self._held, self._states = [], {}
         shards = core.shards()
-        for config, optimizer in zip(self._configs, self._optimizers):
+        for config in self._configs:
             own = [shard for shard in shards if shard.table == config.name]
-            viewed = [_weights.shard_tensors(core, shard, _dtype(config)) for shard in own]
-            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=_dtype(config))]
-            for parameter in self._place(config.name, tensors, True):
-                parameter.__dict__.pop("_in_backward_optimizers", None)
-                if optimizer is not None:
-                    parameter._in_backward_optimizers = []  # type: ignore[attr-defined]
-            made = list(self._places()._modules[config.name]._parameters.values())
+            viewed = [_weights.shard_tensors(core, shard, stored_dtype(config)) for shard in own]
+            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=stored_dtype(config))]
+            made = self._place(config.name, tensors, True)
             for shard, parameter, (_, states) in zip(own, made, viewed):
                 self._held.append((parameter, config.name, shard))
                 self._states[shard.index] = states
@@ -445,8 +363,12 @@ class EmbeddingBagCollection(Embeddings):
         """True if ids have weights."""
         return self._is_weighted
 
-    @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Pooled rows of each sample, by the tables' features."""
+        return _traced.pooled(self, features) if _traced.wanted() else self._look_up(features)
+
+    @outside_graphs
+    def _look_up(self, features: KeyedJaggedTensor) -> KeyedTensor:
         core = self.core
         batch = batch_arguments(features, core.features, self._is_weighted)
         if torch.is_grad_enabled():
@@ -506,8 +428,14 @@ class EmbeddingCollection(Embeddings):
         features = [feature for config in self._configs for feature in config.feature_names]
         return [[f"{f}@{c.name}" if features.count(f) > 1 else f for f in c.feature_names] for c in self._configs]
 
-    @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
+        """A row for each id, by the tables' features."""
+        if _traced.wanted():
+            raise NotImplementedError("sequences cannot be exported: their sizes depend on the ids")
+        return self._look_up(features)
+
+    @outside_graphs
+    def _look_up(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
         batch = batch_arguments(features, core.features, False, False)
         if torch.is_grad_enabled():

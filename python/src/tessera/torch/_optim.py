@@ -96,7 +96,7 @@ def optimizer_of_class(optimizer_class: Union[type, str], kwargs: Mapping[str, A
             options["beta1"], options["beta2"] = value
         elif key in _OF_TORCH:
             if value not in _OF_TORCH[key]:
-                raise NotImplementedError(f"{name} in backward has no {key}, which was given as {value!r}: leave it out")
+                raise NotImplementedError(f"{name} in backward has no {key}, but was given {value!r}: leave it out")
         else:
             options["learning_rate" if key == "lr" else key] = value
     if name == "Adam" and options.get("weight_decay"):
@@ -161,8 +161,10 @@ def in_backward_optimizer_filter(
     named_parameters: Iterable[Tuple[str, nn.Parameter]], include: bool = False
 ) -> Iterator[Tuple[str, nn.Parameter]]:
     """The parameters that no optimizer updates in backward. include: the others."""
+    from ._weights import trained_in_backward
+
     for name, parameter in named_parameters:
-        if hasattr(parameter, "_in_backward_optimizers") == include:
+        if trained_in_backward(parameter) == include:
             yield name, parameter
 
 

@@ -135,7 +135,8 @@ def _shard_all(
         raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
     optimizers = {path: optimizers_of(part, sharders) for path, part in found.items()}
     descriptions = {path: part.description(COLLECTS, optimizers[path]) for path, part in found.items()}
-    requests = {name: s for tables in (plan.plan if plan and not plan.made else {}).values() for name, s in tables.items()}
+    by_hand = plan.plan if plan is not None and plan.made is None else {}
+    requests = {name: s for tables in by_hand.values() for name, s in tables.items()}
     tables = _Model(
         descriptions,
         group=group,
@@ -167,7 +168,8 @@ def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.
 
 def _ignore_in_ddp(module: nn.Module, sharded: Mapping[str, Embeddings]) -> List[str]:
     """Lets DistributedDataParallel leave shards alone: each rank has others."""
-    names = [f"{path}.{name}" if path else name for path, part in sharded.items() for name, _ in part.named_parameters()]
+    pairs = [(path, name) for path, part in sharded.items() for name, _ in part.named_parameters()]
+    names = [f"{path}.{name}" if path else name for path, name in pairs]
     before = list(getattr(module, "_ddp_params_and_buffers_to_ignore", []))
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, [*before, *names])
     return names
@@ -274,7 +276,7 @@ class DistributedModelParallel(nn.Module):
         return ShardingPlan(made=self._tables.plan)
 
     def __getstate__(self) -> Dict[str, Any]:
-        raise RuntimeError("a DistributedModelParallel cannot be copied or pickled: save() it, or take full_state_dict()")
+        raise RuntimeError("a DistributedModelParallel cannot be copied or pickled: save() it, or full_state_dict()")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the model. Collective."""

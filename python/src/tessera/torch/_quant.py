@@ -90,7 +90,7 @@ def _of_qconfig(module: Embeddings) -> nn.Module:
     """The quantized collection that the module's ``qconfig`` asks for, as ``torch.ao.quantization`` sets it."""
     config = getattr(module, "qconfig", None)
     if config is None:
-        raise ValueError("the module has no qconfig: torch.ao.quantization.quantize_dynamic sets one, or use quantize()")
+        raise ValueError("the module has no qconfig: quantize_dynamic of PyTorch sets one, or use quantize()")
     return _quantized(module, "", config.weight().dtype, {})
 
 

@@ -38,6 +38,26 @@ def _cut(module: Embeddings, table: str) -> Optional[List[Tuple[List[int], List[
     return [(shard["offsets"], shard["sizes"], shard["rank"]) for shard in planned["shards"] if shard["sizes"][0]]
 
 
+def _ask_placement_for_device() -> None:
+    """A ShardedTensor without a shard on this rank says where it is by its placement. PyTorch asks CUDA, unless the
+    backend is gloo."""
+    from torch.distributed._shard.sharded_tensor.api import _SHARDED_OPS
+
+    asked = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+    plain = _SHARDED_OPS.get(asked)
+    if plain is None or hasattr(plain, "_tessera"):
+        return
+
+    def device(types: Any, args: Any, kwargs: Any, group: Any) -> torch.device:
+        places = args[0].metadata().shards_metadata
+        if not args[0]._local_shards and places and places[0].placement.device().type == "cpu":
+            return torch.device("cpu")
+        return plain(types, args, kwargs, group)
+
+    device._tessera = True  # type: ignore[attr-defined]
+    _SHARDED_OPS[asked] = device
+
+
 def _sharded(
     local: List[Tuple[Tensor, List[int], List[int]]],
     everywhere: List[Tuple[List[int], List[int], int]],
@@ -49,6 +69,8 @@ def _sharded(
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharded_tensor import Shard as TorchShard
     from torch.distributed._shard.sharded_tensor import ShardedTensor, ShardedTensorMetadata, TensorProperties
+
+    _ask_placement_for_device()
 
     def metadata(offsets: List[int], sizes: List[int], of: int) -> ShardMetadata:
         return ShardMetadata(shard_offsets=list(offsets), shard_sizes=list(sizes), placement=_CPU.format(of))
@@ -86,7 +108,8 @@ def _state_places(cut: List[Tuple[List[int], List[int], int]]) -> Tuple[Dict[Tup
 
 
 def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
-    """A table's states over the optimizer's own memory: ShardedTensors, or tensors where the table is none."""
+    """A table's states: ShardedTensors, or tensors where the table is none. They are over the optimizer's own memory,
+    except for ShardedTensors of states that are not contiguous."""
     module.refresh(table)
     held = [(shard, module._states[shard.index]) for _, name, shard in module._held if name == table and shard.rows > 0]
     cut = _cut(module, table)
@@ -102,7 +125,7 @@ def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
             at, sizes = [shard.row, shard.col], [shard.rows, shard.cols]
             if per_row:
                 at, sizes = [places[shard.row, shard.col]], [shard.rows]
-            local.append((states[name], at, sizes))
+            local.append((states[name].contiguous(), at, sizes))  # a copy if two states lie side by side
         everywhere = cut
         size = list(module.core.tables[table])
         if per_row:
@@ -110,6 +133,14 @@ def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
             size = [length]
         out[name] = _sharded(local, everywhere, size, module.core._group.rank, torch.float32)
     return out
+
+
+def state_memory(module: Embeddings, table: str) -> Dict[str, List[Tensor]]:
+    """The optimizer's own memory behind ``sharded_state``, by name and shard."""
+    held = [(shard, module._states[shard.index]) for _, name, shard in module._held if name == table and shard.rows > 0]
+    if _cut(module, table) is None and len(held) > 1:
+        return {f"{name}#{i}": [value] for i, (_, states) in enumerate(held) for name, value in states.items()}
+    return {name: [states[name] for _, states in held] for name in (held[0][1] if held else ())}
 
 
 def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:

@@ -26,11 +26,23 @@ def remember(parameter: Tensor, module: Embeddings, table: str) -> None:
     _of_tables[parameter] = (weakref.ref(module), table)
 
 
+def forget(parameter: Tensor) -> None:
+    """The parameter belongs to no table any more."""
+    _of_tables.pop(parameter, None)
+
+
 def table_of(parameter: Tensor) -> Optional[Tuple[Embeddings, str]]:
     """The collection and the table whose rows a parameter is, or None."""
     module, table = _of_tables.get(parameter, (lambda: None, ""))
     found = module()
     return None if found is None else (found, table)
+
+
+def trained_in_backward(parameter: Tensor) -> bool:
+    """Whether an optimizer updates a parameter in backward."""
+    place = table_of(parameter)
+    fused = place is not None and place[0]._optimizer(place[1]) is not None
+    return fused or hasattr(parameter, "_in_backward_optimizers")
 
 
 # What tensors are asked without being changed, although the name ends with "_" or is a setter.
@@ -44,7 +56,9 @@ class RowCopy(Tensor):
     _table = ""
 
     @classmethod
-    def __torch_function__(cls, func: Callable, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         changed = kwargs.get("out")
@@ -52,8 +66,8 @@ class RowCopy(Tensor):
             changed = args[0] if name not in _HARMLESS else None
         if isinstance(changed, RowCopy):
             raise NotImplementedError(
-                f"{name}: the rows of table {changed._name()} are a copy, because its kernel gives no view of them, and "
-                "a write to the copy would be lost: use load_state_dict or core.set_weight"
+                f"{name}: the rows of table {changed._name()} are a copy, because its kernel gives no view of them, "
+                "and a write to the copy would be lost: use load_state_dict or core.set_weight"
             )
         with torch._C.DisableTorchFunctionSubclass():
             out = func(*args, **kwargs)
