@@ -12,10 +12,10 @@ constexpr int64_t kMostSums = 1 << 20;     // bytes of an L2 cache
 constexpr int64_t kMostRows = 1 << 17;     // their numbers use half of one
 constexpr int64_t kMostRowsPerEntry = 16;  // with fewer entries, most rows occur once
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t sum_bytes(int64_t entries, int64_t rows, int64_t dim) { return std::min(entries, rows) * dim * 4; }
-int64_t number_bytes(int64_t rows) { return aligned(rows * 4); }
-int64_t list_bytes(int64_t rows) { return aligned((rows + 1) * 4); }
+int64_t number_bytes(int64_t rows) { return padded(rows * 4); }
+int64_t list_bytes(int64_t rows) { return padded((rows + 1) * 4); }
 
 }  // namespace
 
@@ -24,7 +24,7 @@ bool SumPass::serves(int64_t entries, int64_t rows, int64_t dim) {
 }
 
 int64_t SumPass::bytes(int64_t entries, int64_t rows, int64_t dim) {
-  return number_bytes(rows) + list_bytes(rows) + aligned(sum_bytes(entries, rows, dim));
+  return number_bytes(rows) + list_bytes(rows) + padded(sum_bytes(entries, rows, dim));
 }
 
 SumPass::SumPass(char* zeros, int64_t rows, int64_t dim, int low)
