@@ -190,12 +190,16 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
     if (name == a.name) return std::make_unique<ActivationPiece>(host, width, a.f, slope);
   }
   if (name == "prelu") return std::make_unique<PreluPiece>(width);
-  if (name == "swish_layernorm") return std::make_unique<SwishLayerNormPiece>(host, width, 1e-5);
+  if (name == "swish_layernorm") return make_swish_layer_norm(host, width, 1e-5);
   if (name == kDice)
     tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": ", kDice,
                        " adds up over the ranks, which this layer does not: take the layer \"", kDice,
                        "\" in its place or behind it, or another activation");
   refuse_activation(layer, name);
+}
+
+std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t width, double eps) {
+  return std::make_unique<SwishLayerNormPiece>(host, width, eps);
 }
 
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset) {

@@ -122,7 +122,25 @@ AffineLayer::AffineLayer(const Setup& setup) : ChainLayer(setup, "affine", neede
 
 LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", needed_width(setup.options, "layer_norm")) {
   const double eps = positive(setup.options, "layer_norm", "eps", 1e-5);
-  chain_.add(make_layer_norm(setup.host, needed_width(setup.options, "layer_norm"), eps), "");
+  const int64_t width = needed_width(setup.options, "layer_norm"), groups = setup.options.integer("groups", 1);
+  const bool weights = setup.options.flag("weights", true);
+  if (groups < 1 || width % groups != 0)
+    fail(TSR_INVALID_ARGUMENT, "layer_norm: option \"groups\" must divide ", width, " values, and ", groups,
+         " does not");
+  chain_.add(groups == 1 && weights ? make_layer_norm(setup.host, width, eps)
+                                    : make_group_norm(setup.host, width, groups, eps, weights),
+             "");
+}
+
+L2Norm::L2Norm(const Setup& setup) : ChainLayer(setup, "l2_norm", needed_width(setup.options, "l2_norm")) {
+  const double eps = positive(setup.options, "l2_norm", "eps", 1e-6);
+  chain_.add(make_l2_norm(needed_width(setup.options, "l2_norm"), eps), "");
+}
+
+SwishLayerNorm::SwishLayerNorm(const Setup& setup)
+    : ChainLayer(setup, "swish_layer_norm", needed_width(setup.options, "swish_layer_norm")) {
+  const double eps = positive(setup.options, "swish_layer_norm", "eps", 1e-5);
+  chain_.add(make_swish_layer_norm(setup.host, needed_width(setup.options, "swish_layer_norm"), eps), "");
 }
 
 BatchNorm::BatchNorm(const Setup& setup) : ChainLayer(setup, "batch_norm", needed_width(setup.options, "batch_norm")) {

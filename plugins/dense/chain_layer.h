@@ -82,6 +82,14 @@ class LayerNorm : public ChainLayer {
  public:
   explicit LayerNorm(const tessera::sdk::Setup& setup);
 };
+class L2Norm : public ChainLayer {
+ public:
+  explicit L2Norm(const tessera::sdk::Setup& setup);
+};
+class SwishLayerNorm : public ChainLayer {
+ public:
+  explicit SwishLayerNorm(const tessera::sdk::Setup& setup);
+};
 class BatchNorm : public ChainLayer {
  public:
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;

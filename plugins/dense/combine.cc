@@ -41,6 +41,57 @@ void Concat::compute_back(const ModuleCall& call) {
   }
 }
 
+Split::Split(const tessera::sdk::Setup& setup)
+    : widths_(setup.options.integers("widths", {})),
+      joined_(setup.host, "split", tessera::sdk::joined_width(setup.options)) {
+  int64_t all = 0;
+  for (const int64_t width : widths_) {
+    if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list widths above 0, not ", width);
+    all += width;
+  }
+  if (widths_.empty() || (joined_.width() > 0 && joined_.width() != all)) {
+    fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list the width of each output, together as wide as the inputs, ",
+         joined_.width(), " values, not ", all);
+  }
+}
+
+std::vector<Value> Split::outputs(std::span<const Value> inputs) const {
+  joined_.width_of(inputs);
+  std::vector<Value> out;
+  for (const int64_t width : widths_) out.push_back(Value{width});
+  return out;
+}
+
+void Split::forward(const ModuleCall& call, tsr_module_context** context) {
+  const float* rows = joined_.rows(call);
+  const int64_t width = joined_.width_of(call);
+  int64_t at = 0;
+  for (size_t k = 0; k < widths_.size(); ++k) {
+    float* to = matrix(call.outputs[k], call.batch, widths_[k], "split's output");
+    for (int64_t s = 0; s < call.batch; ++s) std::copy_n(rows + s * width + at, widths_[k], to + s * widths_[k]);
+    at += widths_[k];
+  }
+  if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+}
+
+void Split::backward(const ModuleCall& call, tsr_module_context*) {
+  float* to = joined_.gradient(call);
+  if (!to) return;
+  const int64_t width = joined_.width_of(call);
+  int64_t at = 0;
+  for (size_t k = 0; k < widths_.size(); ++k) {
+    const float* from = matrix_or_null(call.grad_outputs[k], call.batch, widths_[k], "a gradient of split");
+    for (int64_t s = 0; s < call.batch; ++s) {
+      if (from)
+        std::copy_n(from + s * widths_[k], widths_[k], to + s * width + at);
+      else
+        std::fill_n(to + s * width + at, widths_[k], 0.0f);
+    }
+    at += widths_[k];
+  }
+  joined_.give(call);
+}
+
 Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer), loops_(choose_loops()) {
   tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
 }

@@ -46,6 +46,23 @@ class Concat : public Stateless {
   Joined joined_;
 };
 
+// "split": the columns of the inputs, side by side, as several outputs. Option "widths".
+class Split : public tessera::sdk::Module {
+ public:
+  static constexpr bool kRowByRow = true;
+  explicit Split(const tessera::sdk::Setup& setup);
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  std::vector<int64_t> widths_;
+  Joined joined_;
+  std::vector<tessera::sdk::Parameter> none_;
+};
+
 // "sum" and "product", element by element, of inputs with one width.
 class Elementwise : public Stateless {
  public:

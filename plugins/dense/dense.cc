@@ -1,4 +1,5 @@
 // The plugin with the dense layers.
+#include "attention.h"
 #include "bilinear.h"
 #include "chain_layer.h"
 #include "combine.h"
@@ -7,6 +8,8 @@
 #include "experts.h"
 #include "losses.h"
 #include "mlp.h"
+#include "sequence_codes.h"
+#include "sequence_moves.h"
 #include "sequences.h"
 #include "tessera/sdk/isa.h"
 #include "tessera/sdk/plugin.h"
@@ -33,7 +36,7 @@ using tessera::sdk::component;
 
 // docs/layers.md has their options and formulas.
 TESSERA_PLUGIN(
-    "dense", "1.1.0",
+    "dense", "1.2.0",
     component<tessera_dense::Mlp>(
         {.id = "mlp", .version = "1.1.0", .about = "linear layers with norm, activation and dropout (oneDNN)"}),
     component<tessera_dense::DotInteraction>(
@@ -74,6 +77,26 @@ TESSERA_PLUGIN(
         {.id = "position_weights", .version = "1.0.0", .about = "sum of a sequence, weighed by position"}),
     component<tessera_dense::TargetAttention>(
         {.id = "target_attention", .version = "1.0.0", .about = "DIN's attention of a target over a sequence"}),
+    component<tessera_dense::Attention>(
+        {.id = "attention", .version = "1.0.0", .about = "rows of a sequence see others: softmax or SiLU (oneDNN)"}),
+    component<tessera_dense::PositionEmbedding>(
+        {.id = "position_embedding", .version = "1.0.0", .about = "adds a learnt row for each position"}),
+    component<tessera_dense::TimeEncoding>(
+        {.id = "time_encoding", .version = "1.0.0", .about = "adds a row for the time since, or hour and weekday"}),
+    component<tessera_dense::ActionEmbedding>(
+        {.id = "action_embedding", .version = "1.0.0", .about = "learnt rows of the bits of an action"}),
+    component<tessera_dense::ConcatSequences>(
+        {.id = "concat_sequences", .version = "1.0.0", .about = "one sequence after the other, in each sample"}),
+    component<tessera_dense::SplitSequences>(
+        {.id = "split_sequences", .version = "1.0.0", .about = "a sequence's first rows and the others"}),
+    component<tessera_dense::LastRow>({.id = "last_row", .version = "1.0.0", .about = "the last row of a sequence"}),
+    component<tessera_dense::RowsOf>({.id = "rows_of", .version = "1.0.0", .about = "the last rows of a sequence"}),
+    component<tessera_dense::Add>(
+        {.id = "add", .version = "1.0.0", .about = "sum of sequences, or with a row for each sample"}),
+    component<tessera_dense::Split>({.id = "split", .version = "1.0.0", .about = "columns as several outputs"}),
+    component<tessera_dense::L2Norm>({.id = "l2_norm", .version = "1.0.0", .about = "rows of length 1"}),
+    component<tessera_dense::SwishLayerNorm>(
+        {.id = "swish_layer_norm", .version = "1.0.0", .about = "x times the sigmoid of its layer norm"}),
     component<tessera_dense::SampledSoftmax>(
         {.id = "sampled_softmax", .version = "1.0.0", .about = "loss: in-batch softmax with log-Q correction"}),
     component<tessera_dense::PairwiseLoss>(

@@ -4,19 +4,14 @@
 #include <cmath>
 #include <numeric>
 
+#include "sequences.h"
+
 namespace tessera_dense {
 namespace {
 
 using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
-
-bool is_float(DLDataType type) { return tessera::sdk::same_dtype(type, tessera::sdk::dtype_of<float>()); }
-
-int64_t integer_at(const DLTensor& tensor, int64_t i) {
-  return tensor.dtype.bits == 32 ? tessera::sdk::data_as<int32_t>(tensor)[i]
-                                 : tessera::sdk::data_as<int64_t>(tensor)[i];
-}
 
 // Checks inputs from `first` on, each one value wide: at most one of floats, if `floats`, and one of integers.
 void check_columns(std::span<const Value> inputs, size_t first, bool floats, const char* layer, const char* what) {

@@ -47,6 +47,11 @@ std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t 
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);
 std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
+// Layer norm of each of `groups` equal parts of a row, with one weight and bias for each part, or without any.
+std::unique_ptr<Piece> make_group_norm(tessera::sdk::Host host, int64_t width, int64_t groups, double eps,
+                                       bool weights);
+std::unique_ptr<Piece> make_l2_norm(int64_t width, double eps);
+std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
 // These two need sums over ranks.
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
 inline constexpr const char* kDice = "dice";

@@ -1,25 +1,29 @@
 #include "sequences.h"
 
 namespace tessera_dense {
-namespace {
 
 using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
 
-// Input `i` of a call, which must be jagged and `width` wide (0: any).
-Sequence sequence_of(const ModuleCall& call, size_t i, int64_t width, const char* layer) {
+const int64_t* offsets_of(const ModuleCall& call, size_t i, const char* layer) {
   const DLTensor& rows = call.inputs[i];
   if (call.offsets.empty() || call.offsets[i].data == nullptr || rows.ndim != 2)
     fail(TSR_INVALID_ARGUMENT, layer, " takes a sequence: rows [n, width] with offsets");
-  if (width > 0 && rows.shape[1] != width)
-    fail(TSR_INVALID_ARGUMENT, layer, " takes rows of ", width, " values, not ", rows.shape[1]);
   const std::span<int64_t> offsets = tessera::sdk::elements<int64_t>(call.offsets[i], "offsets");
   if (static_cast<int64_t>(offsets.size()) != call.batch + 1)
     fail(TSR_INVALID_ARGUMENT, layer, " needs ", call.batch + 1, " offsets, not ", offsets.size());
   if (offsets.front() != 0 || offsets.back() != rows.shape[0])
     fail(TSR_INVALID_ARGUMENT, layer, " needs offsets from 0 to the number of rows, ", rows.shape[0]);
-  return {matrix(rows, rows.shape[0], rows.shape[1], layer), offsets.data(), rows.shape[0], rows.shape[1]};
+  return offsets.data();
+}
+
+Sequence sequence_of(const ModuleCall& call, size_t i, int64_t width, const char* layer) {
+  const int64_t* offsets = offsets_of(call, i, layer);
+  const DLTensor& rows = call.inputs[i];
+  if (width > 0 && rows.shape[1] != width)
+    fail(TSR_INVALID_ARGUMENT, layer, " takes rows of ", width, " values, not ", rows.shape[1]);
+  return {matrix(rows, rows.shape[0], rows.shape[1], layer), offsets, rows.shape[0], rows.shape[1]};
 }
 
 int64_t width_of_rows(const Value& value, const char* layer) {
@@ -28,7 +32,13 @@ int64_t width_of_rows(const Value& value, const char* layer) {
   return value.width;
 }
 
-}  // namespace
+void check_integers(const Value& value, const Value* like, const char* layer, const char* what) {
+  const bool integers = value.dtype.code == kDLInt && (value.dtype.bits == 32 || value.dtype.bits == 64);
+  const bool fits = like != nullptr ? value.has_rows_of(*like) : !value.jagged;
+  if (integers && fits && value.width <= 1) return;
+  fail(TSR_INVALID_ARGUMENT, layer, " takes ", what, " as integers, one for each ",
+       like != nullptr ? "row of its sequence" : "sample");
+}
 
 std::vector<Value> SequenceLayer::outputs(std::span<const Value> inputs) const {
   if (inputs.size() != 1) fail(TSR_INVALID_ARGUMENT, layer_, " takes one sequence, not ", inputs.size(), " inputs");

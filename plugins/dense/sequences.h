@@ -14,6 +14,23 @@ struct Sequence {
   int64_t count, width;  // rows of all samples, values of a row
 };
 
+// Input `i` of a call, which must be a sequence of float32 rows, `width` wide (0: any).
+Sequence sequence_of(const tessera::sdk::ModuleCall& call, size_t i, int64_t width, const char* layer);
+// The offsets of input `i`, which must be a sequence.
+const int64_t* offsets_of(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
+// The width of a value that must be a sequence of float32 rows.
+int64_t width_of_rows(const tessera::sdk::Value& value, const char* layer);
+
+// Element i of integers, int32 or int64.
+inline int64_t integer_at(const DLTensor& tensor, int64_t i) {
+  return tensor.dtype.bits == 32 ? tessera::sdk::data_as<int32_t>(tensor)[i]
+                                 : tessera::sdk::data_as<int64_t>(tensor)[i];
+}
+inline bool is_float(DLDataType type) { return tessera::sdk::same_dtype(type, tessera::sdk::dtype_of<float>()); }
+// Checks a side input: integers, one for each row of the sequence `like`, or one for each sample if it is NULL.
+void check_integers(const tessera::sdk::Value& value, const tessera::sdk::Value* like, const char* layer,
+                    const char* what);
+
 // One sequence in, one row per sample out, of the same width.
 class SequenceLayer : public tessera::sdk::Module {
  public:

@@ -136,7 +136,9 @@ class Layer {
       widths.push_back(shape[1]);
     }
     ASSERT_EQ(width_of(widths), TSR_OK) << error_.message;
-    output = Matrix({bounds.empty() ? shapes[0][0] : static_cast<int64_t>(bounds.size()) - 1, width_});
+    batch_ = bounds.empty() ? shapes[0][0] : static_cast<int64_t>(bounds.size()) - 1;
+    if (!all_bounds.empty() && !all_bounds[0].empty()) batch_ = static_cast<int64_t>(all_bounds[0].size()) - 1;
+    output = Matrix({like_ < 0 ? batch_ : shapes[static_cast<size_t>(like_)][0], width_});
     grad_output = Matrix(output.shape);
     noise.fill(grad_output);
   }
@@ -147,11 +149,18 @@ class Layer {
       values.back().flags = TSR_VALUE_JAGGED;
       values.back().rows_like = static_cast<int32_t>(values.size()) - 1;
     }
+    for (size_t i = 0; i < all_bounds.size(); ++i) {
+      if (all_bounds[i].empty()) continue;
+      values[i].flags = TSR_VALUE_JAGGED;
+      const auto first = std::find(all_bounds.begin(), all_bounds.end(), all_bounds[i]);
+      values[i].rows_like = static_cast<int32_t>(first - all_bounds.begin());
+    }
     tsr_value out{};
     out.struct_size = sizeof(out);
     const tsr_code said =
         api_->output(self_, 0, static_cast<uint32_t>(values.size()), sizeof(tsr_value), values.data(), &out, &error_);
     width_ = out.width;
+    like_ = (out.flags & TSR_VALUE_JAGGED) != 0 ? out.rows_like : -1;
     return said;
   }
   tsr_code forward(tsr_module_context** context = nullptr) {
@@ -194,6 +203,7 @@ class Layer {
   std::vector<double> spreads;
   std::vector<Matrix> parameters, grad_parameters, buffers, inputs, grad_inputs;
   std::vector<int64_t> bounds;  // offsets of the samples of the last input, if it is jagged; set before with_inputs
+  std::vector<std::vector<int64_t>> all_bounds;  // the same for each input; empty: dense
   Matrix output, grad_output;
   bool trains = true;
   int64_t step_number = 0;
@@ -206,13 +216,18 @@ class Layer {
     bounds_shape_ = static_cast<int64_t>(bounds.size());
     offsets_.back() = {bounds.data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &bounds_shape_, nullptr, 0};
     tsr_module_call call{};
-    if (!bounds.empty()) call.offsets = offsets_.data();
+    for (size_t i = 0; i < all_bounds.size(); ++i) {
+      bounds_shape_ = batch_ + 1;
+      if (!all_bounds[i].empty())
+        offsets_[i] = {all_bounds[i].data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &bounds_shape_, nullptr, 0};
+    }
+    if (!bounds.empty() || !all_bounds.empty()) call.offsets = offsets_.data();
     call.struct_size = sizeof(call);
     call.flags = trains ? uint32_t{TSR_MODULE_TRAIN} : 0;
     call.step = step_number;
     call.sum_over_ranks = sum_over_ranks;
     call.ranks = ranks;
-    call.batch = output.shape[0];
+    call.batch = batch_;
     call.num_inputs = static_cast<uint32_t>(in.size());
     call.num_outputs = 1;
     call.inputs = in.data();
@@ -223,7 +238,8 @@ class Layer {
 
   std::vector<DLTensor> offsets_;
   int64_t bounds_shape_ = 0;
-  int64_t width_ = 0;
+  int64_t width_ = 0, batch_ = 0;
+  int32_t like_ = -1;  // the input whose rows the output has; -1: one row for each sample
   const tsr_component* component_ = nullptr;
   const tsr_module* api_ = nullptr;
   void* self_ = nullptr;

@@ -47,9 +47,13 @@ void multiply(const Product& p) {
   check(dnnl_sgemm(p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc));
 }
 
-void Weights::add(int64_t in, int64_t out) {
+void prepare_products() {
   static const bool written = write_code();
   if (!written) fail_without_memory();
+}
+
+void Weights::add(int64_t in, int64_t out) {
+  prepare_products();
   constexpr int64_t kRowsOfATile = 64;
   for (int64_t first = 0; first < out; first += kRowsOfATile)
     tiles_.push_back({shapes_.size(), first, std::min(out, first + kRowsOfATile)});

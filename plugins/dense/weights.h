@@ -43,6 +43,9 @@ struct Product {
   int64_t ldc;
 };
 void multiply(const Product& p);
+// Makes the first product, which needs memory for generated code. Layers that multiply without Weights call it when
+// they are made.
+void prepare_products();
 
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is done here, in tiles of their
 // rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.

@@ -26,6 +26,7 @@ OpTable ops_of(const std::string& area) {
       {"quantization", quantization_ops},
       {"inference", inference_ops},
       {"extras", extra_ops},
+      {"sequences", sequence_ops},
   };
   for (const Area& a : kAreas) {
     if (area == a.name) return a.ops();

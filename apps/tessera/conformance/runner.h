@@ -90,6 +90,7 @@ OpTable sharded_module_ops();  // starts the ranks itself
 OpTable quantization_ops();
 OpTable inference_ops();  // starts ranks if tables are sharded
 OpTable extra_ops();
+OpTable sequence_ops();
 
 // For op "error": runs the call and passes if it throws tessera::Error.
 void expect_refusal(CaseContext& c, const std::function<void()>& call);

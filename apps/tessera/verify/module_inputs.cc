@@ -88,7 +88,13 @@ Values find_inputs(const tsr_module& api, void* self) {
     tries.push_back({rows, rows});
     tries.push_back({rows, value_of(1, kInt64, kSequence)});  // with times or actions
     tries.push_back({rows, value_of(1, kInt64)});             // with a number for each sample
-    tries.push_back({rows, rows, rows});
+    const tsr_value times = value_of(1, kInt64, kSequence), counts = value_of(1, kInt64);
+    tries.push_back({rows, rows, rows});  // queries, keys and values; with times, and numbers for each sample
+    tries.push_back({rows, rows, rows, counts});
+    tries.push_back({rows, rows, rows, times});
+    tries.push_back({rows, rows, rows, times, counts});
+    tries.push_back({rows, rows, rows, times, counts, counts});
+    tries.push_back({times, counts});
   }
   for (const Values& values : tries) {
     const std::optional<Values> inputs = accepted(api, self, values);
@@ -96,7 +102,7 @@ Values find_inputs(const tsr_module& api, void* self) {
   }
   throw Skipped(
       "verify found no inputs that it takes: one of up to 512, two of up to 32 and 64, three of up to 8 wide, one "
-      "of integers or of a sequence of up to 64, or two or three with sequences of one width of up to 16");
+      "of integers or of a sequence of up to 64, or two or more with sequences of one width of up to 16");
 }
 
 }  // namespace tessera::cli::verify

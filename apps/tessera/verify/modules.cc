@@ -219,7 +219,14 @@ class Layer {
       return;
     }
     inputs.push_back(std::make_unique<Array>(v.dtype, shape));
-    for (int64_t i = 0; i < inputs.back()->size(); ++i) inputs.back()->set(i, static_cast<double>(random() % 4));
+    // An integer of a sample is at most the number of its rows, if there are sequences, because it may count some.
+    const Array* rows_of_samples = is_sequence(v) || offsets.empty() ? nullptr : offsets.front().get();
+    for (int64_t i = 0; i < inputs.back()->size(); ++i) {
+      uint64_t choices = 4;
+      if (rows_of_samples != nullptr)
+        choices = static_cast<uint64_t>(rows_of_samples->get(i + 1) - rows_of_samples->get(i)) + 1;
+      inputs.back()->set(i, static_cast<double>(random() % choices));
+    }
     grad_inputs.push_back(nullptr);
   }
   std::unique_ptr<Array> offsets_of_batch() const {

@@ -30,7 +30,7 @@ struct DenseStep {
   std::function<void(const Tensor&)> sum_over_ranks;
 };
 
-// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`, int64 [batch + 1]: the input is a sequence, and
+// An input of a layer: float32, int32 or int64 [rows, width]. With `offsets`, int64 [batch + 1], it is a sequence, and
 // sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample. Inputs of a call share offsets if
 // these are in the same memory.
 struct DenseInput {

@@ -85,9 +85,9 @@ struct ModelGraph {
   int64_t dense_width = 0, pooled_width = 0;  // values per sample
   std::vector<int64_t> sequences;             // values per row of each
   std::vector<GraphInput> inputs;
-  std::vector<LayerSpec> layers;      // in any order
-  std::vector<HeadSpec> heads;        // at least one
-  std::vector<IdFeature> ids = {};    // whose ids layers take
+  std::vector<LayerSpec> layers;    // in any order
+  std::vector<HeadSpec> heads;      // at least one
+  std::vector<IdFeature> ids = {};  // whose ids layers take
 };
 
 // Makes a graph without layers over `dense_width` values and these tables' outputs. Its inputs are "dense", "pooled"
@@ -114,6 +114,8 @@ struct LayerGraphOptions {
   // DenseLayerOptions::values: must outlive it; then not trained
   const std::map<std::string, Tensor>* values = nullptr;
   bool describes = false;  // DenseLayerOptions::describes: never run
+  // Heads may take sequences: forward then returns their rows, which no loss of the core takes.
+  bool sequence_heads = false;
 };
 
 // Used by one thread. Tensors that it returns are valid until the next forward. Once the largest batch was seen, a step
@@ -144,8 +146,8 @@ class LayerGraph {
 
   // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and for
   // each feature in ModelGraph::ids int64 [B, 1], or [ids, 1] with the offsets of its sequence. They must not change
-  // until backward. Returns each head's input, [B, head_width]. kInvalidArgument: sequences that a layer takes row by
-  // row have different offsets.
+  // until backward. Returns each head's input, [B, head_width], or a sequence's rows if the options allow one.
+  // kInvalidArgument: sequences that a layer takes row by row have different offsets.
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
                                      const std::vector<DenseInput>& sequences = {},
                                      const std::vector<DenseInput>& ids = {});

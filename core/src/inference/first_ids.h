@@ -14,7 +14,7 @@ class FirstIds {
   FirstIds(const ModelGraph& graph, const ModelDescription& model);
 
   // Returns each sample's first id, int64 [batch, 1] for each feature, valid until the next call. It is -1 if the
-  // sample has none; a request for items, for example, has no users. Of a sequence it returns all ids and their offsets.
+  // sample has none; a request for items, for example, has no users. For a sequence: all ids, and their offsets.
   const std::vector<DenseInput>& take(const PredictInput& input);
 
  private:

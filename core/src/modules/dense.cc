@@ -219,7 +219,8 @@ std::vector<int64_t> DenseLayer::Impl::most_rows() {
   check(api().max_rows(part->self(), &call, rows.data(), err.out()), err, "max_rows");
   for (size_t k = 0; k < rows.size(); ++k) {
     constexpr int64_t kMostValues = int64_t{1} << 40;  // four terabytes
-    if (!has_own_rows(described[k]) || (rows[k] >= 0 && rows[k] <= kMostValues / std::max<int64_t>(described[k].width, 1)))
+    if (!has_own_rows(described[k]) ||
+        (rows[k] >= 0 && rows[k] <= kMostValues / std::max<int64_t>(described[k].width, 1)))
       continue;
     fail(Code::kInternal, "layer ", options.name, " (", part->id(), ") says that output ", k, " may have ", rows[k],
          " rows");

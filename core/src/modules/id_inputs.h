@@ -14,8 +14,8 @@ class IdInputs {
   explicit IdInputs(std::vector<IdFeature> features) : features_(std::move(features)), memory_(features_.size()) {}
 
   // For each feature: the one id of each sample, int64 [samples, 1], or all ids of a sequence with their offsets. Valid
-  // until the next call. kInvalidArgument: a sample does not have exactly one id, by its place in the batch, which is in
-  // host memory; kNotFound: no such feature.
+  // until the next call. The batch is in host memory. kInvalidArgument: a sample does not have exactly one id, by its
+  // place in the batch; kNotFound: no such feature.
   const std::vector<DenseInput>& take(const KeyedJaggedTensor& batch);
 
  private:

@@ -342,7 +342,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   }
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     m.heads.push_back(columns_of(wiring.heads[h], graph.heads[h].input));
-    if (m.values[m.heads.back().value].group != SequenceGroups::kDense)
+    if (m.values[m.heads.back().value].group != SequenceGroups::kDense && !options.sequence_heads)
       fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes the sequence \"", graph.heads[h].input,
            "\", but a loss needs one row for each sample: pool it first");
     if (m.is_ids(m.heads.back().value))
@@ -415,7 +415,8 @@ void LayerGraph::Impl::take_ids(const std::vector<DenseInput>& given, int64_t ba
       TESSERA_CHECK(value.rows == batch, "each sample has one id");
       continue;
     }
-    const Tensor &own = given[i].offsets, &offsets = values[kFirstSequence + static_cast<size_t>(ids[i].sequence)].offsets;
+    const Tensor &own = given[i].offsets,
+                 &offsets = values[kFirstSequence + static_cast<size_t>(ids[i].sequence)].offsets;
     TESSERA_CHECK(own.defined() && own.numel() == batch + 1, "ids of a sequence have offsets");
     if (const int64_t sample = first_difference(own, offsets); sample >= 0)
       fail(Code::kInvalidArgument, "a layer takes the ids of \"", ids[i].name, "\", but sample ", sample,

@@ -17,7 +17,8 @@ class SequenceGroups {
   static constexpr size_t kDense = 0;
 
   // Groups of the model's sequences, with a name for each. Call it before add().
-  explicit SequenceGroups(std::vector<std::string> sequences) : inputs_(sequences.size()), names_(std::move(sequences)) {
+  explicit SequenceGroups(std::vector<std::string> sequences)
+      : inputs_(sequences.size()), names_(std::move(sequences)) {
     for (size_t group = 0; group <= inputs_; ++group) same_.push_back(group);
   }
   // A new group, of a layer's output.
@@ -33,7 +34,7 @@ class SequenceGroups {
 
   // Pairs of values of a layer that are sequences of the model with different groups; the layer may need them equal.
   struct Pair {
-    size_t first, second;                     // groups
+    size_t first, second;  // groups
     std::string layer, first_name, second_name;
   };
   // Takes two groups as equal from here on. check() tests whether they are.

@@ -77,7 +77,8 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     labels_.push_back(find_label(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h], options_.step));
-    groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>() : std::vector<IdFeature>{{heads_[h].groups}});
+    groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
+                                                  : std::vector<IdFeature>{{heads_[h].groups}});
   }
 }
 

@@ -172,8 +172,8 @@ class Blend final : public Module {
   std::vector<Parameter> parameters_;
 };
 
-// Takes a sequence a, int64 times of its rows, and another sequence b. Outputs are a with its times added, the rows of a
-// and then those of b of each sample, and the number of those rows.
+// Takes a sequence a, int64 times of its rows, and another sequence b. Outputs are a with its times added; for each
+// sample the rows of a and then those of b; and the number of those rows.
 class Ragged final : public Module {
  public:
   explicit Ragged(Options& options) : fault_(options.string("fault", "")) {}

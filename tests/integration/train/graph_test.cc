@@ -207,8 +207,10 @@ TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
   std::vector<EmbeddingBagConfig> all = tables();
   all[1].pooling = PoolingType::kNone;
   ModelGraph model = graph_over(2, all);
-  model.layers = {{"plus", "sum", {"seen", "wanted"}}, {"more", "product", {"plus", "wanted"}},
-                  {"one", "sum_pooling", {"more"}}, {"out", "linear", {"user", "one"}}};
+  model.layers = {{"plus", "sum", {"seen", "wanted"}},
+                  {"more", "product", {"plus", "wanted"}},
+                  {"one", "sum_pooling", {"more"}},
+                  {"out", "linear", {"user", "one"}}};
   model.heads = {{"h", "out"}};
   LayerGraph graph(runtime(), model, {.seed = 3});
   const Tensor dense = random_matrix(2, 2, 1), pooled = random_matrix(2, 3, 2), seen = random_matrix(3, 3, 3);
@@ -228,9 +230,10 @@ TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
   wrong.layers.push_back({"never", "sum", {"ragged:0", "ragged:1"}});
   wrong.layers.push_back({"last", "sum_pooling", {"never"}});
   wrong.heads.push_back({"i", "last"});
-  EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }),
-              testing::AllOf(HasSubstr("the layer \"never\" of ragged:0 (a sequence of 3 values with the rows of \"seen\")"),
-                             HasSubstr("ragged:1 (a sequence of 3 values)"), HasSubstr("have different rows")));
+  EXPECT_THAT(
+      refused_by([&] { LayerGraph(runtime(), wrong, {}); }),
+      testing::AllOf(HasSubstr("the layer \"never\" of ragged:0 (a sequence of 3 values with the rows of \"seen\")"),
+                     HasSubstr("ragged:1 (a sequence of 3 values)"), HasSubstr("have different rows")));
   wrong.layers.back() = {"last", "linear", {"never"}};
   wrong.layers[wrong.layers.size() - 2] = {"never", "sum", {"ragged:0", "one"}};
   EXPECT_THAT(refused_by([&] { LayerGraph(runtime(), wrong, {}); }), HasSubstr("pool it first"));

@@ -62,8 +62,10 @@ enum {
   TSR_VALUE_JAGGED = 0x10000
 };
 
-/* `rows_like` of an output that has offsets of its own. */
-#define TSR_ROWS_OWN (-1)
+/* Values of `rows_like` that are no index. */
+enum {
+  TSR_ROWS_OWN = -1 /* the output has offsets of its own */
+};
 
 /* An input or output, as core and module agree on it before there is a batch: rows of `width` values. */
 typedef struct tsr_value {

@@ -142,8 +142,8 @@ class Module {
     for (size_t k = 0; k < inputs.size(); ++k) {
       Value& value = inputs[k];
       if (value.jagged != first.jagged) {
-        fail(TSR_INVALID_ARGUMENT, "it works row by row, but input ", first.jagged ? 0 : k,
-             " is a sequence and input ", first.jagged ? k : 0, " has one row for each sample: pool it first");
+        fail(TSR_INVALID_ARGUMENT, "it works row by row, but input ", first.jagged ? 0 : k, " is a sequence and input ",
+             first.jagged ? k : 0, " has one row for each sample: pool it first");
       }
       if (!value.has_rows_of(first)) {
         fail(TSR_INVALID_ARGUMENT, "it works row by row, but the sequences of inputs 0 and ", k,
@@ -196,7 +196,8 @@ class Module {
         check_flags(value.flags, TSR_VALUE_JAGGED, "an input");
         const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0;
         if (jagged && (value.rows_like < 0 || value.rows_like > static_cast<int32_t>(k)))
-          fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like, ", which is not before it");
+          fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like,
+               ", which is not before it");
         values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0});
       }
       const Value rows = row_by_row<C>() ? as_dense(values) : Value{};
@@ -219,14 +220,13 @@ class Module {
     Module& module = of<C>(self);
     const size_t parameters = module.parameters().size();
     const bool rows = row_by_row<C>() && raw.num_inputs > 0;
-    body(module, ModuleCall{(raw.flags & TSR_MODULE_TRAIN) != 0, raw.seed, raw.step,
-                            rows ? raw.inputs[0].shape[0] : raw.batch, tensors(raw.inputs, raw.num_inputs),
-                            tensors(rows ? nullptr : raw.offsets, raw.num_inputs),
-                            tensors(raw.parameters, parameters), tensors(raw.buffers, module.buffers().size()),
-                            tensors(raw.outputs, raw.num_outputs), tensors(raw.output_offsets, raw.num_outputs),
-                            tensors(raw.grad_outputs, raw.num_outputs),
-                            tensors(raw.grad_inputs, raw.num_inputs), tensors(raw.grad_parameters, parameters),
-                            raw.stream, raw});
+    body(module,
+         ModuleCall{(raw.flags & TSR_MODULE_TRAIN) != 0, raw.seed, raw.step, rows ? raw.inputs[0].shape[0] : raw.batch,
+                    tensors(raw.inputs, raw.num_inputs), tensors(rows ? nullptr : raw.offsets, raw.num_inputs),
+                    tensors(raw.parameters, parameters), tensors(raw.buffers, module.buffers().size()),
+                    tensors(raw.outputs, raw.num_outputs), tensors(raw.output_offsets, raw.num_outputs),
+                    tensors(raw.grad_outputs, raw.num_outputs), tensors(raw.grad_inputs, raw.num_inputs),
+                    tensors(raw.grad_parameters, parameters), raw.stream, raw});
   }
   template <class C>
   static tsr_code forward_slot(void* self, const tsr_module_call* call, tsr_module_context** context,
@@ -259,7 +259,7 @@ class Module {
 template <class C>
 constexpr tsr_module Module::table = {sizeof(tsr_module),   C::kFlags,        &parameter_slot<C>, &buffer_slot<C>,
                                       &output_slot<C>,      &forward_slot<C>, &backward_slot<C>,  &release_slot<C>,
-                                      device_types_of<C>(), layer_of<C>(),  &max_rows_slot<C>};
+                                      device_types_of<C>(), layer_of<C>(),    &max_rows_slot<C>};
 
 }  // namespace v1
 }  // namespace tessera::sdk

@@ -1,0 +1,370 @@
+// Area "sequences": attention, blocks and models over sequences, encoders, and moves of rows, as graphs of the core.
+#include <cmath>
+
+#include "conformance/sequence_blocks.h"
+
+namespace tessera::cli {
+namespace {
+
+using Node = SequenceNet::Node;
+
+const json& options_of(const CaseContext& c) { return c.given.at("options"); }
+Tensor input_of(const CaseContext& c, const char* name) { return tensor_from(c.given.at("inputs").at(name)); }
+bool has_input(const CaseContext& c, const char* name) { return c.given.at("inputs").contains(name); }
+Tensor offsets_of(const CaseContext& c) { return input_of(c, "offsets"); }
+
+// Offsets of `count` samples with `rows` rows each.
+Tensor equal_offsets(int64_t count, int64_t rows) {
+  std::vector<int64_t> bounds(static_cast<size_t>(count) + 1);
+  for (size_t s = 0; s < bounds.size(); ++s) bounds[s] = static_cast<int64_t>(s) * rows;
+  return Tensor::from(bounds);
+}
+
+[[noreturn]] void skip(const std::string& what) { throw SkipCase{"not supported: " + what}; }
+
+void softmax_attention_op(CaseContext& c) {
+  const json& o = options_of(c);
+  SequenceNet net(c, offsets_of(c));
+  const Node q = net.sequence(input_of(c, "q")), k = net.sequence(input_of(c, "k")), v = net.sequence(input_of(c, "v"));
+  json options = {{"heads", o.at("num_heads")}, {"causal", o.at("causal")}, {"scale", o.at("scale")}};
+  if (!o.at("window").is_null()) options["window"] = o["window"];
+  net.check({{"out", net.layer("attention", options, {q, k, v})}}, {{"q", q}, {"k", k}, {"v", v}});
+}
+
+void multi_head_attention_op(CaseContext& c) {
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"out", attention_of(net, x, x, options_of(c), "")}}, {{"x", x}});
+}
+
+void sequence_block_op(CaseContext& c) {
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"out", block(net, x, options_of(c), "")}}, {{"x", x}});
+}
+
+void hstu_layer_op(CaseContext& c) {
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"out", hstu_layer(net, x, hstu_times(c, net, x), options_of(c), "")}}, {{"x", x}});
+}
+
+// A model over the rows of ids, whose gradient is added up for the table.
+void model_op(CaseContext& c, bool hstu) {
+  const json& o = options_of(c);
+  SequenceNet net(c, offsets_of(c));
+  const Tensor ids = input_of(c, "ids"), table = net.parameter("item_emb");
+  const int64_t width = table.size(1);
+  const Tensor rows = Tensor::empty({ids.numel(), width});
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    std::copy_n(table.data<float>() + static_cast<int64_t>(ids.item(i)) * width, width, rows.data<float>() + i * width);
+  const Node items = net.sequence(rows);
+  const Times times = hstu ? hstu_times(c, net, items) : Times{};
+  net.check({{"hidden", model(net, items, times, o, hstu)}}, {});
+  const Tensor back = net.gradient(items), sums = Tensor::zeros({table.size(0), width});
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    for (int64_t d = 0; d < width; ++d)
+      sums.data<float>()[static_cast<int64_t>(ids.item(i)) * width + d] += back.data<float>()[i * width + d];
+  }
+  net.check_gradient("param_grads.item_emb", c.expect.at("param_grads").at("item_emb"), sums);
+}
+
+void stu_attention_op(CaseContext& c) {
+  if (has_input(c, "attn_scale")) skip("stu_attention with attn_scale");
+  SequenceNet net(c, offsets_of(c));
+  const Node q = net.sequence(input_of(c, "q")), k = net.sequence(input_of(c, "k")), v = net.sequence(input_of(c, "v"));
+  std::vector<Node> inputs = {q, k, v};
+  json options = stu_options(options_of(c), has_input(c, "num_targets"));
+  options["scale"] = options_of(c).at("alpha");
+  if (has_input(c, "num_targets")) inputs.push_back(net.integers(input_of(c, "num_targets")));
+  net.check({{"out", net.layer("attention", options, inputs)}}, {{"q", q}, {"k", k}, {"v", v}});
+}
+
+// Which rows a row sees: the weights of an attention with queries and keys 1, over the unit matrix.
+void stu_mask_op(CaseContext& c) {
+  const json& o = options_of(c);
+  const auto rows = o.at("length").get<int64_t>();
+  SequenceNet net(c, Tensor::from(std::vector<int64_t>{0, rows}));
+  const Tensor ones = Tensor::from(std::vector<float>(static_cast<size_t>(rows), 1.0F)).reshape({rows, 1});
+  const Tensor unit = Tensor::zeros({rows, rows});
+  for (int64_t i = 0; i < rows; ++i) unit.data<float>()[i * rows + i] = 1;
+  const bool targets = !o.at("num_targets").is_null();
+  json options = stu_options(o, targets);
+  options["length"] = 1;
+  const Node one = net.sequence(ones);
+  std::vector<Node> inputs = {one, one, net.sequence(unit)};
+  if (targets) inputs.push_back(net.integers(Tensor::from(std::vector<int64_t>{o.at("num_targets").get<int64_t>()})));
+  const Tensor weights = net.forward({net.layer("attention", options, inputs)})[0];
+  const json& want = c.expect.at("outputs").at("valid");
+  const Tensor valid = Tensor::empty({rows, rows}, tensor_from(want).dtype());
+  for (int64_t i = 0; i < weights.numel(); ++i) {
+    const bool sees = weights.item(i) > 0.5;
+    if (valid.dtype() == DType::kInt64)
+      valid.data<int64_t>()[i] = sees ? 1 : 0;
+    else if (valid.dtype() == DType::kFloat32)
+      valid.data<float>()[i] = sees ? 1 : 0;
+    else
+      static_cast<uint8_t*>(valid.raw())[i] = sees ? 1 : 0;
+  }
+  c.check.tensor("valid", want, valid);
+}
+
+void stu_layer_op(CaseContext& c) {
+  const json& o = options_of(c);
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  const bool targets = o.at("target_aware").get<bool>() && has_input(c, "num_targets");
+  const Node counts = targets ? net.integers(input_of(c, "num_targets")) : "";
+  Node out = x;
+  if (!o.contains("num_layers")) out = stu_layer(net, x, counts, o, "");
+  for (int64_t k = 0; o.contains("num_layers") && k < o["num_layers"].get<int64_t>(); ++k)
+    out = stu_layer(net, out, counts, o, str_cat("layers.", k, "."));
+  net.check({{"out", out}}, {{"x", x}});
+}
+
+// Compares integers with the first column of rows.
+void check_integers(CaseContext& c, const char* name, const Tensor& rows) {
+  const json& want = c.expect.at("outputs").at(name);
+  const Tensor got = Tensor::empty({rows.size(0)}, DType::kInt64);
+  for (int64_t i = 0; i < rows.size(0); ++i) got.data<int64_t>()[i] = std::llround(rows.item(i * rows.size(1)));
+  c.check.tensor(name, want, got.to(tensor_from(want).dtype()));
+}
+
+void positions_op(CaseContext& c) {
+  const json& o = options_of(c);
+  const Tensor offsets = offsets_of(c);
+  SequenceNet net(c, offsets);
+  const auto rows = static_cast<int64_t>(offsets.item(offsets.numel() - 1));
+  const Node zeros = net.sequence(Tensor::zeros({rows, 1}));
+  c.check.equal("positions", true, o.at("positions") == "front" || o.at("positions") == "end_of_window");
+  const std::string from = o.at("positions") == "front" ? "front" : "end";
+  check_integers(
+      c, "index",
+      net.forward_numbered(net.layer("position_embedding", {{"length", o.at("rows")}, {"from", from}}, {zeros})));
+}
+
+void add_timestamp_positions_op(CaseContext& c) {
+  const json& o = options_of(c);
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x")), times = net.integers(input_of(c, "timestamps"), x);
+  const bool targets = has_input(c, "num_targets");
+  const int64_t buckets = net.parameter("timestamp").size(0) - 1;
+  if (buckets != o.at("time_bucket_cap").get<int64_t>()) skip("a cap of time buckets below the rows of their table");
+  std::vector<Node> inputs = {x};
+  if (targets) inputs.push_back(net.integers(input_of(c, "num_targets")));
+  const json where = {{"length", net.parameter("position").size(0)},
+                      {"from", "target"},
+                      {"targets", targets},
+                      {"contextual", o.at("contextual_seq_len")},
+                      {"scale", o.at("alpha")}};
+  const json when = {{"kind", o.at("time_bucket_fn")}, {"buckets", buckets}};
+  const Node placed = net.layer("position_embedding", where, inputs, {{"position", "weight"}});
+  net.check({{"out", net.layer("time_encoding", when, {placed, times}, {{"timestamp", "weight"}})}}, {{"x", x}});
+  for (const char* name : {"position_index", "time_bucket"}) {
+    if (!c.expect.at("outputs").contains(name)) continue;
+    SequenceNet numbers(c, offsets_of(c));
+    const Node zeros = numbers.sequence(Tensor::zeros({input_of(c, "x").size(0), 1}));
+    std::vector<Node> given = {zeros};
+    if (std::string(name) == "time_bucket") {
+      given.push_back(numbers.integers(input_of(c, "timestamps"), zeros));
+      check_integers(c, name, numbers.forward_numbered(numbers.layer("time_encoding", when, given)));
+      continue;
+    }
+    if (targets) given.push_back(numbers.integers(input_of(c, "num_targets")));
+    check_integers(c, name, numbers.forward_numbered(numbers.layer("position_embedding", where, given)));
+  }
+}
+
+// Every sample has its history's actions, and then one row for each target.
+void action_encoder_op(CaseContext& c) {
+  const json& o = options_of(c);
+  if (!o.at("watchtime").is_null()) skip("action_encoder with watchtime");
+  const Tensor actions = input_of(c, "actions"), history = input_of(c, "uih_offsets"),
+               ends = input_of(c, "target_offsets");
+  std::vector<int64_t> all, offsets = {0}, targets;
+  for (int64_t s = 0; s + 1 < history.numel(); ++s) {
+    for (auto i = static_cast<int64_t>(history.item(s)); i < static_cast<int64_t>(history.item(s + 1)); ++i)
+      all.push_back(static_cast<int64_t>(actions.item(i)));
+    targets.push_back(static_cast<int64_t>(ends.item(s + 1) - ends.item(s)));
+    all.resize(all.size() + static_cast<size_t>(targets.back()), 0);
+    offsets.push_back(std::ssize(all));
+  }
+  SequenceNet net(c, Tensor::from(offsets));
+  const Node rows = net.sequence(Tensor::zeros({std::ssize(all), 1}));
+  const Node codes = net.integers(Tensor::from(all), rows), counts = net.integers(Tensor::from(targets));
+  const json options = {
+      {"actions", o.at("action_weights")}, {"dim", net.parameter("table").size(1)}, {"targets", true}};
+  net.check({{"out", net.layer("action_embedding", options, {codes, counts},
+                               {{"table", "weight"}, {"target_row", "target"}})}},
+            {});
+}
+
+// A net whose samples have one row each.
+SequenceNet net_of_rows(CaseContext& c) { return {c, equal_offsets(input_of(c, "x").size(0), 1)}; }
+
+void swish_layer_norm_op(CaseContext& c) {
+  SequenceNet net = net_of_rows(c);
+  const Node x = net.sequence(input_of(c, "x"));
+  const Node out = net.layer("swish_layer_norm", {{"eps", options_of(c).at("eps")}}, {x},
+                             {{"w", "norm.weight"}, {"b", "norm.bias"}});
+  net.check({{"out", out}}, {{"x", x}});
+}
+
+void swish_mlp_op(CaseContext& c) {
+  SequenceNet net = net_of_rows(c);
+  const Node x = net.sequence(input_of(c, "x"));
+  const json eps = {{"eps", options_of(c).at("eps")}};
+  const Node swish = net.layer("swish_layer_norm", eps, {net.linear(x, "l1.w", "l1.b")},
+                               {{"sln.w", "norm.weight"}, {"sln.b", "norm.bias"}});
+  net.check({{"out", net.norm(net.linear(swish, "l2.w", "l2.b"), "ln", eps["eps"].get<double>())}}, {{"x", x}});
+}
+
+void l2_norm_op(CaseContext& c) {
+  SequenceNet net = net_of_rows(c);
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"out", net.layer("l2_norm", {{"eps", options_of(c).at("eps")}}, {x})}}, {{"x", x}});
+}
+
+void layer_norm_op(CaseContext& c) {
+  SequenceNet net = net_of_rows(c);
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"out", net.norm(x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
+}
+
+json calendar_options(const json& pairs, const json& pi) {
+  json units = json::array(), periods = json::array();
+  for (const json& pair : pairs) {
+    units.push_back(pair.at(0));
+    periods.push_back(pair.at(1));
+  }
+  return {{"kind", "calendar"}, {"units", units}, {"periods", periods}, {"pi", pi}};
+}
+
+void timestamp_norm_op(CaseContext& c) {
+  const json& o = options_of(c);
+  SequenceNet net = net_of_rows(c);
+  const Node x = net.sequence(input_of(c, "x")), times = net.integers(input_of(c, "timestamps"), x);
+  const int64_t width = input_of(c, "x").size(1), more = 2 * static_cast<int64_t>(o.at("time_features").size());
+  const Node all = net.layer("time_encoding", calendar_options(o.at("time_features"), o.at("pi")), {x, times});
+  const Node features = net.layer("split", {{"widths", {width, more}}}, {all});
+  const Node combined = net.linear(all, "combine.w", "combine.b");
+  net.check({{"out", net.norm(combined, "", o.at("eps").get<double>())}, {"time_features", features + ":1"}},
+            {{"x", x}});
+}
+
+// The hour follows from the calendar's angle.
+void hour_of_day_op(CaseContext& c) {
+  const json& o = options_of(c);
+  const Tensor times = input_of(c, "timestamps");
+  SequenceNet net(c, equal_offsets(times.numel(), 1));
+  const Node zeros = net.sequence(Tensor::zeros({times.numel(), 1})), at = net.integers(times, zeros);
+  const json pair = {o.at("unit"), o.at("period")};
+  const double turn = 2 * std::acos(-1.0);
+  const Tensor rows =
+      net.forward({net.layer("time_encoding", calendar_options(json::array({pair}), turn / 2), {zeros, at})})[0];
+  const Tensor index = Tensor::empty({times.numel(), 1});
+  const auto period = o.at("period").get<double>();
+  for (int64_t i = 0; i < times.numel(); ++i) {
+    const double angle = std::atan2(rows.item(3 * i + 2), rows.item(3 * i + 1));
+    index.data<float>()[i] = static_cast<float>(std::fmod(std::round(angle / turn * period) + period, period));
+  }
+  check_integers(c, "index", index);
+}
+
+void concat_op(CaseContext& c) {
+  const json& dense = options_of(c).at("left_is_dense_of");
+  const Tensor right_offsets = input_of(c, "right_offsets");
+  SequenceNet net(c, right_offsets);
+  const Tensor left_offsets = has_input(c, "left_offsets")
+                                  ? input_of(c, "left_offsets")
+                                  : equal_offsets(right_offsets.numel() - 1, dense.get<int64_t>());
+  const Tensor given = input_of(c, "left");
+  const Tensor flat = given.dim() == 3 ? given.reshape({given.size(0) * given.size(1), given.size(2)}) : given;
+  const Node left = net.sequence(flat, left_offsets), right = net.sequence(input_of(c, "right"));
+  net.check({{"out", net.layer("concat_sequences", json::object(), {left, right})}},
+            {{"left", left}, {"right", right}});
+}
+
+// Offsets of one side, which may be dense.
+Tensor side_offsets(const CaseContext& c, const std::string& side, int64_t samples) {
+  if (has_input(c, (side + "_offsets").c_str())) return input_of(c, (side + "_offsets").c_str());
+  return equal_offsets(samples, options_of(c).at(side + "_is_dense_of").get<int64_t>());
+}
+
+void split_op(CaseContext& c) {
+  const char* known = has_input(c, "left_offsets") ? "left_offsets" : "right_offsets";
+  const int64_t samples = input_of(c, known).numel() - 1;
+  const Tensor left = side_offsets(c, "left", samples), right = side_offsets(c, "right", samples);
+  const Tensor both = Tensor::empty({samples + 1}, DType::kInt64);
+  for (int64_t s = 0; s <= samples; ++s) both.data<int64_t>()[s] = static_cast<int64_t>(left.item(s) + right.item(s));
+  SequenceNet net(c, both);
+  const Node x = net.sequence(input_of(c, "x"));
+  const Node like = net.sequence(Tensor::zeros({static_cast<int64_t>(left.item(samples)), 1}), left);
+  const Node parts = net.layer("split_sequences", json::object(), {x, like});
+  net.check({{"left", parts}, {"right", parts + ":1"}}, {{"x", x}});
+}
+
+void gather_rows_op(CaseContext& c) {
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  net.check({{"last", net.layer("last_row", json::object(), {x})},
+             {"targets", net.layer("rows_of", json::object(), {x, net.integers(input_of(c, "num_targets"))})}},
+            {{"x", x}});
+}
+
+// Ops of the recorded file that no layer computes.
+constexpr const char* kNotBuilt[] = {"hstu_bias",
+                                     "stu_cached",
+                                     "content_encoder",
+                                     "parameterized_mlp",
+                                     "contextual_preprocessor",
+                                     "interleave_preprocessor",
+                                     "multitask",
+                                     "dlrm_hstu_user_tower",
+                                     "jagged_dense_bmm_broadcast_add",
+                                     "jagged_padded",
+                                     "replace_last_n",
+                                     "split_l2",
+                                     "sampled_softmax_loss",
+                                     "sampled_cross_entropy",
+                                     "bce_loss",
+                                     "bce_loss_one_negative",
+                                     "gbce_loss",
+                                     "full_softmax_loss",
+                                     "masked_item_loss",
+                                     "in_batch_softmax_loss",
+                                     "ranking_metrics",
+                                     "gbce_beta",
+                                     "training_trajectory",
+                                     "time_bucket"};
+
+}  // namespace
+
+OpTable sequence_ops() {
+  OpTable out = {{"softmax_attention", softmax_attention_op},
+                 {"multi_head_attention", multi_head_attention_op},
+                 {"sequence_block", sequence_block_op},
+                 {"sequence_model", [](CaseContext& c) { model_op(c, false); }},
+                 {"hstu_model", [](CaseContext& c) { model_op(c, true); }},
+                 {"hstu_layer", hstu_layer_op},
+                 {"positions", positions_op},
+                 {"stu_attention", stu_attention_op},
+                 {"stu_mask", stu_mask_op},
+                 {"stu_layer", stu_layer_op},
+                 {"stu_stack", stu_layer_op},
+                 {"add_timestamp_positions", add_timestamp_positions_op},
+                 {"action_encoder", action_encoder_op},
+                 {"swish_layer_norm", swish_layer_norm_op},
+                 {"swish_mlp", swish_mlp_op},
+                 {"l2_norm_postprocessor", l2_norm_op},
+                 {"layer_norm_postprocessor", layer_norm_op},
+                 {"timestamp_layer_norm_postprocessor", timestamp_norm_op},
+                 {"hour_of_day", hour_of_day_op},
+                 {"concat_2d_jagged", concat_op},
+                 {"split_2d_jagged", split_op},
+                 {"gather_rows", gather_rows_op}};
+  for (const char* op : kNotBuilt) out.emplace(op, [op](CaseContext&) { skip(op); });
+  return out;
+}
+
+}  // namespace tessera::cli

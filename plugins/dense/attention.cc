@@ -1,0 +1,405 @@
+#include "attention.h"
+
+#include <bit>
+#include <cmath>
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::ModuleCall;
+using tessera::sdk::Value;
+
+constexpr const char* kName = "attention";
+constexpr int64_t kRowsOfATile = 32;
+constexpr double kBucketWidth = 0.301;  // of the natural logarithm, as in HSTU
+
+// The visible part of a tile's row: a range, and the row itself, which may be apart from it.
+struct Part {
+  int64_t first, last, self;  // columns of the tile
+  bool apart() const { return self >= last || self < first; }
+  int64_t count() const { return last - first + (apart() ? 1 : 0); }
+};
+
+// Puts the value of the row itself behind the range while a loop runs over both, and back.
+class Together {
+ public:
+  Together(const Part& part, float* row) : part_(part), row_(row), swaps_(part.apart() && part.self != part.last) {
+    if (swaps_) std::swap(row_[part_.last], row_[part_.self]);
+  }
+  ~Together() {
+    if (swaps_) std::swap(row_[part_.last], row_[part_.self]);
+  }
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+  float* begin() const { return row_ + part_.first; }
+
+ private:
+  Part part_;
+  float* row_;
+  bool swaps_;
+};
+
+void clear_invisible(const Part& part, int64_t keys, float* row) {
+  const float self = row[part.self];
+  std::fill(row, row + part.first, 0.0f);
+  std::fill(row + part.last, row + keys, 0.0f);
+  row[part.self] = self;
+}
+
+}  // namespace
+
+TimeBuckets::TimeBuckets(int64_t count) : edges_(static_cast<size_t>(count) + 1), guess_(65, 0) {
+  const auto bucket_of = [](double delta) { return std::floor(std::log(delta) / kBucketWidth); };
+  for (size_t b = 1; b < edges_.size(); ++b) {
+    const double about = std::exp(kBucketWidth * static_cast<double>(b));
+    if (about >= 9e18) {  // no time is so long
+      edges_[b] = UINT64_MAX;
+      continue;
+    }
+    auto edge = static_cast<uint64_t>(about) > 2 ? static_cast<uint64_t>(about) - 2 : uint64_t{1};
+    while (bucket_of(static_cast<double>(edge)) < static_cast<double>(b)) ++edge;
+    edges_[b] = edge;
+  }
+  for (int bits = 1; bits <= 64; ++bits) {
+    const uint64_t least = uint64_t{1} << (bits - 1);
+    size_t b = 0;
+    while (b + 1 < edges_.size() && b < 255 && edges_[b + 1] <= least) ++b;
+    guess_[static_cast<size_t>(bits)] = static_cast<uint8_t>(b);
+  }
+}
+
+int64_t TimeBuckets::of(int64_t delta) const {
+  const uint64_t d = delta < 0 ? uint64_t{0} - static_cast<uint64_t>(delta) : static_cast<uint64_t>(delta);
+  size_t b = guess_[static_cast<size_t>(std::bit_width(d))];
+  while (b + 1 < edges_.size() && edges_[b + 1] <= d) ++b;
+  return static_cast<int64_t>(b);
+}
+
+Attention::Attention(const tessera::sdk::Setup& setup)
+    : host_(setup.host),
+      loops_(*choose_loops().of_rows),
+      heads_(setup.options.integer("heads", 1)),
+      softmax_(true),
+      scale_(setup.options.number("scale", 0)),
+      length_(setup.options.integer("length", 0)) {
+  tessera::sdk::joined_width(setup.options);
+  prepare_products();
+  const std::string kind = setup.options.string("kind", "softmax");
+  softmax_ = kind == "softmax";
+  if (!softmax_ && kind != "silu")
+    fail(TSR_INVALID_ARGUMENT, "option \"kind\" is \"", kind, "\", but must be softmax or silu");
+  if (heads_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"heads\" must be above 0, not ", heads_);
+  if (!std::isfinite(scale_)) fail(TSR_INVALID_ARGUMENT, "option \"scale\" must be a number, not ", scale_);
+  read_mask(setup.options);
+  read_bias(setup.options);
+  if (length_ < 1 && (!softmax_ || position_bias_)) {
+    fail(TSR_INVALID_ARGUMENT, "option \"length\" must give ",
+         position_bias_ ? "the most rows of a sample" : "the number by which silu's weights are divided", ", above 0");
+  }
+  if (position_bias_) parameters_.push_back({"position_bias", {2 * length_ - 1}, tessera::sdk::normal(0, 0.02)});
+  if (buckets_) parameters_.push_back({"time_bias", {buckets_->count() + 1}, tessera::sdk::normal(0, 0.02)});
+}
+
+void Attention::read_mask(tessera::sdk::Options& options) {
+  const auto least = [&](const char* name, int64_t otherwise) {
+    const int64_t value = options.integer(name, otherwise);
+    if (value < otherwise) fail(TSR_INVALID_ARGUMENT, "option \"", name, "\" must be 0 or above, not ", value);
+    return value;
+  };
+  mask_.causal = options.flag("causal", true);
+  mask_.window = options.has("window") ? least("window", 0) : -1;
+  mask_.contextual = least("contextual", 0);
+  mask_.full = least("full", 0);
+  targets_ = options.flag("targets", false);
+  if (!mask_.causal && (targets_ || mask_.contextual > 0 || mask_.full > 0)) {
+    fail(TSR_INVALID_ARGUMENT, "options \"targets\", \"contextual\" and \"full\" are of a causal attention: without ",
+         "\"causal\" every row sees all others, or those in its \"window\"");
+  }
+}
+
+void Attention::read_bias(tessera::sdk::Options& options) {
+  const std::string bias = options.string("bias", "none");
+  const bool both = bias == "both";
+  if (!both && bias != "none" && bias != "position" && bias != "time")
+    fail(TSR_INVALID_ARGUMENT, "option \"bias\" is \"", bias, "\", but must be none, position, time or both");
+  position_bias_ = both || bias == "position";
+  times_ = both || bias == "time";
+  next_times_ = times_ && options.flag("next_times", false);
+  if (!times_) return;
+  const int64_t buckets = options.integer("buckets", 128);
+  if (buckets < 1 || buckets > 254)
+    fail(TSR_INVALID_ARGUMENT, "option \"buckets\" must be from 1 to 254, not ", buckets);
+  buckets_.emplace(buckets);
+}
+
+std::vector<Value> Attention::outputs(std::span<const Value> inputs) const {
+  const size_t wanted = 3 + (times_ ? 1 : 0) + (next_times_ ? 1 : 0) + (targets_ ? 1 : 0);
+  if (inputs.size() != wanted) {
+    fail(TSR_INVALID_ARGUMENT, "attention with these options takes ", wanted, " inputs (queries, keys, values",
+         times_ ? ", times" : "", next_times_ ? ", next times" : "", targets_ ? ", targets" : "", "), not ",
+         inputs.size());
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t width = width_of_rows(inputs[i], kName);
+    if (!inputs[i].has_rows_of(inputs[0]))
+      fail(TSR_INVALID_ARGUMENT, "attention takes queries, keys and values with the same rows, but inputs 0 and ", i,
+           " have different ones");
+    if (width % heads_ != 0)
+      fail(TSR_INVALID_ARGUMENT, "attention has ", heads_, " heads, and ", width, " values are no multiple");
+  }
+  if (inputs[0].width != inputs[1].width)
+    fail(TSR_INVALID_ARGUMENT, "attention takes queries and keys of one width, not of ", inputs[0].width, " and ",
+         inputs[1].width, " values");
+  size_t next = 3;
+  if (times_) check_integers(inputs[next++], &inputs[0], kName, "times");
+  if (next_times_) check_integers(inputs[next++], nullptr, kName, "next times");
+  if (targets_) check_integers(inputs[next++], nullptr, kName, "numbers of targets");
+  return {inputs[0].with_width(inputs[2].width)};
+}
+
+Attention::Inputs Attention::inputs_of(const ModuleCall& call) {
+  const Sequence q = sequence_of(call, 0, 0, kName), k = sequence_of(call, 1, q.width, kName),
+                 v = sequence_of(call, 2, 0, kName);
+  if (k.count != q.count || v.count != q.count)
+    fail(TSR_INVALID_ARGUMENT, "attention takes queries, keys and values with the same rows");
+  parameter_data(call.parameters, parameters_, pointers_);
+  Inputs in{q, k, v, call.batch, q.width / heads_, v.width / heads_, nullptr, nullptr, nullptr, nullptr, nullptr};
+  size_t next = 3;
+  if (times_) in.times = &call.inputs[next++];
+  if (next_times_) in.next_times = &call.inputs[next++];
+  if (targets_) in.targets = &call.inputs[next++];
+  next = 0;
+  if (position_bias_) in.position_bias = pointers_[next++];
+  if (buckets_) in.time_bias = pointers_[next++];
+  check_lengths(in);
+  return in;
+}
+
+void Attention::check_lengths(const Inputs& in) const {
+  for (int64_t s = 0; s < in.batch; ++s) {
+    const int64_t rows = in.q.offsets[s + 1] - in.q.offsets[s];
+    if (position_bias_ && rows > length_) {
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", rows, " rows, but attention's \"length\" is ", length_,
+           ": truncate the lists or raise it");
+    }
+    if (!in.targets) continue;
+    const int64_t targets = integer_at(*in.targets, s);
+    if (targets < 0 || targets > rows)
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", targets, " targets, but ", rows, " rows");
+  }
+}
+
+Visible Attention::visible(const Inputs& in, const Tile& tile) const {
+  return {mask_, tile.count, in.targets ? integer_at(*in.targets, tile.sample) : 0};
+}
+
+// The bucket of the time from row j to the row after i: an event is predicted when it happens.
+int64_t Attention::bucket(const Inputs& in, const Tile& tile, int64_t i, int64_t j) const {
+  int64_t then = 0;
+  if (i + 1 < tile.count) {
+    then = integer_at(*in.times, tile.base + i + 1);
+  } else if (in.next_times && (length_ == 0 || tile.count < length_)) {
+    then = integer_at(*in.next_times, tile.sample);
+  } else {
+    then = integer_at(*in.times, tile.base + i);
+  }
+  return buckets_->of(then - integer_at(*in.times, tile.base + j));
+}
+
+template <class Body>
+void Attention::for_tiles(const Inputs& in, const Body& body) {
+  int64_t longest = 0, work = 0;
+  for (int64_t s = 0; s < in.batch; ++s) {
+    const int64_t rows = in.q.offsets[s + 1] - in.q.offsets[s];
+    longest = std::max(longest, rows);
+    work += rows * rows * (in.q.width + in.v.width);
+  }
+  const int64_t tasks = in.batch * heads_, size = work >= kProductsWorthAThread ? 1 : std::max<int64_t>(tasks, 1);
+  const int64_t floats = std::min(longest, kRowsOfATile) * longest;
+  float* memory = scratch_.at_least(host_, 3 * floats * std::max<int64_t>(slots_of(host_, tasks, size), 1));
+  in_blocks(host_, tasks, size, [&](int64_t first, int64_t last, int64_t slot) {
+    const OneThread alone;
+    float* own = memory + 3 * floats * slot;
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t sample = task / heads_, base = in.q.offsets[sample];
+      Tile tile{sample, task % heads_, base, in.q.offsets[sample + 1] - base, 0, 0, 0, 0};
+      const Visible sees = visible(in, tile);
+      for (; tile.begin < tile.count; tile.begin = tile.end) {
+        tile.end = std::min(tile.count, tile.begin + kRowsOfATile);
+        tile.first_key = tile.begin;
+        tile.last_key = tile.end;
+        for (int64_t i = tile.begin; i < tile.end; ++i) {
+          const Visible::Range range = sees.of(i);
+          tile.first_key = std::min(tile.first_key, range.first);
+          tile.last_key = std::max(tile.last_key, range.last);
+        }
+        body(tile, sees, Scratch{own, own + floats, own + 2 * floats});
+      }
+    }
+  });
+}
+
+namespace {
+
+Part part_of(const Visible& sees, int64_t i, int64_t first_key) {
+  const Visible::Range range = sees.of(i);
+  return {range.first - first_key, range.last - first_key, i - first_key};
+}
+
+// Calls body(j) for the columns of a row's part.
+template <class Body>
+void for_part(const Part& part, const Body& body) {
+  for (int64_t j = part.first; j < part.last; ++j) body(j);
+  if (part.apart()) body(part.self);
+}
+
+}  // namespace
+
+// logits [rows, keys]: scale * q . k + bias. Those of invisible rows have no bias.
+void Attention::make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const {
+  const int64_t width = in.key_width, keys = tile.keys();
+  const float scale = scale_ != 0 ? static_cast<float>(scale_) : 1 / std::sqrt(static_cast<float>(width));
+  const float* q = in.q.rows + (tile.base + tile.begin) * in.q.width + tile.head * width;
+  const float* k = in.k.rows + (tile.base + tile.first_key) * in.k.width + tile.head * width;
+  multiply({'N', 'T', tile.rows(), keys, width, scale, q, in.q.width, k, in.k.width, 0, logits, keys});
+  if (!position_bias_ && !buckets_) return;
+  for (int64_t i = tile.begin; i < tile.end; ++i) {
+    float* row = logits + (i - tile.begin) * keys;
+    for_part(part_of(sees, i, tile.first_key), [&](int64_t column) {
+      const int64_t j = column + tile.first_key;
+      if (position_bias_) row[column] += in.position_bias[length_ - 1 + j - i];
+      if (buckets_) row[column] += in.time_bias[bucket(in, tile, i, j)];
+    });
+  }
+}
+
+// weights [rows, keys], zero for invisible rows.
+void Attention::weigh(const Tile& tile, const Visible& sees, const float* logits, float* weights) const {
+  const int64_t keys = tile.keys();
+  if (weights != logits) std::copy_n(logits, tile.rows() * keys, weights);
+  for (int64_t i = tile.begin; i < tile.end; ++i) {
+    const Part part = part_of(sees, i, tile.first_key);
+    float* row = weights + (i - tile.begin) * keys;
+    clear_invisible(part, keys, row);
+    const Together both(part, row);
+    if (softmax_) {
+      loops_.softmax(1, part.count(), both.begin(), both.begin());
+    } else {
+      loops_.activate(Activation::kSilu, part.count(), 0, both.begin(), both.begin());
+      loops_.scale(part.count(), 1 / static_cast<float>(length_), both.begin(), both.begin());
+    }
+  }
+}
+
+// Turns the gradients of weights into those of logits.
+void Attention::weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const {
+  const int64_t keys = tile.keys();
+  for (int64_t i = tile.begin; i < tile.end; ++i) {
+    const Part part = part_of(sees, i, tile.first_key);
+    const int64_t at = (i - tile.begin) * keys;
+    clear_invisible(part, keys, scratch.gradients + at);
+    const Together gradients(part, scratch.gradients + at);
+    if (softmax_) {
+      const Together weights(part, scratch.weights + at);
+      loops_.softmax_back(1, part.count(), weights.begin(), gradients.begin(), gradients.begin());
+    } else {
+      const Together logits(part, scratch.logits + at);
+      loops_.activate_back(Activation::kSilu, part.count(), 0, logits.begin(), gradients.begin(), gradients.begin());
+      loops_.scale(part.count(), 1 / static_cast<float>(length_), gradients.begin(), gradients.begin());
+    }
+  }
+}
+
+void Attention::forward(const ModuleCall& call, tsr_module_context** context) {
+  const Inputs in = inputs_of(call);
+  float* out = matrix(call.outputs[0], in.q.count, in.v.width, "attention's output");
+  for_tiles(in, [&](const Tile& tile, const Visible& sees, const Scratch& scratch) {
+    make_logits(in, tile, sees, scratch.logits);
+    weigh(tile, sees, scratch.logits, scratch.logits);
+    const int64_t column = tile.head * in.value_width;
+    multiply({'N', 'N', tile.rows(), in.value_width, tile.keys(), 1, scratch.logits, tile.keys(),
+              in.v.rows + (tile.base + tile.first_key) * in.v.width + column, in.v.width, 0,
+              out + (tile.base + tile.begin) * in.v.width + column, in.v.width});
+  });
+  if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+}
+
+void Attention::add_bias_gradients(const Inputs& in, const Tile& tile, const Visible& sees, const float* dlogits,
+                                   const Gradients& grads) const {
+  const int64_t task = tile.sample * heads_ + tile.head;
+  float* positions = grads.position_bias + 2 * (tile.base * heads_ + tile.head * tile.count);
+  float* times = grads.time_bias + (buckets_ ? task * (buckets_->count() + 1) : 0);
+  for (int64_t i = tile.begin; i < tile.end; ++i) {
+    const float* row = dlogits + (i - tile.begin) * tile.keys();
+    for_part(part_of(sees, i, tile.first_key), [&](int64_t column) {
+      const int64_t j = column + tile.first_key;
+      if (position_bias_) positions[tile.count - 1 + j - i] += row[column];
+      if (buckets_) times[bucket(in, tile, i, j)] += row[column];
+    });
+  }
+}
+
+// Adds the tasks' sums up, in their order.
+void Attention::add_partial_sums(const Inputs& in, const float* positions, const float* times,
+                                 const ModuleCall& call) const {
+  float* of_positions = position_bias_ ? gradients_[0] : nullptr;
+  float* of_times = buckets_ ? gradients_.back() : nullptr;
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t base = in.q.offsets[s], count = in.q.offsets[s + 1] - base;
+    for (int64_t h = 0; h < heads_; ++h) {
+      const float* from = positions + 2 * (base * heads_ + h * count);
+      for (int64_t i = 0; of_positions && i < 2 * count - 1; ++i) of_positions[length_ - count + i] += from[i];
+      for (int64_t b = 0; of_times && b <= buckets_->count(); ++b)
+        of_times[b] += times[(s * heads_ + h) * (buckets_->count() + 1) + b];
+    }
+  }
+}
+
+void Attention::back_tile(const Inputs& in, const Tile& tile, const Scratch& scratch, const Gradients& grads) const {
+  const Visible sees = visible(in, tile);
+  make_logits(in, tile, sees, scratch.logits);
+  weigh(tile, sees, scratch.logits, scratch.weights);
+  const int64_t m = tile.rows(), keys = tile.keys(), wide = in.v.width, width = in.value_width;
+  const int64_t row = tile.base + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
+  const float* dout = grads.out + row * wide + column;
+  if (grads.v) {
+    multiply({'T', 'N', keys, width, m, 1, scratch.weights, keys, dout, wide, 1, grads.v + key * wide + column, wide});
+  }
+  multiply(
+      {'N', 'T', m, keys, width, 1, dout, wide, in.v.rows + key * wide + column, wide, 0, scratch.gradients, keys});
+  weigh_back(tile, sees, scratch);
+  if (!parameters_.empty()) add_bias_gradients(in, tile, sees, scratch.gradients, grads);
+  const int64_t kw = in.key_width, kwide = in.q.width, kcolumn = tile.head * kw;
+  const float scale = scale_ != 0 ? static_cast<float>(scale_) : 1 / std::sqrt(static_cast<float>(kw));
+  if (grads.q) {
+    multiply({'N', 'N', m, kw, keys, scale, scratch.gradients, keys, in.k.rows + key * kwide + kcolumn, kwide, 0,
+              grads.q + row * kwide + kcolumn, kwide});
+  }
+  if (grads.k) {
+    multiply({'T', 'N', keys, kw, m, scale, scratch.gradients, keys, in.q.rows + row * kwide + kcolumn, kwide, 1,
+              grads.k + key * kwide + kcolumn, kwide});
+  }
+}
+
+void Attention::backward(const ModuleCall& call, tsr_module_context*) {
+  if (nothing_comes_back(call)) return;
+  const Inputs in = inputs_of(call);
+  parameter_data(call.grad_parameters, parameters_, gradients_);
+  const int64_t positions = position_bias_ ? 2 * in.q.count * heads_ : 0;
+  const int64_t times = buckets_ ? in.batch * heads_ * (buckets_->count() + 1) : 0;
+  float* partial = partial_.at_least(host_, positions + times);
+  std::fill_n(partial, positions + times, 0.0f);
+  const Gradients grads{matrix(call.grad_outputs[0], in.q.count, in.v.width, "the gradient of attention's output"),
+                        matrix_or_null(call.grad_inputs[0], in.q.count, in.q.width, "the gradient of the queries"),
+                        matrix_or_null(call.grad_inputs[1], in.q.count, in.q.width, "the gradient of the keys"),
+                        matrix_or_null(call.grad_inputs[2], in.q.count, in.v.width, "the gradient of the values"),
+                        partial,
+                        partial + positions};
+  if (grads.k) std::fill_n(grads.k, in.q.count * in.q.width, 0.0f);
+  if (grads.v) std::fill_n(grads.v, in.q.count * in.v.width, 0.0f);
+  for_tiles(in, [&](const Tile& tile, const Visible&, const Scratch& scratch) { back_tile(in, tile, scratch, grads); });
+  if (!parameters_.empty()) add_partial_sums(in, partial, partial + positions, call);
+}
+
+}  // namespace tessera_dense

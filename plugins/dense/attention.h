@@ -1,0 +1,100 @@
+// "attention": each row of a sequence gets a weighted sum of the rows of its sample that it sees.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention_mask.h"
+#include "sequences.h"
+#include "weights.h"
+
+namespace tessera_dense {
+
+// Buckets of the time between two rows, as HSTU counts them: min(count, floor(ln(max(|d|, 1)) / 0.301)).
+class TimeBuckets {
+ public:
+  explicit TimeBuckets(int64_t count);
+  int64_t count() const { return std::ssize(edges_) - 1; }
+  int64_t of(int64_t delta) const;
+
+ private:
+  std::vector<uint64_t> edges_;  // the smallest delta of each bucket
+  std::vector<uint8_t> guess_;   // by the bits of a delta: a bucket that is not too high
+};
+
+// Options: "heads" (1); "kind": "softmax" or "silu", which divides by "length"; "scale" of the products, by default 1 /
+// sqrt(width of a head); those of AttentionMask; "bias": "none", "position", "time" or "both", with "length" rows and
+// "buckets" (128). Inputs: queries, keys and values with the same rows; then as the options say "times" of the rows,
+// "next_times" and "targets" of the samples, all integers. Parameters: "position_bias" [2 length - 1], "time_bias"
+// [buckets + 1], which all heads share.
+class Attention : public tessera::sdk::Module {
+ public:
+  explicit Attention(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  // A call's inputs. Rows of a head are `width` values of each row of a sequence.
+  struct Inputs {
+    Sequence q, k, v;
+    int64_t batch, key_width, value_width;
+    const DLTensor *times, *next_times, *targets;
+    const float *position_bias, *time_bias;
+  };
+  struct Gradients {
+    const float* out;
+    float *q, *k, *v;
+    float *position_bias, *time_bias;  // partial sums of all tasks; NULL without a bias
+  };
+  // Some rows of a sample and head, and the rows that they see.
+  struct Tile {
+    int64_t sample, head;
+    int64_t base, count;          // the sample's first row in the sequence, and its rows
+    int64_t begin, end;           // rows of the sample
+    int64_t first_key, last_key;  // [first, last) has all that they see
+    int64_t rows() const { return end - begin; }
+    int64_t keys() const { return last_key - first_key; }
+  };
+  // Memory of a thread: tiles of logits, weights and gradients.
+  struct Scratch {
+    float *logits, *weights, *gradients;
+  };
+
+  void read_mask(tessera::sdk::Options& options);
+  void read_bias(tessera::sdk::Options& options);
+  Inputs inputs_of(const tessera::sdk::ModuleCall& call);
+  void check_lengths(const Inputs& in) const;
+  Visible visible(const Inputs& in, const Tile& tile) const;
+  int64_t bucket(const Inputs& in, const Tile& tile, int64_t i, int64_t j) const;
+  // Calls body(tile, scratch) for all tiles of all samples and heads; those of one sample and head are in order.
+  template <class Body>
+  void for_tiles(const Inputs& in, const Body& body);
+  void make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const;
+  void weigh(const Tile& tile, const Visible& sees, const float* logits, float* weights) const;
+  void weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const;
+  void add_bias_gradients(const Inputs& in, const Tile& tile, const Visible& sees, const float* dlogits,
+                          const Gradients& grads) const;
+  void add_partial_sums(const Inputs& in, const float* positions, const float* times,
+                        const tessera::sdk::ModuleCall& call) const;
+  void back_tile(const Inputs& in, const Tile& tile, const Scratch& scratch, const Gradients& grads) const;
+
+  tessera::sdk::Host host_;
+  const RowLoops& loops_;
+  int64_t heads_;
+  bool softmax_;
+  double scale_;  // 0: by the width
+  int64_t length_;
+  AttentionMask mask_;
+  bool position_bias_ = false, times_ = false, next_times_ = false, targets_ = false;
+  std::optional<TimeBuckets> buckets_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  std::vector<float*> pointers_, gradients_;
+  Floats scratch_, partial_;
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,279 @@
+#include "sequence_codes.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::ModuleCall;
+using tessera::sdk::Value;
+
+constexpr double kSpread = 0.02;  // of start values
+
+// A gradient that is not NULL.
+const float* gradient_of(const ModuleCall& call, const char* layer) {
+  return matrix(call.grad_outputs[0], call.outputs[0].shape[0], call.outputs[0].shape[1], layer);
+}
+float* output(const ModuleCall& call, const char* layer) {
+  return matrix(call.outputs[0], call.outputs[0].shape[0], call.outputs[0].shape[1], layer);
+}
+
+int64_t above(tessera::sdk::Options& options, const char* name, int64_t least, int64_t otherwise) {
+  const int64_t value = options.integer(name, otherwise);
+  if (value < least) fail(TSR_INVALID_ARGUMENT, "option \"", name, "\" must be at least ", least, ", not ", value);
+  return value;
+}
+
+}  // namespace
+
+void CodeLayer::forward(const ModuleCall& call, tsr_module_context** context) {
+  parameter_data(call.parameters, parameters_, pointers_);
+  compute(call, pointers_.data());
+  if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+}
+
+void CodeLayer::backward(const ModuleCall& call, tsr_module_context*) {
+  if (nothing_comes_back(call)) return;
+  parameter_data(call.grad_parameters, parameters_, gradients_);
+  compute_back(call, gradients_.data());
+}
+
+int64_t CodeLayer::needed_row_width(const char* layer) const {
+  if (inputs_.empty() || inputs_[0] < 1)
+    fail(TSR_INVALID_ARGUMENT, layer, ": option \"inputs\" must list the widths of its inputs");
+  return inputs_[0];
+}
+
+int64_t CodeLayer::targets_of(const ModuleCall& call, size_t input, int64_t sample, int64_t rows) {
+  const int64_t targets = integer_at(call.inputs[input], sample);
+  if (targets >= 0 && targets <= rows) return targets;
+  fail(TSR_INVALID_ARGUMENT, "sample ", sample, " has ", targets, " targets, but ", rows, " rows");
+}
+
+PositionEmbedding::PositionEmbedding(const tessera::sdk::Setup& setup)
+    : CodeLayer(setup),
+      length_(setup.options.integer("length", 0)),
+      contextual_(above(setup.options, "contextual", 0, 0)),
+      from_(setup.options.string("from", "front")),
+      targets_(setup.options.flag("targets", false)),
+      scale_(static_cast<float>(setup.options.number("scale", 1))) {
+  if (length_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"length\" must say how many positions there are, above 0");
+  if (from_ != "front" && from_ != "end" && from_ != "target")
+    fail(TSR_INVALID_ARGUMENT, "option \"from\" is \"", from_, "\", but must be front, end or target");
+  if (from_ != "target" && (targets_ || contextual_ > 0))
+    fail(TSR_INVALID_ARGUMENT, "options \"targets\" and \"contextual\" are of from = \"target\"");
+  if (contextual_ > length_)
+    fail(TSR_INVALID_ARGUMENT, "option \"contextual\" must be at most \"length\", ", length_, ", not ", contextual_);
+  parameters_.push_back(
+      {"weight", {length_, needed_row_width("position_embedding")}, tessera::sdk::normal(0, kSpread)});
+}
+
+std::vector<Value> PositionEmbedding::outputs(std::span<const Value> inputs) const {
+  const size_t wanted = targets_ ? 2 : 1;
+  if (inputs.size() != wanted)
+    fail(TSR_INVALID_ARGUMENT, "position_embedding takes a sequence", targets_ ? " and numbers of targets" : "",
+         ", not ", inputs.size(), " inputs");
+  const int64_t width = width_of_rows(inputs[0], "position_embedding");
+  if (width != inputs_[0] && width != 0)
+    fail(TSR_INVALID_ARGUMENT, "position_embedding takes rows of ", inputs_[0], " values, not ", width);
+  if (targets_) check_integers(inputs[1], nullptr, "position_embedding", "numbers of targets");
+  return {inputs[0].with_width(inputs_[0])};
+}
+
+// The table's row for a position in a sample.
+int64_t PositionEmbedding::row_of(int64_t position, int64_t rows, int64_t targets) const {
+  if (from_ == "front") return position;
+  if (from_ == "end") return length_ - rows + position;
+  if (position < contextual_) return position;
+  return std::min(std::max<int64_t>(rows - targets - position, 0) + contextual_, length_ - 1);
+}
+
+// Calls body(row of the sequence, row of the table).
+template <class Body>
+void PositionEmbedding::for_rows(const ModuleCall& call, const Body& body) const {
+  const int64_t* offsets = offsets_of(call, 0, "position_embedding");
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t rows = offsets[s + 1] - offsets[s];
+    if (from_ != "target" && rows > length_) {
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", rows, " rows, but position_embedding's \"length\" is ", length_,
+           ": truncate the lists or raise it");
+    }
+    const int64_t targets = targets_ ? targets_of(call, 1, s, rows) : 0;
+    for (int64_t i = 0; i < rows; ++i) body(offsets[s] + i, row_of(i, rows, targets));
+  }
+}
+
+void PositionEmbedding::compute(const ModuleCall& call, float* const* parameters) const {
+  const Sequence in = sequence_of(call, 0, inputs_[0], "position_embedding");
+  float* to = output(call, "position_embedding's output");
+  loops_.scale(in.count * in.width, scale_, in.rows, to);
+  for_rows(call, [&](int64_t row, int64_t position) {
+    loops_.add_scaled(in.width, 1, parameters[0] + position * in.width, to + row * in.width);
+  });
+}
+
+void PositionEmbedding::compute_back(const ModuleCall& call, float* const* gradients) const {
+  const Sequence in = sequence_of(call, 0, inputs_[0], "position_embedding");
+  const float* grad = gradient_of(call, "the gradient of position_embedding's output");
+  for_rows(call, [&](int64_t row, int64_t position) {
+    loops_.add_scaled(in.width, 1, grad + row * in.width, gradients[0] + position * in.width);
+  });
+  if (float* dx = matrix_or_null(call.grad_inputs[0], in.count, in.width, "a gradient"))
+    loops_.scale(in.count * in.width, scale_, grad, dx);
+}
+
+TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup) : CodeLayer(setup) {
+  const std::string kind = setup.options.string("kind", "sqrt");
+  if (kind == "calendar") {
+    units_ = setup.options.integers("units", {3600, 86400});
+    periods_ = setup.options.integers("periods", {24, 7});
+    pi_ = setup.options.number("pi", std::numbers::pi);
+    const auto bad = [](int64_t n) { return n < 1; };
+    if (periods_.empty() || units_.size() != periods_.size() || std::any_of(units_.begin(), units_.end(), bad) ||
+        std::any_of(periods_.begin(), periods_.end(), bad))
+      fail(TSR_INVALID_ARGUMENT, "options \"units\" and \"periods\" must list as many numbers, all above 0");
+    needed_row_width("time_encoding");
+    return;
+  }
+  log_ = kind == "log";
+  if (!log_ && kind != "sqrt")
+    fail(TSR_INVALID_ARGUMENT, "option \"kind\" is \"", kind, "\", but must be sqrt, log or calendar");
+  unit_ = setup.options.number("unit", 60);
+  if (!(unit_ > 0)) fail(TSR_INVALID_ARGUMENT, "option \"unit\" must be above 0, not ", unit_);
+  buckets_ = above(setup.options, "buckets", 1, 2047);
+  parameters_.push_back(
+      {"weight", {buckets_ + 1, needed_row_width("time_encoding")}, tessera::sdk::normal(0, kSpread)});
+}
+
+std::vector<Value> TimeEncoding::outputs(std::span<const Value> inputs) const {
+  if (inputs.size() != 2)
+    fail(TSR_INVALID_ARGUMENT, "time_encoding takes a sequence and the times of its rows, not ", inputs.size(),
+         " inputs");
+  const int64_t width = width_of_rows(inputs[0], "time_encoding");
+  if (width != inputs_[0] && width != 0)
+    fail(TSR_INVALID_ARGUMENT, "time_encoding takes rows of ", inputs_[0], " values, not ", width);
+  check_integers(inputs[1], &inputs[0], "time_encoding", "times");
+  return {inputs[0].with_width(inputs_[0] + 2 * std::ssize(periods_))};
+}
+
+int64_t TimeEncoding::bucket(int64_t time, int64_t last) const {
+  const double units = std::max(static_cast<double>(last - time), 1e-6) / unit_;
+  const double at = log_ ? std::max(std::log(units), 0.0) : std::sqrt(units);
+  return at >= static_cast<double>(buckets_) ? buckets_ : static_cast<int64_t>(at);
+}
+
+// Integers, because a float32 cannot tell seconds since 1970 apart.
+void TimeEncoding::append_calendar(int64_t time, float* to) const {
+  for (size_t k = 0; k < periods_.size(); ++k) {
+    const int64_t past = time / units_[k] - (time % units_[k] < 0 ? 1 : 0);
+    const int64_t at = ((past % periods_[k]) + periods_[k]) % periods_[k];
+    const double angle = 2 * pi_ * static_cast<double>(at) / static_cast<double>(periods_[k]);
+    *to++ = static_cast<float>(std::cos(angle));
+    *to++ = static_cast<float>(std::sin(angle));
+  }
+}
+
+// Calls body(row of the sequence, row of the table).
+template <class Body>
+void TimeEncoding::for_buckets(const ModuleCall& call, const Body& body) const {
+  const int64_t* offsets = offsets_of(call, 0, "time_encoding");
+  for (int64_t s = 0; s < call.batch; ++s) {
+    for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r)
+      body(r, bucket(integer_at(call.inputs[1], r), integer_at(call.inputs[1], offsets[s + 1] - 1)));
+  }
+}
+
+void TimeEncoding::compute(const ModuleCall& call, float* const* parameters) const {
+  const Sequence in = sequence_of(call, 0, inputs_[0], "time_encoding");
+  float* to = output(call, "time_encoding's output");
+  if (!calendar()) {
+    std::copy_n(in.rows, in.count * in.width, to);
+    for_buckets(call, [&](int64_t row, int64_t bucket) {
+      loops_.add_scaled(in.width, 1, parameters[0] + bucket * in.width, to + row * in.width);
+    });
+    return;
+  }
+  for (int64_t r = 0; r < in.count; ++r) {
+    to = std::copy_n(in.rows + r * in.width, in.width, to);
+    append_calendar(integer_at(call.inputs[1], r), to);
+    to += 2 * std::ssize(periods_);
+  }
+}
+
+void TimeEncoding::compute_back(const ModuleCall& call, float* const* gradients) const {
+  const Sequence in = sequence_of(call, 0, inputs_[0], "time_encoding");
+  const float* grad = gradient_of(call, "the gradient of time_encoding's output");
+  const int64_t stride = in.width + 2 * std::ssize(periods_);
+  if (!calendar()) {
+    for_buckets(call, [&](int64_t row, int64_t bucket) {
+      loops_.add_scaled(in.width, 1, grad + row * in.width, gradients[0] + bucket * in.width);
+    });
+  }
+  float* dx = matrix_or_null(call.grad_inputs[0], in.count, in.width, "a gradient");
+  for (int64_t r = 0; dx && r < in.count; ++r) std::copy_n(grad + r * stride, in.width, dx + r * in.width);
+}
+
+ActionEmbedding::ActionEmbedding(const tessera::sdk::Setup& setup)
+    : CodeLayer(setup),
+      actions_(setup.options.integers("actions", {})),
+      dim_(setup.options.integer("dim", 0)),
+      targets_(setup.options.flag("targets", false)) {
+  if (actions_.empty()) fail(TSR_INVALID_ARGUMENT, "option \"actions\" must list the bits of each action: [1, 2, 4]");
+  for (const int64_t bits : actions_) {
+    if (bits < 1) fail(TSR_INVALID_ARGUMENT, "option \"actions\" must list numbers above 0, not ", bits);
+  }
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must give the values of an action, above 0");
+  const int64_t count = std::ssize(actions_);
+  parameters_.push_back({"weight", {count, dim_}, tessera::sdk::normal(0, kSpread)});
+  if (targets_) parameters_.push_back({"target", {count * dim_}, tessera::sdk::normal(0, kSpread)});
+}
+
+std::vector<Value> ActionEmbedding::outputs(std::span<const Value> inputs) const {
+  if (inputs.size() != (targets_ ? 2U : 1U) || !inputs[0].jagged)
+    fail(TSR_INVALID_ARGUMENT, "action_embedding takes a sequence of integers",
+         targets_ ? " and numbers of targets" : "");
+  check_integers(inputs[0], &inputs[0], "action_embedding", "actions");
+  if (targets_) check_integers(inputs[1], nullptr, "action_embedding", "numbers of targets");
+  return {inputs[0].with_width(std::ssize(actions_) * dim_)};
+}
+
+template <class Target, class Action>
+void ActionEmbedding::for_actions(const ModuleCall& call, const Target& target, const Action& action) const {
+  const int64_t* offsets = offsets_of(call, 0, "action_embedding");
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t rows = offsets[s + 1] - offsets[s];
+    const int64_t first_target = offsets[s + 1] - (targets_ ? targets_of(call, 1, s, rows) : 0);
+    for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r) {
+      if (r >= first_target) {
+        target(r);
+        continue;
+      }
+      for (size_t k = 0; k < actions_.size(); ++k) {
+        if ((integer_at(call.inputs[0], r) & actions_[k]) != 0) action(r, static_cast<int64_t>(k));
+      }
+    }
+  }
+}
+
+void ActionEmbedding::compute(const ModuleCall& call, float* const* parameters) const {
+  float* to = output(call, "action_embedding's output");
+  const int64_t width = std::ssize(actions_) * dim_;
+  std::fill_n(to, tessera::sdk::numel(call.outputs[0]), 0.0f);
+  for_actions(
+      call, [&](int64_t row) { std::copy_n(parameters[1], width, to + row * width); },
+      [&](int64_t row, int64_t k) { std::copy_n(parameters[0] + k * dim_, dim_, to + row * width + k * dim_); });
+}
+
+void ActionEmbedding::compute_back(const ModuleCall& call, float* const* gradients) const {
+  const float* grad = gradient_of(call, "the gradient of action_embedding's output");
+  const int64_t width = std::ssize(actions_) * dim_;
+  for_actions(
+      call, [&](int64_t row) { loops_.add_scaled(width, 1, grad + row * width, gradients[1]); },
+      [&](int64_t row, int64_t k) {
+        loops_.add_scaled(dim_, 1, grad + row * width + k * dim_, gradients[0] + k * dim_);
+      });
+}
+
+}  // namespace tessera_dense

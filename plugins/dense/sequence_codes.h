@@ -1,0 +1,106 @@
+// Layers that tell rows of a sequence where and when they are, and what was done: position_embedding, time_encoding,
+// action_embedding.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sequences.h"
+
+namespace tessera_dense {
+
+// Rows of learnt tables that are looked up by numbers that follow from a call. A layer over a sequence.
+class CodeLayer : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ protected:
+  explicit CodeLayer(const tessera::sdk::Setup& setup)
+      : inputs_(setup.options.integers("inputs", {})), loops_(*choose_loops().of_rows) {}
+  // `gradients` has a pointer for each parameter.
+  virtual void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const = 0;
+  virtual void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const = 0;
+  // The width of the first input, which the option "inputs" lists.
+  int64_t needed_row_width(const char* layer) const;
+  // Targets of a sample: its last rows.
+  static int64_t targets_of(const tessera::sdk::ModuleCall& call, size_t input, int64_t sample, int64_t rows);
+
+  std::vector<int64_t> inputs_;
+  const RowLoops& loops_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+
+ private:
+  std::vector<float*> pointers_, gradients_;
+};
+
+// "position_embedding": scale * x plus a learnt row for each position. Options: "length", the table's rows; "from":
+// "front" counts from the first row, "end" so that the last row has the table's last one, "target" back from the
+// candidates, which the second input counts if "targets" is set; "contextual" rows in front have the first rows of the
+// table; "scale" (1). Parameter "weight" [length, width].
+class PositionEmbedding : public CodeLayer {
+ public:
+  explicit PositionEmbedding(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
+  int64_t row_of(int64_t position, int64_t rows, int64_t targets) const;
+  template <class Body>
+  void for_rows(const tessera::sdk::ModuleCall& call, const Body& body) const;
+
+  int64_t length_, contextual_;
+  std::string from_;
+  bool targets_;
+  float scale_;
+};
+
+// "time_encoding": of the times of a sequence's rows, its second input. "kind": "sqrt" or "log" of the time to the
+// sample's last row in units of "unit" (60) chooses a learnt row, of "buckets" + 1, which is added; "calendar" appends
+// cosine and sine of the time for each of "units" ([3600, 86400]) and "periods" ([24, 7]), with "pi". Parameter
+// "weight" [buckets + 1, width], except for calendar.
+class TimeEncoding : public CodeLayer {
+ public:
+  explicit TimeEncoding(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
+  bool calendar() const { return !periods_.empty(); }
+  int64_t bucket(int64_t time, int64_t last) const;
+  void append_calendar(int64_t time, float* to) const;
+  template <class Body>
+  void for_buckets(const tessera::sdk::ModuleCall& call, const Body& body) const;
+
+  bool log_ = false;
+  double unit_ = 60, pi_ = 0;
+  int64_t buckets_ = 0;
+  std::vector<int64_t> units_, periods_;
+};
+
+// "action_embedding": of a sequence of integers, whose bits say what was done. For each number of "actions" the row has
+// "dim" values: those of a learnt row if the integer has one of its bits, otherwise 0. With "targets", the second input
+// counts the last rows of each sample, whose actions are not known yet; they have a learnt row of their own.
+// Parameters: "weight" [actions, dim], "target" [actions * dim].
+class ActionEmbedding : public CodeLayer {
+ public:
+  explicit ActionEmbedding(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
+  // Calls target(row) for targets, and action(row, k) for each action k that a row has.
+  template <class Target, class Action>
+  void for_actions(const tessera::sdk::ModuleCall& call, const Target& target, const Action& action) const;
+
+  std::vector<int64_t> actions_;
+  int64_t dim_;
+  bool targets_;
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,95 @@
+// Layers without parameters that move rows of sequences: concat_sequences, split_sequences, last_row, rows_of, add.
+#pragma once
+
+#include <vector>
+
+#include "sequences.h"
+
+namespace tessera_dense {
+
+// Backward needs only the inputs. Gradients of inputs are zeros before compute_back(), which adds to them.
+class MovesRows : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override {
+    compute(call);
+    if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ protected:
+  explicit MovesRows(const tessera::sdk::Setup& setup) : loops_(choose_loops()) {
+    tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
+  }
+  virtual void compute(const tessera::sdk::ModuleCall& call) = 0;
+  virtual void compute_back(const tessera::sdk::ModuleCall& call) const = 0;
+
+  const Loops& loops_;
+
+ private:
+  std::vector<tessera::sdk::Parameter> none_;
+};
+
+// "concat_sequences": for each sample the rows of the first input, then those of the second, and so on. A dense input
+// is one row for each sample.
+class ConcatSequences : public MovesRows {
+ public:
+  explicit ConcatSequences(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void max_rows(const tessera::sdk::ModuleCall& call, std::span<int64_t> rows) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+};
+
+// "split_sequences": the inverse. The second input is a sequence with as many rows as the first output gets; the second
+// output gets the rest.
+class SplitSequences : public MovesRows {
+ public:
+  explicit SplitSequences(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void max_rows(const tessera::sdk::ModuleCall& call, std::span<int64_t> rows) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+};
+
+// "last_row": a sample's last row; zeros if it has none.
+class LastRow : public MovesRows {
+ public:
+  explicit LastRow(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+};
+
+// "rows_of": the last rows of each sample, as many as the second input, an integer for each sample, says.
+class RowsOf : public MovesRows {
+ public:
+  explicit RowsOf(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void max_rows(const tessera::sdk::ModuleCall& call, std::span<int64_t> rows) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+};
+
+// "add": the sum of inputs of one width. The first is a sequence; others have its rows, or one row for each sample,
+// which is added to all rows of the sample.
+class Add : public MovesRows {
+ public:
+  explicit Add(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+};
+
+}  // namespace tessera_dense
