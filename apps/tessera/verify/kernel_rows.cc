@@ -117,7 +117,7 @@ void check_kernel_quantized(Subject& subject) {
   BatchShape long_bags;
   long_bags.bags = 150;
   long_bags.longest = 1000;
-  compare_quantized(k, {{70001, 4}, {9, 260}}, long_bags);
+  compare_quantized(k, {{70001, 8}, {9, 264}}, long_bags);
   if (!any) throw Skipped("it supports none of the row formats that verify knows");
 }
 

@@ -389,7 +389,7 @@ std::span<const Check> kernel_checks() {
       {"kernel.apply", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::apply", 30, check_kernel_apply},
       {"kernel.rows", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_rows},
       {"kernel.read_rows", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::read_rows", 30, check_kernel_read_rows},
-      {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 30, check_kernel_quantized},
+      {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 60, check_kernel_quantized},
       {"kernel.cursors", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_cursors},
       {"kernel.extra", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_rows::extra", 30, check_kernel_extra},
       {"kernel.changes", 4, TSR_KERNEL_KIND, "abi/draft/changes.h", 30, check_kernel_changes},
@@ -399,7 +399,7 @@ std::span<const Check> kernel_checks() {
        check_kernel_prefetch},
       {"kernel.estimate", 4, TSR_KERNEL_KIND, "abi/draft/cost.h, tsr_kernel_cost::estimate", 20, check_kernel_estimate},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
-      {"kernel.large", 4, TSR_KERNEL_KIND, kForward, 120, check_kernel_large},
+      {"kernel.large", 4, TSR_KERNEL_KIND, kForward, 200, check_kernel_large},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };
   return kChecks;

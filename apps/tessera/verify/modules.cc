@@ -473,7 +473,7 @@ std::span<const Check> module_checks() {
       {"module.inference", 4, TSR_MODULE_KIND, "abi/module.h, tsr_module::forward", 20, check_module_inference},
       {"module.gradients", 4, TSR_MODULE_KIND, kBackward, 60, check_module_gradients},
       {"module.accumulation", 4, TSR_MODULE_KIND, kBackward, 60, check_module_accumulation},
-      {"module.large", 4, TSR_MODULE_KIND, kBackward, 120, check_module_large},
+      {"module.large", 4, TSR_MODULE_KIND, kBackward, 200, check_module_large},
       {"module.sequences", 5, TSR_MODULE_KIND, kBackward, 120, check_module_sequences},
   };
   return kChecks;

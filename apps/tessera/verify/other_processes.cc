@@ -14,7 +14,7 @@ namespace {
 
 struct Answer {
   double value;
-  bool done;
+  bool done, skipped;
   char failed[800];
 };
 
@@ -25,6 +25,7 @@ void answer_as(size_t rank, size_t count, const std::function<double()>& ask, An
     answer.value = ask();
     answer.done = true;
   } catch (const std::exception& e) {
+    answer.skipped = dynamic_cast<const Skipped*>(&e) != nullptr;
     std::strncpy(answer.failed, e.what(), sizeof(answer.failed) - 1);
   }
 }
@@ -45,6 +46,7 @@ std::vector<double> ask_in_processes(size_t count, const std::function<double()>
       _exit(0);
     }
     waitpid(child, nullptr, 0);
+    if (answers[rank].skipped) throw Skipped(answers[rank].failed);
     if (answers[rank].failed[0] != '\0') broken(std::string(answers[rank].failed));
     require(answers[rank].done, "it crashed in a process with RANK=", rank);
     out.push_back(answers[rank].value);

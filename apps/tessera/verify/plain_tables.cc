@@ -24,8 +24,8 @@ double spacing(DLDataType type, double size) {
   return digits * size;
 }
 
-constexpr double kLargest = 2;  // size of initial rows
-constexpr double kOff = 0.004;  // part by which the change of all rows of a table may be off
+constexpr double kLargest = 2;          // size of initial rows
+constexpr double kOffTogether = 0.004;  // part by which the change of all rows of a table may be off
 
 const char* pooling_name(int32_t pooling) {
   constexpr const char* kNames[] = {"NONE", "SUM", "MEAN", "MAX"};
@@ -186,7 +186,7 @@ void PlainTables::compare_changes(size_t table, const KernelBed::Rows& got, cons
   }
   if (wanted == 0) return;
   const double noise = spacing(shape_.weights, kLargest) / std::sqrt(12 * wanted);
-  require(std::abs(both / wanted - 1) <= kOff + 4 * noise, "all rows of a table of ", shape_.tables[table].rows,
+  require(std::abs(both / wanted - 1) <= kOffTogether + 4 * noise, "all rows of a table of ", shape_.tables[table].rows,
           " rows together changed by ", both / wanted, " times what plain loops change them by, ", when, " (",
           shape_.text(), ")");
 }

@@ -59,7 +59,7 @@ std::string line_of(const Result& r) {
 std::string not_looked_at(const std::string& kind) {
   static constexpr std::pair<const char*, const char*> kTexts[] = {
       {TSR_SHARDER_KIND,
-       "the quality of its layouts; tables of more than 4,000,000 rows, except for some rows at level 5"},
+       "the quality of its layouts; all rows of tables of more than 4,000,000 rows, of which it looks at some"},
       {TSR_KERNEL_KIND,
        "speed, memory that it takes beside the host's, devices, tables beyond 1,048,583 rows or 1,030 columns, MAX "
        "pooling of large batches, and draft interfaces other than prefetch and changes"},

@@ -304,7 +304,8 @@ tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_e
 tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersioned** output, tsr_error* err);
 /* Collective, once for each step. Updates the tables by their optimizers. grads[i] has the shape of output i and is the
  * gradient of this rank's loss. Ranks are averaged unless the description says otherwise. For sequences grads[i] may be
- * NULL: zeros. TSR_FAILED_PRECONDITION: a table has no optimizer. */
+ * NULL: zeros. TSR_FAILED_PRECONDITION: a table has no optimizer. TSR_INVALID_ARGUMENT: a gradient has another shape;
+ * the step still waits for its backward, and so do the other ranks. */
 tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err);
 /* Collective, before the batch's backward. Computes the gradients of the batch's weights, float32 [n], for a weighted
  * collection of bags. `grad` is [samples, width], as for backward. The rows are looked up again.
