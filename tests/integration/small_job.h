@@ -22,9 +22,6 @@ comm = {backend = "tcp", timeout_s = )",
 [table_defaults]
 optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
 min_partition = 4
-[dense_optimizer]
-name = "adagrad"
-learning_rate = 0.02
 [data]
 reader = "synthetic"
 columns = 4

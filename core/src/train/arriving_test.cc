@@ -1,15 +1,13 @@
 // Tests a job on arriving rows: it trains exactly as on files, resumes at the right row, ends, waits and publishes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "publishing/publication.h"
-#include "tessera/train_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -32,17 +30,9 @@ column = [
   {name = "tags", ids = "row", rows = 20, separator = " "}]
 )toml";
 
-class Arriving : public testing::Test {
+class Arriving : public test::JobTest {
  protected:
-  Arriving() : folder_(fs::path(testing::TempDir()) / str_cat("arriving_", ::getpid())) {
-    fs::create_directories(folder_ / "in");
-  }
-  ~Arriving() override { fs::remove_all(folder_); }
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp") || !runtime().has(TSR_KERNEL_KIND, "cpu"))
-      GTEST_SKIP() << "no dense layers or no kernel cpu are built here";
-  }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  Arriving() : JobTest(kJob, {"cpu"}) { fs::create_directories(folder_ / "in"); }
   // Returns rows [first, first + rows) of one fixed sequence.
   static std::string rows(int first, int rows) {
     std::string out = "click,price,film,tags,at\n";
@@ -57,8 +47,7 @@ class Arriving : public testing::Test {
   }
   std::unique_ptr<TrainJob> job(std::vector<std::string> set = {}, const TrainJobOptions& options = {}) const {
     set.insert(set.begin(), "data.path=\"" + file("in") + "\"");
-    return std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
-                                      ProcessGroup::connect(runtime(), {}));
+    return JobTest::job(options, set);
   }
   static json report_of(TrainJob& job, const TrainWatch& watch = {}) {
     job.train(watch);
@@ -72,8 +61,6 @@ class Arriving : public testing::Test {
     }
     return "no error";
   }
-
-  fs::path folder_;
 };
 
 TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {

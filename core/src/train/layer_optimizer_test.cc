@@ -1,13 +1,11 @@
 // Tests layers with their own optimizers beside the common one, on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "tessera/abi/module.h"
-#include "tessera/train_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -30,17 +28,13 @@ dense_optimizer = {name = "adam", learning_rate = 0.01}
 data = {reader = "synthetic", columns = 2, rows = [50, 20], dense = 3, samples = 200, test_samples = 40, batch = 20}
 )";
 
-class LayerOptimizer : public testing::Test {
+class LayerOptimizer : public test::JobTest {
  protected:
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+  LayerOptimizer() : JobTest(kJob) {}
+  double score(const Sets& set, const TrainJobOptions& options = {}) const {
+    return trained(options, set)->evaluate()["logloss"];
   }
-  static double score(const Sets& set, const TrainJobOptions& options = {}) {
-    TrainJob job(runtime(), parse_config(kJob, "job.toml", set), options, ProcessGroup::connect(runtime(), {}));
-    job.train({});
-    return job.evaluate()["logloss"];
-  }
-  static std::string refused(const Sets& set) {
+  std::string refused(const Sets& set) const {
     try {
       (void)score(set);
     } catch (const Error& e) {
@@ -81,14 +75,13 @@ TEST_F(LayerOptimizer, SchedulesScaleAll) {
 
 TEST_F(LayerOptimizer, GoesOnFromACheckpoint) {
   const fs::path folder = fs::path(testing::TempDir()) / str_cat("layer_optimizer_", ::getpid());
-  const std::string saved = (folder / "saved").string();
+  const std::string saved = (folder_ / "saved").string();
   const Sets set = {"layer.top.optimizer={ name = \"adagrad\", learning_rate = 0.05 }"};
   const double straight = score(set);
   fs::create_directories(folder);
   (void)score(set, {.save = saved, .max_steps = 4});
   EXPECT_EQ(score(set, {.load = saved}), straight);
   EXPECT_THROW((void)score({}, {.load = saved}), Error) << "top's states are those of another optimizer";
-  fs::remove_all(folder);
 }
 
 TEST_F(LayerOptimizer, WrongOnesAreRefused) {

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,8 +14,7 @@
 #include "inference/test_model.h"
 #include "publishing/test_publications.h"
 #include "tessera/checkpoint.h"
-#include "tessera/train_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -40,24 +38,17 @@ data = {reader = "synthetic", columns = 2, rows = [500, 20], dense = 3, samples 
 publish = {every_s = 0, every_steps = 2, base_every = 2, keep_bases = 100}
 )";
 
-class Online : public testing::Test {
+class Online : public test::JobTest {
  protected:
-  Online() : folder_(fs::path(testing::TempDir()) / str_cat("online_", ::getpid())) { fs::create_directories(folder_); }
-  ~Online() override { fs::remove_all(folder_); }
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp") || !runtime().has(TSR_KERNEL_KIND, "cpu"))
-      GTEST_SKIP() << "no dense layers or no kernel cpu are built here";
-  }
-
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  Online() : JobTest(kOnlineJob, {"cpu"}) {}
   std::vector<TrainPublish> train(const std::string& directory, std::vector<std::string> set = {},
                                   const TrainJobOptions& options = {}) {
     set.push_back("publish.directory=\"" + directory + "\"");
-    TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", set), options, ProcessGroup::connect(runtime(), {}));
-    table_ = job.data().columns[0].name;
+    const auto job = this->job(options, set);
+    table_ = job->data().columns[0].name;
     std::vector<TrainPublish> out;
-    job.train({.published = [&](const TrainPublish& p) { out.push_back(p); }});
-    report_ = nlohmann::json::parse(job.report(job.no_metrics()));
+    job->train({.published = [&](const TrainPublish& p) { out.push_back(p); }});
+    report_ = nlohmann::json::parse(job->report(job->no_metrics()));
     return out;
   }
   InferenceModel packed(const std::string& checkpoint, const PackOptions& options) const {
@@ -66,7 +57,6 @@ class Online : public testing::Test {
     return open_packed_model(path);
   }
 
-  fs::path folder_;
   std::string table_;
   nlohmann::json report_;
   mutable int packed_ = 0;

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,7 +10,7 @@
 #include "tessera/data.h"
 #include "train/job_model.h"
 #include "train/same_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -53,23 +52,10 @@ TEST(SameJob, NamesTheFirstDifference) {
               StartsWith("--keep 3 instead of --keep 2"));
 }
 
-class Job : public testing::Test {
+class Job : public test::JobTest {
  protected:
-  Job() : folder_(fs::path(testing::TempDir()) / str_cat("train_job_", ::getpid())) {}
-  ~Job() override { fs::remove_all(folder_); }
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
-  }
-  std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set = {}) {
-    return std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
-                                      ProcessGroup::connect(runtime(), {}));
-  }
-  static std::vector<double> losses_of(TrainJob& job) {
-    return json::parse(job.report(job.evaluate())).at("losses").get<std::vector<double>>();
-  }
-  std::string saved() const { return folder_.string(); }
-
-  fs::path folder_;
+  Job() : JobTest(kJob) {}
+  std::string saved() const { return file("saved"); }
 };
 
 TEST_F(Job, GoesOnFromWhereItWasStoppedToTheBit) {

@@ -3,15 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tessera/train_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -64,26 +62,12 @@ batch = 16
 epochs = 3
 )";
 
-class ValidatedJob : public testing::Test {
+class ValidatedJob : public test::JobTest {
  protected:
-  ValidatedJob() : folder_(fs::path(testing::TempDir()) / str_cat("validation_", ::getpid())) {
-    fs::create_directories(folder_);
+  ValidatedJob() : JobTest(kJob) {}
+  std::vector<double> losses_of(const std::vector<std::string>& set) const {
+    return JobTest::losses_of(*trained({}, set));
   }
-  ~ValidatedJob() override { fs::remove_all(folder_); }
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
-  }
-  static std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set) {
-    return std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
-                                      ProcessGroup::connect(runtime(), {}));
-  }
-  static std::vector<double> losses_of(const std::vector<std::string>& set) {
-    const auto one = job({}, set);
-    one->train({});
-    return json::parse(one->report(one->evaluate())).at("losses").get<std::vector<double>>();
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {

@@ -1,7 +1,6 @@
 // Tests runs that start with another run's weights, frozen parameters, and training metrics, on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -13,8 +12,7 @@
 
 #include "tessera/abi/module.h"
 #include "tessera/packed_model.h"
-#include "tessera/train_job.h"
-#include "train/test_trainer.h"
+#include "train/test_job.h"
 
 namespace tessera {
 namespace {
@@ -26,9 +24,7 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 const char* const kJob = R"(
-[job]
-seed = 3
-kernel_plugin = "reference"
+job = {seed = 3, kernel_plugin = "reference"}
 [model]
 embedding_dim = 4
 bottom_mlp = [8, 4]
@@ -43,23 +39,9 @@ test_samples = 40
 batch = 20
 )";
 
-class WarmStartedJob : public testing::Test {
+class WarmStartedJob : public test::JobTest {
  protected:
-  WarmStartedJob() : folder_(fs::path(testing::TempDir()) / str_cat("warm_start_", ::getpid())) {
-    fs::create_directories(folder_);
-  }
-  ~WarmStartedJob() override { fs::remove_all(folder_); }
-  void SetUp() override {
-    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
-  }
-  static std::unique_ptr<TrainJob> trained(const TrainJobOptions& options, const std::vector<std::string>& set) {
-    auto job = std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
-                                          ProcessGroup::connect(runtime(), {}));
-    job->train({});
-    return job;
-  }
-
-  fs::path folder_;
+  WarmStartedJob() : JobTest(kJob) {}
 };
 
 TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {

@@ -130,7 +130,7 @@ TEST_F(Prediction, WrongInputGetsASentence) {
     return done.output;
   };
   EXPECT_THAT(plan({"--topology", "/no/such/file"}), HasSubstr("cannot read the topology file /no/such/file"));
-  EXPECT_THAT(plan({"--topology", path()}), HasSubstr(" is no JSON: line 2, byte 3: unexpected 'j'"));
+  EXPECT_THAT(plan({"--topology", path()}), HasSubstr(" is no JSON: line 2, byte 2: unexpected 'j'"));
   EXPECT_THAT(plan({"--topology", newer}), HasSubstr("its format is 7 and this program reads 2"));
   EXPECT_THAT(plan({"--cost-model", "oracle"}), HasSubstr("there is no cost model \"oracle\"; known are"));
   EXPECT_THAT(plan({"--batch-size", "-3"}), HasSubstr("batch_size -3 is negative"));

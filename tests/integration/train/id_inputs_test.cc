@@ -234,7 +234,7 @@ loss = "pairwise_loss"
 
 class IdJobs : public testing::Test, protected JobFile {
  protected:
-  Finished run(const Arguments& more, const std::string& layers = kRanking, int ranks = 1) const {
+  Finished run(const Arguments& more, const std::string& layers = kRanking, int ranks = 0) const {
     write("job.toml", kGraphJob + kGraphTables + layers);
     return train(ranks, more);
   }

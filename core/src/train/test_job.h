@@ -1,0 +1,59 @@
+// A job on one rank in the test's process, and a folder that is removed with the test.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/train_job.h"
+#include "train/test_trainer.h"
+
+namespace tessera::test {
+
+class JobTest : public testing::Test {
+ protected:
+  // `kernels`: compute kernels without which the test is skipped.
+  explicit JobTest(const char* text, std::vector<const char*> kernels = {})
+      : text_(text),
+        kernels_(std::move(kernels)),
+        folder_(std::filesystem::path(testing::TempDir()) /
+                str_cat(testing::UnitTest::GetInstance()->current_test_info()->test_suite_name(), '_', ::getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~JobTest() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+    for (const char* kernel : kernels_) {
+      if (!runtime().has(TSR_KERNEL_KIND, kernel)) GTEST_SKIP() << "no kernel " << kernel << " is built here";
+    }
+  }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set = {}) const {
+    return std::make_unique<TrainJob>(runtime(), parse_config(text_, "job.toml", set), options,
+                                      ProcessGroup::connect(runtime(), {}));
+  }
+  std::unique_ptr<TrainJob> trained(const TrainJobOptions& options, const std::vector<std::string>& set = {}) const {
+    auto out = job(options, set);
+    out->train({});
+    return out;
+  }
+  static std::vector<double> losses_of(TrainJob& job) {
+    return nlohmann::json::parse(job.report(job.evaluate())).at("losses").get<std::vector<double>>();
+  }
+
+ private:
+  const char* text_;
+  std::vector<const char*> kernels_;
+
+ protected:
+  std::filesystem::path folder_;
+};
+
+}  // namespace tessera::test
