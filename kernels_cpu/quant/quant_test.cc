@@ -254,6 +254,21 @@ TEST(QuantKernel, ImportedRowsAreTheCodecs) {
   }
 }
 
+TEST(QuantKernel, StoredRowsHaveKnownFlagsAndTheNamedFormat) {
+  TestHost host;
+  const RowFormatInfo& int4 = tessera::sdk::info_of(RowFormat::kInt4);
+  QuantModel model(host, infer_options(int4, {{4, 8}, {3, 6}}));
+  model.open();
+  Error error;
+  char memory[100] = {};
+  const tsr_stored_rows unknown{sizeof(tsr_stored_rows), 1u << 16, memory, 100, 8, int4.layout};
+  EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &unknown, &error), TSR_UNIMPLEMENTED);
+  EXPECT_EQ(std::string(error.message).find("tsr_stored_rows has flags 65536"), 0u) << error.message;
+  const tsr_stored_rows other{sizeof(tsr_stored_rows), 0, memory, 100, 8, TSR_ROW_FORMAT_INT8};
+  EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &other, &error), TSR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.message).find("opened for \"fbgemm.int4\""), std::string::npos) << error.message;
+}
+
 TEST(QuantKernel, RefusalsNameTableAndBound) {
   TestHost host;
   const RowFormatInfo& int4 = tessera::sdk::info_of(RowFormat::kInt4);
@@ -292,12 +307,6 @@ TEST(QuantKernel, RefusalsNameTableAndBound) {
     EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &bad, &error), TSR_INVALID_ARGUMENT);
     EXPECT_NE(std::string(error.message).find("take 8 bytes each"), std::string::npos) << error.message;
   }
-  const tsr_stored_rows unknown{sizeof(tsr_stored_rows), 1u << 16, memory, 100, 8, int4.layout};
-  EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &unknown, &error), TSR_UNIMPLEMENTED);
-  EXPECT_EQ(std::string(error.message).find("tsr_stored_rows has flags 65536"), 0u) << error.message;
-  const tsr_stored_rows other{sizeof(tsr_stored_rows), 0, memory, 100, 8, TSR_ROW_FORMAT_INT8};
-  EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &other, &error), TSR_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(error.message).find("opened for \"fbgemm.int4\""), std::string::npos) << error.message;
   const auto import = [&](uint32_t table, int64_t row, int64_t dim, float value) {
     Array ids(kI64, 1), weights(kF32, dim);
     ids.data<int64_t>()[0] = row;

@@ -90,7 +90,6 @@ class Rows : public KernelInstance {
   }
   void release(tsr_context* context) noexcept override { delete &kept(context); }
 
-
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {  // the cursor is a row's number
     const Shard& s = shards_.at(table);
     const auto begin = static_cast<int64_t>(cursor);

@@ -12,9 +12,6 @@
 #include "tessera/sdk/sharder.h"
 #include "tessera_program.h"
 
-// The plugin unix (plugins/extras/unix), linked into this program.
-extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err) noexcept;
-
 namespace tessera::test {
 namespace {
 
@@ -37,7 +34,8 @@ struct First : sdk::Sharder {
 constexpr tsr_component kFirst =
     sdk::component<First>({.id = "test.first", .version = "1.0.0", .about = "whole tables"});
 constexpr const tsr_component* kComponents[] = {&kFirst};
-constexpr tsr_plugin kHeld{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "held", "1", "", kComponents};
+constexpr tsr_plugin kHeld{sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH, TSR_ABI_MINOR, 0, 1, "held", "1", "",
+                           kComponents};
 
 constexpr const char* kModel = R"({"modules": [{"tables": [{"name": "a", "num_embeddings": 6, "embedding_dim": 4},
     {"name": "b", "num_embeddings": 4, "embedding_dim": 4, "feature_names": ["y"]}]}],
@@ -82,7 +80,7 @@ TEST(CComponents, PluginsAndTheLogAreTheProgramsOwn) {
 
 // Two ranks, here threads, over a transport that the program provides.
 TEST(CComponents, ATransportIsTheProgramsOwn) {
-  const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};
+  const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};  // plugins/extras/unix, linked into this program
   const int32_t port = free_port();
   const auto rank = [&](int32_t me) {
     tsr_runtime_options options{};

@@ -101,6 +101,9 @@ TEST(HostMemory, OfADeviceComesFromTheDevicePartOnceItWasOpened) {
   EXPECT_EQ(err.code, TSR_UNIMPLEMENTED);
   EXPECT_THAT(err.message, HasSubstr("no device plugin was opened for DLPack device type 12"));
   const DeviceStreamPtr stream = open_device(runtime, "fake");
+  EXPECT_EQ(host->alloc(host, device, 100, nullptr, &err), nullptr);
+  EXPECT_EQ(err.code, TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(err.message, HasSubstr("the stream is NULL, which stands for host memory"));
   void* memory = host->alloc(host, device, 100, stream->raw(), &err);
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(stream->stats().held_bytes, 100u);

@@ -106,7 +106,8 @@ class FedCollective final : public sdk::Collective {
 constexpr tsr_component kComponent =
     sdk::component<FedCollective>({.id = "fuzz.fed", .version = "1.0.0", .about = "peers as an input has them"});
 constexpr const tsr_component* kComponents[] = {&kComponent};
-constexpr tsr_plugin kPlugin = {sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "fuzz", "1.0.0", __VERSION__, kComponents};
+constexpr tsr_plugin kPlugin = {sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH, TSR_ABI_MINOR, 0, 1, "fuzz", "1.0.0",
+                                __VERSION__,        kComponents};
 
 EmbeddingBagConfig table(const char* name, int64_t rows) {
   EmbeddingBagConfig t;

@@ -250,7 +250,7 @@ void compare_with(const Formula& formula, Subject& subject) {
 void check_optimizer_formula(Subject& subject) {
   Optimizer(subject).needs_update();
   const tsr_optimizer& api = subject.api<tsr_optimizer>();
-  const std::string id = subject.what().line.id;
+  const std::string& id = subject.what().line.id;
   const std::vector<const Formula*> formulas =
       formulas_of(TSR_HAS(tsr_optimizer, &api, formula) ? std::string(api.formula) : id);
   if (formulas.empty()) throw Skipped(str_cat("verify knows no formula for \"", id, "\", only those of TorchRec's"));

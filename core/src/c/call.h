@@ -51,8 +51,8 @@ inline void need(const void* pointer, const char* name) {
   if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
 }
 
-// Copies the part of the struct that both sides know. Members that only the caller knows become 0. struct_size stays the
-// caller's.
+// Copies the part of the struct that both sides know. Members that only the caller knows become 0. struct_size stays
+// the caller's.
 template <class T>
 void copy_out(const T& from, T* to, const char* name) {
   need(to, name);

@@ -105,9 +105,7 @@ void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
 }
 
 // Nothing was asked of the group, and nothing happens to it in this step.
-bool OwnerLookup::idle(size_t group, const OwnerCalls& calls) const {
-  return calls.features[group].empty();
-}
+bool OwnerLookup::idle(size_t group, const OwnerCalls& calls) const { return calls.features[group].empty(); }
 
 void OwnerLookup::forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls) {
   calls.contexts.clear();

@@ -3,6 +3,7 @@
 
 #include <tessera/abi/draft/row_ages.h>
 #include <tessera/abi/draft/shared_row.h>
+#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/draft/changes.h>
 
 #include <span>

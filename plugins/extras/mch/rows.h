@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tessera/abi/draft/shared_row.h>
+#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/draft/changes.h>
 #include <tessera/sdk/draft/row_marks.h>
 #include <tessera/sdk/inner_kernel.h>

@@ -203,13 +203,13 @@ void TieredTables::prefetch(const tsr_lookup& lookup) {
   }
 }
 
-void TieredTables::read_rows(uint32_t t, std::span<const int64_t> rows, float* records) {
+void TieredTables::read_records(uint32_t t, std::span<const int64_t> rows, float* records) {
   moved_.assign(rows.begin(), rows.end());
   for (int64_t& row : moved_) row += tables_.at(t).in_tier().first;
   tables_[t].tier->read(moved_, records);
 }
 
-void TieredTables::write_rows(uint32_t t, std::span<const int64_t> rows, const float* records) {
+void TieredTables::write_records(uint32_t t, std::span<const int64_t> rows, const float* records) {
   moved_.assign(rows.begin(), rows.end());
   for (int64_t& row : moved_) row += tables_.at(t).in_tier().first;
   tables_[t].tier->write(moved_, records);

@@ -37,8 +37,8 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void prefetch(const tsr_lookup& lookup);
   // Rows of a table, without a lookup: records are weights, then states. Rows that are read must ascend.
   const RecordShape& record(uint32_t table) const { return tables_.at(table).record(); }
-  void read_rows(uint32_t table, std::span<const int64_t> rows, float* records);
-  void write_rows(uint32_t table, std::span<const int64_t> rows, const float* records);
+  void read_records(uint32_t table, std::span<const int64_t> rows, float* records);
+  void write_records(uint32_t table, std::span<const int64_t> rows, const float* records);
   void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
   // how many of them a lookup would find in memory now
   uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);

@@ -40,7 +40,7 @@ void VirtualTables::export_some(uint32_t t, uint64_t& cursor, tsr_rows& rows, co
   check(table, rows);
   const std::vector<int64_t> own = next_rows(table.ids, cursor, std::min(numel(*rows.ids), kRowsAtOnce), wanted);
   records_.resize(own.size() * static_cast<size_t>(record.floats()));
-  if (!own.empty()) rows_->read_rows(t, own, records_.data());
+  if (!own.empty()) rows_->read_records(t, own, records_.data());
   rows.count = std::ssize(own);
   for (int64_t i = 0; i < rows.count; ++i) {
     const auto row = static_cast<uint32_t>(own[static_cast<size_t>(i)]);
@@ -86,14 +86,14 @@ void VirtualTables::import_rows(uint32_t t, const tsr_rows& rows) {
     if (row == kNone) continue;
     float* to = records_.data();
     if (keeps_states && before[i] == row)
-      rows_->read_rows(t, {&row, 1}, to);
+      rows_->read_records(t, {&row, 1}, to);
     else
       record.start_states(to);
     std::copy_n(data_as<float>(*rows.weights) + static_cast<int64_t>(i) * table.dim, table.dim, to);
     to += table.dim;
     for (uint32_t k = 0; k < rows.num_states; to += record.width(k++))
       std::copy_n(data_as<float>(*rows.states[k]) + static_cast<int64_t>(i) * record.width(k), record.width(k), to);
-    rows_->write_rows(t, {&row, 1}, records_.data());
+    rows_->write_records(t, {&row, 1}, records_.data());
   }
 }
 

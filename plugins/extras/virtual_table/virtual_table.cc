@@ -133,7 +133,7 @@ void VirtualTables::begin(const VirtualTable& table, std::span<const int64_t> ro
       std::copy_n(values.data() + i * dim, dim, records_.data() + i * floats);
       record.start_states(records_.data() + i * floats);
     }
-    rows_->write_rows(table.number, some, records_.data());
+    rows_->write_records(table.number, some, records_.data());
   }
 }
 
@@ -203,12 +203,12 @@ void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr
     note_changes(kept);
     const std::vector<int64_t> lost = lost_rows(kept);
     std::vector<float> before(lost.size() * floats);
-    if (!lost.empty()) rows_->read_rows(kept.table, lost, before.data());
+    if (!lost.empty()) rows_->read_records(kept.table, lost, before.data());
     const tsr_lookup lookup = inner_lookup_.of(*args.lookup, kept);
     tsr_backward inner = read_struct(args);
     inner.lookup = &lookup;
     rows_->backward(kept.context, inner, stream);
-    if (!lost.empty()) rows_->write_rows(kept.table, lost, before.data());
+    if (!lost.empty()) rows_->write_records(kept.table, lost, before.data());
     if (table.shared() || std::find(kept.rows.begin(), kept.rows.end(), table.absent_row) == kept.rows.end()) continue;
     clear_absent(table);
   }
@@ -218,7 +218,7 @@ void VirtualTables::clear_absent(const VirtualTable& table) {
   const RecordShape& record = rows_->record(table.number);
   records_.assign(static_cast<size_t>(record.floats()), 0);
   record.start_states(records_.data());
-  rows_->write_rows(table.number, {&table.absent_row, 1}, records_.data());
+  rows_->write_records(table.number, {&table.absent_row, 1}, records_.data());
 }
 
 void VirtualTables::end(Context& context) noexcept {

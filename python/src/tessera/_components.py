@@ -8,8 +8,10 @@ from typing import Any, Callable, Dict, List, Optional
 from . import _library as _l
 
 _i32, _u32 = c.c_int32, c.c_uint32
+_ABI_MAJOR, _ABI_EPOCH = 1, 3  # of the structs here, which follow abi/*.h
+_MUST_UNDERSTAND = 0xFFFF0000
 _Err = c.POINTER(_l.Error)
-_Create = c.CFUNCTYPE(_i32, c.c_void_p, c.c_char_p, c.c_void_p, c.POINTER(c.c_void_p), _Err)
+_Create = c.CFUNCTYPE(_i32, c.c_void_p, c.c_void_p, c.c_char_p, c.c_void_p, c.POINTER(c.c_void_p), _Err)
 _Destroy = c.CFUNCTYPE(None, c.c_void_p)
 
 
@@ -26,12 +28,15 @@ class _Component(c.Structure):
         ("create", _Create),
         ("destroy", _Destroy),
         ("extension", c.c_void_p),
+        ("data", c.c_void_p),
     ]
 
 
 class _Plugin(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
+        ("abi_major", _u32),
+        ("epoch", _u32),
         ("abi_minor", _u32),
         ("min_host_minor", _u32),
         ("num_components", _u32),
@@ -72,6 +77,13 @@ def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]
         return code
 
 
+def check_flags(**structs: Any) -> None:
+    """Refuses structs of the library that ask for something unknown here: abi/base.h."""
+    for name, raw in structs.items():
+        if raw.flags & _MUST_UNDERSTAND:
+            raise NotImplementedError(f"tsr_{name} has flags {raw.flags}, which ask for something unknown")
+
+
 class Component:
     """One component. What is made of ``make`` lives as long as the library's object does; the tables as long as the
     process, as the library wants it."""
@@ -87,15 +99,16 @@ class Component:
         line = (about or "").strip().splitlines() or ["written in Python"]
         self._component = _Component(
             c.sizeof(_Component), 0, id.encode(), kind.encode(), b"0", line[0].encode(), c.addressof(table), None,
-            _Create(self._create), _Destroy(self._destroy), None,
+            _Create(self._create), _Destroy(self._destroy), None, None,
         )  # fmt: skip
         self._components = (c.POINTER(_Component) * 1)(c.pointer(self._component))
         self.plugin = _Plugin(
-            c.sizeof(_Plugin), 0, 0, 1, b"Python", b"0", b"", c.cast(self._components, c.POINTER(c.POINTER(_Component)))
-        )
+            c.sizeof(_Plugin), _ABI_MAJOR, _ABI_EPOCH, 0, 0, 1, b"Python", b"0", b"",
+            c.cast(self._components, c.POINTER(c.POINTER(_Component))),
+        )  # fmt: skip
         _kept.append(self)
 
-    def _create(self, host: Any, options: bytes, inner: Any, out: Any, err: Any) -> int:
+    def _create(self, component: Any, host: Any, options: bytes, inner: Any, out: Any, err: Any) -> int:
         def make() -> None:
             if options not in (b"{}", b""):
                 raise _l.InvalidArgument(f"it takes no options, and these are given: {options.decode()}")

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 
 from . import _library as _l
-from ._components import Component, guarded, instance, register
+from ._components import Component, check_flags, guarded, instance, register
 
 KIND = "tessera.sharder/1"
 _PLACEMENTS = {"any_rank": 0, "one_host": 1, "in_host": 2, "every_rank": 3, "hosts": 4}
@@ -24,11 +24,13 @@ _Err = c.POINTER(_l.Error)
 class _Table(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
-        ("pooling", _i32),
+        ("flags", _u32),
         ("name", c.c_char_p),
         ("rows", _i64),
         ("cols", _i64),
         ("dtype", _u32),
+        ("pooling", _i32),
+        ("reserved", _u32),
         ("num_features", _u32),
         ("features", c.POINTER(c.c_char_p)),
     ]
@@ -37,15 +39,17 @@ class _Table(c.Structure):
 class _Topology(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
+        ("flags", _u32),
         ("world_size", _u32),
         ("local_world_size", _u32),
         ("device_type", _i32),
+        ("reserved", _u32),
         ("device_bytes", c.POINTER(c.c_uint64)),
     ]
 
 
 class _Constraints(c.Structure):
-    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("min_partition", _i64), ("max_shards", _i64)]
+    _fields_ = [("struct_size", _u32), ("flags", _u32), ("min_partition", _i64), ("max_shards", _i64)]
 
 
 class _Rectangle(c.Structure):
@@ -55,11 +59,13 @@ class _Rectangle(c.Structure):
 class _Part(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
+        ("flags", _u32),
         ("placement", _i32),
         ("combine", _i32),
         ("row_set", _i32),
         ("num_rectangles", _u32),
         ("rectangle_stride", _u32),
+        ("reserved", _u32),
         ("rectangles", c.POINTER(_Rectangle)),
     ]
 
@@ -67,9 +73,11 @@ class _Part(c.Structure):
 class _Layout(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
+        ("flags", _u32),
         ("num_parts", _u32),
         ("part_stride", _u32),
         ("num_row_sets", _u32),
+        ("reserved", _u32),
         ("parts", c.POINTER(_Part)),
         ("cookie", _i64),
     ]
@@ -78,7 +86,7 @@ class _Layout(c.Structure):
 class _Sink(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
-        ("reserved", _u32),
+        ("flags", _u32),
         ("self", c.c_void_p),
         ("add", c.CFUNCTYPE(_i32, c.c_void_p, c.c_void_p, c.c_void_p)),
     ]
@@ -87,7 +95,9 @@ class _Sink(c.Structure):
 class _Route(c.Structure):
     _fields_ = [
         ("struct_size", _u32),
+        ("flags", _u32),
         ("num_row_sets", _u32),
+        ("reserved", _u32),
         ("table", c.POINTER(_Table)),
         ("topology", c.POINTER(_Topology)),
         ("cookie", _i64),
@@ -166,8 +176,8 @@ class LayoutPart:
             *[_Rectangle(*[int(number) for number in rectangle]) for rectangle in self.rectangles]
         )
         return _Part(
-            c.sizeof(_Part), _PLACEMENTS[self.placement], _COMBINES[self.combine], int(self.routed),
-            len(self.rectangles), c.sizeof(_Rectangle), rectangles,
+            c.sizeof(_Part), 0, _PLACEMENTS[self.placement], _COMBINES[self.combine], int(self.routed),
+            len(self.rectangles), c.sizeof(_Rectangle), 0, rectangles,
         )  # fmt: skip
 
 
@@ -217,7 +227,7 @@ def _offer(layout: Union[Layout, LayoutPart], sink: Any) -> None:
         raise TypeError(f"it gives Layouts and LayoutParts, not a {type(layout).__name__}")
     parts = (_Part * max(1, len(layout.parts)))(*[part._raw() for part in layout.parts])
     row_sets = sum(part._row_sets() for part in layout.parts)
-    raw = _Layout(c.sizeof(_Layout), len(layout.parts), c.sizeof(_Part), row_sets, parts, layout.cookie)
+    raw = _Layout(c.sizeof(_Layout), 0, len(layout.parts), c.sizeof(_Part), row_sets, 0, parts, layout.cookie)
     error = _l.Error()
     code = sink.contents.add(c.addressof(sink.contents), c.addressof(raw), c.addressof(error))
     if code not in (0, _UNIMPLEMENTED):  # what this library cannot run is passed over
@@ -240,6 +250,9 @@ class _SharderPart(Component):
 
     def _on_propose(self, handle: Any, table: Any, topology: Any, limits: Any, sink: Any, err: Any) -> int:
         def body() -> None:
+            check_flags(
+                table=table.contents, topology=topology.contents, constraints=limits.contents, layout_sink=sink.contents
+            )
             of = Limits(limits.contents.min_partition, limits.contents.max_shards)
             for layout in self._propose(_table(table.contents), _topology(topology.contents), of) or ():
                 _offer(layout, sink)
@@ -247,6 +260,7 @@ class _SharderPart(Component):
         return guarded(f'sharder "{self.id}"', "propose", err, body)
 
     def _routed(self, raw: _Route) -> Routed:
+        check_flags(route=raw, table=raw.table.contents, topology=raw.topology.contents)
         return Routed(_table(raw.table.contents), _topology(raw.topology.contents), raw.num_row_sets, raw.cookie)
 
     def _on_route(self, handle: Any, route: Any, err: Any) -> int:

@@ -37,6 +37,8 @@ class ReadsOnly : public Kernel {
   using Instance = ::Instance;
   static constexpr uint32_t kFlags = TSR_KERNEL_FORWARD_ANY_THREAD;
   static constexpr const char* kComputeKernels[] = {TSR_COMPUTE_QUANT, nullptr};
+  static constexpr const char* kRowFormats[] = {TSR_ROW_FORMAT_INT8, TSR_ROW_FORMAT_INT4, TSR_ROW_FORMAT_INT2,
+                                                TSR_ROW_FORMAT_FP8, nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   explicit ReadsOnly(const Setup& setup) : host_(setup.host) {}
   void supports(const tsr_kernel_config& config) const override {
