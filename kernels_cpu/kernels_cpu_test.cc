@@ -488,7 +488,7 @@ TEST(Kernels, BadBatchesAreRefused) {
     refused("last offset", [](Batch& b) { b.raw_features[0].bags = 5; });
     refused("end of output", [](Batch& b) { b.raw_features[0].output_offset = 1; });
     refused("ids must be", [](Batch& b) { b.ids->tensor.dtype = kF32; });
-    refused("weights cannot go with MAX", [](Batch& b) {
+    refused("MAX pooling takes no weights", [](Batch& b) {
       b.raw_features[0].pooling = TSR_POOLING_MAX;
       b.lookup.weights = &b.weights->tensor;
     });
@@ -527,7 +527,7 @@ TEST(Isa, AnUnknownNameIsRefusedNamingTheThree) {
   for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_OPTIMIZERS, "adam"}}) {
     const Part part(path, id, host, "{}", "sse9");
     EXPECT_EQ(part.code, TSR_INVALID_ARGUMENT);
-    EXPECT_EQ(part.message, "TESSERA_ISA=sse9 is none of avx512, avx2, portable");
+    EXPECT_EQ(part.message, "TESSERA_ISA=sse9 is not avx512, avx2 or portable");
   }
   EXPECT_TRUE(runs_here(host, "portable"));
 }
@@ -550,7 +550,7 @@ TEST(Optimizers, WrongOptionsAreRefused) {
   }
   const std::tuple<const char*, const char*, const char*> decays[] = {
       // would have no effect
-      {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer decays no weights"},
+      {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer has no weight decay"},
       {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
       {"none", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
       {"exact_sgd", R"({"weight_decay": -0.5, "weight_decay_mode": "l2"})", "must be at least 0"},

@@ -197,7 +197,7 @@ TEST(PlacedRows, BadPlacesAreRefused) {
     refused("output 2", [](Placement& p) { p.features[0].output = 2; });
     refused("end of output", [](Placement& p) { p.listed->set(3, 1000); });
     refused("first listed row -1", [](Placement& p) { p.listed->set(0, -1); });
-    refused("rows of a sequence", [](Placement& p) { p.features[0].pooling = TSR_POOLING_NONE; });
+    refused("cannot be used for a sequence", [](Placement& p) { p.features[0].pooling = TSR_POOLING_NONE; });
     refused("output_rows for", [](Placement& p) { p.listed->tensor.shape[0] = 2; });
     refused("another type", [&](Placement& p) { p.outputs[1] = std::make_unique<Array>(kF16, 100); });
   }

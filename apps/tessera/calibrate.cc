@@ -25,16 +25,16 @@ constexpr double kDeadline = 300;
 bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) {
   Options options(
       "calibrate", "[OPTIONS]",
-      "Measures lookups, updates, exchanges and dense layers on this machine and prints them;\n--save writes "
-      "the topology file that planner.topology names (docs/calibration.md).");
+      "Measures lookups, updates, exchanges and dense layers on this machine and prints the figures. --save writes "
+      "them to the topology file that planner.topology names (docs/calibration.md).");
   auto add = options.add_options();
   add("save", po::value(&o->save)->value_name("FILE"), "write the topology file");
   add("kernel", po::value(&o->kernel)->default_value(o->kernel), "kernel plugin");
   add("backend", po::value(&o->backend)->default_value(o->backend), "collective plugin");
   add("nproc,n", po::value(&o->nproc)->value_name("RANKS"),
-      "ranks to start here, as many as the job has per host (default: cores, at most 2)");
+      "number of ranks to start, as many as the job has per host (default: number of cores, at most 2)");
   add("threads", po::value(&o->threads)->default_value(o->threads), "threads of each rank");
-  add("quick", po::bool_switch(&o->quick), "fewer sizes and samples: a few seconds, rougher figures");
+  add("quick", po::bool_switch(&o->quick), "measure fewer sizes and samples: a few seconds, rougher figures");
   const auto found = parse_options(args, options);
   if (!found) return false;
   if (found->count("nproc") && (o->nproc < 1 || o->nproc > 1024)) throw UsageError("-n takes 1 to 1024 ranks");
@@ -111,8 +111,8 @@ Machine calibrated_here(const CalibrateOptions& o, const RankEnvironment& here) 
   const std::string wrong = impossible_figure(machine);
   if (!wrong.empty()) {
     fail(Code::kUnavailable, "calibrate: the result has ", wrong,
-         ", as it does where other programs take the processors: nothing is saved; run it again when the machines have "
-         "nothing else to do");
+         ", which happens if other programs use the processors: nothing is saved; run it again when the machines "
+         "are idle");
   }
   return machine;
 }

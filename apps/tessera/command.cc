@@ -42,7 +42,7 @@ Error out_of_memory() {
   getrusage(RUSAGE_SELF, &usage);  // ru_maxrss counts KiB
   return {Code::kResourceExhausted,
           str_cat("out of memory: this process had ", usage.ru_maxrss / 1024,
-                  " MiB, and neither the machine nor a limit of it (a container's, ulimit -v) gives more")};
+                  " MiB, and the machine or a limit (a container's, ulimit -v) allows no more")};
 }
 
 const Command* CommandGroup::find(const std::string& wanted) const {

@@ -13,12 +13,15 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char kAbout[] =
-    "Runs the cases of each FILE and prints a line for each that does not plainly pass:\n"
+    "Runs the cases of each FILE and prints a line for each case that does not simply pass:\n"
+    "\n"
     "  FAIL name: field, largest error    it differs\n"
-    "  QUIRK name                         it differs where following the original is optional; counts as passed\n"
+    "  QUIRK name                         it differs, but following the original is\n"
+    "                                     optional here; counts as passed\n"
     "  SKIP name: reason                  this build cannot run it\n"
-    "and last \"N passed, N failed, N skipped\". Exit status 0 if none failed and something passed, 1 if not,\n"
-    "2 for wrong use and unreadable files.";
+    "\n"
+    "The last line is \"N passed, N failed, N skipped\". The exit status is 0 if no case failed and at least one "
+    "passed, otherwise 1; it is 2 after wrong use and for unreadable files.";
 
 struct Arguments {
   std::string kernel, device, only;
@@ -31,10 +34,12 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Options options("conformance", "[OPTIONS] FILE...", kAbout);
   auto add = options.add_options();
   add("kernel", po::value(&parsed.kernel)->value_name("ID")->default_value("auto"),
-      "id of the kernel plugin that looks rows up");
+      "id of the kernel plugin for the lookups");
   add("device", po::value(&parsed.device)->value_name("ID")->default_value("cpu"),
-      "id of the device plugin where the features of sparse cases are");
-  add("only", po::value(&parsed.only)->value_name("REGEX"), "run the cases whose name this regular expression finds");
+      "id of the device plugin for the features of sparse cases");
+  add("only", po::value(&parsed.only)->value_name("REGEX"),
+      "run only cases whose name matches this regular "
+      "expression");
   options.argument("file", po::value(&parsed.files), -1);
   if (!parse_options(args, options)) return std::nullopt;
   return parsed;

@@ -28,24 +28,27 @@ struct DataArguments {
 bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* out) {
   Options options(
       "data", "describe FILE [OPTIONS]",
-      "Looks at all rows of a file, of a directory's files or of those that a pattern matches, and writes a "
-      "config whose columns fit them: the label, dense values, ids.");
+      "Looks at all rows of a file, of the files in a directory, or of the files that match a pattern. Writes a "
+      "config with fitting columns: the label, dense values and ids.");
   auto add = options.add_options();
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
-      "what is to be predicted, or several columns as A,B (default: a column named so, or the first of zeros and "
+      "column to predict, or several as A,B (default: a column named like a label, or the first one of zeros and "
       "ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
-      "a reader plugin, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv, "
-      "with the delimiter that fits)");
-  add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at, evenly spread (default: all)");
-  add("html", po::value(&out->html)->value_name("FILE"), "also writes what was seen as one page with small histograms");
-  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
+      "reader plugin, such as \"csv?delimiter=;\" (default: as the ending of the name says, such as .tsv or "
+      ".parquet; otherwise csv with the delimiter that fits)");
+  add("rows", po::value(&out->describe.rows)->value_name("N"),
+      "number of rows to look at, evenly spread (default: all)");
+  add("html", po::value(&out->html)->value_name("FILE"), "also write what was seen as a page with small histograms");
+  add("output", po::value(&out->output)->value_name("FILE"),
+      "write the config to this new file instead of standard "
+      "output");
   options.argument("action", po::value(&out->action));
   options.argument("file", po::value(&out->describe.path));
   const auto given = parse_options(args, options);
   if (!given) return false;
   if (out->action != "describe")
-    throw UsageError(out->action.empty() ? "what to do is needed: tessera data describe FILE"
+    throw UsageError(out->action.empty() ? "an action is needed: tessera data describe FILE"
                                          : "\"" + out->action + "\" is not known; there is tessera data describe FILE");
   if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
   if (given->count("rows") > 0 && out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
@@ -58,8 +61,8 @@ void refuse_described(const std::filesystem::path& path) {
   const auto has = [&](const char* file) { return std::filesystem::exists(path / file, ignored); };
   const char* const reader = has("meta.json") ? "prepared" : has("ml-100k.inter") ? "movielens-100k" : nullptr;
   if (reader == nullptr) return;
-  fail(Code::kInvalidArgument, path.native(), " says itself what its columns are: [data] reader = \"", reader,
-       "\" and path read it, without any [[column]]");
+  fail(Code::kInvalidArgument, path.native(), " describes its own columns: read it with reader = \"", reader,
+       "\" and path in [data], without any [[column]]");
 }
 
 // Files of formats that pandas reads and no reader here does.
@@ -71,9 +74,8 @@ void refuse_other_formats(const std::string& path) {
         {".pkl .pickle", "a pickle", "read_pickle"}}) {
     if (ending.empty() || (str_cat(endings, ' ')).find(ending + ' ') == std::string::npos) continue;
     fail(Code::kInvalidArgument, path, " is ", what,
-         ", which no reader takes: write it as CSV or Parquet first, as "
-         "pandas.",
-         reads, "(...).to_csv(\"data.csv\", index=False) does");
+         ", which no reader reads: write it as CSV or Parquet first, for example with pandas.", reads,
+         "(...).to_csv(\"data.csv\", index=False)");
   }
 }
 

@@ -86,6 +86,24 @@ TEST(Help, EveryCommandHasHelpInBothSpellings) {
   EXPECT_THAT(options_in(output_of(kProgram + " help bench lookup")), Contains("--compare"));
 }
 
+TEST(Help, LinesFitATerminal) {
+  for (const std::string& command : all_commands())
+    EXPECT_THAT(matches(output_of(kProgram + " help " + command), "^(.{81,})$"), ::testing::IsEmpty()) << command;
+}
+
+// A description can be read without the option's name before it.
+TEST(Help, DescriptionsAreNoFragments) {
+  for (const std::string& command : all_commands()) {
+    const std::string page = output_of(kProgram + " " + command + " --man");
+    const std::vector<std::string> about = matches(page, "\\.TP\n.+\n(.+)$");
+    EXPECT_FALSE(about.empty()) << command;
+    for (const std::string& text : about) {
+      EXPECT_FALSE(std::regex_search(text, std::regex("^(of|what|where|whether|that|who|and|or|as|in|its) "))) << text;
+      EXPECT_FALSE(std::regex_search(text, std::regex(" alone$|, else |so many"))) << text;
+    }
+  }
+}
+
 TEST(Help, UnknownCommandsAreWrongUse) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"trian", "train"}, {"help trian", "train"}, {"bench lokup", "lookup"}, {"bench help lokup", "lookup"}};

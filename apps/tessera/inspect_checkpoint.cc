@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iomanip>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "config/json.h"
 #include "modules/row_figures.h"
 #include "train/saved_run.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -54,25 +57,32 @@ json table_json(const TableEntry& t) {
 
 void print_text(const std::string& path, const Manifest& m) {
   const std::optional<int64_t> step = saved_step(m.progress);
-  std::printf("%s, a checkpoint%s of %d %s, %zu files of %lld bytes\n\n", path.c_str(),
-              step ? str_cat(" after step ", *step).c_str() : "", m.world_size, m.world_size == 1 ? "rank" : "ranks",
-              m.files.size(), static_cast<long long>(bytes_of(m)));
-  if (m.base) std::printf("of some tables only the rows that changed since %s, beside it\n\n", m.base->name.c_str());
+  std::cout << wrapped(str_cat(path, ", a checkpoint", step ? str_cat(" after step ", *step) : "", " of ", m.world_size,
+                               m.world_size == 1 ? " rank, " : " ranks, ", m.files.size(), " files of ", bytes_of(m),
+                               " bytes"),
+                       "", "  ")
+            << '\n';
+  if (m.base)
+    std::cout << wrapped("some tables have only the rows that changed since " + m.base->name, "", "  ") << '\n';
   size_t widest = 8;
   for (const TableEntry& t : m.tables) widest = std::max(widest, t.name.size());
-  const int name = static_cast<int>(widest);
-  std::printf("%-*s %12s %5s %-8s %-22s %s\n", name, "table", "rows", "dim", "type", "optimizer", "states");
+  const auto row = [&](const std::string& name, const auto& rows, const auto& dim, const char* type,
+                       const std::string& optimizer, const std::string& states) {
+    std::ostringstream out;
+    out << std::left << std::setw(static_cast<int>(widest)) << name << std::right << std::setw(13) << rows
+        << std::setw(6) << dim << ' ' << std::left << std::setw(9) << type << std::setw(22) << optimizer << ' ';
+    const std::string figures = out.str();
+    return wrapped(states, figures, std::string(figures.size(), ' '));
+  };
+  std::cout << row("table", "rows", "dim", "type", "optimizer", "states");
+  for (const TableEntry& t : m.tables)
+    std::cout << row(t.name, t.stored_rows(), t.dim, to_string(t.dtype), t.optimizer.name, t.state_list());
   for (const TableEntry& t : m.tables) {
-    std::printf("%-*s %12lld %5lld %-8s %-22s %s\n", name, t.name.c_str(), static_cast<long long>(t.stored_rows()),
-                static_cast<long long>(t.dim), to_string(t.dtype), t.optimizer.name.c_str(), t.state_list().c_str());
-  }
-  for (const TableEntry& t : m.tables) {
-    if (t.removed) {
-      std::printf("  %s: %lld rows changed or are new, ids that lost theirs: %lld\n", t.name.c_str(),
-                  static_cast<long long>(t.stored_rows()), static_cast<long long>(*t.removed));
-    } else if (t.figures) {
-      std::printf("  %s: %s\n", t.name.c_str(), in_words(*t.figures, t.stored_rows()).c_str());
-    }
+    const std::string said =
+        t.removed   ? str_cat(t.stored_rows(), " rows are new or changed, ", *t.removed, " ids were removed")
+        : t.figures ? in_words(*t.figures, t.stored_rows())
+                    : "";
+    if (!said.empty()) std::cout << wrapped(str_cat(t.name, ": ", said), "  ", "    ");
   }
 }
 
@@ -101,7 +111,7 @@ void inspect_checkpoint(const std::string& directory, bool verify, bool as_json)
     return;
   }
   print_text(held.path, m);
-  std::printf(verify ? "all checksums are right\n" : "all files are there in their sizes; --verify reads them\n");
+  std::printf(verify ? "all checksums are right\n" : "all files have the right sizes; --verify also reads them\n");
 }
 
 std::string in_words(const RowFigures& f, int64_t rows) {

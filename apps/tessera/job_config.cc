@@ -78,7 +78,7 @@ void check_inputs(const std::string& name, const Config& model, const Names& inp
                                         [&](const LayerConfig& l) { return l.name == input || l.name == whole; });
       if (of_layer || inputs.contains(input) || inputs.contains(whole)) continue;
       throw UsageError(str_cat("--model ", name, ": its layer \"", layer.name, "\" takes \"", input,
-                               "\", which this job has not: write its layers into the config with your columns' names "
+                               "\", which this job lacks: write its layers into the config with your columns' names "
                                "(tessera model new ",
                                name, " prints them)"));
     }
@@ -89,7 +89,7 @@ void take_labels(const std::string& name, const Config& job, Config& model) {
   const std::vector<std::string> labels = columns_as(job, "label");
   if (labels.empty()) return;  // one of the core's own readers, whose labels have the preset's names
   if (model.heads.size() > labels.size())
-    throw UsageError(str_cat("--model ", name, " has ", model.heads.size(), " heads, and the job has ", labels.size(),
+    throw UsageError(str_cat("--model ", name, " has ", model.heads.size(), " heads, but the job has ", labels.size(),
                              labels.size() == 1 ? " column" : " columns", " as = \"label\""));
   for (size_t i = 0; i < model.heads.size(); ++i) {
     HeadConfig& head = model.heads[i];

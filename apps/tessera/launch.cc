@@ -13,9 +13,8 @@ namespace po = boost::program_options;
 
 constexpr char kAbout[] =
     "Starts COMMAND N times on this host, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
-    "MASTER_PORT\n"
-    "and a random TESSERA_JOB_TOKEN in the environment. If one fails, the others are ended, and its status is "
-    "returned.";
+    "MASTER_PORT and a random TESSERA_JOB_TOKEN in the environment. If one process fails, the others are ended, and "
+    "its exit status is returned.";
 
 template <class T>
 T number(const std::string& option, const std::string& text, T least, T most) {
@@ -55,7 +54,7 @@ void set_starts(const StartWords& starts, LaunchOptions& launched, std::string& 
   if (!starts.of_rank.empty()) launched.restarts = number<int>("--restarts", starts.of_rank, 0, 1000000);
   if (!starts.of_job.empty()) launched.job_restarts = number<int>("--restart-job", starts.of_job, 0, 1000000);
   if (launched.restarts > 0 && launched.job_restarts > 0)
-    throw UsageError("--restarts starts single ranks again and --restart-job all of them: give one of them");
+    throw UsageError("--restarts starts single ranks again and --restart-job all of them: give only one of the two");
   if (!starts.pause.empty()) {
     if (launched.restarts + launched.job_restarts == 0)
       throw UsageError("--restart-pause has no effect without --restarts N or --restart-job N");
@@ -82,31 +81,31 @@ int launch_command(const std::vector<std::string>& args) {
   StartWords starts;
   Options options("launch", "-n N [OPTIONS] [--] COMMAND [ARGS]", kAbout);
   auto add = options.add_options();
-  add("nproc,n", po::value(&ranks)->value_name("N"), "how many ranks, on each node");
-  add("master-port", po::value(&port)->value_name("P"), "where rank 0 listens (default: a free port)");
+  add("nproc,n", po::value(&ranks)->value_name("N"), "number of ranks on each node");
+  add("master-port", po::value(&port)->value_name("P"), "port on which rank 0 listens (default: a free one)");
   add("grace", po::value(&grace)->value_name("SECONDS"),
-      "from SIGTERM to SIGKILL when ranks have to be ended (default: 5); after a signal for the launcher, which is "
-      "handed on, from when a rank has ended, or from a second signal");
+      "time from SIGTERM to SIGKILL when ranks must be ended (default: 5). The launcher passes on a signal that it "
+      "gets; the time then begins when a rank has ended, or with a second signal");
   add("restarts", po::value(&starts.of_rank)->value_name("N"),
-      "start a rank that fails again instead, so many times in all (default: 0): for servers");
+      "start only the rank that failed again, up to N times in total (default: 0); for servers");
   add("restart-job", po::value(&starts.of_job)->value_name("N"),
-      "start all ranks again when one has failed and the others have ended, so many times (default: 0): for tessera "
-      "train with --save DIR --resume");
+      "start all ranks again after one has failed and the others have ended, up to N times (default: 0); for "
+      "tessera train with --save DIR --resume");
   add("restart-pause", po::value(&starts.pause)->value_name("SECONDS"),
-      "before the first restart (default: 0.3 for a rank, 1 for a job); each later one waits twice as long, up to 30 "
-      "times that, until a start gets further than all before it");
+      "pause before the first restart (default: 0.3 for a rank, 1 for a job). It doubles with each restart, up to "
+      "30 times the first one, until a start gets further than all before it");
   add("elastic", po::value(&starts.elastic)->value_name("MIN:MAX"),
-      "with --restart-job: start with MAX ranks, and again with one less for each that was killed, down to MIN; with "
-      "--nnodes these are the ranks of all nodes");
+      "with --restart-job: start with MAX ranks, and restart with one rank less for each that was killed, down to "
+      "MIN; with --nnodes these are the ranks of all nodes");
   add("nnodes", po::value(&nodes.nodes)->value_name("N"),
-      "the job is on N nodes, with a launcher on each: all with the same options, but for --node-rank");
-  add("node-rank", po::value(&nodes.node)->value_name("K"), "which of them this is, from 0 on");
+      "run the job on N nodes, with a launcher on each; all launchers have the same options except --node-rank");
+  add("node-rank", po::value(&nodes.node)->value_name("K"), "number of this node, from 0");
   add("rendezvous", po::value(&nodes.directory)->value_name("DIR"),
-      "where the launchers of all nodes meet: a directory on a file system that they share");
+      "directory in which the launchers of all nodes meet, on a file system that they share");
   add("rendezvous-timeout", po::value(&nodes.timeout)->value_name("SECONDS"),
-      "how long to wait there for nodes that have not come yet (default: 60)");
+      "time to wait for the other nodes (default: 60)");
   add("local-addr", po::value(&nodes.address)->value_name("ADDRESS"),
-      "where other nodes reach this one (default: the address of its way to other networks)");
+      "address of this node for the other nodes (default: that of its route to other networks)");
   // Our options end at the first word that is not one; most are followed by a value. The rest is the command.
   const auto alone = [](const std::string& option) {
     return option == "-h" || option == "--help" || option.find('=') != std::string::npos ||
@@ -121,7 +120,7 @@ int launch_command(const std::vector<std::string>& args) {
   nodes.set(launched);
   set_starts(starts, launched, ranks);
   if (!grace.empty()) launched.grace_s = number<double>("--grace", grace, 0, 3600);
-  if (ranks.empty()) throw UsageError("-n N is missing: how many ranks?");
+  if (ranks.empty()) throw UsageError("-n N is missing: the number of ranks");
   launched.ranks = number<int>("--nproc", ranks, 1, 1024);
   const auto command = ours != args.end() && *ours == "--" ? ours + 1 : ours;
   if (command == args.end()) throw UsageError("the command to start is missing: tessera launch -n N -- COMMAND");

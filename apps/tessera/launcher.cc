@@ -272,8 +272,8 @@ void hand_on(int signal, const Job& job, Processes& processes, Ending& ending) {
     return;
   }
   ending.signal = signal;
-  say(str_cat(job.options.name, ": handed signal ", signal, " (", strsignal(signal),
-              ") on to all ranks, and waits for them; a second one ends them within ", job.options.grace_s, " s"));
+  say(str_cat(job.options.name, ": passed signal ", signal, " (", strsignal(signal),
+              ") on to all ranks and waits for them; a second signal ends them within ", job.options.grace_s, " s"));
 }
 
 // Ranks here cannot go on without those of a node that has left. They notice that themselves, unless they hang.

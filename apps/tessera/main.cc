@@ -23,23 +23,23 @@ using namespace tessera::cli;
 
 CommandGroup all_commands() {
   return {"tessera",
-          {{"plugins", "list every plugin found, and why it was chosen, unusable or rejected", plugins_command},
-           {"new", "write the project of a plugin, out of tree", new_command},
-           {"verify", "check that a plugin does what the contract says", verify_command},
-           {"plan", "plan where every table lives, and compare plans", plan_command},
-           {"stats", "say what a job's data asks of each table", stats_command},
-           {"calibrate", "measure this machine for the planner: lookups, exchanges, dense layers", calibrate_command},
+          {{"plugins", "list the plugins, and why they are used or not", plugins_command},
+           {"new", "write the project of a new plugin", new_command},
+           {"verify", "check that a plugin keeps to the contract", verify_command},
+           {"plan", "plan which rank stores which shard, and compare plans", plan_command},
+           {"stats", "print how a job's data uses each table", stats_command},
+           {"calibrate", "measure this machine, for the planner", calibrate_command},
            {"conformance", "run files of recorded cases against a kernel", conformance_command},
            {"bench", "measure lookups, collectives, steps and training", bench_command},
            {"train", "train a model from one config file", train_command, true},
-           {"report", "compare two runs by the reports that train has written", report_command},
-           {"serve", "answer over HTTP what a packed model predicts", serve_command, true},
+           {"report", "compare the reports of two training runs", report_command},
+           {"serve", "serve the predictions of a packed model over HTTP", serve_command, true},
            {"launch", "start a command as N ranks", launch_command},
-           {"trace", "compare two runs that the transport \"trace\" has recorded", trace_command},
-           {"quantize", "pack a checkpoint into a model that answers", quantize_command},
-           {"model", "print jobs to begin with; show and verify packed models", model_command},
-           {"data", "look at files and write a config that trains on them", data_command},
-           {"predict", "score files of samples with a packed model", predict_command}}};
+           {"trace", "compare two runs recorded by the transport \"trace\"", trace_command},
+           {"quantize", "pack a checkpoint into a model for serving", quantize_command},
+           {"model", "print example jobs; show and verify packed models", model_command},
+           {"data", "look at data files and write a config for them", data_command},
+           {"predict", "score files with a packed model", predict_command}}};
 }
 
 struct ExitStatus {
@@ -48,11 +48,15 @@ struct ExitStatus {
 };
 constexpr ExitStatus kExitStatuses[] = {
     {"0", "Done."},
-    {"1", "It failed, or something that was checked is not so: a rank, a file, the network, a measured result."},
-    {"2", "It was used wrongly: arguments, the config, files that do not fit, are not there, or would be replaced."},
-    {"75", "train: ended by SIGTERM, SIGINT or SIGHUP between two steps, and saved where there is --save."},
+    {"1", "The command failed (a rank, a file, the network), or a check did."},
+    {"2",
+     "The command was used wrongly: invalid arguments or config; a file that is missing, does not fit or would "
+     "be replaced."},
+    {"75", "train: SIGTERM, SIGINT or SIGHUP ended the job between two steps. It has saved, if --save was given."},
     {"126, 127", "launch: the command cannot be run; there is no such command."},
-    {"128 + N", "Signal N ended it, or the rank that failed first. launch gives other statuses of that rank, too."},
+    {"128 + N",
+     "Signal N ended the command, or the rank that failed first. launch also returns other statuses of "
+     "that rank."},
 };
 
 std::string exit_status_manual() {

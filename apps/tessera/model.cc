@@ -1,8 +1,10 @@
 // tessera model inspect: describes a packed model or a checkpoint, and checks it. tessera model new: writes jobs to
 // start from.
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "command.h"
 #include "inference/manifest.h"
@@ -14,6 +16,7 @@
 #include "tessera/abi/draft/shared_row.h"
 #include "tessera/packed_model.h"
 #include "tessera/sdk/nearest.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -36,23 +39,24 @@ std::string list(const std::vector<T>& items) {
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options(
       "model", "inspect DIR [OPTIONS]\nnew NAME",
-      str_cat("inspect describes a packed model or a checkpoint. new prints a job file to begin with, whose "
-              "layers may be changed; NAME is one of ",
+      str_cat("inspect describes a packed model or a checkpoint. new prints an example job, whose layers you can "
+              "change. NAME is one of ",
               list(preset_names()), '.'));
   auto add = options.add_options();
-  add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
-  add("json", po::bool_switch(&out->as_json), "one JSON object");
+  add("verify", po::bool_switch(&out->verify), "read all files and compare the checksums");
+  add("json", po::bool_switch(&out->as_json), "print one JSON object");
   options.argument("action", po::value(&out->action));
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
   constexpr const char* kActions = "tessera model inspect DIR and tessera model new NAME";
   if (out->action != "inspect" && out->action != "new")
-    throw UsageError(out->action.empty() ? str_cat("what to do is needed: there are ", kActions)
+    throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
                                          : str_cat('"', out->action, "\" is not known; there are ", kActions));
   if (out->directory.empty())
-    throw UsageError(out->action == "new"
-                         ? str_cat("the name of a model is needed: tessera model new NAME, of ", list(preset_names()))
-                         : std::string("the model's directory is needed: tessera model inspect DIR"));
+    throw UsageError(
+        out->action == "new"
+            ? str_cat("the name of a model is needed: tessera model new NAME, with one of ", list(preset_names()))
+            : std::string("the model's directory is needed: tessera model inspect DIR"));
   return true;
 }
 
@@ -66,41 +70,54 @@ const char* policy(BoundsCheckMode mode) {
 
 void print_text(const InferenceModel& model) {
   const ModelDescription& d = model.description;
-  std::printf("%s, version %s, %s\n", d.name.c_str(), d.version.c_str(), d.type.c_str());
-  std::printf("  %lld dense inputs, ", static_cast<long long>(d.dense_inputs));
+  std::cout << str_cat(d.name, ", version ", d.version, ", ", d.type, '\n');
+  const std::string dense = str_cat(d.dense_inputs, " dense inputs, ");
   if (is_dlrm(model)) {
-    std::printf("bottom MLP %s, top MLP %s\n", list(model.dlrm.bottom_mlp).c_str(), list(model.dlrm.top_mlp).c_str());
+    std::cout << wrapped(
+        str_cat(dense, "bottom MLP ", list(model.dlrm.bottom_mlp), ", top MLP ", list(model.dlrm.top_mlp)), "  ",
+        "    ");
   } else {
     std::vector<std::string> layers, heads;
     for (const LayerSpec& l : model.graph.layers)
       layers.push_back(str_cat(l.name, " = ", l.type, '(', list(l.inputs), ')'));
     for (const HeadSpec& h : model.graph.heads)
       heads.push_back(str_cat(h.name, " = ", h.loss, '(', h.input, ", ", h.label, ')'));
-    std::printf("layers %s\n  heads %s\n", list(layers).c_str(), list(heads).c_str());
+    std::cout << wrapped(str_cat(dense, "layers ", list(layers)), "  ", "    ")
+              << wrapped("heads " + list(heads), "  ", "    ");
   }
-  std::printf("  ids out of range are %s; weights are %s\n\n", policy(d.bounds_check),
-              d.is_weighted ? "allowed" : "not taken");
+  std::cout << wrapped(str_cat("ids out of range are ", policy(d.bounds_check), "; weights are ",
+                               d.is_weighted ? "allowed" : "not allowed"),
+                       "  ", "    ")
+            << '\n';
   size_t widest = 8;
   for (const ModelTable& t : d.tables) widest = std::max(widest, t.name.size());
-  const int name = static_cast<int>(widest);
-  std::printf("%-*s %12s %5s %-6s %-7s %14s  %s\n", name, "table", "rows", "dim", "format", "pooling", "bytes",
-              "features");
+  const auto row = [&](const auto& name, const auto& rows, const auto& dim, const char* format, const char* pooling,
+                       const auto& size) {
+    std::ostringstream out;
+    out << std::left << std::setw(static_cast<int>(widest)) << name << std::right << std::setw(13) << rows
+        << std::setw(6) << dim << ' ' << std::left << std::setw(7) << format << std::setw(8) << pooling << std::right
+        << std::setw(14) << size;
+    return out.str();
+  };
+  std::cout << row("table", "rows", "dim", "format", "pooling", "bytes") << "  features\n";
   int64_t bytes = 0;
   for (const ModelTable& t : d.tables) {
-    std::printf("%-*s %12lld %5lld %-6s %-7s %14lld  %s\n", name, t.name.c_str(), static_cast<long long>(t.rows),
-                static_cast<long long>(t.dim), sdk::to_string(t.format), to_string(t.pooling),
-                static_cast<long long>(t.bytes), list(t.features).c_str());
+    const std::string figures = row(t.name, t.rows, t.dim, sdk::to_string(t.format), to_string(t.pooling), t.bytes);
+    std::cout << wrapped(list(t.features), figures + "  ", std::string(figures.size() + 2, ' '));
     bytes += t.bytes + t.index_bytes;
   }
-  std::printf("%-*s %12s %5s %-6s %-7s %14lld\n", name, "in all", "", "", "", "", static_cast<long long>(bytes));
+  std::cout << row("in all", "", "", "", "", bytes) << '\n';
   for (size_t i = 0; i < d.tables.size(); ++i) {
     const ModelTable& t = d.tables[i];
-    if (t.index_bytes > 0)
-      std::printf("  rows of %s are those of so many ids, in an index of %lld bytes; other ids %s\n", t.name.c_str(),
-                  static_cast<long long>(t.index_bytes),
-                  model.tables[i].config.remapping->row(TSR_SHARED_ROW_ID) >= 0 ? "share one row" : "read as zeros");
+    if (t.index_bytes > 0) {
+      const bool shared = model.tables[i].config.remapping->row(TSR_SHARED_ROW_ID) >= 0;
+      std::cout << wrapped(
+          str_cat(t.name, ": an index of ", t.index_bytes, " bytes finds the rows of its ids; other ids ",
+                  shared ? "share one row" : "read as zeros"),
+          "  ", "    ");
+    }
     if (const auto& figures = model.tables[i].figures)
-      std::printf("  %s: %s\n", t.name.c_str(), in_words(*figures, t.rows).c_str());
+      std::cout << wrapped(str_cat(t.name, ": ", in_words(*figures, t.rows)), "  ", "    ");
   }
 }
 

@@ -14,13 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kAboutNew[] =
-    "Writes the project of a plugin that works, to be changed into another one: its source, CMakeLists.txt with a "
-    "test\n"
-    "that runs tessera verify, README.md and a file for a CI system. It builds against an installed Tessera.\n"
+    "Writes the project of a working plugin, which you can change into your own: its source, a CMakeLists.txt with a "
+    "test that runs tessera verify, a README.md and a file for a CI system. It builds against an installed Tessera.\n"
     "\n"
     "  KIND    sharder, kernel, optimizer, collective, module, reader or metric\n"
-    "  NAME    its id: letters a-z, digits, _ . - and best a dot: \"acme.hot\"\n"
-    "  FOLDER  where it goes, without it NAME with _ for what is no letter or digit; it must not exist yet";
+    "  NAME    id of the component: letters a-z, digits, _ . and -, preferably with\n"
+    "          a dot, as in \"acme.hot\"\n"
+    "  FOLDER  new folder for the project (default: NAME, with _ for . and -)";
 
 struct NewProject {
   const ProjectTemplate* kind = nullptr;
@@ -49,7 +49,8 @@ NewProject checked_project(const std::string& kind, const std::string& id, const
     if (c == '.' || c == '-') c = '_';
   }
   if (out.folder.empty()) out.folder = out.target;
-  if (fs::exists(out.folder)) throw UsageError(str_cat(out.folder.string(), " exists: name a folder that does not"));
+  if (fs::exists(out.folder))
+    throw UsageError(str_cat(out.folder.string(), " exists: name a folder that does not exist"));
   return out;
 }
 
@@ -90,11 +91,11 @@ int new_command(const std::vector<std::string>& args) {
   options.argument("name", po::value(&id));
   options.argument("folder", po::value(&folder));
   if (!parse_options(args, options)) return 0;
-  if (kind.empty() || id.empty()) throw UsageError("it needs a KIND and a NAME: see tessera new --help");
+  if (kind.empty() || id.empty()) throw UsageError("a KIND and a NAME are needed: see tessera new --help");
   const NewProject project = checked_project(kind, id, folder);
   write_project(project);
   const std::string where = project.folder.string();
-  std::cout << str_cat(where, " has the project of the ", kind, " \"", id, "\", which works as it is:\n  cmake -S ",
+  std::cout << str_cat(where, " contains the project of the ", kind, " \"", id, "\". Build and test it:\n  cmake -S ",
                        where, " -B ", where, "/build -DCMAKE_PREFIX_PATH=WHERE_TESSERA_IS && cmake --build ", where,
                        "/build\n  ctest --test-dir ", where, "/build\n");
   return 0;

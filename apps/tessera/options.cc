@@ -9,6 +9,7 @@
 #include "command.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 
@@ -25,7 +26,27 @@ std::string forms_text(const std::string& command, const std::string& forms, con
   return out;
 }
 
-// Paragraphs are filled; lines that start with a space are left as they are.
+// Paragraphs are wrapped; lines that start with a space are left as they are.
+std::string help_paragraphs(const std::string& text) {
+  std::string out, paragraph;
+  std::istringstream lines(text);
+  const auto end_paragraph = [&] {
+    if (!paragraph.empty()) out += wrapped(paragraph);
+    paragraph.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && !line.starts_with(' ')) {
+      paragraph += line + ' ';
+      continue;
+    }
+    end_paragraph();
+    out += line + '\n';
+  }
+  end_paragraph();
+  return out;
+}
+
+// The same for man(1), which fills paragraphs itself.
 std::string manual_paragraphs(const std::string& text) {
   std::string out;
   std::istringstream lines(text);
@@ -62,7 +83,7 @@ void Options::argument(const char* name, const po::value_semantic* value, int co
 std::string Options::help() const {
   std::ostringstream out;
   out << forms_text(command_, forms_, "usage: ", "       ") << '\n';
-  if (!about_.empty()) out << about_ << "\n\n";
+  if (!about_.empty()) out << help_paragraphs(about_) << '\n';
   out << *this;
   return out.str();
 }
@@ -80,9 +101,9 @@ std::string Options::manual() const {
 }
 
 std::optional<po::variables_map> parse_options(const std::vector<std::string>& args, Options& options) {
-  options.add_options()("help,h", "this text");
+  options.add_options()("help,h", "print this text");
   po::options_description all;
-  all.add(options).add(options.arguments_).add_options()("man", "the same for man(1)");
+  all.add(options).add(options.arguments_).add_options()("man", "print the same for man(1)");
   po::positional_options_description positions = options.positions_;
   using Words = std::vector<std::string>;
   if (positions.max_total_count() != std::numeric_limits<unsigned>::max()) {

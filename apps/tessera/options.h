@@ -11,8 +11,8 @@ namespace tessera::cli {
 class Options : public boost::program_options::options_description {
  public:
   // `command` is for example "train" or "bench lookup". `forms` has a line for each way of use, without the command:
-  // "--config FILE [OPTIONS]". `about` has sentences; empty lines separate paragraphs, and lines that start with a
-  // space are shown as they are.
+  // "--config FILE [OPTIONS]". `about` has sentences, which are wrapped; empty lines separate paragraphs,
+  // and lines that start with a space are shown as they are.
   Options(std::string command, std::string forms, std::string about = "");
 
   // Declares a positional argument after those declared before it: one, or any number (count -1).

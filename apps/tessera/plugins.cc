@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <map>
-#include <sstream>
 
 #include "command.h"
 #include "layers.h"
@@ -12,6 +10,7 @@
 #include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/runtime.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -21,15 +20,16 @@ namespace po = boost::program_options;
 Options described() {
   Options out("plugins", "[OPTIONS]");
   out.add_options()("json", "print JSON instead of text")(
-      "verbose,v", "a line for each component, with its version, ABI, state and file, and the folders searched")(
-      "path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
-      "search this directory (absolute) before the others; may be repeated")(
+      "verbose,v",
+      "print a line for each component, with version, ABI, state and file, and the folders that were "
+      "searched")("path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
+                  "search this directory (absolute) before the others; may be repeated")(
       "config", po::value<std::string>()->value_name("FILE"),
       "also search the directories of this job's [plugins], and check what it requires")(
       "explain", po::value<std::string>()->value_name("ID"),
-      "say about the components with this id what they are, where they are, and why they are used or not")(
-      "only-path", "search no directories but those of --path and --config")(
-      "no-open", "list what the files say about themselves, without running any code of theirs");
+      "describe the components with this id: what they are, their files, and why they are used or not")(
+      "only-path", "search only the directories of --path and --config")(
+      "no-open", "list what the files say about themselves, without running their code");
   return out;
 }
 
@@ -58,36 +58,13 @@ std::vector<LayersOfDevice> all_layers(const Runtime& runtime) {
   return out;
 }
 
-constexpr size_t kColumns = 80;
-
 // "sharder" for "tessera.sharder/1".
 std::string short_kind(const std::string& kind) {
   const std::string name = kind.substr(0, kind.find('/'));
   return name.starts_with("tessera.") ? name.substr(8) : name;
 }
 
-// Words in lines of at most kColumns, all behind `indent` spaces; `head` stands before the first line.
-std::string wrapped(const std::string& head, size_t indent, const std::vector<std::string>& words) {
-  std::string out, line = head + std::string(head.size() < indent ? indent - head.size() : 1, ' ');
-  bool empty = true;  // no word is in the line yet
-  for (const std::string& word : words) {
-    if (!empty && line.size() + 1 + word.size() > kColumns) {
-      out += line + '\n';
-      line = std::string(indent, ' ');
-      empty = true;
-    }
-    line += (empty ? "" : " ") + word;
-    empty = false;
-  }
-  return out + line + '\n';
-}
-
-std::vector<std::string> split_words(const std::string& text) {
-  std::istringstream in(text);
-  return {std::istream_iterator<std::string>(in), {}};
-}
-
-// The components that can be used, by kind; then those that cannot, each with the reason.
+// Lists the components that can be used, by kind, and then those that cannot, each with the reason.
 std::string usable_by_kind(const LoadReport& report) {
   constexpr size_t kIndent = 14;
   std::map<std::string, std::vector<std::string>> ids, others;  // by kind; by the reason why they cannot be used
@@ -97,16 +74,20 @@ std::string usable_by_kind(const LoadReport& report) {
     std::vector<std::string>& names = usable ? ids[short_kind(e.kind)] : others[e.reason];
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  const auto with_commas = [](std::vector<std::string> names) {
-    for (size_t i = 0; i + 1 < names.size(); ++i) names[i] += ',';
-    return names;
+  const auto with_commas = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
   };
   std::string out;
-  for (const auto& [kind, names] : ids) out += wrapped(kind, kIndent, with_commas(names));
+  for (const auto& [kind, names] : ids) {
+    const std::string head = kind + std::string(kind.size() < kIndent ? kIndent - kind.size() : 1, ' ');
+    out += wrapped(with_commas(names), head, std::string(kIndent, ' '));
+  }
   if (out.empty()) out = "no plugin was found; --verbose names the folders that were searched\n";
   if (!others.empty()) out += "\nnot usable here:\n";
   for (const auto& [reason, names] : others)
-    out += wrapped("", 2, with_commas(names)) + wrapped("", 6, split_words(reason));
+    out += wrapped(with_commas(names), "  ", "  ") + wrapped(reason, "      ", "      ");
   return out;
 }
 
@@ -149,7 +130,7 @@ void explain(const Runtime& runtime, const LoadReport& report, const std::string
     std::cout << str_cat(id, ", ", e.kind, ", version ", e.version, "\n  file      ", e.path, "\n  ABI       ", e.abi,
                          "\n  state     ", to_string(e.state), e.reason.empty() ? "" : ": " + e.reason, "\n");
     if (e.state == LoadEntry::State::kAvailable) explain_usable(runtime, e);
-    std::cout << str_cat("  contract  tessera/abi/", header, ".h; does it keep to it? tessera verify ", e.path, ' ', id,
+    std::cout << str_cat("  contract  tessera/abi/", header, ".h; check it with tessera verify ", e.path, ' ', id,
                          "\n");
   }
   if (!found)

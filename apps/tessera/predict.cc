@@ -55,11 +55,11 @@ void check(const PredictArguments& a) {
   if (a.part != "all" && a.part != "train" && a.part != "test")
     throw UsageError("--part takes all, train or test, not \"" + a.part + "\"");
   retrieval::check(a.retrieval);
-  if (!a.vectors.empty() && a.retrieval.top_k > 0) throw UsageError("--vectors LAYER is not for --top-k");
+  if (!a.vectors.empty() && a.retrieval.top_k > 0) throw UsageError("--vectors LAYER cannot be combined with --top-k");
   if (!a.vectors.empty() && a.output.empty())
     throw UsageError("--vectors LAYER needs --output FILE: vectors are written to a file, not to standard output");
   if (!a.heads.empty() && (a.retrieval.top_k > 0 || !a.vectors.empty()))
-    throw UsageError("--head says whose scores are wanted: leave it out with --top-k and --vectors");
+    throw UsageError("--head selects scores: leave it out with --top-k and --vectors");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
 }
@@ -67,31 +67,31 @@ void check(const PredictArguments& a) {
 bool parse_predict_arguments(const std::vector<std::string>& args, PredictArguments* out) {
   Options options("predict", "--model DIR --data FILE [OPTIONS]");
   auto add = options.add_options();
-  add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
+  add("model", po::value(&out->model)->value_name("DIR"), "directory of a packed model, made by tessera quantize");
   add("data", po::value(&out->data)->value_name("FILE"),
-      "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
-      "whose columns are the model's features in its order; or what --reader reads; - is standard input, scored as it "
-      "comes by csv and tsv, and copied first for other readers");
-  add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
-  add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
+      "data as the model was trained on (file, directory or pattern); or a file in the prepared format, with the "
+      "model's features in its order; or data for --reader. - is standard input, which csv and tsv score as it comes");
+  add("reader", po::value(&out->reader)->value_name("NAME"),
+      "reader of the data: csv, prepared, criteo-tsv, ... "
+      "(docs/data.md)");
+  add("config", po::value(&out->config)->value_name("FILE"), "read the [data] of this job; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
-  add("part", po::value(&out->part)->value_name("PART"),
-      "of what a reader gives: all (train, then test), train or test");
-  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output, which is also -");
+  add("part", po::value(&out->part)->value_name("PART"), "part of the data: all (train, then test), train or test");
+  add("output", po::value(&out->output)->value_name("FILE"), "write to this file; - is standard output (default)");
   add("head", po::value(&out->heads)->value_name("NAME"),
-      "of a model with several heads the one that answers; may be repeated (default: all)");
+      "print only the scores of this head; may be repeated (default: all heads)");
   add("format", po::value(&out->format)->value_name("FORMAT"),
-      "csv (row,label,score; of data without labels row,score; of several heads columns by their names) or jsonl");
+      "csv (columns row, label if there are labels, and score, or a column for each of several heads) or jsonl");
   add("vectors", po::value(&out->vectors)->value_name("LAYER"),
-      "instead of scores the values of a layer, as safetensors: what --items takes");
+      "write the values of a layer instead of scores, as safetensors, which --items takes");
   add("top-k", po::value(&out->retrieval.top_k)->value_name("K"),
-      "instead of scores the K items whose vectors have the largest dot products with --query's values");
+      "print the K items whose vectors have the largest dot products with --query's values, instead of scores");
   add("items", po::value(&out->retrieval.items)->value_name("TABLE|FILE"),
-      "of --top-k: a table of the model, or what --vectors has written");
+      "items for --top-k: a table of the model, or a file that --vectors has written");
   add("query", po::value(&out->retrieval.query)->value_name("LAYER"),
-      "of --top-k (default: what the first head takes)");
-  add("batch", po::value(&out->batch)->value_name("N"), "samples predicted together (default 1024)");
-  add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
+      "query of --top-k (default: the input of the first head)");
+  add("batch", po::value(&out->batch)->value_name("N"), "samples that are predicted together (default: 1024)");
+  add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
   if (!parse_options(args, options)) return false;
   if (out->output == "-") out->output.clear();
@@ -375,7 +375,7 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
                 : a.part == "train" ? ", without its test part"
                 : a.part == "test"
                     ? ", its test part"
-                    : str_cat(", all rows: ", data.train_rows(), " that a job of this config trains on, and ",
+                    : str_cat(", all rows: ", data.train_rows(), " that a job of this config trains on and ",
                               data.test_rows(), " of its test part (--part test)"));
 }
 

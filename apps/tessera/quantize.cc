@@ -36,17 +36,20 @@ Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std
   Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
-      "of tessera train, or safetensors with the names of a TorchRec DLRM, or of the config's layers: docs/models.md");
-  add("save", po::value(&out->save)->value_name("MODEL"), "the packed model's directory; must not be there yet");
-  add("weights", po::value(weights)->value_name("FORMAT"), "fp32, fp16, fp8, int8 (default), int4 or int2");
-  add("table", po::value(tables)->value_name("NAME=FORMAT"), "of one table; may be repeated");
+      "checkpoint of tessera train, or safetensors with the names of a TorchRec DLRM or of the config's layers "
+      "(docs/models.md)");
+  add("save", po::value(&out->save)->value_name("MODEL"), "new directory for the packed model");
+  add("weights", po::value(weights)->value_name("FORMAT"),
+      "format of the rows: fp32, fp16, fp8, int8 (default), int4 or int2");
+  add("table", po::value(tables)->value_name("NAME=FORMAT"), "format of one table; may be repeated");
   add("config", po::value(&out->config)->value_name("FILE"),
-      "the job: its tables say features and pooling, its layers what is no DLRM; its data gives AUC before and after");
+      "the job, for features and pooling of the tables and for layers of a graph; its data are scored before and "
+      "after packing");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("bounds-check", po::value(bounds)->value_name("MODE"),
-      "ids out of range: fatal, ignore or warning (default: as in training)");
-  add("weighted", po::bool_switch(&out->model.is_weighted), "requests may weigh their ids");
-  add("name", po::value(&out->pack.name)->value_name("NAME"), "of the model (default: the directory's)");
+      "treatment of ids out of range: fatal, ignore or warning (default: as in training)");
+  add("weighted", po::bool_switch(&out->model.is_weighted), "ids of requests may have weights");
+  add("name", po::value(&out->pack.name)->value_name("NAME"), "name of the model (default: that of the directory)");
   return options;
 }
 
@@ -95,7 +98,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
     if (config.tables.empty() || !(config.data == DataConfig{}))
       job.data = read_dataset(**runtime, config, config.columns.empty() ? "" : saved_encoding(a->load));
     else
-      std::cerr << "no AUC: " << a->config << " says nothing of data\n";
+      std::cerr << "no AUC: " << a->config << " has no data\n";
   } catch (const Error& e) {
     if (e.code() != Code::kNotFound || config.tables.empty()) throw;
     std::cerr << "no AUC: " << e.what() << '\n';
@@ -121,8 +124,8 @@ ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<Embeddin
   };
   if (const auto& all = job.config.layers; !job.data && std::any_of(all.begin(), all.end(), takes_dense))
     fail(Code::kInvalidArgument,
-         "layers take \"dense\", and how many values those are is said by the data: give a config whose [data] is "
-         "there");
+         "layers take \"dense\", and only the data tell how many values these are: give a config whose [data] can "
+         "be read");
   ModelGraph graph;
   graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
   add_layers(job.config, graph);
@@ -141,7 +144,7 @@ void check_parameters(const Runtime& runtime, const InferenceModel& model) {
   for (const ParameterPtr& p : layers.buffers()) left.erase(p->name);
   if (!left.empty())
     fail(Code::kInvalidArgument, model.description.name, ": no layer of the config has \"", left.begin()->first,
-         "\", and without what was trained there it would be another model");
+         "\", and the model would be another one without it");
 }
 
 MetricValues test_metrics(Predictor& predictor, const Dataset& data) {

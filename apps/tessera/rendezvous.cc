@@ -252,8 +252,8 @@ struct Rendezvous::Impl {
     if (count * most >= least_world) return publish(members);
     if (!too_late) return;
     fail(Code::kDeadlineExceeded, "only ", list_of(members), " of ", options.nodes, " came to ", options.directory,
-         " within ", options.timeout_s, " s, and the job needs ", least_world,
-         " ranks: start the other launchers, or let it go on with fewer ranks (--elastic MIN:MAX)");
+         " within ", options.timeout_s, " s, but the job needs ", least_world,
+         " ranks: start the other launchers, or let it continue with fewer ranks (--elastic MIN:MAX)");
   }
 
   // Calls the nodes that have been seen, and keeps those that give the wanted answer. Also keeps this node and those

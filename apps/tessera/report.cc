@@ -18,14 +18,14 @@ using json = nlohmann::ordered_json;
 
 constexpr char kAboutReport[] =
     "Compares two runs of tessera train by their reports (report.json = \"FILE\" in the config, or --set "
-    "report.json=FILE):\n"
-    "settings that differ, metrics of the test and of the best validation, speed and the stages of a step.";
+    "report.json=FILE). Prints settings that differ, metrics of the test and of the best validation, speed and the "
+    "stages of a step.";
 
 json read_report(const std::string& path) {
   json report = config::parse_json(config::read_file(path, "cannot read the report "), {path, Code::kDataLoss});
   for (const char* key : {"model", "data", "train", "test", "stages", "config"}) {
     if (!report.is_object() || !report.contains(key))
-      fail(Code::kInvalidArgument, path, " is no report of tessera train: it has no \"", key, '"');
+      fail(Code::kInvalidArgument, path, " is not a report of tessera train: it has no \"", key, '"');
   }
   return report;
 }
@@ -195,7 +195,7 @@ int report_command(const std::vector<std::string>& args) {
   options.argument("first", po::value(&first));
   options.argument("second", po::value(&second));
   if (!parse_options(args, options)) return 0;
-  if (second.empty()) throw UsageError("two reports are compared: give A and B, see tessera report --help");
+  if (second.empty()) throw UsageError("two reports are needed, A and B: see tessera report --help");
   const json a = read_report(first), b = read_report(second);
   std::printf("first:  %s, %s on %s\nsecond: %s, %s on %s\n", first.c_str(), a["model"].get<std::string>().c_str(),
               a["data"]["name"].get<std::string>().c_str(), second.c_str(), b["model"].get<std::string>().c_str(),

@@ -43,49 +43,56 @@ struct ServeArguments {
 Options options_of(ServeArguments& a) {
   Options options(
       "serve", "--model [NAME=]DIR [--model ...] [--follow [NAME=]DIR] [OPTIONS]",
-      "Ask it by rows, POST /v1/score with {\"rows\": [{\"user\": \"u3\", \"age\": 31}]}, or by the Open Inference "
+      "Send it rows, POST /v1/score with {\"rows\": [{\"user\": \"u3\", \"age\": 31}]}, or use the Open Inference "
       "Protocol. docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
   add("model", po::value(&a.models)->value_name("[NAME=]DIR"),
-      "a packed model (tessera quantize makes them), and what clients call it; may be repeated, with one NAME for "
-      "several versions");
+      "directory of a packed model, made by tessera quantize, and its name for clients; may be repeated, also with "
+      "one NAME for several versions");
   add("follow", po::value(&a.followed)->value_name("[NAME=]DIR"),
-      "what tessera train --publish DIR writes: its newest model, and each one after it, while it answers; may be "
-      "repeated");
-  add("name", po::value(&a.name)->value_name("NAME"), "what clients call the one model (default: as it was packed)");
+      "serve the newest model of tessera train --publish DIR, and take over each later one; may be repeated");
+  add("name", po::value(&a.name)->value_name("NAME"),
+      "name of a single model for clients (default: as it was "
+      "packed)");
   add("top-k", po::value(&a.retrieval.top_k)->value_name("K"),
       "answer with the K items whose vectors have the largest dot products with --query's values");
   add("items", po::value(&a.retrieval.items)->value_name("TABLE|FILE"),
-      "of --top-k: a table of the model, or what tessera predict --vectors has written");
-  add("query", po::value(&a.retrieval.query)->value_name("LAYER"), "of --top-k (default: what the first head takes)");
-  add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
-  add("port", number(&a.server.port), "0: a free one, which is printed");
+      "items for --top-k: a table of the model, or a file of tessera predict --vectors");
+  add("query", po::value(&a.retrieval.query)->value_name("LAYER"),
+      "query of --top-k (default: the input of the first head)");
+  add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host),
+      "address to listen on; 0.0.0.0: all");
+  add("port", number(&a.server.port), "port to listen on; 0: a free one, which is printed");
   add("endpoint", po::value(&a.endpoints)->value_name("ID[?OPTION=VALUE&...]"),
-      "a plugin's way to be asked, beside HTTP: grpc?port=8001; may be repeated");
-  add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "PEM, with its chain: HTTPS");
-  add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "PEM");
+      "also answer through this endpoint plugin, as in grpc?port=8001; may be repeated");
+  add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "certificate and chain for HTTPS, as PEM");
+  add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "key of the certificate, as PEM");
   add("token-file", po::value(&a.token_file)->value_name("FILE"),
-      "its first line is a token that every request has to show");
-  add("max-batch", number(&a.batcher.max_batch), "samples predicted at once");
-  add("max-wait-us", number(&a.max_wait_us), "how long a request waits for others; 0: while a worker is free, not");
-  add("max-queue", number(&a.max_queue), "requests that wait; more get 503");
-  add("max-samples", number(&a.handler.max_samples), "of one request; more get 400");
-  add("deadline-ms", number(&a.deadline_ms), "for an answer; 503 after that");
-  add("workers", number(&a.batcher.workers), "threads that predict; 0: half the cores");
-  add("io-threads", number(&a.server.threads), "threads that read and write; 0: half the cores");
-  add("max-body-mib", number(&a.max_body_mib), "of one request; more get 413");
-  add("max-connections", number(&a.max_connections), "open at once; more get 503");
-  add("read-timeout-ms", number(&a.read_timeout_ms), "for a request to arrive; 408 after that");
-  add("idle-timeout-ms", number(&a.idle_timeout_ms), "between requests of a connection");
+      "file whose first line is a token that every request must have");
+  add("max-batch", number(&a.batcher.max_batch), "largest number of samples that are predicted together");
+  add("max-wait-us", number(&a.max_wait_us),
+      "microseconds that a request waits for others; 0: only while all "
+      "workers are busy");
+  add("max-queue", number(&a.max_queue), "number of requests that may wait; others get status 503");
+  add("max-samples", number(&a.handler.max_samples), "samples of one request; larger ones get status 400");
+  add("deadline-ms", number(&a.deadline_ms), "milliseconds for an answer; later ones get status 503");
+  add("workers", number(&a.batcher.workers), "number of threads that predict; 0: half the cores");
+  add("io-threads", number(&a.server.threads), "number of threads that read and write; 0: half the cores");
+  add("max-body-mib", number(&a.max_body_mib), "MiB of one request; larger ones get status 413");
+  add("max-connections", number(&a.max_connections), "number of open connections; others get status 503");
+  add("read-timeout-ms", number(&a.read_timeout_ms),
+      "milliseconds for a request to arrive; later ones get status "
+      "408");
+  add("idle-timeout-ms", number(&a.idle_timeout_ms), "milliseconds between requests of a connection");
   add("log-level", po::value(&a.log_level)->value_name("LEVEL")->default_value(a.log_level),
       "error, warning, info or debug: JSON lines on standard error");
   add("kernel", po::value(&a.shards.kernel)->value_name("ID")->default_value("auto"), "kernel plugin");
   add("plugin-path", po::value(&a.plugin_path)->value_name("DIR"),
-      "plugins are looked for here first; may be repeated");
-  add("plan", po::value(&a.plan)->value_name("FILE"), "over ranks: where tables live (default: one is made)");
-  add("backend", po::value(&a.shards.backend)->value_name("ID")->default_value("auto"), "over ranks: the transport");
-  add("rank-timeout-s", number(&a.shards.timeout_s), "over ranks: a rank that is silent for so long is lost");
+      "directory that is searched for plugins first; may be repeated");
+  add("plan", po::value(&a.plan)->value_name("FILE"), "for several ranks: plan of the tables (default: a new one)");
+  add("backend", po::value(&a.shards.backend)->value_name("ID")->default_value("auto"), "for several ranks: transport");
+  add("rank-timeout-s", number(&a.shards.timeout_s), "for several ranks: seconds after which a silent rank is lost");
   return options;
 }
 
@@ -102,13 +109,15 @@ void check(const ServeArguments& a) {
   if (models > 1 && !a.name.empty())
     throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
   if (models > 1 && a.shards.where.world_size > 1)
-    throw UsageError("over ranks one model is served: start a job of its own for each");
+    throw UsageError("several ranks serve one model: start a separate job for each model");
   retrieval::check(a.retrieval);
   if (a.retrieval.top_k > 0 && models > 1)
     throw UsageError("--top-k is for one model: give one --model DIR or --follow DIR");
   std::error_code ignored;
   if (a.retrieval.top_k > 0 && !a.followed.empty() && std::filesystem::is_regular_file(a.retrieval.items, ignored))
-    throw UsageError("--items: beside --follow it is a table of the model: the vectors of a file are of one version");
+    throw UsageError(
+        "--items: with --follow it must be a table of the model, because the vectors of a file belong "
+        "to one version");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
   constexpr double kDay = 86400;
@@ -159,7 +168,7 @@ void allow_open_files(const ServeArguments& a) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
     fail(Code::kInvalidArgument, "--max-connections ", a.server.max_connections, " needs ", needed,
-         " open files, and this process may have ", limit.rlim_max, " (ulimit -Hn)",
+         " open files, but this process may have ", limit.rlim_max, " (ulimit -Hn)",
          limit.rlim_max > beside
              ? str_cat(": take --max-connections ", limit.rlim_max - beside, ", or raise that limit")
              : ": raise that limit");
@@ -182,7 +191,7 @@ Level level_of(const std::string& name) {
 EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
   const ShardingPlan plan = ShardingPlan::from_json(config::read_file(path, "--plan: cannot read "));
   if (plan.world_size != ranks) {
-    fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, and this job has ", ranks,
+    fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, but this job has ", ranks,
          ": make a new plan, or start as many with tessera launch");
   }
   return plan.at(kCollectionPath);

@@ -30,16 +30,17 @@ struct StatsArguments {
 
 bool parse_stats_arguments(const std::vector<std::string>& args, StatsArguments* a) {
   Options options("stats", "--config FILE [OPTIONS]",
-                  "Reads the training part of a job's data, and says of each table how many of its rows are asked for, "
-                  "what share of the lookups goes to the most popular ones, and how many ids a bag has.");
+                  "Reads the training part of a job's data. Prints for each table how many of its rows are looked "
+                  "up, which share of the lookups goes to the most popular rows, and how many ids a bag has.");
   auto add = options.add_options();
   add("config", po::value(&a->config)->value_name("FILE"), "the job");
-  add("set", po::value(&a->set)->composing()->value_name("KEY=VALUE"), "replaces a key of the job");
-  add("table", po::value(&a->table)->value_name("NAME"), "of this table alone");
-  add("samples", po::value(&a->samples)->value_name("N")->default_value(0), "read so many; 0: all");
+  add("set", po::value(&a->set)->composing()->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
+  add("table", po::value(&a->table)->value_name("NAME"), "print only this table");
+  add("samples", po::value(&a->samples)->value_name("N")->default_value(0), "number of samples to read; 0: all");
   add("hot", po::value(&a->hot)->value_name("FILE"), "write the most popular rows, for the sharder hot_rows");
-  add("hot-rows", po::value(&a->hot_rows)->value_name("N")->default_value(256), "how many of each table");
-  add("json", po::bool_switch(&a->as_json), "one JSON object");
+  add("hot-rows", po::value(&a->hot_rows)->value_name("N")->default_value(256),
+      "number of rows of each table for --hot");
+  add("json", po::bool_switch(&a->as_json), "print one JSON object");
   if (!parse_options(args, options)) return false;
   if (a->config.empty()) throw UsageError("--config is needed: the job whose data is looked at");
   if (a->samples < 0 || a->hot_rows < 1) throw UsageError("--samples and --hot-rows are numbers above 0");

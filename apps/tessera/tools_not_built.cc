@@ -9,8 +9,8 @@ namespace {
 
 int not_built(const std::string& name, const std::vector<std::string>& args) {
   const std::string text = name +
-                           " is not in this build: ./scripts/quickstart --tools builds it, or by hand "
-                           "cmake -D TESSERA_TOOLS=ON BUILD_FOLDER and cmake --build BUILD_FOLDER";
+                           " is not in this build: ./scripts/quickstart --tools builds it, and so do cmake -D "
+                           "TESSERA_TOOLS=ON BUILD_FOLDER and cmake --build BUILD_FOLDER";
   const bool asks =
       std::any_of(args.begin(), args.end(), [](const std::string& a) { return a == "--help" || a == "-h"; });
   if (!asks && args != std::vector<std::string>{"--man"}) throw UsageError(text);

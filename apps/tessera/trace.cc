@@ -65,7 +65,7 @@ RecordedCalls read_calls(const std::string& path, const std::vector<std::string>
       const bool wanted = labels.empty() || std::find(labels.begin(), labels.end(), call.label) != labels.end();
       if (wanted) out.push_back(std::move(call));
     } catch (const nlohmann::json::exception&) {
-      fail(Code::kDataLoss, path, ", line ", number, " is no call that the transport \"trace\" has written");
+      fail(Code::kDataLoss, path, ", line ", number, " is not a call that the transport \"trace\" has written");
     }
   }
   std::sort(out.begin(), out.end(), [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
@@ -77,7 +77,7 @@ RecordedRun read_run(const std::string& prefix, const std::vector<std::string>& 
   for (int rank = 0; std::filesystem::exists(str_cat(prefix, ".", rank)); ++rank)
     out.ranks.push_back(read_calls(str_cat(prefix, ".", rank), labels));
   if (out.ranks.empty())
-    fail(Code::kNotFound, "there is no ", prefix, ".0: a run is named by the \"file\" of its transport \"trace\"");
+    fail(Code::kNotFound, "there is no ", prefix, ".0: a run is the \"file\" of its transport \"trace\"");
   return out;
 }
 
@@ -88,8 +88,8 @@ struct RunDifference {
 };
 
 std::string difference_of(const RecordedCall* a, const RecordedCall* b) {
-  if (a == nullptr) return str_cat("only the second run goes on, with ", b->what);
-  if (b == nullptr) return str_cat("only the first run goes on, with ", a->what);
+  if (a == nullptr) return str_cat("only the second run continues, with ", b->what);
+  if (b == nullptr) return str_cat("only the first run continues, with ", a->what);
   if (a->what != b->what) return str_cat("the first run has ", a->what, ", the second ", b->what);
   if (a->error != b->error)
     return str_cat(a->what, ": the first says \"", a->error, "\", the second \"", b->error, "\"");
@@ -186,12 +186,14 @@ int trace_command(const std::vector<std::string>& args) {
   std::vector<std::string> runs(2), labels;
   bool as_json = false;
   Options options("trace", "compare RUN RUN [OPTIONS]",
-                  "A run is named by the \"file\" of its transport \"trace\". What takes its time into account is not "
-                  "the same in two runs: how often ranks tell that they still plan, what they measured. --label leaves "
-                  "it out.");
+                  "RUN is the \"file\" of the transport \"trace\" in that run. Calls that depend on time differ "
+                  "between two runs: how often ranks report that they are still planning, what they measured. "
+                  "--label leaves them out.");
   auto add = options.add_options();
-  add("label", po::value(&labels)->composing()->value_name("LABEL"), "of these calls alone: rows, gradients, ids, ...");
-  add("json", po::bool_switch(&as_json), "one JSON object");
+  add("label", po::value(&labels)->composing()->value_name("LABEL"),
+      "compare only these calls: rows, gradients, ids, ...; "
+      "may be repeated");
+  add("json", po::bool_switch(&as_json), "print one JSON object");
   options.argument("action", po::value(&action));
   options.argument("first", po::value(&runs[0]));
   options.argument("second", po::value(&runs[1]));

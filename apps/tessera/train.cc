@@ -77,11 +77,10 @@ void check_train_arguments(const po::variables_map& found, TrainArguments* out) 
   if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
   if (out->job.save_full_every < 1) throw UsageError("--save-full-every takes a number of checkpoints: 1 or more");
   if (out->job.save_full_every > 1 && out->job.save_every == 0 && out->job.save_every_minutes == 0)
-    throw UsageError(
-        "--save-full-every is about checkpoints between steps: it needs --save-every or --save-every-minutes");
+    throw UsageError("--save-full-every needs --save-every or --save-every-minutes");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
   if (out->job.overwrite && out->job.resume)
-    throw UsageError("--resume goes on with the run in --save DIR, --overwrite replaces it: give one of them");
+    throw UsageError("--resume continues with the run in --save DIR, --overwrite replaces it: give one of them");
   if (out->job.overwrite && out->job.save.empty() && out->job.save_best.empty())
     throw UsageError("--overwrite needs --save DIR or --save-best DIR: that is what it replaces");
   if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
@@ -89,59 +88,61 @@ void check_train_arguments(const po::variables_map& found, TrainArguments* out) 
   if (!out->metrics.empty()) (void)metrics_address(out->metrics);
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (!out->job.start.empty() && !out->job.load.empty())
-    throw UsageError("--start begins a new run, --load goes on with one: give one of them");
+    throw UsageError("--start begins a new run, --load continues one: give only one of them");
   if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
 }
 
 bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments* out) {
   Options options("train", "--config FILE [OPTIONS]");
   auto add = options.add_options();
-  add("config", po::value(&out->config)->value_name("FILE"), "the job: docs/config.md lists every key");
+  add("config", po::value(&out->config)->value_name("FILE"), "the job; docs/config.md lists every key");
   add("nproc", po::value(&out->nproc)->value_name("N"),
-      "start N ranks on this machine (otherwise: what the launcher says, or one)");
+      "start N ranks on this machine (default: as the launcher says, or one)");
   add("model", po::value(&out->model)->value_name("NAME"),
-      "the layers of this model (tessera model new has the names) over the job's columns and tables, instead of the "
-      "config's");
+      "train the layers of this model, one of tessera model new, on the job's columns and tables instead of the "
+      "config's layers");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"),
-      "change a key of the config, e.g. data.epochs=2; may be repeated");
+      "change a key of the config, as in data.epochs=2; may be repeated");
   add("save", po::value(&out->job.save)->value_name("DIR"),
       "write a checkpoint at the end, or when a signal ends the job");
-  add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
+  add("save-every", po::value(&out->job.save_every)->value_name("STEPS"),
+      "also write a checkpoint after every STEPS steps");
   add("save-every-minutes", po::value(&out->job.save_every_minutes)->value_name("MINUTES"),
-      "and after so many minutes, with --save-every after whatever comes first");
+      "also write a checkpoint every MINUTES minutes; with --save-every, the earlier one counts");
   add("save-full-every", po::value(&out->job.save_full_every)->value_name("N"),
-      "of every N checkpoints one holds all rows, and those between it and the next only the rows that changed since "
-      "(default: 1, all rows always)");
+      "one checkpoint in N has all rows; those between have only the rows that changed since (default: 1, always "
+      "all rows)");
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
-      "how many checkpoints stay in --save DIR");
+      "number of newest checkpoints that stay in --save DIR");
   add("publish", po::value(&out->publish)->value_name("DIR"),
-      "write what was learnt for tessera serve --follow DIR: now and then a whole model, between them what has "
-      "changed; publish.directory of the config");
+      "publish the model for tessera serve --follow DIR: sometimes a whole model, otherwise the changes; sets "
+      "publish.directory");
   add("every", po::value(&out->every)->value_name("TIME"),
-      "between publications: 60s (default), 500ms, 5min, or 100steps");
+      "interval between publications: 60s (default), 500ms, 5min, or 100steps");
   add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
-      "keep the checkpoint there that validated best (validation.monitor in the config), and test that one at the end");
+      "keep the checkpoint that validated best by validation.monitor in DIR, and test that one at the end");
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
   add("resume", po::bool_switch(&out->job.resume),
-      "go on with the newest whole checkpoint in --save DIR, or begin where there is none: the same command for the "
-      "first start of a job and all others");
+      "continue with the newest whole checkpoint in --save DIR, or begin if there is none; so one command serves "
+      "for the first start and for all others");
   add("overwrite", po::bool_switch(&out->job.overwrite),
-      "replace another run's checkpoints in --save DIR and --save-best DIR, once the first new one is whole");
+      "replace another run's checkpoints in --save DIR and --save-best DIR, after the first new one is whole");
   add("start", po::value(&out->job.start)->value_name("FROM"),
-      "begin a new run with the weights of a checkpoint, ours or TorchRec's, as far as they fit");
+      "begin a new run with those weights of a checkpoint, Tessera's or TorchRec's, that fit");
   add("new-data", po::bool_switch(&out->job.new_data),
-      "with --load: go on with the first batch of this job's data, which may be other data");
+      "with --load: continue with the first batch of this job's data, which may be other data");
   add("max-steps", po::value(&out->max_steps)->value_name("STEPS"),
-      "stop after so many steps in all; with 0 the model is evaluated as it is");
+      "stop after STEPS steps in total; with 0 the model is only evaluated");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
-      "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
+      "write what every rank did at which time, for ui.perfetto.dev or chrome://tracing");
   add("html", po::value(&out->html)->value_name("FILE"),
-      "write the run as a page: curves, metrics, plan, stages, settings");
+      "write a page about the run: curves, metrics, plan, stages, settings");
   add("metrics", po::value(&out->metrics)->value_name("PORT"),
-      "rank 0 answers http://127.0.0.1:PORT/metrics for Prometheus meanwhile; ADDRESS:PORT for other addresses");
+      "serve metrics for Prometheus at http://127.0.0.1:PORT/metrics on rank 0 during training; ADDRESS:PORT sets "
+      "another address");
   add("verbose,v", po::bool_switch(&out->verbose),
-      "also print the plan, and where the time of a step went: by stage, rank and table");
+      "also print the plan, and the time of a step by stage, rank and table");
   const auto found = parse_options(args, options);
   if (!found) return false;
   check_train_arguments(*found, out);
@@ -177,7 +178,7 @@ std::string where_it_ended(const TrainJob& job, const Config& config, const Trai
   if (job.stopped()) {
     return str_cat("stopped by a signal after ", done, "; ",
                    options.save.empty() ? std::string("nothing was saved, without --save DIR")
-                                        : str_cat("--load ", options.save, " goes on from there"));
+                                        : str_cat("--load ", options.save, " continues from there"));
   }
   if (!job.has_end()) return str_cat("no row has arrived: ", config.data.path, " is at its end");
   const bool by_option = options.max_steps == job.steps();
@@ -188,22 +189,22 @@ std::string where_it_ended(const TrainJob& job, const Config& config, const Trai
   const std::string left = str_cat("nothing is left to train: ", from, " is at step ", job.first_step());
   if (job.ended_early())
     return str_cat(left, ", where training ended early: the last ", config.validation.patience,
-                   " validations were no better by ", job.monitor(), "; raise validation.patience to go on");
+                   " validations were no better by ", job.monitor(), "; raise validation.patience to continue");
   return str_cat(left, ", and ", limit, by_option ? "" : str_cat(" ends at ", job.steps()), "; raise ",
-                 by_option ? "it" : "data.epochs", " to go on, or give --new-data to begin again with the data");
+                 by_option ? "it" : "data.epochs", " to continue, or give --new-data to begin again with the data");
 }
 
 // Says what --resume found.
 std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) {
   std::string text;
-  for (const std::string& passed : job.passed_over()) text += str_cat("passed over a checkpoint: ", passed, '\n');
-  if (job.loaded().empty()) return str_cat(text, "begins anew: there is no whole checkpoint at ", options.save, '\n');
-  return str_cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
+  for (const std::string& passed : job.passed_over()) text += str_cat("skipped a checkpoint: ", passed, '\n');
+  if (job.loaded().empty()) return str_cat(text, "starts again: there is no whole checkpoint at ", options.save, '\n');
+  return str_cat(text, "continues from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
 // The final message of a run whose best model could not be written to disk.
 std::string unsaved_best_text(const TrainJob& job, const std::string& directory) {
-  return str_cat("the model of step ", job.unsaved_best()->step, " validated best and was not saved in ", directory,
+  return str_cat("the model of step ", job.unsaved_best()->step, " validated best, but was not saved in ", directory,
                  ": ", job.unsaved_best()->error);
 }
 
@@ -273,18 +274,18 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     if (save.error.empty() && !save.best) status.tell_saved(save.step);
     if (!save.error.empty() && save.best)
       progress.note(str_cat("tessera: warning: the best checkpoint, of step ", save.step,
-                            ", was not written: ", save.error, "; the one before stays, and training goes on"));
+                            ", was not written: ", save.error, "; the earlier one stays, and training continues"));
     if (!save.error.empty() && !save.best)
       progress.note(str_cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
-                            "; those before are whole, and training goes on"));
+                            "; earlier ones are complete, and training continues"));
   };
   watch.published = [&](const TrainPublish& p) {
     if (!p.error.empty())
       progress.note(str_cat("tessera: warning: the publication of step ", p.step, " was not written: ", p.error,
-                            "; those before are whole, and the next one has what this one would have had"));
+                            "; earlier ones are complete, and the next one has its changes"));
     if (!p.what.base_error.empty())
       progress.note(str_cat("tessera: warning: the base of step ", p.step, " was not written: ", p.what.base_error,
-                            "; its delta is there, and the next publication has a base"));
+                            "; its delta exists, and the next publication has a base"));
   };
   job.train(watch);
   const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
@@ -352,7 +353,7 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
   if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, job.save_best()).c_str());
-  if (tested && no_auc) std::printf("AUC is not defined: the test rows that have a weight are all of one label\n");
+  if (tested && no_auc) std::printf("AUC is not defined: all test rows with a weight have the same label\n");
   write_reports(report, config, a);
 }
 
@@ -381,7 +382,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   reading.reset();
   return or_abort(*group, [&] {
     if (group->rank() == 0) {
-      if (is_generated(config)) std::fputs("data: generated, none of yours (data.path names files)\n", stderr);
+      if (is_generated(config)) std::fputs("data: generated (set data.path to train on your own)\n", stderr);
       const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\n", plan.c_str());
       for (const std::string& line : replaced_layers(job.layers())) std::fprintf(stderr, "%s\n", line.c_str());
@@ -436,8 +437,7 @@ int train_command(const std::vector<std::string>& args) {
   const std::string named = a.config;
   if (starts_ranks) a.config = keep_file(named);
   Config config = job_config(a.config, a.overrides, a.model);
-  if (!a.every.empty() && config.publish.directory.empty())
-    throw UsageError("--every says when to publish, and nothing says where: give --publish DIR");
+  if (!a.every.empty() && config.publish.directory.empty()) throw UsageError("--every needs --publish DIR");
   check_outputs(
       {{"report.json", config.report.json},
        {"report.metrics", config.report.metrics},

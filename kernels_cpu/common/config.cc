@@ -35,7 +35,7 @@ TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
   }
   if (table.rows > max_rows) {
     sdk::fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has ", table.rows, " rows, but at most ", max_rows,
-              " are served: cut its rows over more shards");
+              " are served: divide its rows among more shards");
   }
   if (table.options != nullptr) {
     sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\" has the options ", table.options,
@@ -100,7 +100,7 @@ Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
       value_bytes(bytes_of(config.output)) {
   for (uint32_t k = 0; k < std::max(l.num_outputs, 1u); ++k) {
     if (storage_of((&v)[k].dtype, "output and its gradient") == config.output) continue;
-    sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient is of another type than the kernel was opened with");
+    sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient has another type than the kernel was opened with");
   }
   if (weights != nullptr && sdk::numel(*l.weights) != ids.size()) {
     sdk::fail(TSR_INVALID_ARGUMENT, "there are ", sdk::numel(*l.weights), " weights for ", ids.size(), " ids");
@@ -121,12 +121,12 @@ Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
     if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX)
       sdk::fail(TSR_UNIMPLEMENTED, "lookup feature ", f, ": pooling ", x.pooling, " is not known to this kernel");
     if (x.pooling == TSR_POOLING_MAX && weights != nullptr) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": weights cannot go with MAX pooling");
+      sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": MAX pooling takes no weights");
     }
     int64_t n = x.pooling == TSR_POOLING_NONE ? end(x) - begin(x) : x.bags;
     if (const int32_t* row = rows(x)) {
       if (x.pooling == TSR_POOLING_NONE) {
-        sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": rows of a sequence cannot be listed");
+        sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": output_rows cannot be used for a sequence");
       }
       if (row[0] < 0) bad_feature(f, "first listed row", row[0], 0);
       n = int64_t{row[x.bags - 1]} + 1;

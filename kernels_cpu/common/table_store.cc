@@ -42,7 +42,7 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
   for (State& state : states_) state.stride = bytes_of_kind(state.kind) / 4;
   if (spec_.rows > 0 && row_and_state_bytes() > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
-              " columns are more than any memory holds");
+              " columns do not fit in any memory");
   }
 }
 
@@ -219,7 +219,7 @@ sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableS
   for (const TableSpec& spec : config.tables) {
     const TableStore& table = tables->emplace_back(spec, config.weights, config.optimizer);
     if (table.block_bytes() > INT64_MAX - bytes) {
-      sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec.name, "\" and those before it are more than any memory holds");
+      sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec.name, "\" and those before it do not fit in any memory");
     }
     bytes += table.block_bytes();
   }

@@ -12,7 +12,7 @@ StoredTable::StoredTable(sdk::Host host, TableSpec spec, sdk::RowFormat format)
       stride_(data_bytes_) {
   if (spec_.rows > 0 && stride_ > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
-              " columns are more than any memory holds");
+              " columns do not fit in any memory");
   }
 }
 

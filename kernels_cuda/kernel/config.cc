@@ -62,7 +62,7 @@ std::optional<Hyper> form_of(const tsr_kernel_config& config, const sdk::Optimiz
   }
   sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", optimizer.id(),
             "\" has no fused form on a GPU, only those of the formulas ", names_of_forms(),
-            " have: choose one of them, or the compute kernel \"dense\", which goes the unfused way");
+            " have: choose one of them, or the compute kernel \"dense\", which hands the gradients out");
 }
 
 TableSpec checked_table(const tsr_kernel_table& table) {
@@ -186,7 +186,7 @@ Indices indices_of(const DLTensor& tensor, const char* what) {
 
 void check_batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values) {
   if (storage_of(values.dtype, "output and its gradient") != config.output) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient is of another type than the kernel was opened with");
+    sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient has another type than the kernel was opened with");
   }
   check_where(*lookup.ids, config, "ids");
   check_where(*lookup.offsets, config, "offsets");

@@ -39,7 +39,7 @@ TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage 
     if (failure.code() != TSR_RESOURCE_EXHAUSTED) throw;
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", row_bytes,
               " bytes, optimizer state included, do not fit in the memory of device ", device.device_id,
-              ": cut it over more shards, or keep it on the CPU (", failure.what(), ")");
+              ": divide it among more shards, or keep it on the CPU (", failure.what(), ")");
   }
 }
 

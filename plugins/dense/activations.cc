@@ -193,8 +193,8 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
   if (name == "swish_layernorm") return make_swish_layer_norm(host, width, 1e-5);
   if (name == kDice)
     tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": ", kDice,
-                       " adds up over the ranks, which this layer does not: take the layer \"", kDice,
-                       "\" in its place or behind it, or another activation");
+                       " adds up over the ranks, which this layer does not: use the layer \"", kDice,
+                       "\" instead of it or after it, or another activation");
   refuse_activation(layer, name);
 }
 

@@ -46,7 +46,8 @@ void refuse_sums(const MlpLayers& shape, const char* layer) {
   for (size_t k = 0; k < shape.count(); ++k) dice = dice || shape.activation(k) == kDice;
   if (!batch_norm && !dice) return;
   fail(TSR_INVALID_ARGUMENT, batch_norm ? "batch norm" : kDice, " adds up over the ranks, which ", layer,
-       " does not: take the layer \"mlp_batch_norm\"", batch_norm ? "" : ", with norm = \"none\" where dice is enough");
+       " does not: use the layer \"mlp_batch_norm\"",
+       batch_norm ? "" : ", with norm = \"none\" if only dice is needed");
 }
 
 void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, const std::string& prefix) {
@@ -105,7 +106,7 @@ ActivationLayer::ActivationLayer(const Setup& setup)
     : ChainLayer(setup, "activation", needed_width(setup.options, "activation")) {
   const std::string kind = setup.options.string("kind", "relu");
   if (setup.options.has("slope") && kind != "leaky_relu")
-    fail(TSR_INVALID_ARGUMENT, "option \"slope\" is of the kind \"leaky_relu\": \"", kind, "\" has none");
+    fail(TSR_INVALID_ARGUMENT, "option \"slope\" belongs to the kind \"leaky_relu\": \"", kind, "\" has none");
   chain_.add(make_activation(setup.host, "activation", kind, needed_width(setup.options, "activation"),
                              setup.options.number("slope", 0.01)),
              "");

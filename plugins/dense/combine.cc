@@ -160,7 +160,7 @@ void Hadamard::compute_back(const ModuleCall& call) {
 Matmul::Matmul(const tessera::sdk::Setup& setup)
     : loops_(*choose_loops().of_rows), dim_(setup.options.integer("dim", 0)) {
   tessera::sdk::joined_width(setup.options);
-  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must say which dimension is summed over, above 0");
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must be the dimension to sum over, above 0");
 }
 
 Matmul::Shape Matmul::shape_of(std::span<const int64_t> widths) const {
@@ -228,7 +228,8 @@ Fm::Fm(const tessera::sdk::Setup& setup)
 
 void Fm::check_width(int64_t width) const {
   if (width % dim_ != 0)
-    fail(TSR_INVALID_ARGUMENT, "fm takes vectors of ", dim_, " values (its \"dim\"), and ", width, " are no multiple");
+    fail(TSR_INVALID_ARGUMENT, "fm takes vectors of ", dim_, " values (its \"dim\"), but ", width,
+         " are not a multiple");
 }
 
 std::vector<Value> Fm::outputs(std::span<const Value> inputs) const {

@@ -50,7 +50,7 @@ TESSERA_PLUGIN(
         {.id = "projection", .version = "1.0.0", .about = "inputs of any widths to one width"}),
     component<tessera_dense::ActivationLayer>({.id = "activation", .version = "1.0.0", .about = "an activation"}),
     component<tessera_dense::AffineLayer>(
-        {.id = "affine", .version = "1.0.0", .about = "values times a number, plus one"}),
+        {.id = "affine", .version = "1.0.0", .about = "values times a factor, plus an offset"}),
     component<tessera_dense::Softmax>({.id = "softmax", .version = "1.0.0", .about = "softmax of a sample's values"}),
     component<tessera_dense::Dropout>({.id = "dropout", .version = "1.0.0", .about = "dropout while training"}),
     component<tessera_dense::LayerNorm>({.id = "layer_norm", .version = "1.0.0", .about = "layer norm"}),
@@ -58,10 +58,11 @@ TESSERA_PLUGIN(
         {.id = "batch_norm", .version = "1.0.0", .about = "batch norm over the ranks' samples"}),
     component<tessera_dense::Dice>(
         {.id = "dice", .version = "1.0.0", .about = "DIN's activation, over the ranks' samples"}),
-    component<tessera_dense::Concat>({.id = "concat", .version = "1.0.0", .about = "inputs beside each other"}),
+    component<tessera_dense::Concat>({.id = "concat", .version = "1.0.0", .about = "inputs side by side"}),
     component<tessera_dense::Sum>({.id = "sum", .version = "1.0.0", .about = "sum, element by element"}),
     component<tessera_dense::Hadamard>({.id = "product", .version = "1.0.0", .about = "product, element by element"}),
-    component<tessera_dense::Matmul>({.id = "matmul", .version = "1.0.0", .about = "product of two matrices a sample"}),
+    component<tessera_dense::Matmul>(
+        {.id = "matmul", .version = "1.0.0", .about = "product of two matrices for each sample"}),
     component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),
     component<tessera_dense::Bilinear>(
         {.id = "bilinear", .version = "1.0.0", .about = "FinalMLP's fusion of two streams (oneDNN)"}),

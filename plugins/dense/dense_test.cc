@@ -423,7 +423,7 @@ TEST(DotInteraction, RefusesWhatDoesNotFit) {
   TestHost host;
   Layer layer(host, "dot_interaction", "{}");
   EXPECT_EQ(layer.width_of({16, 40}), TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(layer.error(), HasSubstr("40 values are no multiple of 16"));
+  EXPECT_THAT(layer.error(), HasSubstr("40 values are not a multiple of 16"));
   EXPECT_EQ(layer.width_of({16}), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(Layer(host, "dot_interaction", R"({"dim": 3})").code, TSR_INVALID_ARGUMENT);
 }

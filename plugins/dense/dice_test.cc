@@ -116,7 +116,7 @@ TEST(Activations, ThatDoNotFitAreRefusedWithTheNearestName) {
        "there is no activation \"mihs\"; the nearest is \"mish\" of"},
       {"mlp", R"({"inputs": [2], "widths": [3, 1], "activation": "dise"})", "the nearest is \"dice\" of none, relu"},
       {"mlp", R"({"inputs": [2], "widths": [3, 1], "activation": "dice"})",
-       "dice adds up over the ranks, which mlp does not: take the layer \"mlp_batch_norm\", with norm = \"none\""},
+       "dice adds up over the ranks, which mlp does not: use the layer \"mlp_batch_norm\", with norm = \"none\""},
       {"experts", R"({"inputs": [2], "widths": [3, 1], "activation": "dice"})", "which experts does not"},
       {"experts", R"({"inputs": [2], "widths": [3, 1], "norm": "batch"})", "batch norm adds up over the ranks"},
       {"activation", R"({"inputs": [2], "kind": "dice"})", "take the layer \"dice\""},

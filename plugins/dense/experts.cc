@@ -188,7 +188,7 @@ void AnyExperts::backward(const ModuleCall& call, tsr_module_context* context) {
 
 Projection::Projection(const Setup& setup)
     : Branches(setup), widths_(listed_inputs(setup, "projection")), width_(setup.options.integer("width", 0)) {
-  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must say to which width, above 0");
+  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be the output's width, above 0");
   const bool bias = setup.options.flag("bias", false);
   for (size_t i = 0; i < widths_.size(); ++i) {
     Chain chain(setup.host);
@@ -291,8 +291,8 @@ Mixture::Mixture(const Setup& setup)
 
 int64_t Mixture::width_of(int64_t gates, int64_t experts) {
   if (gates < 1 || experts % gates != 0) {
-    fail(TSR_INVALID_ARGUMENT, "mixture takes gates and experts, and ", experts, " values are no multiple of ", gates,
-         " gates");
+    fail(TSR_INVALID_ARGUMENT, "mixture takes gates and experts, and ", experts, " values are not a multiple of ",
+         gates, " gates");
   }
   return experts / gates;
 }

@@ -518,7 +518,8 @@ TEST(Losses, OfTowersAreNotThoseOfAPredictionAndALabel) {
   ASSERT_EQ(loss.code, TSR_OK) << loss.error();
   EXPECT_EQ(loss.width_of({2, 2}), TSR_OK);
   EXPECT_EQ(loss.width_of({1, 1}), TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(loss.error(), AllOf(HasSubstr("no prediction and label of one"), HasSubstr("a layer over both towers")));
+  EXPECT_THAT(loss.error(),
+              AllOf(HasSubstr("not a prediction and a label of one value"), HasSubstr("a layer over both towers")));
 }
 
 TEST(Losses, AnItemOfTheSameIdIsNoNegative) {
@@ -576,7 +577,7 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"activation", R"({"inputs": [2], "kind": "rely"})",
        "there is no activation \"rely\"; the nearest is \"relu\" of none"},
       {"activation", R"({"inputs": [2], "kind": "elu", "slope": 0.5})",
-       "option \"slope\" is of the kind \"leaky_relu\": \"elu\" has none"},
+       "option \"slope\" belongs to the kind \"leaky_relu\": \"elu\" has none"},
       {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})", "take the layer \"mlp_batch_norm\""},
       {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
       {"mlp", R"({"inputs": [2], "dropout": 0.5})", "must list the width of each layer's output"},
@@ -585,7 +586,7 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"cross", R"({"inputs": [2], "kind": "lowrank"})", "must be full, low_rank, vector or mixture"},
       {"dropout", R"({"inputs": [2], "rate": -0.1})", "at least 0 and below 1"},
       {"target_attention", R"({"inputs": [2, 3]})", "which are equal"},
-      {"matmul", "{}", "option \"dim\" must say"}};
+      {"matmul", "{}", "option \"dim\" must be the dimension"}};
   for (const auto& [id, options, text] : all) {
     const Layer layer(host, id, options);
     EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT) << id << options;

@@ -93,8 +93,9 @@ std::vector<Value> SampledSoftmax::outputs(std::span<const Value> inputs) const 
     fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items of one width, not of ", widths[0], " and ",
          widths[1], " values");
   if (widths[0] == 1)
-    fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items of several values each, and no prediction and ",
-         "label of one: make it a layer over both towers, and \"product\" the loss of its head");
+    fail(TSR_INVALID_ARGUMENT,
+         "sampled_softmax takes queries and items of several values each, not a prediction and a "
+         "label of one value: make it a layer over both towers, and \"product\" the loss of its head");
   check_columns(inputs, 2, true, "sampled_softmax", kWhat);
   return {Value{1}};
 }
@@ -201,7 +202,7 @@ void SampledSoftmax::backward(const ModuleCall& call, tsr_module_context* contex
 PairwiseLoss::PairwiseLoss(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
 
 std::vector<Value> PairwiseLoss::outputs(std::span<const Value> inputs) const {
-  constexpr const char* kWhat = "values and labels, one a sample, and then groups (an integer)";
+  constexpr const char* kWhat = "values and labels, one for each sample, and then groups (an integer)";
   if (inputs.size() < 2) fail(TSR_INVALID_ARGUMENT, "pairwise_loss takes ", kWhat);
   for (const int64_t width : tessera::sdk::dense_widths(inputs.first(2), "pairwise_loss")) {
     if (width > 1) fail(TSR_INVALID_ARGUMENT, "pairwise_loss takes ", kWhat);

@@ -107,7 +107,10 @@ void MaxPooling::pool_back(int64_t count, int64_t width, const float* rows, cons
 
 PositionWeights::PositionWeights(const tessera::sdk::Setup& setup)
     : SequenceLayer(setup, "position_weights"), max_length_(setup.options.integer("max_length", 0)) {
-  if (max_length_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"max_length\" must say how long a sequence may be, above 0");
+  if (max_length_ < 1)
+    fail(TSR_INVALID_ARGUMENT,
+         "option \"max_length\" must be the largest length of a sequence, "
+         "above 0");
   parameters_.push_back({"position_weight", {max_length_}, tessera::sdk::constant(1)});
 }
 

@@ -65,7 +65,7 @@ std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
   if (process.rank() != where.rank || process.size() != where.world_size) {
     sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the environment says rank ", where.rank, " of ", where.world_size,
               ", but MPI says rank ", process.rank(), " of ", process.size(),
-              ": let one launcher alone start the ranks, or choose another comm.backend");
+              ": let only one launcher start the ranks, or choose another comm.backend");
   }
   return join_all(where, how);
 }

@@ -137,7 +137,7 @@ void Engine::abandon(Op& op) noexcept {
     }
     if (!moving) op.requests.clear();
     if (!lent) return;
-    if (last_moment) process_.give_up("mpi: not usable any more in this process after: " + failure_.text());
+    if (last_moment) process_.give_up("mpi: no longer usable in this process after: " + failure_.text());
     usleep(50);
   }
 }

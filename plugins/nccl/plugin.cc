@@ -20,10 +20,10 @@ class Nccl : public sdk::Collective {
     return {kDeviceTypes, kReducible};
   }
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override {
-    if (inner_ == nullptr) sdk::fail(TSR_INVALID_ARGUMENT, "nccl works over another transport: say nccl(tcp)");
+    if (inner_ == nullptr) sdk::fail(TSR_INVALID_ARGUMENT, "nccl needs another transport: name it, as in nccl(tcp)");
     if (where.device.device_type != TESSERA_NCCL_DEVICE_TYPE) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "nccl connects devices, and rank ", where.rank,
-                " has none: give the job one, or name another comm.backend");
+      sdk::fail(TSR_INVALID_ARGUMENT, "nccl connects devices, but rank ", where.rank,
+                " has none: use a device, or name another comm.backend");
     }
     GroupOptions options;
     options.timeout_s = where.timeout_s > 0 ? where.timeout_s : options.timeout_s;

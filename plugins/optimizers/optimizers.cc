@@ -55,7 +55,7 @@ WeightDecay weight_decay_mode(sdk::Options& options, Decay decay, double weight_
     sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode, "\" but must be none, l2 or decouple");
   if (decay == Decay::kNever && weight_decay > 0) {
     sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay\" is ", weight_decay,
-              ", but this optimizer decays no weights: leave it out");
+              ", but this optimizer has no weight decay: leave it out");
   }
   if (decay == Decay::kByMode && weight_decay > 0 && mode == "none") {
     sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay\" is ", weight_decay,

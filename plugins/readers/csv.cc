@@ -51,7 +51,7 @@ class Csv : public tessera::sdk::ArrivingReader {
       : format_{delimiter, options.flag("quotes", true)}, missing_words_(options.flag("missing_words", false)) {
     const std::string given = options.string("delimiter", std::string(1, delimiter));
     if (given.size() != 1 || given == "\n" || given == "\"")
-      fail(TSR_INVALID_ARGUMENT, "delimiter is \"", given, "\", but must be one character, and no quote");
+      fail(TSR_INVALID_ARGUMENT, "delimiter is \"", given, "\", but must be one character that is not a quote");
     format_.delimiter = given[0];
     format_.encoding = encoding_of(options.string("encoding", "utf-8"));
   }
@@ -87,7 +87,7 @@ class Csv : public tessera::sdk::ArrivingReader {
   }
 
   void follow(std::string_view path, std::string_view position) override {
-    if (!position.empty()) fail(TSR_UNIMPLEMENTED, "what a pipe has given is gone: it has no position");
+    if (!position.empty()) fail(TSR_UNIMPLEMENTED, "a pipe can be read only once: it has no position");
     close();
     pipe_ = std::make_unique<CsvPipe>(std::string(path), format_);
     for (const std::string& name : pipe_->rows().header()) columns_.push_back({name});
@@ -101,9 +101,7 @@ class Csv : public tessera::sdk::ArrivingReader {
     out.values = values();
     return out;
   }
-  std::string position() const override {
-    fail(TSR_UNIMPLEMENTED, "what a pipe has given is gone: it has no position");
-  }
+  std::string position() const override { fail(TSR_UNIMPLEMENTED, "a pipe can be read only once: it has no position"); }
 
  private:
   // The place of a block's text in its file.
@@ -161,13 +159,13 @@ class Csv : public tessera::sdk::ArrivingReader {
       if (open_file_->offset() != place.offset) open_file_->seek(place.offset);
       got = open_file_->read(text_.data(), text_.size());
     } catch (const Damaged& e) {
-      fail(TSR_DATA_LOSS, path, " ", e.what(), " behind row ", b.first_row);
+      fail(TSR_DATA_LOSS, path, " ", e.what(), " after row ", b.first_row);
     }
     if (got < text_.size()) changed(b);
   }
 
   [[noreturn]] void changed(const ReaderBlock& b) const {
-    fail(TSR_DATA_LOSS, files_[static_cast<size_t>(b.file)], " has changed since it was opened, behind row ",
+    fail(TSR_DATA_LOSS, files_[static_cast<size_t>(b.file)], " has changed since it was opened, after row ",
          b.first_row);
   }
 

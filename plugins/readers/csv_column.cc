@@ -47,9 +47,9 @@ int64_t integer_of(std::string_view text) {
     wrong(text, "does not fit into 64 bits with a sign; ids = \"vocabulary\" or \"hash\" takes such ids");
   const auto real = number_of(text);
   if (real && std::fabs(*real) <= kExact && *real == std::trunc(*real)) return static_cast<int64_t>(*real);
-  if (real && std::fabs(*real) > kExact) wrong(text, "is too large for a whole number that is written so");
+  if (real && std::fabs(*real) > kExact) wrong(text, "is too large for a whole number in this notation");
   const std::string advice = tessera::sdk::is_missing_word(number) ? ": " + tessera::sdk::number_advice(number) : "";
-  wrong(text, ("is no whole number" + advice).c_str());
+  wrong(text, ("is not a whole number" + advice).c_str());
 }
 
 constexpr int kDigits = 15;  // numbers of this many digits are exact in a double, and so are these powers
@@ -173,11 +173,11 @@ void CsvColumn::add_item(std::string_view item, std::string_view weight, bool qu
   if (want_.weighted) {
     const size_t colon = weight.empty() ? item.rfind(want_.weight_separator) : item.size();
     if (colon == std::string_view::npos)
-      wrong(item, (std::string("has no weight behind \"") + want_.weight_separator + '"').c_str());
+      wrong(item, (std::string("has no weight after \"") + want_.weight_separator + '"').c_str());
     weights_.push_back(float_of(weight.empty() ? item.substr(colon + 1) : weight));
     item = item.substr(0, colon);
   } else if (!weight.empty()) {
-    wrong(item, "has a value behind it, as a weighted list has: weighted = true takes it");
+    wrong(item, "is followed by a value, as in a weighted list: set weighted = true");
   }
   add_value(item);
 }

@@ -89,7 +89,7 @@ bool BracketedList::begins(std::string_view field) {
   const bool whole = closing(field) + 1 == field.size();
   if (field[0] == '(') return whole && is_between_items(field, ',');  // "(500)" is a text
   if (whole) return true;
-  throw WrongField(shown_text(field) + " begins with " + field[0] + " and does not end as a list does");
+  throw WrongField(shown_text(field) + " begins with " + field[0] + " but does not end like a list");
 }
 
 BracketedList::BracketedList(std::string_view field, char separator)
@@ -132,7 +132,7 @@ bool BracketedList::next(std::string_view& item, std::string_view& weight) {
   if (!rest_.empty() && rest_[0] == separator_)
     rest_.remove_prefix(1);  // the last item of a tuple may also have one
   else if (!rest_.empty() && separator_ != ' ' && !next_quoted)
-    throw WrongField(shown_text(field_) + " has text behind a quote in its list");
+    throw WrongField(shown_text(field_) + " has text after a quote in its list");
   return true;
 }
 

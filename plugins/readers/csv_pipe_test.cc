@@ -73,7 +73,7 @@ TEST_F(CsvPipeTest, RowsBeforeAWrongOneAreGiven) {
   write("id,tags\n1,a\n2,b\nx,c\n3,d\n");
   const auto reader = part();
   EXPECT_THAT(reader->next(10).rows, ElementsAre("1|a", "2|b"));
-  EXPECT_EQ(failure([&] { reader->next(10); }), path_ + ", row 3, column \"id\": \"x\" is no whole number");
+  EXPECT_EQ(failure([&] { reader->next(10); }), path_ + ", row 3, column \"id\": \"x\" is not a whole number");
 }
 
 TEST_F(CsvPipeTest, CompressedText) {
@@ -86,7 +86,8 @@ TEST_F(CsvPipeTest, WrongUseIsOneSentence) {
   write("id,label\n1,1\n");
   EXPECT_THAT(failure([&] { part(); }), HasSubstr(path_ + " has no column \"tags\""));
   write("id,tags\n");
-  EXPECT_THAT(failure([&] { (void)part()->position(); }), HasSubstr("what a pipe has given is gone"));
+  EXPECT_THAT(failure([&] { (void)part()->position(); }),
+              HasSubstr("a pipe can be read only once: it has no position"));
   end();
   EXPECT_THAT(failure([&] { part(); }), HasSubstr(path_ + " is empty"));
 }

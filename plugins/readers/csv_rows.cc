@@ -16,11 +16,10 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
   if (record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
   if (record.starts_with("\xff\xfe") || record.starts_with("\xfe\xff"))
     fail(TSR_INVALID_ARGUMENT, file,
-         " is UTF-16 by its first bytes: the reader's option encoding=utf-16 (reader = \"csv?encoding=utf-16\") reads "
-         "it");
+         " begins like UTF-16: the reader's option encoding=utf-16 (reader = \"csv?encoding=utf-16\") reads it");
   if (record.find('\0') != std::string_view::npos)
     fail(TSR_INVALID_ARGUMENT, file,
-         " is no text: its first line, which must name the columns, has a byte of value 0; ",
+         " is not a text: its first line, which must name the columns, has a byte of value 0; ",
          "UTF-16 without a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   std::vector<std::string> names;
   std::string scratch;
@@ -30,7 +29,7 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
   for (;; ++at) {
     std::string_view name;
     if (!next_field(at, end, format, scratch, name))
-      fail(TSR_INVALID_ARGUMENT, file, ": a quote of the header is not closed, or has text behind it");
+      fail(TSR_INVALID_ARGUMENT, file, ": a quote of the header is not closed, or has text after it");
     if (!known.emplace(name).second)
       fail(TSR_INVALID_ARGUMENT, file, ": two columns of the header are named \"", name, "\"");
     names.emplace_back(name);
@@ -51,7 +50,9 @@ void CsvRows::require(const std::string& column) const {
        other_delimiter());
 }
 
-const char* CsvRows::other_delimiter() const { return header_.size() == 1 ? "; is the delimiter another one?" : ""; }
+const char* CsvRows::other_delimiter() const {
+  return header_.size() == 1 ? "; does the file have another delimiter?" : "";
+}
 
 void CsvRows::direct(std::vector<CsvColumn>& columns) {
   targets_.assign(header_.size(), nullptr);
@@ -94,7 +95,7 @@ void CsvRows::parse_quoted(int64_t row, std::string_view record) {
   for (size_t c = 0;; ++c, ++at) {
     if (c == targets_.size()) wrong_length(row, record);
     std::string_view field;
-    if (!next_field(at, end, format_, scratch_, field)) wrong(row, c, "a quote is not closed, or has text behind it");
+    if (!next_field(at, end, format_, scratch_, field)) wrong(row, c, "a quote is not closed, or has text after it");
     try {
       for (CsvColumn* target = targets_[c]; target != nullptr; target = target->also) target->add(field);
     } catch (const WrongField& e) {

@@ -155,10 +155,10 @@ TEST(Csv, WordsForNoNumber) {
   strict.open(path).select({want("x", TSR_READER_FLOAT32)});
   EXPECT_EQ(sentence([&] { strict.read(); }),
             path +
-                ", row 1, column \"x\": \"NA\" is no number: the reader's option missing_words=true (reader = "
-                "\"csv?missing_words=true\") takes such words for missing values");
+                ", row 1, column \"x\": \"NA\" is not a number: the reader's option missing_words=true (reader = "
+                "\"csv?missing_words=true\") reads such words as missing values");
   csv.open(dir.write("b.csv", "x\nnone of it\n")).select({want("x", TSR_READER_FLOAT32)});
-  EXPECT_THAT(sentence([&] { csv.read(); }), HasSubstr("\"none of it\" is no number"));
+  EXPECT_THAT(sentence([&] { csv.read(); }), HasSubstr("\"none of it\" is not a number"));
 }
 
 TEST(Csv, NumbersAreThoseOfTheirText) {
@@ -239,16 +239,15 @@ TEST(Csv, ListsAsProgramsPrintThem) {
   for (const char* field :
        {"{'t1': 0.5, 't2': 2}", "{t1: 0.5, t2: 2}", "['t1:0.5', 't2:2']", "[t1:0.5, t2:2]", "t1:0.5,t2:2"})
     EXPECT_EQ(items_of(field, ',', TSR_READER_TEXT, weighted), "t1=0.5|t2=2.0") << field;
-  EXPECT_EQ(items_of("[3, 17", ','), "\"[3, 17\" begins with [ and does not end as a list does");
-  EXPECT_EQ(items_of("[3], [17]", ','), "\"[3], [17]\" begins with [ and does not end as a list does");
+  EXPECT_EQ(items_of("[3, 17", ','), "\"[3, 17\" begins with [ but does not end like a list");
+  EXPECT_EQ(items_of("[3], [17]", ','), "\"[3], [17]\" begins with [ but does not end like a list");
   EXPECT_EQ(items_of("[[3], [17]]", ','), "\"[[3], [17]]\" has a list or an object in its list");
   EXPECT_EQ(items_of("[{\"id\": 3}]", ','), "\"[{\"id\": 3}]\" has a list or an object in its list");
-  EXPECT_EQ(items_of("{\"a\": 3}", ','),
-            "\"a\" has a value behind it, as a weighted list has: weighted = true takes it");
-  EXPECT_EQ(items_of("{3: 3}", ','), "\"3\" has a value behind it, as a weighted list has: weighted = true takes it");
+  EXPECT_EQ(items_of("{\"a\": 3}", ','), "\"a\" is followed by a value, as in a weighted list: set weighted = true");
+  EXPECT_EQ(items_of("{3: 3}", ','), "\"3\" is followed by a value, as in a weighted list: set weighted = true");
   for (const char* field : {"[3, None]", "[3, , 17]", "['', 'a']", "[null]", "[nan, 1]"})
     EXPECT_EQ(items_of(field, ','), "there is a value missing in the list \"" + std::string(field) + "\"");
-  EXPECT_EQ(items_of("['a' b]", ','), "\"['a' b]\" has text behind a quote in its list");
+  EXPECT_EQ(items_of("['a' b]", ','), "\"['a' b]\" has text after a quote in its list");
   EXPECT_EQ(items_of("[0 1 ... 8 9]", ' '), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");
   EXPECT_EQ(items_of("[0 1 ... 8 9]", ','), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");
   EXPECT_EQ(items_of("[red wine]", ','), "red wine");
@@ -281,13 +280,13 @@ TEST(Csv, Encodings) {
     EXPECT_THAT(words(bytes, little ? R"({"encoding": "utf-16le"})" : R"({"encoding": "utf-16be"})"),
                 ElementsAre("ab", "c\nd"));
     EXPECT_THAT(sentence([&] { words(bytes, "{}"); }),
-                HasSubstr("a.csv is UTF-16 by its first bytes: the reader's option encoding=utf-16"));
+                HasSubstr("a.csv begins like UTF-16: the reader's option encoding=utf-16"));
     EXPECT_THAT(sentence([&] { words(bytes.substr(2), "{}"); }), HasSubstr("encoding=utf-16le or utf-16be"));
     EXPECT_THAT(sentence([&] { words(bytes.substr(0, bytes.size() - 1), R"({"encoding": "utf-16"})"); }),
-                HasSubstr("a.csv ends inside a character in the encoding UTF-16 behind row 1"));
+                HasSubstr("a.csv ends inside a character in the encoding UTF-16 after row 1"));
   }
   EXPECT_THAT(sentence([&] { words("wort,x\na,1\n\x81,2\n", R"({"encoding": "windows-1252"})"); }),
-              HasSubstr("a.csv has bytes that are no text in the encoding WINDOWS-1252 behind row 1"));
+              HasSubstr("a.csv has bytes that are not text in the encoding WINDOWS-1252 after row 1"));
   EXPECT_THAT(sentence([&] { words(latin, R"({"encoding": "ebcdic"})"); }),
               HasSubstr("encoding is \"ebcdic\", but must be utf-8, utf-16"));
 }
@@ -391,7 +390,7 @@ TEST(Csv, Zstd) {
   for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], static_cast<int64_t>(i));
   EXPECT_EQ(ids_of(csv, true), ids);
   const std::string cut = dir.write("cut.csv.zst", packed.substr(0, packed.size() / 2));
-  EXPECT_THAT(sentence([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off behind row "));
+  EXPECT_THAT(sentence([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off after row "));
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
   const std::string bad = dir.write("bad.csv.zst", packed);
   EXPECT_THAT(sentence([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
@@ -400,7 +399,7 @@ TEST(Csv, Zstd) {
 
 // The number of whole rows before the damage, according to the message.
 int64_t rows_before(const std::string& sentence) {
-  constexpr std::string_view kBehind = " behind row ";
+  constexpr std::string_view kBehind = " after row ";
   const size_t at = sentence.find(kBehind);
   return at == std::string::npos ? -1 : std::stoll(sentence.substr(at + kBehind.size()));
 }
@@ -411,7 +410,7 @@ TEST(Csv, DamagedGzip) {
   Part csv("csv");
   const std::string cut = dir.write("cut.csv.gz", packed.substr(0, packed.size() / 2));
   const std::string cut_off = sentence([&] { csv.open(cut); });
-  EXPECT_THAT(cut_off, testing::StartsWith(cut + " is cut off behind row "));
+  EXPECT_THAT(cut_off, testing::StartsWith(cut + " is cut off after row "));
   EXPECT_GT(rows_before(cut_off), 1000) << "of some 2500 in the first half of the file";
   EXPECT_LT(rows_before(cut_off), 4000);
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
@@ -429,25 +428,25 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"1,2,3\n4,5\n", ", row 2 has 2 fields, but the header has 3, so column \"tags\" is missing"},
       {"1,2,3\n4,5,6,7\n", ", row 2 has 4 fields, but the header has 3"},
       {"1,2,3\n4,5,\"6\",7\n", ", row 2 has 4 fields, but the header has 3"},
-      {"x,2,3\n", ", row 1, column \"x\": \"x\" is no number"},
+      {"x,2,3\n", ", row 1, column \"x\": \"x\" is not a number"},
       {"nan,2,3\n",
-       ", row 1, column \"x\": \"nan\" is no number: the reader's option missing_words=true (reader = "
-       "\"csv?missing_words=true\") takes such words for missing values"},
-      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is a number beyond what a double holds"},
-      {"1,2.5,3\n", ", row 1, column \"id\": \"2.5\" is no whole number"},
-      {"1,\"two\",3\n", ", row 1, column \"id\": \"two\" is no whole number"},
+       ", row 1, column \"x\": \"nan\" is not a number: the reader's option missing_words=true (reader = "
+       "\"csv?missing_words=true\") reads such words as missing values"},
+      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is too large for a double"},
+      {"1,2.5,3\n", ", row 1, column \"id\": \"2.5\" is not a whole number"},
+      {"1,\"two\",3\n", ", row 1, column \"id\": \"two\" is not a whole number"},
       {"1,99999999999999999999,3\n",
        ", row 1, column \"id\": \"99999999999999999999\" does not fit into 64 bits with a sign; ids = "
        "\"vocabulary\" or \"hash\" takes such ids"},
-      {"1,1e20,3\n", ", row 1, column \"id\": \"1e20\" is too large for a whole number that is written so"},
+      {"1,1e20,3\n", ", row 1, column \"id\": \"1e20\" is too large for a whole number in this notation"},
       {"\"1,5\",2,3\n",
-       ", row 1, column \"x\": \"1,5\" is no number: decimal = \",\" in its [[column]] if the comma is the decimal "
-       "sign, or strip = \",\" if it only groups digits"},
+       ", row 1, column \"x\": \"1,5\" is not a number: decimal = \",\" in its [[column]] if the comma is the "
+       "decimal sign, or strip = \",\" if it only groups digits"},
       {"1,2,3\n\n1,2,3;;4\n", ", row 2, column \"tags\": there is a value missing in the list"},
       {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
-      {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is no whole number"},
-      {"1,2,\"3\n4,5,6\n", ", row 1, column \"tags\": a quote is not closed, or has text behind it"},
-      {"1,\"2\"3,4\n", ", row 1, column \"id\": a quote is not closed, or has text behind it"},
+      {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is not a whole number"},
+      {"1,2,\"3\n4,5,6\n", ", row 1, column \"tags\": a quote is not closed, or has text after it"},
+      {"1,\"2\"3,4\n", ", row 1, column \"id\": a quote is not closed, or has text after it"},
   };
   const TestDirectory dir;
   for (const Case& c : cases) {
@@ -465,7 +464,7 @@ TEST(Csv, AnotherDelimiterIsAskedFor) {
   Part csv("csv");
   csv.open(path).select({want("x;y", TSR_READER_TEXT)});
   EXPECT_EQ(sentence([&] { csv.read(); }),
-            path + ", row 2 has 2 fields, but the header has 1; is the delimiter another one?");
+            path + ", row 2 has 2 fields, but the header has 1; does the file have another delimiter?");
 }
 
 TEST(Csv, WrongFilesAndOptions) {
@@ -482,8 +481,8 @@ TEST(Csv, WrongFilesAndOptions) {
                                                             13));
   EXPECT_EQ(sentence([&] { csv.open(binary); }),
             binary +
-                " is no text: its first line, which must name the columns, has a byte of value 0; UTF-16 without a "
-                "byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
+                " is not a text: its first line, which must name the columns, has a byte of value 0; UTF-16 without "
+                "a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   const std::string twice = dir.write("a.csv", "a,b,a\n");
   EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
@@ -513,7 +512,7 @@ TEST(Csv, FilesThatChangeAreNoticed) {
   dir.write("a.csv", "id\n12\n\n");
   EXPECT_EQ(sentence([&] { csv.read(); }), "no error") << "an empty row of one column is a missing value";
   dir.write("a.csv", "id\n1");
-  EXPECT_EQ(sentence([&] { csv.read(); }), path + " has changed since it was opened, behind row 0");
+  EXPECT_EQ(sentence([&] { csv.read(); }), path + " has changed since it was opened, after row 0");
 }
 
 TEST(Tsv, TabsAndQuotesAsTheyStand) {

@@ -88,8 +88,8 @@ void check_file(const std::string& file) {
   const fs::file_status status = fs::status(file, ignored);
   if (fs::is_fifo(status) || fs::is_socket(status))
     fail(TSR_INVALID_ARGUMENT, file,
-         " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict --data - "
-         "reads its standard input)");
+         " is a pipe, which can be read only once: write its rows to a file, and name the file (tessera predict "
+         "--data - reads its standard input)");
   if (fs::is_character_file(status) || fs::is_block_file(status))
     fail(TSR_INVALID_ARGUMENT, file, " is a device, and not a file of rows");
 }

@@ -58,7 +58,7 @@ double time_of(const tsr_reader_values& v, int32_t type, int64_t row) {
 
 const tsr_instance& inner_of(const tessera::sdk::Setup& setup) {
   if (setup.inner == nullptr)
-    fail(TSR_INVALID_ARGUMENT, "growing has its files read by another reader: say growing(csv)");
+    fail(TSR_INVALID_ARGUMENT, "growing needs another reader for its files: name it, as in growing(csv)");
   return *setup.inner;
 }
 
@@ -143,7 +143,7 @@ void Growing::follow(std::string_view path, std::string_view position) {
     const auto j = nlohmann::json::parse(position, nullptr, false);
     if (!j.is_object() || !j.contains("file") || !j["file"].is_string() || !j.contains("rows") ||
         !j["rows"].is_number_integer() || !j.contains("whole") || !j["whole"].is_boolean())
-      fail(TSR_DATA_LOSS, "\"", position, "\" is no position of the reader growing");
+      fail(TSR_DATA_LOSS, "\"", position, "\" is not a position of the reader growing");
     name = j["file"];
     rows = j["rows"];
     whole = j["whole"];
@@ -159,7 +159,7 @@ void Growing::follow(std::string_view path, std::string_view position) {
   last_row_ = std::chrono::steady_clock::now();
   if (!whole) {
     if (!fs::exists(path_of(name), ignored))
-      fail(TSR_NOT_FOUND, path_of(name), " is gone, whose rows from ", rows + 1, " on were still to be read");
+      fail(TSR_NOT_FOUND, path_of(name), " is gone, but its rows from ", rows + 1, " on were not read yet");
     open_file(name, rows);
   } else if (const std::string first = directory_.next(); !first.empty()) {
     open_file(first, 0);
@@ -208,7 +208,7 @@ bool Growing::advance() {
 
 void Growing::tell_late() {
   for (const std::string& name : directory_.late())
-    host_.log(TSR_LOG_WARNING, path_of(name) + " came behind files whose names are greater, and is passed over");
+    host_.log(TSR_LOG_WARNING, path_of(name) + " came after files whose names are greater, and is skipped");
 }
 
 Arrived Growing::next(int64_t most, double wait_s) {

@@ -97,11 +97,11 @@ TEST_F(GrowingTest, GoesOnFromAPositionToTheRow) {
     EXPECT_THAT(reader->next(1).rows, IsEmpty());
   }
   std::filesystem::remove(path_ + "/a.csv");
-  EXPECT_THAT(failure([&] { part("{}", positions[2]); }), HasSubstr("a.csv is gone, whose rows from 3 on"));
+  EXPECT_THAT(failure([&] { part("{}", positions[2]); }), HasSubstr("a.csv is gone, but its rows from 3 on"));
   EXPECT_THAT(part("{}", positions[3])->next(1).rows, ElementsAre("4|d"));  // the file was complete
   write("a.csv", "id,tags\n1,a\n");
   EXPECT_THAT(failure([&] { part("{}", positions[2]); }), HasSubstr("has 1 rows, of which 2 had been read"));
-  EXPECT_THAT(failure([&] { part("{}", "{}"); }), HasSubstr("no position of the reader growing"));
+  EXPECT_THAT(failure([&] { part("{}", "{}"); }), HasSubstr("not a position of the reader growing"));
 }
 
 // docs/data.md: a file with an invalid row must be corrected, then reading goes on.
@@ -111,7 +111,8 @@ TEST_F(GrowingTest, GoesOnInAFileThatWasCorrected) {
   const auto reader = part();
   EXPECT_THAT(reader->next(10).rows, ElementsAre("1|a"));
   const std::string position = reader->position();
-  EXPECT_THAT(failure([&] { reader->next(10); }), HasSubstr("b.csv, row 2, column \"id\": \"x\" is no whole number"));
+  EXPECT_THAT(failure([&] { reader->next(10); }), HasSubstr("b.csv, row 2, column \"id\": \"x\" is not a whole "
+                                                            "number"));
   write("b.csv", "id,tags\n2,b\n3,d\n");
   EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("2|b", "3|d"));
 }
@@ -138,8 +139,7 @@ TEST_F(GrowingTest, LateNamesArePassedOverAndTold) {
   EXPECT_THAT(reader->next(10).rows, IsEmpty());
   EXPECT_THAT(reader->next(10).rows, IsEmpty());
   EXPECT_THAT(ArrivingComponent::warnings(),
-              ElementsAre(path_ + "/a.csv came behind files whose names are greater, and is "
-                                  "passed over"));
+              ElementsAre(path_ + "/a.csv came after files whose names are greater, and is skipped"));
 }
 
 // File times, compared with that of the position, tell which names came while nobody looked.
@@ -158,8 +158,7 @@ TEST_F(GrowingTest, LateNamesAreToldWhenItGoesOn) {
   write("b.csv", "id,tags\n3,c\n");
   write("d.csv", "id,tags\n4,d\n");
   EXPECT_THAT(part("{}", position)->next(10).rows, ElementsAre("4|d"));
-  EXPECT_THAT(ArrivingComponent::warnings(),
-              ElementsAre(HasSubstr("/b.csv came behind files whose names are greater")));
+  EXPECT_THAT(ArrivingComponent::warnings(), ElementsAre(HasSubstr("/b.csv came after files whose names are greater")));
 }
 
 TEST_F(GrowingTest, EventTimes) {
@@ -175,7 +174,7 @@ TEST_F(GrowingTest, EventTimes) {
 }
 
 TEST_F(GrowingTest, WrongUseIsOneSentence) {
-  EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, "{}"); }), HasSubstr("say growing(csv)"));
+  EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, "{}"); }), HasSubstr("as in growing(csv)"));
   EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, R"({"idle": 1})", &csv_); }), HasSubstr("idle_s"));
   EXPECT_THAT(failure([&] { ArrivingComponent(kGrowing, "{}", &csv_).follow(path_ + "/none"); }),
               HasSubstr("there is no directory"));

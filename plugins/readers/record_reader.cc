@@ -61,7 +61,7 @@ void RecordReader::fill(int64_t rows_before) {
     fail(TSR_INVALID_ARGUMENT, file_.path(), ", row ", rows_before + 1, " is longer than ", kLongestRecord,
          " bytes: a quote may not be closed");
   }
-  if (!damage_.empty()) fail(TSR_DATA_LOSS, file_.path(), " ", damage_, " behind row ", rows_before);
+  if (!damage_.empty()) fail(TSR_DATA_LOSS, file_.path(), " ", damage_, " after row ", rows_before);
   if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
   try {
     const size_t got = file_.read_some(buffer_.data() + end_, buffer_.size() - end_);

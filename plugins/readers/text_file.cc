@@ -150,7 +150,7 @@ class Recoder : public TextFile::Decoder {
  private:
   // Fills text_; returns false at the end.
   bool recode(Input& in) {
-    if (wrong_) throw Damaged(std::string("has bytes that are no text in the encoding ") + encoding_);
+    if (wrong_) throw Damaged(std::string("has bytes that are not text in the encoding ") + encoding_);
     const size_t rest = bytes_.size();
     bytes_.resize(rest + kInput);
     size_t got = 0;

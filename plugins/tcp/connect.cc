@@ -23,7 +23,7 @@ void check(const tsr_rendezvous& where) {
   }
   if (where.world_size == 1) return;
   if (where.master_addr == nullptr || where.master_addr[0] == '\0') {
-    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR is not set: where does rank 0 listen?");
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR is not set: it must be the address of rank 0");
   }
   if (where.master_port < 1 || where.master_port > 65535) {
     sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_PORT ", where.master_port, " is not a port");
@@ -80,7 +80,7 @@ Proxied parse_proxy(const std::string& text) {
   int port = 0;
   if (colon != std::string::npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
   if (wrong || port < 1 || port > 65535) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: option \"proxy\" is ADDRESS:PORT of numbers, not \"", text, "\"");
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: option \"proxy\" must be a numeric ADDRESS:PORT, not \"", text, "\"");
   }
   return to_address(Endpoint(address, static_cast<uint16_t>(port)));
 }

@@ -131,7 +131,7 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   } catch (const Stranger& stranger) {
     problem = stranger.why;
   } catch (const boost::system::system_error& e) {
-    problem = socket->is_open() ? "it left before it had proved itself (" + e.code().message() + ")"
+    problem = socket->is_open() ? "it left before it proved itself (" + e.code().message() + ")"
                                 : "it did not prove itself in time, or before others came";
   } catch (const std::exception& e) {
     problem = e.what();
@@ -140,7 +140,7 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   if (!problem.empty()) {
     refuse(from, problem);
   } else if (hello.rank < 0 || hello.rank >= kMaxRanks || hello.port < 0 || hello.port > 65535) {
-    refuse(from, "its hello has numbers that cannot be");
+    refuse(from, "its hello has impossible numbers");
   } else {
     visit_(std::move(socket), hello);
   }
@@ -166,7 +166,8 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called) 
               ": is TESSERA_JOB_TOKEN the same on both?");
   }
   if (!equal(its, proof(token, Role::kCalled, hello, called, challenge))) {
-    sdk::fail(TSR_PERMISSION_DENIED, "tcp: who answers for rank ", hello.target, " does not know this job's token");
+    sdk::fail(TSR_PERMISSION_DENIED, "tcp: the process that answers for rank ", hello.target,
+              " does not know this job's token");
   }
 }
 

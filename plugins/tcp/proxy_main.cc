@@ -54,13 +54,17 @@ int main(int argc, char** argv) try {
       "\"tcp?shm=false&proxy=127.0.0.1:7000\" call each other through it.\nOptions");
   auto add = options.add_options();
   add("listen", po::value(&arguments.listen)->default_value(arguments.listen), "address");
-  add("port", po::value(&arguments.port)->default_value(arguments.port), "0: any, which is said");
-  add("between", po::value(&arguments.between)->value_name("A:B"), "only what these two ranks say; -1 is any rank");
+  add("port", po::value(&arguments.port)->default_value(arguments.port), "port to listen on; 0: any, which is printed");
+  add("between", po::value(&arguments.between)->value_name("A:B"),
+      "apply the faults only to messages between these two "
+      "ranks; -1: any rank");
   add("delay", po::value(&arguments.delay_ms)->value_name("MS"), "each way");
   add("rate", po::value(&arguments.rate)->value_name("BYTES"), "in a second, of each connection, each way");
   add("cut", po::bool_switch(&arguments.cut), "reset connections");
-  add("hold", po::bool_switch(&arguments.hold), "let nothing pass any more, and tell nobody: half-open connections");
-  add("after", po::value(&arguments.after_s)->value_name("SECONDS"), "--cut and --hold: so long after the start");
+  add("hold", po::bool_switch(&arguments.hold),
+      "let nothing pass any more, without telling anybody: half-open "
+      "connections");
+  add("after", po::value(&arguments.after_s)->value_name("SECONDS"), "seconds after the start for --cut and --hold");
   add("help,h", "this text");
   po::variables_map given;
   po::store(po::parse_command_line(argc, argv, options), given);

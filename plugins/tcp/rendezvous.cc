@@ -62,7 +62,7 @@ std::vector<Endpoint> find_masters(const RendezvousOptions& options) {
   for (const asio::ip::address& address : resolve(options.master_addr, options.deadline)) {
     if (address.is_unspecified()) {
       sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR \"", options.master_addr,
-                "\" is no machine's address: give the one of rank 0's machine");
+                "\" is not a machine's address: give the one of rank 0's machine");
     }
     if (options.token.empty() && !address.is_loopback()) {
       sdk::fail(TSR_PERMISSION_DENIED, "tcp: MASTER_ADDR \"", options.master_addr, "\" is not a loopback address, and ",
@@ -170,7 +170,7 @@ class Master : Side {
     const Endpoint from = socket->remote_endpoint(gone);
     if (over_) return;
     if (gone || hello.purpose != Purpose::kRendezvous || hello.rank == 0) {
-      return door_->refuse(from, "it is not a rank that comes to the rendezvous");
+      return door_->refuse(from, "it is not a rank at the rendezvous");
     }
     if (hello.world_size != options_.world_size || hello.rank >= options_.world_size) {
       const std::string text = "tcp: ranks disagree: rank " + std::to_string(hello.rank) + " says WORLD_SIZE is " +
@@ -180,8 +180,9 @@ class Master : Side {
       return stop(std::make_exception_ptr(sdk::Failure(TSR_INVALID_ARGUMENT, text)));
     }
     if (arrived_[hello.rank]) {
-      tell(std::make_shared<Seat>(socket), notice(NoticeKind::kRefused, "tcp: another process has arrived as rank " +
-                                                                            std::to_string(hello.rank) + " already"));
+      tell(std::make_shared<Seat>(socket),
+           notice(NoticeKind::kRefused,
+                  "tcp: another process has already arrived as rank " + std::to_string(hello.rank) + " already"));
       return door_->refuse(from, "a second rank " + std::to_string(hello.rank));
     }
     const SeatPtr seat = arrived_[hello.rank] = std::make_shared<Seat>(socket);

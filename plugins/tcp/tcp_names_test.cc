@@ -87,7 +87,8 @@ TEST(Rendezvous, AnAddressThatIsNone) {
   sdk::Options options("{}");
   Tcp tcp(sdk::Setup{host.host(), options, nullptr});
   const tsr_rendezvous where = rendezvous_of(0, 2, 29500, "0.0.0.0", "a token", 1);
-  EXPECT_THAT(outcome([&] { tcp.connect(where); }).text, HasSubstr("MASTER_ADDR \"0.0.0.0\" is no machine's address"));
+  EXPECT_THAT(outcome([&] { tcp.connect(where); }).text,
+              HasSubstr("MASTER_ADDR \"0.0.0.0\" is not a machine's address"));
 }
 
 TEST(Descriptors, TheSoftLimitIsRaisedAndTheHardOneNamed) {

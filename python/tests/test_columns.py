@@ -25,7 +25,7 @@ def test_whole_floats_are_the_texts_of_whole_numbers():
     assert wanted_as(column_of(np.array([3.0, NAN])), INT64, True, ",").lists.tolist() == [0, 1, 1]
     column = wanted_as(column_of(np.array([0.1, NAN])), FLOAT32, False, ",")
     assert column.values.dtype == np.float32 and column.present.tolist() == [1, 0]
-    with pytest.raises(ValueError, match="floats that are no whole numbers, .*: 0.5"):
+    with pytest.raises(ValueError, match="floats that are not whole numbers, .*: 0.5"):
         wanted_as(column_of(np.array([1.0, 0.5])), INT64, False, ",")
     with pytest.raises(ValueError, match=r"1e\+300 does not fit into 64 bits with a sign"):
         wanted_as(column_of(np.array([1.0, 1e300])), INT64, False, ",")
@@ -119,7 +119,7 @@ def test_numbers_out_of_texts():
     whole = wanted_as(column_of(["9007199254740993", "4.0"]), INT64, False, "")
     assert whole.values.tolist() == [2**53 + 1, 4]
     for wrong in ("x", "1_000", "0x10", "1,5", "yes"):
-        with pytest.raises(ValueError, match="it has text, and floats are wanted: .* is no number") as raised:
+        with pytest.raises(ValueError, match="it has text, but floats are wanted: .* is not a number") as raised:
             wanted_as(column_of(["1", wrong]), FLOAT32, False, "")
         assert raised.value.row == 1
     with pytest.raises(ValueError, match="1e400 is too large for a float") as raised:
@@ -138,7 +138,7 @@ def test_texts_that_are_lists():
     assert wanted_as(column_of(["[9223372036854775813, 1.50]"]), TEXT, True, ";").words()[0] == b"9223372036854775813"
     weighted = wanted_as(column_of(['{"a": 0.5, "b": 2}', "c:1"]), TEXT, True, ";", ":")
     assert weighted.words() == [b"a", b"b", b"c"] and weighted.weights.tolist() == [0.5, 2, 1]
-    for wrong, sentence in [("[1, 2", "does not end as a list"), ("[[1], [2]]", "a list or an object in its list"),
+    for wrong, sentence in [("[1, 2", "does not end like a list"), ("[[1], [2]]", "a list or an object in its list"),
                             ("[1, None]", "a value missing in the list"), ("a;;b", "a value missing")]:  # fmt: skip
         with pytest.raises(ValueError, match=sentence) as raised:
             wanted_as(column_of(["a", wrong]), TEXT, True, ";")
@@ -147,9 +147,9 @@ def test_texts_that_are_lists():
 
 def test_values_that_are_none_of_a_column():
     for value, sentence in [
-        ([1, object()], "a value of type object is none of a column"),
+        ([1, object()], "a value of type object cannot be in a column"),
         ([[[1]]], "lists of lists"),
-        (np.zeros((1, 2, 3)), "with 3 dimensions is no column"),
+        (np.zeros((1, 2, 3)), "with 3 dimensions is not a column"),
         ([1 + 2j], "of type complex"),
         ([[1], 2], "a value of type int that is none"),
         ([{1: 1e300}], "no finite number of 32 bits"),
@@ -197,7 +197,7 @@ def test_arrow_types_have_the_same_words():
         assert column.words() == [b"1", b"2", b"3"] and column.lists.tolist() == [0, 2, 2, 2, 3], kind
     hidden = pa.ListArray.from_arrays([0, 2, 4], [1, 2, 3, 4], mask=pa.array([True, False]))
     column = wanted_as(blocks(pa.table({"x": hidden}))["x"], TEXT, True, "")
-    assert column.words() == [b"3", b"4"] and column.lists.tolist() == [0, 0, 2], "what a null hides is no value"
+    assert column.words() == [b"3", b"4"] and column.lists.tolist() == [0, 0, 2], "what a null hides is not a value"
     out_of_order = pa.ListViewArray.from_arrays([2, 0], [1, 2], [5, 6, 7])
     column = wanted_as(blocks(pa.table({"x": out_of_order}))["x"], TEXT, True, "")
     assert column.words() == [b"7", b"5", b"6"]
@@ -234,7 +234,7 @@ def test_polars_types_have_the_same_words():
 
     mixed = blocks(pl.DataFrame({"a": pl.Series([1, "x", None], dtype=pl.Object), "b": [1, 2, 3]}))
     assert wanted_as(mixed["a"], TEXT, False, "").words() == [b"1", b"x", b""]
-    with pytest.raises(TypeError, match="LazyFrame is no data.*collect"):
+    with pytest.raises(TypeError, match="LazyFrame is not data.*collect"):
         blocks(frame.lazy())
 
 

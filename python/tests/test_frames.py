@@ -90,7 +90,7 @@ def test_frames_are_scored_in_pieces(saved, monkeypatch):
         np.testing.assert_array_equal(next(iter(model.predict(given).values())), expected)
     wrong = frame.astype({"age": object})
     wrong.loc[150, "age"] = "old"
-    with pytest.raises(ValueError, match='row 151, column "age": it has text, and .*"old" is no number'):
+    with pytest.raises(ValueError, match='row 151, column "age": it has text, but .*"old" is not a number'):
         model.predict(wrong)
     pa = pytest.importorskip("pyarrow")
     np.testing.assert_array_equal(next(iter(model.predict(pa.Table.from_pandas(frame)).values())), expected)
@@ -118,13 +118,13 @@ def test_what_cannot_be_scored_is_a_sentence(saved):
     model, data = report.model, columns()
     without = {name: data[name] for name in ("age", "film")}
     for error, sentence, given in [
-        (tessera.NotFound, 'no columns "user", "tags": the model takes age, user, .*, and the data has age, film',
+        (tessera.NotFound, 'no columns "user", "tags": the model takes age, user, .*, but the data has age, film',
          without),
         (ValueError, "different numbers of rows", {**data, "user": ["u1"]}),
         (ValueError, "no data", 7),
         (ValueError, "not the path of a file", "clicks.csv"),
         (ValueError, 'column "age": .*no number', {**data, "age": ["x"] * ROWS}),
-        (ValueError, 'column "user".*is no column', {**data, "user": "u1"}),
+        (ValueError, 'column "user".*is not a column', {**data, "user": "u1"}),
     ]:  # fmt: skip
         with pytest.raises(error, match=sentence):
             model.predict(given)
@@ -171,9 +171,9 @@ def test_a_file_is_described(tmp_path):
         (LookupError, 'no column "x": it has clicked, price, user, zip', lambda: tessera.describe(FRAME, "x")),
         (ValueError, "label is the name", lambda: tessera.describe(FRAME, 3)),
         (ValueError, "rows is a whole number", lambda: tessera.describe(FRAME, rows=0)),
-        (ValueError, "reader is for a path", lambda: tessera.describe(FRAME, reader="csv")),
+        (ValueError, "reader needs a path", lambda: tessera.describe(FRAME, reader="csv")),
         (ValueError, "no rows|no columns", lambda: tessera.describe({})),
-        (TypeError, "is no data", lambda: tessera.describe(7)),
+        (TypeError, "is not data", lambda: tessera.describe(7)),
     ]:
         with pytest.raises(error, match=sentence):
             use()

@@ -302,7 +302,7 @@ class OnADevice:
         (ValueError, "ids must be int32 or int64, not float32", lambda t: t.forward(IDS.astype(np.float32), LENGTHS)),
         (ValueError, "ids must be int32 or int64, not uint64", lambda t: t.forward(IDS.astype(np.uint64), LENGTHS)),
         (ValueError, "lengths must be int32 or int64, not uint8", lambda t: t.forward(IDS, LENGTHS.astype(np.uint8))),
-        (ValueError, r"ids have to be \[n\]", lambda t: t.forward(IDS.reshape(2, 3), LENGTHS)),
+        (ValueError, r"ids must be \[n\]", lambda t: t.forward(IDS.reshape(2, 3), LENGTHS)),
         (ValueError, "lengths or offsets, not both", lambda t: t.forward(IDS, LENGTHS, offsets=[0])),
         (
             ValueError,
@@ -330,7 +330,7 @@ class OnADevice:
         (ValueError, "shard is one of shards", lambda t: t.read_shard(0)),
         (ValueError, "root is a whole number", lambda t: t.group.broadcast(np.zeros(2), root="x")),
         (ValueError, "group is a tessera.ProcessGroup", lambda t: bags(group=3)),
-        (ValueError, "runtime has no effect beside group", lambda t: bags(group=t.group, runtime=tessera.Runtime())),
+        (ValueError, "runtime has no effect with group", lambda t: bags(group=t.group, runtime=tessera.Runtime())),
         (ValueError, "planner is a tessera.Planner", lambda t: bags(planner={"a": tessera.row_wise()})),
         (
             ValueError,
@@ -344,7 +344,7 @@ class OnADevice:
         ),
         (
             ValueError,
-            "search of the planner has no effect beside shardings",
+            "search of the planner has no effect with shardings",
             lambda t: bags(planner=tessera.Planner(shardings={"a": tessera.row_wise()}, search="balanced")),
         ),
         (ValueError, "ranks is a list of one or more numbers", lambda t: tessera.column_wise([])),

@@ -169,10 +169,10 @@ def test_lists_whose_ids_have_weights(tmp_path):
     assert tessera.train(separated, unweighted)["losses"] != expected, "weights tell"
     for wrong, sentence in [
         ([[1, 2]] * ROWS, "it has no weights"),
-        ([[(1, "x")]] * ROWS, "a weight is no number"),
+        ([[(1, "x")]] * ROWS, "a weight is not a number"),
         ([{1: float("nan")}] * ROWS, "no finite number"),
-        (["3"] * ROWS, 'no weight behind ":"'),
-        (["3:x"] * ROWS, "is no weight"),
+        (["3"] * ROWS, 'no weight after ":"'),
+        (["3:x"] * ROWS, "is not a weight"),
     ]:
         with pytest.raises((ValueError, TypeError), match=sentence):
             tessera.train(separated, {**mappings, "seen": wrong})
@@ -246,17 +246,17 @@ def test_what_cannot_be_is_said():
         tessera.train(CONFIG, without("user"))
     with pytest.raises(ValueError, match="different numbers of rows"):
         tessera.train(CONFIG, {**columns(), "user": [1, 2]})
-    with pytest.raises(ValueError, match='column "user": it has text, and whole numbers are wanted'):
+    with pytest.raises(ValueError, match='column "user": it has text, but whole numbers are wanted'):
         tessera.train(CONFIG, {**columns(), "user": ["x"] * ROWS})
     strange = np.zeros(ROWS, complex)
     assert tessera.train(CONFIG, {**columns(), "other": strange}, max_steps=1)["steps"] == 1, "no [[column]] uses it"
-    with pytest.raises(ValueError, match='column "user": an array of complex128 with 1 dimensions is no column'):
+    with pytest.raises(ValueError, match='column "user": an array of complex128 with 1 dimensions is not a column'):
         tessera.train(CONFIG, {**columns(), "user": strange})
-    with pytest.raises(ValueError, match='column "user": an array of int64 with 0 dimensions is no column'):
+    with pytest.raises(ValueError, match='column "user": an array of int64 with 0 dimensions is not a column'):
         tessera.train(CONFIG, {**columns(), "user": 3})
     with pytest.raises(ValueError, match='row 1, column "clicked"'):
         tessera.train(CONFIG, {**columns(), "clicked": [3] * ROWS})
-    with pytest.raises(ValueError, match="an object of type int is no data") as raised:
+    with pytest.raises(ValueError, match="an object of type int is not data") as raised:
         tessera.train(CONFIG, 7)
     assert isinstance(raised.value.__cause__, TypeError)
     with pytest.raises(ZeroDivisionError):
@@ -272,7 +272,7 @@ def test_what_cannot_be_is_said():
         ("save_every is a whole number", {"save": "x", "save_every": 1.5}),
         ("overrides is a list of texts", {"overrides": "data.epochs=2"}),
         ("overrides is a list of texts", {"overrides": None}),
-        ("data.path=.* has no effect beside data", {"overrides": ['data.path="x"']}),
+        ("data.path=.* has no effect with data", {"overrides": ['data.path="x"']}),
         ("watch is a function", {"watch": 3}),
         ("group is a tessera.ProcessGroup", {"group": 3}),
         ("save is the path of a directory", {"save": ""}),

@@ -230,8 +230,7 @@ TEST(Slots, AKernelThroughItsTable) {
   EXPECT_STREQ(err.message, "only infers");
   tables[2].flags = 1u << 31;
   EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
-  EXPECT_STREQ(err.message,
-               "tsr_kernel_table has flags 2147483648, which ask for something that this plugin does not know");
+  EXPECT_STREQ(err.message, "tsr_kernel_table has flags 2147483648, which this plugin does not know");
   tables[2].flags = 1u << 15;  // a hint
   void* instance = nullptr;
   ASSERT_EQ(api.open(&kernel, &config, &instance, &err), TSR_OK);

@@ -31,6 +31,13 @@ Finished verify(const std::string& plugin, const std::string& fault, const std::
   return done;
 }
 
+// Joins the lines of each result, which are indented from the second on.
+std::string unwrapped(std::string output) {
+  for (size_t at = output.find("\n  "); at != std::string::npos; at = output.find("\n  ", at))
+    output.replace(at, 3, " ");
+  return output;
+}
+
 std::string first_defect(const std::string& output) {
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
@@ -68,9 +75,14 @@ TEST_P(BadPlugins, IsFoundOut) {
   const Animal& animal = GetParam();
   const Finished done = verify(animal.plugin, animal.fault, only(animal.line) + animal.options);
   EXPECT_EQ(done.status, 1) << done.output;
-  const std::string line = first_defect(done.output);
+  const std::string line = first_defect(unwrapped(done.output));
   EXPECT_TRUE(begins_like(line, animal.line)) << line << "\nand not as expected:\n" << animal.line;
   EXPECT_THAT(line, testing::EndsWith("]")) << "it names no rule";
+  std::istringstream printed(done.output);
+  for (std::string one; std::getline(printed, one);) {
+    const bool several_words = one.find(' ', one.find_first_not_of(' ')) != std::string::npos;
+    EXPECT_FALSE(one.size() > 80 && several_words) << one;
+  }
 }
 std::string name_of(const testing::TestParamInfo<Animal>& info) {
   return std::string(info.param.plugin) + "_" + info.param.fault;
@@ -139,8 +151,8 @@ constexpr Animal kLoader[] = {
     {"throwing_create", "", "FAILED contract.create, bad: an exception came out of create with {}: from create"},
     {"endless_create", "", "FAILED contract.create, bad: create with {} gave a message without its NUL"},
     {"none", "",
-     "FAILED contract.options, bad: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
-     "succeeded, but has to be refused"},
+     "FAILED contract.options, bad: create with the options {\"tessera_verify_knows_no_such_option\": 1} succeeded, "
+     "but must be refused"},
 };
 INSTANTIATE_TEST_SUITE_P(Loader, BadPlugins, testing::ValuesIn(kLoader), name_of);
 
@@ -163,7 +175,7 @@ constexpr Animal kContract[] = {
      "FAILED contract.process, bad.sharder: destroy left 1 thread running [abi/plugin.h, tsr_component::destroy]"},
     {"sharders", "ignores_options",
      "FAILED contract.options, bad.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
-     "succeeded, but has to be refused"},
+     "succeeded, but must be refused"},
     {"sharders", "returns_another_code",
      "FAILED contract.options, bad.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
      "returned TSR_NOT_FOUND, but filled in TSR_INVALID_ARGUMENT: unknown option"},
@@ -171,7 +183,7 @@ constexpr Animal kContract[] = {
      "FAILED contract.errors, bad.sharder: it wrote message byte 16 of a tsr_error that has room for 16"},
     {"sharders", "keeps_memory",
      "FAILED contract.create, bad.sharder: after destroy it still holds 600 bytes that the host lent"},
-    {"sharders", "writes_behind_memory", "FAILED contract.create, bad.sharder: it wrote behind 100 bytes of the host"},
+    {"sharders", "writes_behind_memory", "FAILED contract.create, bad.sharder: it wrote past 100 bytes of the host"},
     {"sharders", "ignores_missing_memory",
      "CRASHED contract.memory, bad.sharder: it crashed in create with memory for 0 blocks ("},
 };
@@ -186,7 +198,7 @@ constexpr Animal kSharders[] = {
      "FAILED sharder.arguments, bad.sharder: propose failed with TSR_INTERNAL and an empty message [abi/base.h, "
      "tsr_error]"},
     {"sharders", "ignores_flags",
-     "FAILED sharder.flags, bad.sharder: propose with a flag in tsr_table that has to be understood succeeded, but has "
+     "FAILED sharder.flags, bad.sharder: propose with a flag in tsr_table that must be understood succeeded, but has "
      "to be refused [abi/base.h, flags]"},
     {"sharders", "compares_sizes", "FAILED sharder.arguments, bad.sharder: propose for a table of "},
     {"sharders", "leaves_a_hole",
@@ -199,8 +211,8 @@ constexpr Animal kSharders[] = {
      "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: "
      "TSR_PLACE_EVERY_RANK with 5 rectangles for 4 ranks"},
     {"sharders", "ignores_max_shards",
-     "FAILED sharder.limits, bad.sharder: table of 20 rows x 128 columns on 16 ranks, 2 a host, max_shards 5: a layout "
-     "has 16 shards: what cannot keep max_shards is not proposed"},
+     "FAILED sharder.limits, bad.sharder: table of 20 rows x 128 columns on 16 ranks, 2 a host, max_shards 5: a "
+     "layout has 16 shards, but max_shards must be kept"},
     {"sharders", "differs_by_process", "FAILED sharder.determinism, bad.sharder: table of "},
     {"sharders", "leaves_outputs",
      "FAILED sharder.routes, bad.sharder: table of 1110 rows x 64 columns on 1 ranks, "
@@ -233,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Sharders, BadPlugins, testing::ValuesIn(kSharders), nam
 
 constexpr Animal kKernels[] = {
     {"kernels", "supports_anything",
-     "FAILED kernel.supports, bad.kernel: supports for a compute kernel that does not exist succeeded, but has to be "
+     "FAILED kernel.supports, bad.kernel: supports for a compute kernel that does not exist succeeded, but must be "
      "refused"},
     {"kernels", "compares_strides",
      "FAILED kernel.longer_structs, bad.kernel: open (fused, rows of float32, outputs of float32), which supports() "
@@ -252,16 +264,16 @@ constexpr Animal kKernels[] = {
     {"kernels", "updates_by_feature", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "ignores_max_gradient", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "forgets_gradients_of_weights",
-     "FAILED kernel.update, bad.kernel: the gradient of the weight at position 0 is 0, where plain loops give "},
+     "FAILED kernel.update, bad.kernel: the gradient of the weight at position 0 is 0, but plain loops give "},
     {"kernels", "hands_out_unsorted_rows",
-     "FAILED kernel.gradients, bad.kernel: backward_rows gave row 1 of table 0 as number 0, where ascending and unique "
-     "rows have 0 [abi/kernel.h, tsr_row_gradient]"},
+     "FAILED kernel.gradients, bad.kernel: backward_rows gave row 1 of table 0 as number 0, but ascending and "
+     "unique rows have 0 [abi/kernel.h, tsr_row_gradient]"},
     {"kernels", "has_one_context",
      "FAILED kernel.contexts, bad.kernel: backward failed with TSR_FAILED_PRECONDITION: "},
     {"kernels", "keeps_the_last_row", "FAILED kernel.update, bad.kernel: export_rows gave 6 of 7 rows"},
     {"kernels", "ignores_flags",
-     "FAILED kernel.flags, bad.kernel: forward with a flag that has to be understood, and that nobody knows, "
-     "succeeded, but has to be refused [abi/base.h, "},
+     "FAILED kernel.flags, bad.kernel: forward with a flag that must be understood, and that nobody knows, "
+     "succeeded, but must be refused [abi/base.h, "},
     {"kernels", "exports_a_snapshot",
      "FAILED kernel.cursors, bad.kernel: column 0 of row 0 of a table of 200 rows is "},
     {"row_makers", "inserts_when_reading",
@@ -269,19 +281,19 @@ constexpr Animal kKernels[] = {
     {"row_makers", "forgets_start_values",
      "FAILED kernel.start_values, bad.on_demand: the first lookup of rows that did not exist gave 0, where "},
     {"row_makers", "counts_again_in_each_part",
-     "FAILED kernel.estimate, bad.products: estimate of a table of 1048576 rows is 4195328 bytes, and 41953280 in sum "
-     "when it is asked about 10 parts of them [abi/draft/cost.h, tsr_kernel_cost::estimate]"},
+     "FAILED kernel.estimate, bad.products: estimate of a table of 1048576 rows is 4195328 bytes, and 41953280 in "
+     "total for 10 parts of it [abi/draft/cost.h, tsr_kernel_cost::estimate]"},
     {"row_makers", "keeps_replaced_rows",
      "FAILED kernel.rows, bad.on_demand: import_rows of one row with TSR_IMPORT_REPLACE leaves 5 rows"},
     {"kernels", "has_one_scratch",
-     "FAILED kernel.threads, bad.kernel: beside lookups by other threads, forward gave something else than alone"},
+     "FAILED kernel.threads, bad.kernel: beside lookups by other threads, forward gave other results than by itself"},
     {"kernels", "loses_updates_of_prefetched_rows", "FAILED kernel.prefetch, bad.kernel: "},
     {"kernels", "forgets_extra", "FAILED kernel.extra, bad.kernel: byte "},
     {"kernels", "imports_in_order", "FAILED kernel.rows, bad.kernel: column 0 of row 0 is "},
     {"kernels", "reads_rows_in_order", "FAILED kernel.read_rows, bad.kernel: read_rows gives other weights for row "},
     {"kernels", "ignores_flags_of_updates",
-     "FAILED kernel.flags, bad.kernel: backward with a flag in tsr_update that has to be understood succeeded, but has "
-     "to be refused [abi/base.h, "},
+     "FAILED kernel.flags, bad.kernel: backward with a flag in tsr_update that must be understood succeeded, but must "
+     "be refused [abi/base.h, "},
     {"kernels", "uses_the_rate_before", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "is_one_percent_off", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "stops_at_column_256", "FAILED kernel.large, bad.kernel: column 256 of row "},
@@ -295,10 +307,9 @@ constexpr Animal kOptimizers[] = {
      "FAILED optimizer.learning_rate, bad.momentum: created with learning_rate 0.125, it says that its learning rate "
      "is 0.01"},
     {"optimizers", "changes_its_states",
-     "FAILED optimizer.states, bad.momentum: it has other states from call to call: what a kernel keeps would not fit "
+     "FAILED optimizer.states, bad.momentum: its states differ from call to call: what a kernel keeps would not fit "
      "[abi/optimizer.h, tsr_optimizer::state]"},
-    {"optimizers", "writes_too_far",
-     "FAILED optimizer.widths, bad.momentum: update_row writes behind a row of 1 floats"},
+    {"optimizers", "writes_too_far", "FAILED optimizer.widths, bad.momentum: update_row writes past a row of 1 floats"},
     {"optimizers", "divides_by_zero",
      "FAILED optimizer.zeros, bad.momentum: a row of zeros with a gradient of zeros becomes "},
     {"optimizers", "skips_the_last_row",
@@ -329,7 +340,7 @@ constexpr Animal kCollectives[] = {
     {"collectives", "only_sums", "FAILED collective.operations, bad.through: all_reduce of float32 on 2 ranks: rank "},
     {"collectives", "splits_into_one", "FAILED collective.split, bad.through: rank "},
     {"collectives", "ignores_the_key",
-     "FAILED collective.split, bad.through: of keys 0, -1, -1 and -3, rank "},  // 0 or 3, whichever comes first
+     "FAILED collective.split, bad.through: with the keys 0, -1, -1 and -3, rank "},  // 0 or 3, whichever comes first
     {"collectives", "describes_nothing",
      "FAILED collective.describe, bad.through: describe does not say that reductions take float32"},
     {"collectives", "counts_backwards",
@@ -361,8 +372,8 @@ constexpr Animal kCollectives[] = {
     {"collectives", "skips_barriers",
      "FAILED collective.barrier, bad.through: a barrier ended on rank # before rank # had come"},
     {"collectives", "ignores_flags",
-     "FAILED collective.flags, bad.through: barrier with a flag that has to be understood, and that nobody knows, "
-     "succeeded, but has to be refused"},
+     "FAILED collective.flags, bad.through: barrier with a flag that must be understood, and that nobody knows, "
+     "succeeded, but must be refused"},
     {"collectives", "leaves_a_thread_in_use",
      "FAILED collective.alone, bad.through: 1 thread that it started runs on after"},
 };
@@ -372,9 +383,9 @@ constexpr Animal kModules[] = {
     {"modules", "names_twice", "FAILED module.parameters, bad.linear: two parameters are called weight"},
     {"modules", "has_nine_dimensions",
      "FAILED module.parameters, bad.linear: parameter weight has 9 dimensions, but 1 to 4 are allowed"},
-    {"modules", "writes_behind_its_output", "FAILED module.inference, bad.linear: forward wrote behind "},
+    {"modules", "writes_behind_its_output", "FAILED module.inference, bad.linear: forward wrote past "},
     {"modules", "takes_anything",
-     "FAILED module.outputs, bad.linear: output for no inputs succeeded, but has to be refused"},
+     "FAILED module.outputs, bad.linear: output for no inputs succeeded, but must be refused"},
     {"modules", "infers_otherwise",
      "FAILED module.inference, bad.linear: without a context, into memory that held 5, forward gives "},
     {"modules", "adds_to_the_output",
@@ -399,7 +410,7 @@ constexpr Animal kDrafts[] = {
     {"drafts", "opens_anything", "FAILED reader.errors, bad.lines: open of a file that does not exist succeeded, but",
      "--input /etc/passwd@bad.lines"},
     {"drafts", "selects_anything",
-     "FAILED reader.errors, bad.lines: select of a column that does not exist succeeded, but has to be refused",
+     "FAILED reader.errors, bad.lines: select of a column that does not exist succeeded, but must be refused",
      "@bad.lines"},
     {"drafts", "turns_a_second_pass",
      "FAILED reader.passes, bad.lines: row 0 of block 0 is another one in column 0 in a second pass than in the first "
@@ -414,7 +425,7 @@ constexpr Animal kDrafts[] = {
     {"drafts", "leaves_a_thread_in_add", "FAILED metric.info, bad.brier: 3 threads that it started run on after",
      "@bad.brier"},
     {"drafts", "shares_its_port",
-     "FAILED endpoint.in_use, bad.deaf: start at an address that is in use succeeded, but has to be refused",
+     "FAILED endpoint.in_use, bad.deaf: start at an address that is in use succeeded, but must be refused",
      "@bad.deaf"},
     {"drafts", "gives_no_address", "FAILED endpoint.turns, bad.deaf: start gives  and not an address", "@bad.deaf"},
     {"drafts", "keeps_listening", "FAILED endpoint.turns, bad.deaf: start failed with TSR_UNAVAILABLE: port ",

@@ -245,7 +245,7 @@ TEST_F(BadPlugins, WhatHasChangedSinceItWasFoundIsNotOpened) {
     }
     EXPECT_THROW(runtime.create(TSR_SHARDER_KIND, "bad"), Error);
     EXPECT_EQ(runtime.report().entries[0].state, State::kUnusable);
-    EXPECT_EQ(runtime.report().entries[0].reason, "has changed since it was found: start anew");
+    EXPECT_EQ(runtime.report().entries[0].reason, "has changed since it was found: start again");
     fs::remove(path);
   }
   take("none");

@@ -326,7 +326,7 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   REFUSED(TSR_INVALID_ARGUMENT, "all NULL", tsr_model_predict_outputs(model, &in, none, 2, &err));
   REFUSED(TSR_INVALID_ARGUMENT, "the model has 2", tsr_model_predict_outputs(model, &in, both, 3, &err));
   pair.tensor.ndim = 1;
-  REFUSED(TSR_INVALID_ARGUMENT, "\"pair\" has to be float32 [2, 2]",
+  REFUSED(TSR_INVALID_ARGUMENT, "\"pair\" must be float32 [2, 2]",
           tsr_model_predict_outputs(model, &in, both, 2, &err));
   tsr_model_close(model);
 }
@@ -409,8 +409,7 @@ TEST(CComponents, ATableTakesAnyId) {
     tsr_step_close(step);
   }
   EXPECT_THAT(got, ElementsAre(-1, -1, -1, -1, -8, -8, -8, -8)) << "rows as the first step left them";
-  REFUSED(TSR_UNIMPLEMENTED, "table \"item\" has rows of any ids",
-          tsr_collection_read_rows(tables, "item", 0, &out, &err));
+  REFUSED(TSR_UNIMPLEMENTED, "table \"item\" takes any ids", tsr_collection_read_rows(tables, "item", 0, &out, &err));
   DLManagedTensorVersioned* view = nullptr;
   REFUSED(TSR_UNIMPLEMENTED, "table \"item\", gives no view of its rows", tsr_shard_export(tables, 0, -1, &view, &err));
   ids[1] = INT64_MAX;

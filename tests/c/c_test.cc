@@ -398,9 +398,9 @@ TEST(CWords, TypedValuesHaveTheWordsOfTexts) {
   EXPECT_EQ(words(std::vector<int64_t>{86400000, 86400500}, "ms"), "1970-01-02\n1970-01-02 00:00:00.5\n");
   EXPECT_EQ(words(std::vector<int64_t>{3600000000000}, "time"), "01:00:00\n");
   EXPECT_EQ(words(std::vector<int64_t>{}, nullptr), "");
-  EXPECT_THAT(words(std::vector<int64_t>{-1}, "time"), HasSubstr("no time of a day"));
+  EXPECT_THAT(words(std::vector<int64_t>{-1}, "time"), HasSubstr("not a time of a day"));
   EXPECT_THAT(words(std::vector<int64_t>{1}, "week"), HasSubstr("unit is \"week\""));
-  EXPECT_THAT(words(std::vector<double>{1}, "day"), HasSubstr("have to be int64"));
+  EXPECT_THAT(words(std::vector<double>{1}, "day"), HasSubstr("must be int64"));
 }
 
 TEST_F(CApi, LearningRatesAreByTable) {
@@ -422,7 +422,7 @@ TEST_F(CApi, WhatADescriptionHasWrongIsNamed) {
     REFUSED(TSR_INVALID_ARGUMENT, sentence, tsr_plan(runtime_, model.c_str(), planner, &plan, nullptr, &err));
     EXPECT_EQ(plan, nullptr);
   };
-  refused("{", nullptr, "the model is no JSON");
+  refused("{", nullptr, "the model is not JSON");
   refused("{}", nullptr, "the model: modules is missing");
   refused(R"({"modules": [], "optimiser": {}})", nullptr, "unknown key \"optimiser\"; did you mean \"optimizer\"?");
   refused(R"({"modules": [{"tables": [{"name": "a", "rows": 1}]}]})", nullptr,
@@ -543,20 +543,20 @@ TEST_F(CApi, ExchangesOfOneRank) {
   const int64_t counts[] = {3}, fewer[] = {2}, more[] = {4};
   OK(tsr_process_group_all_to_all(group, &send, counts, &to, counts, &err));
   EXPECT_EQ(moved, sent);
-  REFUSED(TSR_INVALID_ARGUMENT, "send_counts add up to 2, and the tensor has 3",
+  REFUSED(TSR_INVALID_ARGUMENT, "send_counts add up to 2, but the tensor has 3",
           tsr_process_group_all_to_all(group, &send, fewer, &to, counts, &err));
   REFUSED(TSR_INVALID_ARGUMENT, "recv_counts", tsr_process_group_all_to_all(group, &send, counts, &to, more, &err));
   View<float> half(got, {2});
-  REFUSED(TSR_INVALID_ARGUMENT, "has to have 2", tsr_process_group_reduce_scatter(group, &send, &half, 0, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "must have 2", tsr_process_group_reduce_scatter(group, &send, &half, 0, &err));
   REFUSED(TSR_UNIMPLEMENTED, "op is 7", tsr_process_group_reduce_scatter(group, &send, &recv, 7, &err));
   std::fill(got.begin(), got.end(), 0);
   OK(tsr_process_group_all_gather(group, &send, &recv, &err));
   EXPECT_EQ(got, sent);
-  REFUSED(TSR_INVALID_ARGUMENT, "recv has 2 elements of float32, and has to have 3 of float32",
+  REFUSED(TSR_INVALID_ARGUMENT, "recv has 2 elements of float32, and must have 3 of float32",
           tsr_process_group_all_gather(group, &send, &half, &err));
   OK(tsr_process_group_broadcast(group, &recv, 0, &err));
   EXPECT_EQ(got, sent);
-  REFUSED(TSR_INVALID_ARGUMENT, "root is 1, and the group has 1 ranks",
+  REFUSED(TSR_INVALID_ARGUMENT, "root is 1, but the group has 1 ranks",
           tsr_process_group_broadcast(group, &recv, 1, &err));
   std::vector<int64_t> ids(3);
   View<int64_t> whole(ids, {3});
@@ -752,7 +752,7 @@ TEST(CProcessGroup, AnOutputOfAWrongShapeEndsTheStepOnAllRanks) {
   const pid_t child = fork();
   if (child == 0) _exit(step(1, 4, &err) == TSR_INVALID_ARGUMENT ? 0 : 1);
   EXPECT_EQ(step(0, 8, &err), TSR_INVALID_ARGUMENT) << err.message;
-  EXPECT_THAT(err.message, AllOf(HasSubstr("rank 1"), HasSubstr("output has to be float32 [2, 8]")));
+  EXPECT_THAT(err.message, AllOf(HasSubstr("rank 1"), HasSubstr("output must be float32 [2, 8]")));
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -309,16 +309,16 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
                   "threshold = X makes it 1 from X on, positive = \"X\" makes X 1 and all others 0, and "
                   "real = true takes any number");
     EXPECT_EQ(with("1,,1,\n", mib), file +
-                                        ", row 5001, column \"x\": the value is missing; missing = X in its "
-                                        "[[column]] takes X instead, as missing = \"mean\" the mean");
-    EXPECT_EQ(with("1,2,x,\n", mib), file + ", row 5001, column \"id\": \"x\" is no whole number");
+                                        ", row 5001, column \"x\": the value is missing; set missing in its "
+                                        "[[column]] to a number, or to \"mean\", to use that instead");
+    EXPECT_EQ(with("1,2,x,\n", mib), file + ", row 5001, column \"id\": \"x\" is not a whole number");
   }
   EXPECT_EQ(error(path, ""),
             "data.reader = \"csv\" needs [[column]]s that say which column is the label, and which are dense or ids: "
             "`tessera data describe " +
                 file + "` writes them");
   EXPECT_EQ(error(path, "[[column]]\nname = \"id\"\nrows = 50\n"),
-            "no column is the label: as = \"label\" in one [[column]] says which one is to be predicted");
+            "no column is the label: set as = \"label\" in the [[column]] to predict");
   const std::string label = "[[column]]\nname = \"click\"\nas = \"label\"\n";
   EXPECT_EQ(error(path, label), "no [[column]] is as = \"ids\": there is nothing to look up");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"id\"\n"),
@@ -357,13 +357,12 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   }
   EXPECT_EQ(error(path + "buffer_mib = 0.02\n", kNumbered),
             folder_.file("a.csv") +
-                ", row 144, column \"at\": the value is below that of the row before, and data that is "
-                "streamed is in order where data.order_by says; larger data.buffer_mib than the "
-                "data takes orders it in memory, or sort the files");
+                ", row 144, column \"at\": the value is less than that of the row before, but streamed data must be "
+                "in order if data.order_by says; raise data.buffer_mib above the size of the data, or sort the files");
   folder_.write("a.csv", rows([](int64_t x) { return x == 7 ? std::string("noon") : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") +
-                                        ", row 2, column \"at\": \"noon\" is no number to order by, "
-                                        "but the first value is one");
+                                        ", row 2, column \"at\": \"noon\" is not a number to order by, but the "
+                                        "first value is one");
   folder_.write("a.csv", rows([](int64_t x) { return x == 14 ? std::string() : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
 }
@@ -440,7 +439,7 @@ TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
   }
   write("d.csv", 500);
   EXPECT_THAT(error("path = \"" + folder_.file("") + "\"\norder_by = \"x\"\nbuffer_mib = 0.05\n", columns),
-              HasSubstr("has no overlapping files"));
+              HasSubstr("streamed files must not overlap"));
 }
 
 TEST_F(CsvData, LearnsNothingFromWhatValidationKeepsBack) {
@@ -518,7 +517,7 @@ weighted = true
 
   const auto wrong = [&](const std::string& more) { return error(path, columns + more); };
   EXPECT_EQ(wrong("[[column]]\nname = \"c\"\ncross = [\"hour\", \"fylm\"]\nrows = 9\n"),
-            "[[column]] \"c\" is a cross of \"fylm\", which is no [[column]] of ids of the files");
+            "[[column]] \"c\" is a cross of \"fylm\", which is not a [[column]] of ids of the files");
   EXPECT_EQ(wrong("[[column]]\nname = \"c\"\ncross = [\"hour\"]\nrows = 9\n"),
             "[[column]] \"c\" is a cross of one column: name two or more");
   EXPECT_EQ(wrong("[[column]]\nname = \"c\"\ncross = [\"hour\", \"film\"]\n"),
@@ -526,7 +525,7 @@ weighted = true
   EXPECT_EQ(wrong("[[column]]\nname = \"c\"\ncross = [\"hour\", \"film\"]\nrows = 9\nids = \"hash\"\n"),
             "[[column]] \"c\" is a cross of others, so its \"ids\" has no effect: leave it out");
   folder_.write("a.csv", "click,hour,film,seen\n1,3,Alien,1:0.5 2\n");
-  EXPECT_EQ(wrong(""), folder_.file("a.csv") + ", row 1, column \"seen\": \"2\" has no weight behind \":\"");
+  EXPECT_EQ(wrong(""), folder_.file("a.csv") + ", row 1, column \"seen\": \"2\" has no weight after \":\"");
 }
 
 TEST_F(CsvData, AModelsColumnsStayAsTheyWere) {
@@ -543,16 +542,16 @@ TEST_F(CsvData, AModelsColumnsStayAsTheyWere) {
     }
     return "no error";
   };
-  const std::string end = "; what its columns are stays with a model: leave them as they were, or train anew";
+  const std::string end = "; a model keeps its columns: leave them as they were, or train a new model";
   EXPECT_EQ(with("rows = 1000", "rows = 500"),
             "[[column]] \"user\": rows is 500, but was 1000 when the model was trained" + end);
   EXPECT_EQ(with("transform = \"log1p\"", ""),
             "[[column]] \"price\": transform is unset, but was [\"log1p\"] when the model was trained" + end);
   EXPECT_EQ(with("longest = 2", "longest = 2\npooling = \"mean\""),
             "[[column]] \"seen\": pooling is \"mean\", but was \"sum\" when the model was trained" + end);
-  EXPECT_EQ(with("name = \"hour\"", "name = \"day\""), "[[column]] \"day\" is none of the model's" + end);
+  EXPECT_EQ(with("name = \"hour\"", "name = \"day\""), "[[column]] \"day\" is not a column of the model" + end);
   EXPECT_EQ(with("[[column]]\nname = \"hour\"\nids = \"bucket\"\nbounds = [6, 12]\n", ""),
-            "the model was trained with a [[column]] \"hour\", which the config has not" + end);
+            "the model was trained with a [[column]] \"hour\", which the config lacks" + end);
 }
 
 }  // namespace

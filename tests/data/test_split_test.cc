@@ -197,7 +197,7 @@ TEST_F(DataTestSplit, NewestRowsByAColumn) {
   for (int64_t i = 2000; i < 6000; ++i) train.push_back(i);
   EXPECT_EQ(values_of(set.train), train);
   EXPECT_THAT(error(keys(streamed.path(), "test = \"time:at\"\norder_by = \"x\"", 0.05)),
-              HasSubstr("name two columns, and rows that do not fit data.buffer_mib are in one order"));
+              HasSubstr("name two columns, but rows that do not fit data.buffer_mib can have only one order"));
 }
 
 // Nobody writes to the pipe, so opening it would wait forever.
@@ -206,8 +206,8 @@ TEST_F(DataTestSplit, APipeIsNoFile) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(error(keys(pipe, "")),
             pipe +
-                " is a pipe, which can be read once only: write its rows to a file, and name that (tessera predict "
-                "--data - reads its standard input)");
+                " is a pipe, which can be read only once: write its rows to a file, and name the file (tessera "
+                "predict --data - reads its standard input)");
   EXPECT_THAT(error(keys("/dev/zero", "")), HasSubstr("/dev/zero is a device, and not a file of rows"));
 }
 
@@ -221,7 +221,7 @@ TEST_F(DataTestSplit, WhatHasNoEffectIsRefused) {
             "data.test: the files have no column \"when\"; they have click, x, word, list, at");
   EXPECT_EQ(error(keys(path, "order_by = \"when\"")),
             "data.order_by: the files have no column \"when\"; they have click, x, word, list, at");
-  EXPECT_THAT(error(keys(path, "test = \"time:at\"")), HasSubstr("\"March 0\" is no time: data.test takes numbers"));
+  EXPECT_THAT(error(keys(path, "test = \"time:at\"")), HasSubstr("\"March 0\" is not a time: data.test takes numbers"));
   EXPECT_THAT(error(keys(path, "test = \"random\"\ntest_path = \"b.csv\"")), HasSubstr("leave one of them out"));
   EXPECT_EQ(error(keys(path, "test = \"file:b.csv\"\ntest_fraction = 0.2")),
             "job.toml:5: data.test_fraction has no effect: the test rows are those of b.csv: leave it out");

@@ -142,12 +142,12 @@ TEST_F(Values, NumbersAreRoundedAfterTheirTransform) {
   EXPECT_EQ(error("y,id,x\n1,1,1e39\n", plain), "row 1, column \"x\": \"1e39\" is too large for a float32");
   EXPECT_EQ(error("y,id,x\n1,1,1e39\n", plain + "transform = \"log1p\"\n"), "no error") << "its logarithm fits";
   EXPECT_EQ(error("y,id,x\n1,1,2\n1,1,1e400\n", plain + "transform = \"log1p\"\n"),
-            "row 2, column \"x\": \"1e400\" is a number beyond what a double holds");
+            "row 2, column \"x\": \"1e400\" is too large for a double");
   EXPECT_EQ(error("y,id\n1e39,1\n", kLabel + "real = true\n" + kId),
             "row 1, column \"y\": the label is 1e+39, which is too large for a float32");
   EXPECT_EQ(error("y,id,w\n1,1,inf\n", kLabel + kId + "[[column]]\nname = \"w\"\nas = \"weight\"\n"),
-            "row 1, column \"w\": \"inf\" is no number: the reader's option missing_words=true (reader = "
-            "\"csv?missing_words=true\") takes such words for missing values");
+            "row 1, column \"w\": \"inf\" is not a number: the reader's option missing_words=true (reader = "
+            "\"csv?missing_words=true\") reads such words as missing values");
 }
 
 TEST_F(Values, WhatIsMissingIsTheMeanOrMedianOfTheTrainingRows) {
@@ -214,7 +214,7 @@ TEST_F(Values, TakesPartsOfTimes) {
   EXPECT_THAT(batch_of(gaps).sparse.values().to_vector<int32_t>(), ElementsAre(2, 2)) << "a Wednesday, the evening";
   for (const char* none : {"17", "20240131", "20240131123000", "31.01.2024", "soon", "1e30"}) {
     EXPECT_THAT(error(str_cat("y,at\n1,2024-01-31\n0,", none, "\n"), kLabel + column("hour")),
-                HasSubstr(str_cat("row 2, column \"at\": \"", none, "\" is no time: a date as 2024-01-31")));
+                HasSubstr(str_cat("row 2, column \"at\": \"", none, "\" is not a time: a date as in 2024-01-31")));
   }
   EXPECT_THAT(error("y,at,id\n1,,1\n", kLabel + kId + column("hour") + "as = \"dense\"\n"),
               HasSubstr("row 1, column \"at\": the value is missing"));
@@ -260,12 +260,12 @@ TEST_F(Values, LabelsAreWordsToo) {
   };
   EXPECT_EQ(
       wrong("good", ""),
-      "row 1, column \"y\": \"good\" is no number: positive = \"good\" in its [[column]] makes that word 1 and all "
-      "others 0");
+      "row 1, column \"y\": \"good\" is not a number: positive = \"good\" in its [[column]] makes that word 1 and "
+      "all others 0");
   EXPECT_EQ(wrong("", "positive = \"yes\"\n"), "row 1, column \"y\": the label is missing");
   EXPECT_EQ(wrong("NaN", "positive = \"yes\"\n"), "row 1, column \"y\": the label is missing: it is \"NaN\"");
   EXPECT_EQ(wrong("null", ""), "row 1, column \"y\": the label is missing: it is \"null\"");
-  EXPECT_THAT(wrong("\"65,5\"", "real = true\n"), HasSubstr("\"65,5\" is no number: decimal = \",\""));
+  EXPECT_THAT(wrong("\"65,5\"", "real = true\n"), HasSubstr("\"65,5\" is not a number: decimal = \",\""));
   EXPECT_THAT(wrong("1", "positive = \"1\"\nthreshold = 1\n"), HasSubstr("has positive, so it has no threshold"));
   EXPECT_THAT(wrong("1", "positive = \"1\"\nreal = true\n"), HasSubstr("has positive, so it is not real"));
   EXPECT_THAT(error("y,id\n1,1\n", kLabel + kId + "positive = \"1\"\n"), HasSubstr("its \"positive\" has no effect"));
@@ -290,19 +290,22 @@ TEST_F(Values, NumbersInTextOfAnyCountry) {
   };
   const std::string begin = "row 1, column \"x\": ";
   EXPECT_EQ(wrong("65,5", ""), begin +
-                                   "\"65,5\" is no number: decimal = \",\" in its [[column]] if the comma is the "
+                                   "\"65,5\" is not a number: decimal = \",\" in its [[column]] if the comma is the "
                                    "decimal sign, or strip = \",\" if it only groups digits");
   EXPECT_EQ(wrong("1.234,5", "decimal = \",\"\n"),
-            begin + "\"1.234,5\" is no number with decimal = \",\": strip = \".\" leaves out points that group digits");
-  EXPECT_THAT(wrong("$12.99", ""), HasSubstr("\"$12.99\" is no number: strip = \"$\" in its [[column]]"));
+            begin +
+                "\"1.234,5\" is not a number with decimal = \",\": strip = \".\" leaves out points that group "
+                "digits");
+  EXPECT_THAT(wrong("$12.99", ""), HasSubstr("\"$12.99\" is not a number: strip = \"$\" in its [[column]]"));
   EXPECT_THAT(wrong("12 345,6 \xe2\x82\xac", ""),
-              HasSubstr("is no number: strip = \" \xe2\x82\xac\" and decimal = \",\" in its [[column]]"));
-  EXPECT_THAT(wrong("2024-01-31", ""), HasSubstr("\"2024-01-31\" is no number: take = \"days\""));
-  EXPECT_EQ(wrong("12:34", ""), begin + "\"12:34\" is no number");
-  EXPECT_THAT(wrong("\\N", ""), HasSubstr("\"\\N\" is no number: the reader's option missing_words=true"));
-  EXPECT_THAT(wrong("($49.00)", ""), HasSubstr("is no number: a negative number has a minus here, and no parentheses"));
-  EXPECT_THAT(wrong("90.000,00", ""), HasSubstr("is no number: strip = \".\" and decimal = \",\" in its"));
-  EXPECT_THAT(wrong("x", "strip = \"$\"\n"), HasSubstr("\"x\" is no number"));
+              HasSubstr("is not a number: strip = \" \xe2\x82\xac\" and decimal = \",\" in its [[column]]"));
+  EXPECT_THAT(wrong("2024-01-31", ""), HasSubstr("\"2024-01-31\" is not a number: take = \"days\""));
+  EXPECT_EQ(wrong("12:34", ""), begin + "\"12:34\" is not a number");
+  EXPECT_THAT(wrong("\\N", ""), HasSubstr("\"\\N\" is not a number: the reader's option missing_words=true"));
+  EXPECT_THAT(wrong("($49.00)", ""), HasSubstr("is not a number: a negative number must have a minus, not "
+                                               "parentheses"));
+  EXPECT_THAT(wrong("90.000,00", ""), HasSubstr("is not a number: strip = \".\" and decimal = \",\" in its"));
+  EXPECT_THAT(wrong("x", "strip = \"$\"\n"), HasSubstr("\"x\" is not a number"));
   EXPECT_THAT(wrong("1", "decimal = \",,\"\n"), HasSubstr("decimal is \",,\", but must be one character"));
   EXPECT_THAT(wrong("1", "strip = \"$1\"\n"), HasSubstr("strip is \"$1\", but digits, signs and the decimal sign"));
   EXPECT_THAT(error("y,id\n1,1\n", kLabel + kId + "strip = \"$\"\n"), HasSubstr("reads no number, so its \"strip\""));

@@ -143,12 +143,12 @@ TEST(DenseInHostMemory, IsSaidWithItsReason) {
             "the layer \"net\" takes \"c1\", a part of the pooled rows");
   const std::string both = layer("top", "mlp", "inputs = [\"net\", \"bottom\"]\noptions = { widths = [1] }");
   EXPECT_EQ(why_on_the_host(bottom + net + both + head),
-            "the layer \"top\" takes \"bottom\", which the layer \"net\" takes, too");
+            "the layer \"top\" takes \"bottom\", which the layer \"net\" also takes");
   EXPECT_EQ(why_on_the_host(bottom + net + top + head + "loss = \"mse\"\n"),
-            "the head \"click\" has the loss mse, and devices have binary_cross_entropy alone");
+            "the head \"click\" has the loss mse, but devices only support binary_cross_entropy alone");
   const std::string aside = layer("aside", "mlp", "inputs = [\"dense\"]\noptions = { widths = [1] }");
   EXPECT_EQ(why_on_the_host(bottom + net + top + head + aside + "[[head]]\nname = \"buy\"\ninput = \"aside\"\n"),
-            "there is the head \"buy\" beside \"click\", and devices train one");
+            "there is the head \"buy\" beside \"click\", but devices train only one");
 }
 
 TEST(JobDevice, ThatIsNotThereIsOneSentence) {

@@ -118,7 +118,7 @@ TEST_F(Infer, WrongCallsAreCodes) {
   EXPECT_EQ(tsr_model_predict(model_, &in.raw, nullptr, &err_), TSR_INVALID_ARGUMENT);
   in.raw.num_features = 4;
   EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(err_.message, HasSubstr("there are 4 features, and the model takes 5"));
+  EXPECT_THAT(err_.message, HasSubstr("there are 4 features, but the model takes 5"));
   in = input_of(own);
   in.raw.batch = -1;
   EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
@@ -224,7 +224,7 @@ TEST_F(Infer, WeightsAreTensorsToo) {
   as_doubles[2][0] = std::numeric_limits<double>::quiet_NaN();
   REFUSED(TSR_INVALID_ARGUMENT, "feature \"user\"", tsr_model_predict_tensors(weighted, &in, &out, &err));
   weights[0] = tensors.values[0];
-  REFUSED(TSR_INVALID_ARGUMENT, "weights of feature \"film\" has to be of floats",
+  REFUSED(TSR_INVALID_ARGUMENT, "weights of feature \"film\" must be of floats",
           tsr_model_predict_tensors(weighted, &in, &out, &err));
   tsr_model_close(weighted);
 }
@@ -239,29 +239,29 @@ TEST_F(Infer, WrongTensorsAreRefusedByName) {
     tsr_code code = TSR_INVALID_ARGUMENT;
   };
   const Wrong cases[] = {
-      {"lengths of feature \"seen\" holds 4294967296, which int32 cannot",
+      {"lengths of feature \"seen\" holds 4294967296, which does not fit int32",
        [](InTensors& t, auto&, auto&) { t.counts[1][2] = int64_t{1} << 32; }},
       {"feature \"seen\", sample 1: its length is -1", [](InTensors& t, auto&, auto&) { t.counts[1][2] = -1; }},
-      {"values of feature \"user\" is of a type that is not taken: int32, int64, float32 and float64 are",
+      {"values of feature \"user\" has a type that is not supported: use int32, int64, float32 or float64",
        [](InTensors& t, auto&, auto&) { t.views[2]->tensor.dtype.bits = 16; }},
-      {"values of feature \"user\" has to be of whole numbers",
+      {"values of feature \"user\" must be of whole numbers",
        [](InTensors& t, auto&, auto&) { t.views[2]->tensor.dtype.code = kDLFloat; }},
       {"values of feature \"user\" is on a device",
        [](InTensors& t, auto&, auto&) { t.views[2]->tensor.device.device_type = kDLCUDA; }, TSR_UNIMPLEMENTED},
-      {"dense has to be [4, 5]", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.shape[1] = 4; }},
+      {"dense must be [4, 5]", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.shape[1] = 4; }},
       {"dense has 1 dimensions", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.ndim = 1; }},
       {"dense has no data", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.data = nullptr; }},
       {"dense is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.dense = nullptr; }},
       {"dense input 1 of sample 2 is not finite",
        [](InTensors& t, auto&, auto&) { t.dense[6] = std::numeric_limits<double>::infinity(); }},
-      {"lengths of feature \"film\" has to be [4]",
+      {"lengths of feature \"film\" must be [4]",
        [](InTensors& t, auto&, auto&) { t.count_views[0]->tensor.shape[0] = 3; }},
       {"values has no first dimension", [](InTensors& t, auto&, auto&) { t.views[0]->tensor.ndim = 0; }},
       {"values is NULL", [](InTensors& t, auto&, auto&) { t.values[3] = nullptr; }},
       {"input->lengths is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.lengths = nullptr; }},
-      {"there are 4 features, and the model takes 5",
+      {"there are 4 features, but the model takes 5",
        [](InTensors&, tsr_model_tensors& in, auto&) { in.num_features = 4; }},
-      {"has to be float32 [4, 1] or [4] in host memory", [](InTensors&, auto&, DLTensor& to) { to.dtype.bits = 64; }},
+      {"must be float32 [4, 1] or [4] in host memory", [](InTensors&, auto&, DLTensor& to) { to.dtype.bits = 64; }},
       {"output \"", [](InTensors&, auto&, DLTensor& to) { to.data = nullptr; }},
       {"the output has no first dimension", [](InTensors&, auto&, DLTensor& to) { to.ndim = 0; }},
   };

@@ -74,7 +74,7 @@ TEST_F(ModelsPage, EveryCommandWorks) {
   EXPECT_EQ(configs, 2);
   const std::string done = succeed(run(script));
   EXPECT_THAT(done, HasSubstr("test: AUC "));
-  EXPECT_THAT(done, HasSubstr("tables.toml says nothing of data"));
+  EXPECT_THAT(done, HasSubstr("tables.toml has no data"));
   EXPECT_THAT(done, HasSubstr("all checksums are right"));
   EXPECT_THAT(done, HasSubstr("film, seen"));
   EXPECT_THAT(text("scores.csv"), testing::StartsWith("row,label,score\n0,1,0."));

@@ -204,12 +204,12 @@ TEST_F(Predicting, WhatIsWrongIsSaidInASentence) {
       [](OwnInput& i) {
         i.lengths[2] = {1, 1, 1};
       },
-      "\"user\" has lengths for 3 samples, and the batch has 4", Code::kInvalidArgument);
+      "\"user\" has lengths for 3 samples, but the batch has 4", Code::kInvalidArgument);
   check(
       [](OwnInput& i) {
         i.lengths[2] = {1, 1, 1, 2};
       },
-      "\"user\" has 4 values, and its lengths add up to 5", Code::kInvalidArgument);
+      "\"user\" has 4 values, but its lengths add up to 5", Code::kInvalidArgument);
   check(
       [](OwnInput& i) {
         i.lengths[2] = {1, 5, -3, 1};
@@ -222,8 +222,8 @@ TEST_F(Predicting, WhatIsWrongIsSaidInASentence) {
       [](OwnInput& i) {
         i.weights[0] = {1, 1, 1, 1};
       },
-      "\"film\" has weights, and this model takes none", Code::kInvalidArgument);
-  check([](OwnInput& i) { i.values.pop_back(); }, "there are 4 features, and the model takes 5",
+      "\"film\" has weights, but this model takes none", Code::kInvalidArgument);
+  check([](OwnInput& i) { i.values.pop_back(); }, "there are 4 features, but the model takes 5",
         Code::kInvalidArgument);
   EXPECT_EQ(predictor->stats().predictions, 0u);
 }

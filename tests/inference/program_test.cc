@@ -293,7 +293,7 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   expect_refused({"predict", "--model", path("there"), "--data", path("nowhere")}, 2,
                  HasSubstr("--data: there is no file or directory " + path("nowhere")));
   expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.dense=4"}, 2,
-                 HasSubstr("4 dense values a sample, and the model takes 5"));
+                 HasSubstr("4 dense values a sample, but the model takes 5"));
   expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.columns=2", "--set",
                   "data.rows=[300,200]"},
                  2, HasSubstr("the model takes feature \"c2\""));

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -143,6 +144,11 @@ inline Finished run_program(std::vector<std::string> command, double timeout_s,
   Program program(std::move(command), in_child);
   const int status = program.wait(timeout_s);
   return {status, program.output()};
+}
+
+// The text in one line, without the marks of comments, because sentences may be wrapped anywhere.
+inline std::string one_line(const std::string& text) {
+  return std::regex_replace(text, std::regex("\\s*\n(# )?\\s*"), " ");
 }
 
 using Arguments = std::vector<std::string>;

@@ -199,7 +199,7 @@ TEST_F(HandlerTest, ARequestForScoresSaysWhichOfSeveralModels) {
   const HttpResponse which = post("/v1/score", str_cat("{", rows, "}"));
   EXPECT_EQ(which.status, 400);
   EXPECT_THAT(error_of(which),
-              HasSubstr("several models are served here: say which, {\"model\": \"a\", \"rows\": [...]}"));
+              HasSubstr("several models are served here: name one, {\"model\": \"a\", \"rows\": [...]}"));
   EXPECT_EQ(post("/v1/score", str_cat("{", rows, R"(, "model": "c"})")).status, 404);
   EXPECT_EQ(post("/v1/score", "{").status, 400);
 }

@@ -125,7 +125,7 @@ TEST_F(Heads, AreChosenByName) {
   expect_refused(predict({"--data", model_->file("not read"), "--head", "star"}),
                  HasSubstr("--head: the model has no head \"star\"; the nearest is \"stars\""));
   expect_refused(predict({"--data", "x", "--vectors", "shared", "--output", "y", "--head", "click"}),
-                 HasSubstr("--head says whose scores are wanted"));
+                 HasSubstr("--head selects scores"));
 }
 
 // Lines of the prepared format have the labels of all heads, whichever heads answer; "-" is standard output.

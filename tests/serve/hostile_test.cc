@@ -152,8 +152,8 @@ TEST_F(Hostile, MoreConnectionsThanTheSystemAllowsAreRefusedAtTheStart) {
       [&] { setrlimit(RLIMIT_NOFILE, &limit); });
   EXPECT_EQ(f.status, 2);
   EXPECT_EQ(f.output,
-            "tessera serve: --max-connections 1000 needs 1136 open files, and this process may have 400 (ulimit -Hn): "
-            "take --max-connections 264, or raise that limit\n");
+            "tessera serve: --max-connections 1000 needs 1136 open files, but this process may have 400 (ulimit "
+            "-Hn): take --max-connections 264, or raise that limit\n");
 }
 
 TEST_F(Hostile, AModelThatIsNestedWithoutEnd) {

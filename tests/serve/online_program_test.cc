@@ -222,10 +222,9 @@ TEST_F(OnlineProgram, WrongUseIsOneSentence) {
   const auto said = [&](std::vector<std::string> args) { return run_tessera(std::move(args)).output; };
   EXPECT_THAT(said({"train", "--config", job, "--publish", published_, "--every", "often"}),
               HasSubstr("--every takes a time, 60s, 500ms, 5min or 1h, or steps, 100steps, not \"often\""));
-  EXPECT_THAT(said({"train", "--config", job, "--every", "60s"}),
-              HasSubstr("--every says when to publish, and nothing says where: give --publish DIR"));
+  EXPECT_THAT(said({"train", "--config", job, "--every", "60s"}), HasSubstr("--every needs --publish DIR"));
   EXPECT_THAT(said({"train", "--config", job, "--publish", published_, "--set", "job.kernel_plugin=reference"}),
-              HasSubstr("does not know which of its rows change"));
+              HasSubstr("does not report which of its rows change"));
   EXPECT_THAT(said({"serve", "--follow", folder_.file("nothing"), "--port", "0"}), HasSubstr("cannot list"));
   EXPECT_THAT(said({"serve", "--port", "0"}), HasSubstr("--model DIR or --follow DIR is needed"));
 }

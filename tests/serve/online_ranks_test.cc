@@ -161,7 +161,7 @@ TEST_F(OnlineRanks, AGapAndAnotherChainAreRefused) {
   publish(2);
   ASSERT_TRUE(answers_with(2)) << server.output();
   publish(4);
-  ASSERT_TRUE(says(server, "delta-3.json is missing, and publication 4 is there")) << server.output();
+  ASSERT_TRUE(says(server, "delta-3.json is missing, but publication 4 is there")) << server.output();
   // Rank 1 has another run's file with that number, of the same job and therefore of the same tables.
   const std::string other = folder_.file("other");
   const auto done = test::run_tessera({"train", "--config", folder_.file("job.toml"), "--set", "data.samples=256",
@@ -169,7 +169,8 @@ TEST_F(OnlineRanks, AGapAndAnotherChainAreRefused) {
   ASSERT_EQ(done.status, 0) << done.output;
   copy_publication(other, directory_of("1"), Publication::kDelta, 3);
   copy_publication(published_, directory_of("0"), Publication::kDelta, 3);
-  ASSERT_TRUE(says(server, "rank 1: " + directory_of("1") + "/delta-3.json is of another chain")) << server.output();
+  ASSERT_TRUE(says(server, "rank 1: " + directory_of("1") + "/delta-3.json belongs to another chain"))
+      << server.output();
   EXPECT_EQ(ask(++seed_), 2);
 }
 

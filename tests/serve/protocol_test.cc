@@ -225,10 +225,10 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
   }
   EXPECT_EQ(
       model.refusal(values("FP64", "9007199254740993, 0.5, 1, 1, 1")),
-      "input user.values holds whole numbers of more than 53 bits beside others that are none: send them as texts");
+      "input user.values holds whole numbers of more than 53 bits and numbers with fractions: send them as texts");
   EXPECT_EQ(model.refusal(values("INT64", "true, false, true, true, true")),
-            "input user.values has true and false in \"data\"; its datatype has to be BOOL then");
-  EXPECT_THAT(model.refusal(values("INT64", "true, 1, 1, 1, 1")), HasSubstr("a number beside true or false"));
+            "input user.values has true and false in \"data\"; its datatype must be BOOL then");
+  EXPECT_THAT(model.refusal(values("INT64", "true, 1, 1, 1, 1")), HasSubstr("a number among true and false"));
   EXPECT_THAT(model.refusal(values("DATE", "1, 1, 1, 1, 1")), HasSubstr("has datatype \"DATE\""));
 }
 
@@ -264,7 +264,7 @@ TEST(Protocol, TimesAndNumbersOf64Bits) {
                R"("datatype": "BYTES", "shape": [2], "data": ["2024-01-31T17:30:00Z", "1706743800"])");
   EXPECT_THAT(model.parse(body).dense, ElementsAre(0.5f, 17, 2, 23));
   EXPECT_THAT(model.refusal(replaced(body, "1706743800", "17")),
-              HasSubstr("input age of sample 1: \"17\" is no time: a date as 2024-01-31"));
+              HasSubstr("input age of sample 1: \"17\" is not a time: a date as in 2024-01-31"));
   EXPECT_EQ(model.refusal(replaced(body, "1700000000004", "1e300")), "input price of sample 1 is too large: 1e+300");
   const std::string wide = R"("FP64", "shape": [1], "data": [7.5])";
   EXPECT_THAT(model.parse(replaced(body, R"("FP32", "shape": [1], "data": [7.5])", wide)).input().features[1].values,
@@ -275,19 +275,18 @@ TEST(Protocol, ValuesThatAColumnCannotTake) {
   const Described model;
   const auto with = [&](const char* what, const char* instead) { return model.refusal(replaced(kRaw, what, instead)); };
   EXPECT_EQ(with(R"("FP32", "shape": [1], "data": [7.5])", R"("BYTES", "shape": [1], "data": ["x"])"),
-            "input item.values holds texts, but model fake knows numbers there, and no texts");
+            "input item.values holds texts, but model fake takes numbers there, not texts");
   EXPECT_EQ(refusal(replaced(Message(kSamples).json(), "\"INT64\"", "\"BYTES\"")),
             "input user.values holds texts, but model fake knows no column of that name: send ids, INT64");
   EXPECT_EQ(with(R"("user.values", "datatype": "BYTES")", R"("user.rows", "datatype": "BYTES")"),
             "input user.rows holds texts, but model fake knows numbers of rows there: send them as INT64");
   EXPECT_EQ(with("7.5", "1e999"), "the request holds a number that is too large");
   EXPECT_EQ(with(R"("FP32", "shape": [1], "data": [7.5])", R"("INT32", "shape": [1], "data": [7.5])"),
-            "input item.values holds 7.5, which is no INT32");
+            "input item.values holds 7.5, which is not INT32");
   EXPECT_EQ(with("[30, 31]", "[30, 1e300]"), "input age of sample 1 is not a finite number");
   EXPECT_EQ(with("[\"bob\", \"ann\"", "[\"bob\", 7"),
-            "inputs[2].data cannot be a number beside texts: see the Open Inference Protocol v2");
-  EXPECT_EQ(with("\"BYTES\"", "\"INT64\""),
-            "input user.values has texts in \"data\"; its datatype has to be BYTES then");
+            "inputs[2].data cannot be a number among texts: see the Open Inference Protocol v2");
+  EXPECT_EQ(with("\"BYTES\"", "\"INT64\""), "input user.values has texts in \"data\"; its datatype must be BYTES then");
   EXPECT_EQ(with("[5]", "[6]"), "input user.values has 5 values in \"data\"; its shape needs 6");
   EXPECT_EQ(with("[3, 2]", "[3, 1]"), "input user.lengths add up to 4, but user.values has 5 ids");
   EXPECT_EQ(
@@ -298,10 +297,11 @@ TEST(Protocol, ValuesThatAColumnCannotTake) {
       "\"item\": 1}]}");
   EXPECT_THAT(
       model.refusal(R"({"user": "u3"})"),
-      HasSubstr("is missing: the request has no \"inputs\", and \"user\" is none of its members; model fake takes"));
+      HasSubstr("is missing: the request has no \"inputs\", and \"user\" is not one of its members; model fake takes"));
   const std::string listed = replaced(kRaw, R"("shape": [1], "data": [7.5])", R"("shape": [2], "data": [7.5, 1])");
   EXPECT_EQ(model.refusal(replaced(listed, "[0, 1]", "[0, 2]")),
-            "sample 1 has several ids of 2 columns that \"both\" is a cross of; of one at most");
+            "sample 1 has several ids of 2 columns that \"both\" is a cross of, but only one of them may have "
+            "several");
   const std::string cut =
       replaced(kRaw, R"("data": ["bob", "ann", "nobody", "cy", "ann"])", R"("parameters": {"binary_data_size": 6})");
   EXPECT_EQ(model.refusal(cut + std::string("\3\0\0\0bo", 6), cut.size()),
@@ -382,36 +382,36 @@ TEST(Protocol, RefusalsNameTheTensorTheSampleAndTheBound) {
       with("\"user.values\"", "\"users.values\""),
       HasSubstr("input user.values is missing; model fake takes dense, user.values, user.lengths, item.values and"));
   EXPECT_EQ(with("\"datatype\":\"FP32\"", "\"datatype\":\"FP64\""),
-            "input dense has datatype \"FP64\"; it has to be FP32");
-  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[4]"), "input dense has 1 dimensions; it has to have 2");
+            "input dense has datatype \"FP64\"; it must be FP32");
+  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[4]"), "input dense has 1 dimensions; it must have 2");
   EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[1,4]"), "input dense has 4 values for each sample; model fake takes 2");
   EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[-2,2]"), "input dense has a dimension of -2");
   EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[4611686018427387904,16]"),
             "input dense has a shape of too many elements");
   EXPECT_EQ(with("[2,0]", "[1,0]"), "input user.lengths add up to 1, but user.values has 2 ids");
-  EXPECT_EQ(with("[2,0]", "[3,-1]"), "input user.lengths of sample 1 is -1; at least 0");
-  EXPECT_EQ(with("[2,0]", "[2,4294967296]"), "input user.lengths holds a number that is no integer of 32 bits");
+  EXPECT_EQ(with("[2,0]", "[3,-1]"), "input user.lengths of sample 1 is -1; it must be at least 0");
+  EXPECT_EQ(with("[2,0]", "[2,4294967296]"), "input user.lengths holds a number that is not an integer of 32 bits");
   EXPECT_EQ(with("[3,999]", "[3,9223372036854775808]"),
-            "input user.values holds a number that is no integer of 64 bits");
-  EXPECT_EQ(with("[3,999]", "[3,9.5]"), "input user.values holds a number that is no integer of 64 bits");
+            "input user.values holds a number that is not an integer of 64 bits");
+  EXPECT_EQ(with("[3,999]", "[3,9.5]"), "input user.values holds a number that is not an integer of 64 bits");
   EXPECT_EQ(with("[3,999]", "[3]"), "input user.values has 1 numbers in \"data\"; its shape needs 2");
   EXPECT_EQ(with(",\"data\":[3,999]", ""), "input user.values has neither \"data\" nor \"binary_data_size\"");
   EXPECT_EQ(with("0.5,", "1e300,"), "input dense of sample 0 is not a finite number");
   EXPECT_EQ(with("0.5,", "1e999,"), "the request holds a number that is too large");
   EXPECT_EQ(with("\"shape\":[2],\"data\":[2,0]", "\"shape\":[1],\"data\":[2]"),
             "input user.lengths has 1 samples; the request has 2");
-  EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a number beside texts"));
+  EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a number among texts"));
   EXPECT_THAT(with("0.5,", "null,"), HasSubstr("is not a finite number"));
   EXPECT_THAT(with("\"shape\":[2,2]", "\"shape\":2"), HasSubstr("inputs[0].shape cannot be a number"));
 }
 
 TEST(Protocol, RefusesWhatIsNoRequest) {
-  EXPECT_EQ(refusal(""), "the request is no JSON: line 1, byte 1: it ends too early");
-  EXPECT_EQ(refusal("{\"inputs\":[}"), "the request is no JSON: line 1, byte 12: unexpected '}'");
+  EXPECT_EQ(refusal(""), "the request is not JSON: line 1, byte 1: it ends too early");
+  EXPECT_EQ(refusal("{\"inputs\":[}"), "the request is not JSON: line 1, byte 12: unexpected '}'");
   EXPECT_THAT(refusal("[]"), HasSubstr("the request cannot be an array"));
   EXPECT_THAT(refusal("1"), HasSubstr("the request cannot be a number"));
   EXPECT_THAT(refusal("{}"), HasSubstr("input dense is missing"));
-  EXPECT_THAT(refusal("{} x"), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal("{} x"), HasSubstr("not JSON"));
   EXPECT_THAT(refusal(R"({"inputs":{}})"), HasSubstr("inputs cannot be an object"));
   EXPECT_THAT(refusal(R"({"inputs":[{},{},{},{},{},{},{},{}]})"), HasSubstr("more inputs than the 7"));
   EXPECT_EQ(refusal(std::string(100000, '[')), "the request is nested deeper than 32");
@@ -432,7 +432,7 @@ TEST(Protocol, BinarySizesHaveToAddUp) {
   EXPECT_THAT(refusal(body + "x", n), HasSubstr("1 bytes follow the last binary tensor"));
   EXPECT_THAT(refusal(body.substr(0, body.size() - 1), n),
               HasSubstr("tensor item.lengths has binary_data_size 8, but 7"));
-  EXPECT_THAT(refusal(body, std::nullopt), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(body, std::nullopt), HasSubstr("not JSON"));
   const std::string smaller = replaced(body, "\"shape\":[2,2]", "\"shape\":[1,2]");
   EXPECT_THAT(refusal(smaller, n), HasSubstr("input dense has 16 bytes of data; its shape needs 2 times 4"));
   const std::string both = replaced(body, "\"shape\":[2,2]", "\"shape\":[2,2],\"data\":[]");

@@ -161,7 +161,7 @@ TEST(FollowedItems, AreThoseOfTheVersion) {
   EXPECT_NE(of_versions.front(), of_versions.back());
   expect_refused(run_tessera({"serve", "--follow", to, "--port", "0", "--top-k", "5", "--items",
                               folder.file("job.toml"), "--query", "dense_arch"}),
-                 HasSubstr("--items: beside --follow it is a table of the model"));
+                 HasSubstr("--items: with --follow it must be a table of the model"));
 }
 
 }  // namespace

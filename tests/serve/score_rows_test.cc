@@ -99,9 +99,9 @@ TEST_F(ScoreRows, NumbersAndTextsAreTheSameWords) {
 
 TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_EQ(refused_row(R"({"age": 31})"),
-            "row 2, column \"price\": the value is missing, and the model has none instead (missing = X in its "
-            "[[column]] says one)");
-  EXPECT_EQ(refused_row(R"({"price": "dear"})"), "row 2, column \"price\": \"dear\" is no number");
+            "row 2, column \"price\": the value is missing, and the model has no other value for it (set missing in "
+            "its [[column]])");
+  EXPECT_EQ(refused_row(R"({"price": "dear"})"), "row 2, column \"price\": \"dear\" is not a number");
   EXPECT_EQ(refused_row(R"({"price": 1, "usr": "ann"})"),
             "row 2: the model has no column \"usr\"; the nearest is \"user\", of \"price\", \"age\", \"user\" and "
             "\"item\"");
@@ -116,13 +116,14 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann"]]})"), "row 2, column \"user\": a pair is [value, weight]");
   EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann", 1, 2]]})"),
             "row 2, column \"user\": a pair is [value, weight]");
-  EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": "much"}})"), "row 2, column \"user\": \"much\" is no number");
+  EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": "much"}})"),
+            "row 2, column \"user\": \"much\" is not a number");
   EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": null}})"),
             "row 2, column \"user\": a weight is a finite number");
   EXPECT_THAT(refused_row("7"), HasSubstr("row 2 cannot be a single value, it is an object"));
   EXPECT_THAT(refusal("{}"), HasSubstr("the request has no \"rows\": send {\"rows\": [{\"price\": 1, \"age\": 1, "));
   EXPECT_THAT(refusal(R"({"rows": []})"), HasSubstr("at least one row"));
-  EXPECT_THAT(refusal(R"({"user": "ann"})"), HasSubstr("\"user\" is no member of a request: send {\"rows\""));
+  EXPECT_THAT(refusal(R"({"user": "ann"})"), HasSubstr("\"user\" is not a member of a request: send {\"rows\""));
   EXPECT_THAT(refusal(R"({"rows": {"user": "ann"}})"), HasSubstr("\"rows\" cannot be"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("the request cannot be an array"));
   EXPECT_THAT(refusal(R"({"rows": [{}, )"), HasSubstr("column \"price\""));
@@ -130,7 +131,7 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_THAT(refusal(R"({"rows": [{"price":1},{"price":1},{"price":1},{"price":1},{"price":1}]})"),
               HasSubstr("more than 4 rows"));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "model": "other"})"),
-              HasSubstr("says model \"other\", and was sent to \"shop\""));
+              HasSubstr("says model \"other\", but was sent to \"shop\""));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["like"]})"), HasSubstr("output \"like\" is unknown"));
   EXPECT_THAT(refused_row(R"({"price": 1, "age": 1e300})"), HasSubstr("age of sample 1 is too large"));
 }
@@ -162,7 +163,7 @@ TEST_F(ScoreRows, TimesAndNumbersInTexts) {
     ask(R"({"at": "soon", "cost": 1})");
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("row 1, column \"at\": \"soon\" is no time"));
+    EXPECT_THAT(e.what(), HasSubstr("row 1, column \"at\": \"soon\" is not a time"));
   }
 }
 
@@ -185,7 +186,7 @@ TEST_F(ScoreRows, OfAModelWithoutColumns) {
             "row 1, column \"dense\": the model takes 2 numbers, and this row has 1");
   EXPECT_EQ(refused(R"({"user": 3})"), "row 1, column \"dense\": the model takes 2 numbers, and this row has 0");
   EXPECT_EQ(refused(R"({"dense": [1, 2], "user": "ann"})"),
-            "row 1, column \"user\": \"ann\" is no whole number, and its ids are rows of a table");
+            "row 1, column \"user\": \"ann\" is not a whole number, and its ids are rows of a table");
   EXPECT_EQ(refused(R"({"dense": [1, 2], "user": 0.5})"),
             "row 1, column \"user\": its ids are rows of a table: whole numbers from 0 on");
 }

@@ -96,7 +96,7 @@ TEST(Limits, WhatIsNoHttp) {
     Client client(server.port());
     const Reply r = client.ask(text);
     EXPECT_EQ(r.status, 400) << text;
-    EXPECT_THAT(error_of(r), HasSubstr("this is no HTTP/1.1 request")) << text;
+    EXPECT_THAT(error_of(r), HasSubstr("this is not an HTTP/1.1 request")) << text;
     EXPECT_TRUE(client.is_closed());
   }
 }
@@ -233,7 +233,7 @@ TEST(Limits, WhereTheServerCannotListen) {
   EXPECT_EQ(refused({.port = server.port()}), "cannot listen at 127.0.0.1:" + std::to_string(server.port()) +
                                                   ": Address already in use; choose another --port");
   EXPECT_EQ(refused({.host = "nowhere", .port = 0}),
-            "host \"nowhere\" is no numeric address such as 127.0.0.1, 0.0.0.0 or ::");
+            "host \"nowhere\" is not a numeric address such as 127.0.0.1, 0.0.0.0 or ::");
 }
 
 }  // namespace

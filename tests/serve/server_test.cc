@@ -95,7 +95,7 @@ TEST(Server, OtherTransferEncodingsEndTheConnection) {
     const Reply reply = client.ask(str_cat("POST ", kInfer, " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding,
                                            "\r\n\r\n0\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n"));
     EXPECT_TRUE(reply.status == 501 || reply.status == 400) << coding << " " << reply.status;
-    EXPECT_TRUE(client.is_closed()) << coding << ": what follows is no request";
+    EXPECT_TRUE(client.is_closed()) << coding << ": what follows is not a request";
   }
   Client twice(server.port());
   EXPECT_EQ(
@@ -108,7 +108,7 @@ TEST(Server, OtherTransferEncodingsEndTheConnection) {
   EXPECT_EQ(shouts.ask(str_cat("POST ", kInfer, " HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
                 .status,
             400)
-      << "it was read, and is no request of the model";
+      << "it was read, and is not a request of the model";
 }
 
 // A request parsed by another thread gets the same answer.

@@ -157,12 +157,12 @@ TEST_F(TopK, WrongUseIsOneSentence) {
     test::expect_refused(test::run_tessera(args), HasSubstr(sentence));
   };
   refused({"--top-k", "4"}, "--top-k needs --items: a table of the model, or a file");
-  refused({"--items", "film"}, "--items and --query are for --top-k K");
+  refused({"--items", "film"}, "--items and --query need --top-k K");
   refused({"--top-k", "4", "--items", "films", "--query", "dense_arch"},
-          "--items: \"films\" is no file, and no table of the model, which has film, user, tag, genre");
+          "--items: \"films\" is neither a file nor a table of the model, which has film, user, tag, genre");
   refused({"--top-k", "4", "--items", "film", "--query", "dense_arc"},
           "the model has no layer \"dense_arc\" and no such input; the nearest is \"dense_arch\"");
-  refused({"--top-k", "4", "--items", "film"}, "name the layer that is compared with them with --query");
+  refused({"--top-k", "4", "--items", "film"}, "name the layer to compare with --query");
   refused({"--top-k", "42", "--items", "film", "--query", "dense_arch"},
           "--top-k 42 is more than the 41 items of film");
 }

@@ -30,7 +30,8 @@ int main() { return 0; }' | "$@" -std=c++20 -x c++ - -o "$folder/try" 2>/dev/nul
   for kind in $kinds; do
     echo "== $name: $kind"
     build "$name" "$kind" "$@"
-    env "${verify[@]}" "$program" verify --level "$level" "$plugin" | grep -v '^passed\|^skipped'
+    env "${verify[@]}" "$program" verify --level "$level" "$plugin" |
+      awk '/^[^ ]/ { show = !/^(passed|skipped)/ } show'  # the lines of a result are indented from the second on
     done_any=1
   done
 }

@@ -14,20 +14,23 @@ namespace po = boost::program_options;
 
 bool parse(Options& options, const std::vector<std::string>& args, CommonOptions* common) {
   auto add = options.add_options();
-  add("rounds", po::value(&common->rounds)->default_value(common->rounds), "how often everything is timed");
+  add("rounds", po::value(&common->rounds)->default_value(common->rounds),
+      "number of times that everything is measured");
   add("threads", po::value(&common->threads)->default_value(common->threads), "threads of each rank");
   // listed for --help only: the session has already taken these out of `args`
-  po::options_description of_session("Of every bench");
+  po::options_description of_session("Options of every bench");
   auto add_session = of_session.add_options();
   add_session("workload", po::value<std::string>()->value_name("FILE"),
-              "a file of workloads: options by name, which those of the command line override");
-  add_session("only", po::value<std::string>()->value_name("NAMES"), "its workloads to run, separated by commas");
-  add_session("json", "print JSON lines; at the end bars on speed that are stated, and a line about machine and noise");
-  add_session("html", po::value<std::string>()->value_name("FILE"), "also write one page with plots");
+              "run the workloads of this file: options by name, which options of the command line override");
+  add_session("only", po::value<std::string>()->value_name("NAMES"),
+              "run only these workloads of the file, separated by "
+              "commas");
+  add_session("json", "print JSON lines; the last ones are the bars on speed, and a line about machine and noise");
+  add_session("html", po::value<std::string>()->value_name("FILE"), "also write a page with plots");
   add_session("compare", po::value<std::string>()->value_name("FILE"),
-              "what --json once printed: says what changed beyond the noise; lines of other programs in it are shown "
-              "beside the bench's");
-  add_session("round-per-line", "do and print one round for each line read from standard input");
+              "compare with an earlier output of --json and print what changed beyond the noise; lines of other "
+              "programs in it are shown next to the bench's");
+  add_session("round-per-line", "run and print one round for each line read from standard input");
   options.add(of_session);
   if (!parse_options(args, options)) return false;
   if (common->rounds < 1) throw UsageError("--rounds must be at least 1");

@@ -311,15 +311,17 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
   bool no_verify = false, no_bind = false;
   Options description("bench collective", "[OPTIONS]");
   description.add_options()("backend", po::value(&backends)->default_value("tcp"),
-                            "transports, separated by commas, with options if need be (tcp?shm=false); raw: a plain "
+                            "transports, separated by commas, with options as in tcp?shm=false; raw is a plain "
                             "duplex socket exchange between two ranks")(
       "op", po::value(&ops)->default_value("all_to_all,all_reduce,reduce_scatter,all_gather"), "operations")(
       "bytes", po::value(&sizes)->default_value("4096,2097152"),
-      "sizes of each rank's input buffer, for all_gather of its output")(
-      "nproc", po::value(&options->nproc), "ranks to start (default: 2, or those of the launcher)")(
-      "timeout", po::value(&options->timeout_s)->default_value(30), "deadline of each operation, seconds")(
-      "no-verify", po::bool_switch(&no_verify), "do not compare results with what they must be")(
-      "no-bind", po::bool_switch(&no_bind), "do not keep each rank on a processor of its own, where there are enough");
+      "sizes of each rank's input buffer in bytes (all_gather: of its output)")(
+      "nproc", po::value(&options->nproc), "number of ranks to start (default: 2, or the launcher's ranks)")(
+      "timeout", po::value(&options->timeout_s)->default_value(30), "deadline of each operation in seconds")(
+      "no-verify", po::bool_switch(&no_verify), "do not check the results")(
+      "no-bind", po::bool_switch(&no_bind),
+      "do not bind ranks to processors (default: bind, if there is one for "
+      "each)");
   if (!parse(description, args, &options->common)) return false;
   options->verify = !no_verify;
   options->bind = !no_bind;

@@ -32,14 +32,13 @@ bool parse_infer(const std::vector<std::string>& args, InferBench* b) {
   Options options(
       "bench infer", "[OPTIONS]",
       "Times QuantEmbeddingBagCollection: each call makes a KeyedJaggedTensor of int32 ids and pools its rows. The "
-      "exit\n"
-      "status is 1 when results differ from sums of decoded rows");
+      "exit status is 1 if results differ from sums of decoded rows.");
   auto add = options.add_options();
   add("tables", po::value(&b->tables)->default_value(b->tables), "number of tables, each with one feature");
   add("rows", po::value(&b->rows)->default_value(b->rows), "rows of each table");
   add("dim", po::value(&b->dim)->default_value(b->dim), "columns of each table");
   add("pooling", po::value(&b->pooling)->default_value(b->pooling), "ids per bag");
-  add("batch", po::value(&batches)->default_value("1,16,256"), "samples of a request, several separated by commas");
+  add("batch", po::value(&batches)->default_value("1,16,256"), "sizes of requests in samples, separated by commas");
   add("dtype", po::value(&dtypes)->default_value("int8,int4"), "row formats: int8, int4, int2, fp16, fp32, fp8");
   add("kernel", po::value(&b->kernel)->default_value(b->kernel), "kernel plugin");
   if (!parse(options, args, &b->common)) return false;

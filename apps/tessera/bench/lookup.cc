@@ -118,22 +118,21 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   std::string kernels, passes, dtype, optimizers;
   Options options(
       "bench lookup", "[OPTIONS]",
-      "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
-      "once for forward and limit; for train also each different row of a batch twice, read and written by the update; "
-      "moved_gbps counts the optimizer's states, too; ratio is the time beside the first kernel of a pass, round by "
-      "round.\n"
-      "The exit status is 1 when a kernel's results differ from the kernel \"reference\"'s");
+      "Times kernels on the same batches, in turn in each round. gbps counts the bytes of rows: each looked-up row "
+      "once for forward and limit; for train also each distinct row of a batch twice, because the update reads and "
+      "writes it. moved_gbps also counts the optimizer's states. ratio is the time divided by that of the first "
+      "kernel of a pass, round by round.\n\nThe exit status is 1 if a kernel's results differ from those of the "
+      "kernel \"reference\".");
   auto add = options.add_options();
   add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
   add("pass", po::value(&passes)->default_value("forward"),
-      "forward, train (forward, backward and update), limit (the machine's random gather of the same rows, best of "
-      "several prefetch distances and hints) or copy (see --device); several, separated by commas");
+      "forward; train: forward, backward and update; limit: the machine's random gather of the same rows, the best "
+      "of several prefetch distances and hints; copy: see --device. Separate several by commas");
   add("optimizer", po::value(&optimizers)->default_value("exact_rowwise_adagrad"),
-      "fused optimizers, separated by commas, for train");
+      "fused optimizers for train, separated by commas");
   add("device", po::value(&b->device)->default_value("cpu"),
-      "where rows, ids and outputs are: cpu, or the id of a device plugin, which all kernels must serve; calls are "
-      "then timed in the order of its stream. --pass copy is its copy, within its memory, of as many bytes as a batch "
-      "reads, read and written");
+      "device of rows, ids and outputs: cpu, or the id of a device plugin that all kernels serve; calls are then "
+      "timed in the order of its stream. --pass copy copies as many bytes as a batch reads within its memory");
   add("tables", po::value(&b->shape.tables)->default_value(b->shape.tables), "number of tables");
   add("rows", po::value(&b->shape.rows)->default_value(b->shape.rows), "rows of each table");
   add("dim", po::value(&b->shape.dim)->default_value(b->shape.dim), "columns of each table");
@@ -142,11 +141,12 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   add("index-dist", po::value(&b->shape.index_dist)->default_value(b->shape.index_dist),
       "uniform, or zipf:A with frequent rows scattered over the table");
   add("dtype", po::value(&dtype)->default_value("fp32"),
-      "of the tables: fp32, fp16 or bf16; for forward and limit also int8, int4, int2 and fp8, by kernels that serve "
-      "\"quant\"");
+      "format of the rows: fp32, fp16 or bf16; for forward and limit also int8, int4, int2 and fp8, if the kernels "
+      "serve \"quant\"");
   add("load", po::value(&b->shape.load)->default_value(b->shape.load),
-      "of kernels whose rows come on demand: the rows over those that they have room for, at most 1");
-  add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches), "different batches, in rotation");
+      "for kernels that create rows on demand: number of rows divided by their capacity, at most 1");
+  add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches),
+      "number of different batches, used in rotation");
   if (!parse(options, args, &b->common)) return false;
   check_positive(b->shape);
   if (!(b->shape.load > 0 && b->shape.load <= 1)) throw UsageError("--load must be above 0 and at most 1");

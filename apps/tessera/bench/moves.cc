@@ -24,15 +24,15 @@ bool parse_moves(const std::vector<std::string>& args, MovesBench* b) {
   b->common.threads = 2;
   Options options(
       "bench moves", "[OPTIONS]",
-      "Times the core's own loops of a sharded step: rows that came back become the pooled output (combine), "
-      "its\ngradient becomes rows (split), and the rows are copied as they are (memcpy); on one thread and on "
-      "--threads,\nin turn. The exit status is 1 when rows do not come where they belong");
+      "Times the core's own loops of a sharded step, on one thread and on --threads in turn: combine makes the "
+      "pooled output from the rows that came back, split makes rows from its gradient, and memcpy copies the same "
+      "rows. The exit status is 1 if a row is in the wrong place.");
   auto add = options.add_options();
   add("tables", po::value(&b->tables)->default_value(b->tables), "number of tables, each with one feature");
   add("dim", po::value(&b->dim)->default_value(b->dim), "columns of each table");
-  add("batch", po::value(&b->batch)->default_value(b->batch), "samples");
+  add("batch", po::value(&b->batch)->default_value(b->batch), "samples of a step of a step");
   add("arrivals", po::value(&b->arrivals)->default_value(b->arrivals),
-      "rows that come back for a bag, as of so many ranks that hold rows of its table");
+      "rows that come back for a bag, one from each rank that has rows of its table");
   if (!parse(options, args, &b->common)) return false;
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b->tables},
                                     {"--dim", b->dim},

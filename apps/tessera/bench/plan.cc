@@ -140,18 +140,17 @@ bool parse_plan(const std::vector<std::string>& args, PlanBenchOptions* options)
   std::string sizes, devices;
   Options description(
       "bench plan", "[OPTIONS]",
-      "Plans tables with the size and pooling skew of facebookresearch/dlrm_datasets on one core. balance is the\n"
-      "largest rank load over the mean; greedy_balance what TorchRec's greedy partitioner reaches with the same "
-      "options\n"
-      "(empty: it finds no room for them). bar_s is what the median may not exceed");
+      "Plans tables with the sizes and pooling skew of facebookresearch/dlrm_datasets on one core. balance is the "
+      "largest load of a rank divided by the mean; greedy_balance is what TorchRec's greedy partitioner reaches "
+      "with the same options (empty: it finds no plan). bar_s is the bound of the median time.");
   description.add_options()("sizes", po::value(&sizes)->default_value("1000x128,4000x256"),
-                            "tables x ranks, separated by commas")(
+                            "numbers of tables and ranks, separated by commas")(
       "device", po::value(&devices)->default_value("cuda,cpu"), "cpu, cuda or hip, separated by commas")(
       "local-world-size", po::value(&options->local_world_size)->default_value(8), "ranks per host")(
-      "fill", po::value(&options->fill)->default_value(0.5), "part of all memory that the tables' rows take")(
-      "seed", po::value(&options->seed)->default_value(1), "of the tables")(
+      "fill", po::value(&options->fill)->default_value(0.5), "share of all memory that the tables' rows take")(
+      "seed", po::value(&options->seed)->default_value(1), "seed of the tables")(
       "torchrec", po::value(&options->torchrec_s)->default_value(0),
-      "also plan once with TorchRec's search, for so many seconds; 0: not");
+      "also plan once with TorchRec's search, for this many seconds; 0: do not");
   if (!parse(description, args, &options->common)) return false;
   for (const std::string& size : text_list("--sizes", sizes)) options->sizes.push_back(size_from(size));
   options->devices = text_list("--device", devices);

@@ -221,11 +221,11 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   Options options("bench predict", "[OPTIONS]");
   auto add = options.add_options();
   add("topology", po::value(&b->topology),
-      "figures from tessera calibrate; without it they are measured before each mix");
+      "figures from tessera calibrate (default: they are measured before each mix)");
   add("mixes", po::value(&b->mixes)->default_value(b->mixes), "numbers of the synthetic mixes, 1 to 6; 0: none");
-  add("config", po::value(&b->config), "also this job, on 1 and 2 ranks: one epoch a round");
-  add("set", po::value(&b->set)->composing(), "section.key=value: changes the config; may be repeated");
-  add("quick", po::bool_switch(&b->quick), "a quick calibration");
+  add("config", po::value(&b->config), "also measure this job, on 1 and 2 ranks, with one epoch per round");
+  add("set", po::value(&b->set)->composing(), "change a key of the config, as in section.key=value; may be repeated");
+  add("quick", po::bool_switch(&b->quick), "calibrate in a few seconds, with rougher figures");
   if (!parse(options, args, &b->common)) return false;
   if (b->common.round_per_line)
     throw UsageError("--round-per-line is not for predict: its rounds cannot be told apart");

@@ -78,8 +78,8 @@ BenchRun bench_read(const std::vector<std::string>& args, const CommonOptions& c
   ReadBench b;
   b.common = common;
   Options options("bench read", "--config FILE [OPTIONS]",
-                  "Reads the training samples of a job's data into batches, an epoch a round. What data.buffer_mib "
-                  "keeps in memory is read once, before the first: make it small to measure the reader");
+                  "Reads the training samples of a job's data into batches, one epoch per round. Data that fit "
+                  "data.buffer_mib are read only once, before the first round: make it small to measure the reader.");
   auto add = options.add_options();
   add("config", po::value(&b.config)->value_name("FILE"), "the job");
   add("set", po::value(&b.overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");

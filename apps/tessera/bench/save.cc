@@ -188,18 +188,18 @@ BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& c
   b.common = common;
   Options options(
       "bench save", "[OPTIONS]",
-      "A DLRM's tables are saved beside its steps: how long a step waits for the copy of the rows, beside one "
-      "copy in memory (copy_s), and how fast steps are meanwhile, 1 being as fast as without. Then apart from "
-      "training, beside a plain program that writes as many bytes (plain_write_s)");
+      "Saves a DLRM's tables during training and prints how long a step waits for the copy of the rows, compared "
+      "with one copy in memory (copy_s), and how fast steps are meanwhile (1: as fast as without). Then saves them "
+      "without training, compared with a plain program that writes as many bytes (plain_write_s).");
   auto add = options.add_options();
-  add("nproc", po::value(&b.nproc)->value_name("N"), "ranks on this machine (default: 1)");
+  add("nproc", po::value(&b.nproc)->value_name("N"), "number of ranks on this machine (default: 1)");
   add("tables", po::value(&b.workload.tables)->default_value(b.workload.tables), "number of tables");
   add("rows", po::value(&b.workload.rows)->default_value(b.workload.rows), "rows of each table");
   add("dim", po::value(&b.workload.dim)->default_value(b.workload.dim), "columns of each table");
-  add("batch", po::value(&b.workload.batch)->default_value(b.workload.batch), "samples of a rank's step");
-  add("sharding", po::value(&b.workload.sharding)->default_value(b.workload.sharding), "the sharder of all tables");
-  add("steps", po::value(&b.steps)->default_value(b.steps), "steps of a round without a save");
-  add("dir", po::value(&b.directory)->default_value(b.directory), "the folder, and so the disk, to save to");
+  add("batch", po::value(&b.workload.batch)->default_value(b.workload.batch), "samples of a step on each rank");
+  add("sharding", po::value(&b.workload.sharding)->default_value(b.workload.sharding), "sharder of all tables");
+  add("steps", po::value(&b.steps)->default_value(b.steps), "steps of a round in which nothing is saved");
+  add("dir", po::value(&b.directory)->default_value(b.directory), "folder to save to, and so the disk");
   if (!parse(options, args, &b.common)) return {};
   if (b.workload.tables < 1 || b.workload.dim < 1 || b.workload.batch < 1 || b.steps < 1)
     throw UsageError("--tables, --dim, --batch and --steps must be at least 1");

@@ -24,13 +24,13 @@ struct SearchBench {
 bool parse_search(const std::vector<std::string>& args, SearchBench* b) {
   Options options(
       "bench search", "[OPTIONS]",
-      "Times the exact search of tessera serve --top-k, and reading the items' vectors once (read), in turn, "
-      "in\nmicroseconds of one processor. The exit status is 1 when a score that was found is not its item's");
+      "Times the exact search of tessera serve --top-k, and reading the items' vectors once (read), in turn, in "
+      "microseconds of one processor. The exit status is 1 if a score does not belong to its item.");
   auto add = options.add_options();
-  add("items", po::value(&b->items)->default_value(b->items), "vectors, of float32");
-  add("dim", po::value(&b->dim)->default_value(b->dim), "values of each");
-  add("batch", po::value(&b->batch)->default_value(b->batch), "queries that are searched for together");
-  add("top-k", po::value(&b->top_k)->default_value(b->top_k), "items that each finds");
+  add("items", po::value(&b->items)->default_value(b->items), "number of vectors of float32");
+  add("dim", po::value(&b->dim)->default_value(b->dim), "values of each vector");
+  add("batch", po::value(&b->batch)->default_value(b->batch), "queries of a search");
+  add("top-k", po::value(&b->top_k)->default_value(b->top_k), "items that each query finds");
   if (!parse(options, args, &b->common)) return false;
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--items", b->items},
                                     {"--dim", b->dim},

@@ -30,18 +30,20 @@ std::vector<int64_t> rows_of(const ShardedWorkload& w) {
 bool parse(Options& options, const std::vector<std::string>& args, ShardedBench* b) {
   ShardedWorkload& w = b->workload;
   auto add = options.add_options();
-  add("nproc", po::value(&b->nproc), "ranks to start, one process each (default: 1, or those of the launcher)");
+  add("nproc", po::value(&b->nproc),
+      "number of ranks to start, one process each (default: 1, or the launcher's "
+      "ranks)");
   add("tables", po::value(&w.tables)->default_value(w.tables), "number of tables");
   add("rows", po::value(&w.rows)->default_value(w.rows), "rows of each table, or criteo:CAP");
   add("dim", po::value(&b->dims)->default_value(b->dims), "columns of each table");
   add("batch", po::value(&b->batches)->default_value(b->batches), "samples per rank");
   add("pooling", po::value(&w.pooling)->default_value(w.pooling), "ids per bag");
-  add("sharding", po::value(&w.sharding)->default_value(w.sharding), "a sharder's id, for every table");
+  add("sharding", po::value(&w.sharding)->default_value(w.sharding), "id of the sharder for all tables");
   add("kernel", po::value(&b->kernel)->default_value(b->kernel), "kernel plugin");
   add("backend", po::value(&b->backend)->default_value(b->backend), "collective plugin");
   add("steps", po::value(&b->steps_per_round)->default_value(b->steps_per_round),
-      "steps per round. --dim, --batch, --backend, --sharding and --kernel take lists, separated by commas: all are "
-      "compared with one another");
+      "steps per round. --dim, --batch, --backend, --sharding and --kernel take several values, separated by "
+      "commas, and all combinations are compared");
   if (!parse(options, args, &b->common)) return false;
   const std::pair<const char*, int64_t> least_one[] = {
       {"--tables", w.tables}, {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};

@@ -41,8 +41,7 @@ std::vector<Line> summary(const std::vector<Line>& lines) {
 
 int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std::string>& args) {
   if (args.empty() || args[0].starts_with("-")) {
-    Options options("bench run", "FILE [OPTIONS]",
-                    "Runs the workloads of a file, with the options of the bench that it is for.");
+    Options options("bench run", "FILE [OPTIONS]", "Runs the workloads of a file, with the options of their bench.");
     if (!parse_options(args, options)) return 0;
     throw UsageError("tessera bench run needs a workload file first, such as configs/bench/step.toml");
   }
@@ -61,7 +60,7 @@ int show_result(const std::vector<std::string>& args) {
   bool json = false;
   Options options("bench show", "FILE [OPTIONS]", "Shows what --json has printed.");
   auto add = options.add_options();
-  add("html", po::value(&html)->value_name("FILE"), "write one page with plots");
+  add("html", po::value(&html)->value_name("FILE"), "write a page with plots");
   add("json", po::bool_switch(&json), "print the bars as JSON lines");
   options.argument("file", po::value(&path));
   if (!parse_options(args, options)) return 0;

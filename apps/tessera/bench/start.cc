@@ -147,13 +147,14 @@ BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& 
   b.common = common;
   Options options(
       "bench start", "[OPTIONS]",
-      "Starts `tessera train` with one step on synthetic data, again and again. A process's start is known to 10 ms");
+      "Starts `tessera train` with one step on synthetic data, again and again. The start of a process is known to "
+      "10 ms.");
   auto add = options.add_options();
   add("tables", po::value(&b.tables)->default_value(b.tables), "number of tables");
   add("rows", po::value(&b.rows)->default_value(b.rows), "rows of each table");
   add("dim", po::value(&b.dim)->default_value(b.dim), "columns of each table");
   add("batch", po::value(&b.batch)->default_value(b.batch), "samples of the step");
-  add("timeout", po::value(&b.timeout_s)->default_value(b.timeout_s), "for one process, seconds");
+  add("timeout", po::value(&b.timeout_s)->default_value(b.timeout_s), "deadline of one process in seconds");
   if (!parse(options, args, &b.common)) return {};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b.tables},
                                     {"--rows", b.rows},

@@ -203,7 +203,8 @@ BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& 
   b.common = common;
   Options options("bench train", "[OPTIONS]");
   options.add_options()("model", po::value(&b.model)->value_name("NAME|FILE"),
-                        "instead of a DLRM: a model of tessera model new, or of a job's config, on its own data");
+                        "train a model of tessera model new, or of a job's config with its own data, instead of a "
+                        "DLRM");
   if (!parse(options, args, &b)) return {};
   check_tables_are_the_models(b);
   return [b] {

@@ -17,7 +17,7 @@ double number_from(const json& value) {
     if (text == "Infinity" || text == "inf") return infinity;
     if (text == "-Infinity" || text == "-inf") return -infinity;
   }
-  fail(Code::kInvalidArgument, "a tensor's datum is ", value.dump(), ", which is no number");
+  fail(Code::kInvalidArgument, "a tensor's datum is ", value.dump(), ", which is not a number");
 }
 
 void store(const Tensor& tensor, int64_t i, const json& datum) {

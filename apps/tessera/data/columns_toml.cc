@@ -8,6 +8,7 @@
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -119,7 +120,7 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));
   if (d.was_missing) out += number(c, "missing", "take = \"missing\"\n");
   if (const std::string ranges = d.buckets ? bounds(c) : ""; !ranges.empty())
-    out += table(c, "range", str_cat("ids = \"bucket\"\n", written_keys(c), "bounds = [", ranges, "]\n"));
+    out += table(c, "range", str_cat("ids = \"bucket\"\n", written_keys(c), wrapped(ranges + "]", "bounds = [", "  ")));
   return out;
 }
 
@@ -128,22 +129,22 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
     return comment(
         str_cat("The comma in ", quoted(c.values.front().text),
-                " is taken as one between groups of digits. If it is the decimal sign, write decimal = \",\" "
-                "instead of strip."));
+                " is taken for one that groups digits. If it is the decimal sign, write decimal = \",\" instead of "
+                "strip."));
   if (c.form == Form::kLists && !c.list && c.items.weighted())
     return comment(str_cat(c.distinct,
-                           " ids, each with a number behind \":\" that weighs its row. If it is a part of the "
-                           "id, leave weighted out."));
+                           " ids, each with the weight of its row after \":\". If the number is part of the id, "
+                           "leave weighted out."));
   if (c.form == Form::kLists && !c.list)
     return comment(str_cat(c.distinct, " items in ", c.items.wholes(),
                            " different fields: a list. If a whole field is one id, leave separator and pooling out."));
   if (c.items.other_separator() != 0)
     return comment(
-        str_cat("Whole fields come again and again: one id each. If their words mean something by themselves, "
-                "add separator = \"",
+        str_cat("Whole fields repeat, so each is one id. If their words mean something by themselves, add separator "
+                "= \"",
                 c.items.other_separator(), "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
-    return comment("Whole numbers that come often: each is a number, and an id as well. Leave out what it is not.");
+    return comment("Whole numbers that repeat often: the column is both a number and an id. Leave out the wrong one.");
   return {};
 }
 
@@ -167,19 +168,20 @@ std::string strangers_note(const ColumnSeen& c) {
 std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
   const std::string feature = writer.feature(c, d);
   const LabelForm form = label_form(c);
-  std::string out = comment(
-      str_cat("left out, as ", d.reason, ": ", quoted(c.name), ". If it is a feature, known before the label is:"));
+  std::string out = comment(str_cat("left out because ", d.reason, ": ", quoted(c.name),
+                                    ". If it is a feature that is known before the label, "
+                                    "use:"));
   out += commented(feature);
   if (d.dense && !any_dense)
-    out += comment("The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.");
+    out += comment("Then set the inputs of the layers \"first\" and \"deep\" to [\"dense\", \"pooled\"].");
   if (form == LabelForm::kNone || c.missing > 0) return out;
-  return out + comment("If it is to be predicted as well, name both by --label, with a comma between them.");
+  return out + comment("To predict it as well, name both with --label, separated by a comma.");
 }
 
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return comment(str_cat("left out, as ", d.reason, ": ", quoted(c.name)));
+      return comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:
@@ -235,8 +237,8 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vect
     out.text += column_text(c, d, writer, any_dense);
     const LabelForm form = label_form(c);
     if (d.kind == Decision::Kind::kFeature && form == LabelForm::kBinary && c.distinct == 2)
-      out.text += comment(str_cat("0 and 1: if ", quoted(c.name),
-                                  " is another label, or known only after the label is, leave it out."));
+      out.text +=
+          comment(str_cat("If ", quoted(c.name), " is another label, or is known only after the label, leave it out."));
   }
   out.tables = writer.tables, out.dense = writer.dense;
   return out;

@@ -66,9 +66,9 @@ bool is_key(const ColumnSeen& c) {
 }
 
 std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
-  if (!c.unknown_type.empty()) return str_cat("no values can be read of its type, ", c.unknown_type);
+  if (!c.unknown_type.empty()) return str_cat("no values of its type can be read, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
-  if (c.name.empty()) return "it has no name, as the index that a program has written beside the columns";
+  if (c.name.empty()) return "it has no name, like an index that a program writes next to the columns";
   for (size_t i = 0; i < at; ++i) {
     const ColumnSeen& o = columns[i];
     if (!c.list && !o.list && o.form != Form::kEmpty && !o.name.empty() && o.fields == c.fields &&
@@ -76,14 +76,14 @@ std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& col
       return str_cat("it is a copy of ", quoted(o.name));
   }
   if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
-  if (c.form == Form::kNested) return "its fields begin with a bracket and are no lists of items";
+  if (c.form == Form::kNested) return "its fields begin with a bracket and are not lists of items";
   if (c.form == Form::kTimes || is_epoch(c)) return {};
   if (is_key(c))
     return c.counts ? "it counts the rows: each has a larger whole number than the one before"
-                    : "it numbers the rows: each has another whole number";
-  if (is_accounting(c)) return "its negative numbers stand in parentheses, and are read with a minus only";
-  if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has another one";
-  if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has another one";
+                    : "it numbers the rows: each has a different whole number";
+  if (is_accounting(c)) return "its negative numbers are in parentheses, but are read only with a minus";
+  if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
+  if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
   return {};
 }
 
@@ -97,12 +97,12 @@ std::string stem(const std::string& name) {
 std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (named_as_label(c) && (label_form(c) == LabelForm::kBinary || label_form(c) == LabelForm::kThreshold ||
                             label_form(c) == LabelForm::kReal))
-    return "it is named as labels are";
+    return "it has a name like a label";
   for (const size_t l : labels.columns) {
     const ColumnSeen& label = columns[l];
     const bool numbered = stem(label.name) != lower(label.name) && stem(c.name) != lower(c.name);
     if (numbered && !stem(c.name).empty() && stem(c.name) == stem(label.name) && label_form(c) == LabelForm::kBinary)
-      return str_cat("it is 0 and 1, and named as the label ", quoted(label.name));
+      return str_cat("it is 0 and 1, and has a name like the label ", quoted(label.name));
   }
   return {};
 }

@@ -125,16 +125,16 @@ void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>&
 
 void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!features.tables.empty()) return;
-  fail(Code::kInvalidArgument, "no column beside the label ", quoted(columns[labels.columns.front()].name),
-       " seems to be ids, which come again and again and of which a job needs one: add a user, an item or a category "
-       "to the file, or write the [[column]]s by hand, a number with ids = \"bucket\", say");
+  fail(Code::kInvalidArgument, "no column except the label ", quoted(columns[labels.columns.front()].name),
+       " seems to hold ids that repeat, and a job needs at least one: add a user, an item or a category to the "
+       "file, or write the [[column]]s by hand, for example a number with ids = \"bucket\"");
 }
 
 // The first thing to say if nobody named the label.
 std::string guess_of(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!labels.guessed) return {};
   return str_cat("a guess: ", quoted(columns[labels.columns.front()].name),
-                 " is to be predicted; --label NAME says otherwise");
+                 " is taken as the label; name another one with --label");
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   Description out;
   out.guess = guess_of(columns, labels);
   out.job =
-      str_cat("# Made by `tessera data describe` out of ", rows, ": look at it before you train.\n",
+      str_cat("# Made by `tessera data describe` from ", rows, ": look at it before you train.\n",
               "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that validates best\n",
               out.guess.empty() ? "" : comment(out.guess),
               "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),

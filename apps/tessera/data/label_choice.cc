@@ -49,22 +49,22 @@ std::string why_not(const ColumnSeen& c) {
     return str_cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
   if (c.form == Form::kEmpty) return str_cat("column ", quoted(c.name), " is empty: each row needs a label");
   if (c.form == Form::kLists)
-    return str_cat("column ", quoted(c.name), " has lists, and a label is a number or a word");
+    return str_cat("column ", quoted(c.name), " has lists, but a label is a number or a word");
   if (c.form == Form::kTimes)
-    return str_cat("column ", quoted(c.name), " has times (", some_values(c), "), and a label is a number or a word");
+    return str_cat("column ", quoted(c.name), " has times (", some_values(c), "), but a label is a number or a word");
   if (is_number(c))
     return str_cat("column ", quoted(c.name), " has the value ", plain_number(c.numbers.least()),
-                   " in each row: nothing can be learned from one value; name another column by --label");
+                   " in each row: nothing can be learned from one value; name another column with --label");
   return str_cat("column ", quoted(c.name), " has ", c.exact ? "" : "about ", c.distinct, " different texts (",
-                 some_values(c), "), and a label is a number or one of at most ", kFewWords,
-                 " words: write 0 and 1 into the file, or name another column by --label");
+                 some_values(c), "), but a label is a number or one of at most ", kFewWords,
+                 " words: write 0 and 1 into the file, or name another column with --label");
 }
 
 // Throws if some rows have no label, or one that may mean something else.
 void require_usable(const ColumnSeen& c) {
   if (c.missing > 0)
     fail(Code::kInvalidArgument, "column ", quoted(c.name), " has no value in ", c.missing, " of ", c.fields,
-         " rows, and each row needs a label: leave these rows out of the file, or name another column by --label");
+         " rows, but each row needs a label: leave these rows out of the file, or name another column with --label");
   check_label_values(c);
 }
 
@@ -113,8 +113,8 @@ Labels guess(const std::vector<ColumnSeen>& columns) {
   if (std::all_of(columns.begin(), columns.end(), [](const ColumnSeen& c) { return c.fields == 0; }))
     fail(Code::kInvalidArgument, "there are no rows");
   fail(Code::kInvalidArgument,
-       "no column is named as a label or has zeros and ones alone: --label NAME says which one of ", names_of(columns),
-       " it is");
+       "no column has a name like a label, or only zeros and ones: name the label with --label, out of ",
+       names_of(columns));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ std::string words_note(const ColumnSeen& c, const std::string& positive) {
   if (c.values.size() == 1)
     return comment("Only one value was seen: nothing can be learned from it. Look at more rows.");
   return comment(str_cat(quoted(positive), " is 1, ", listed(others, 8), others.size() == 1 ? " is 0" : " are 0",
-                         ". To turn it, name the other word."));
+                         ". To reverse it, name the other word."));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::string label_toml(const ColumnSeen& c) {
       return words_note(c, positive) + head + str_cat("positive = ", quoted(positive), "\n");
     }
     case LabelForm::kThreshold:
-      return comment(str_cat("1 from ", plain_number(threshold_of(c)), " on, else 0; the mean is ",
+      return comment(str_cat("1 from ", plain_number(threshold_of(c)), " on, otherwise 0; the mean is ",
                              short_number(c.numbers.mean()),
                              ". To predict the number itself, write real = true instead of the threshold, and loss = "
                              "\"mse\" in [[head]].")) +
@@ -53,9 +53,9 @@ std::string label_toml(const ColumnSeen& c) {
       break;
   }
   const bool one = c.numbers.least() == c.numbers.most();
-  return (one ? comment(
-                    str_cat("Only the value ", plain_number(c.numbers.least()),
-                            " was seen, in all rows: nothing can be learned from it. Is the file sorted, or a part?"))
+  return (one ? comment(str_cat("Only the value ", plain_number(c.numbers.least()),
+                                " was seen in all rows: nothing can be learned from it. Is the file sorted or "
+                                "incomplete?"))
               : "") +
          head;
 }
@@ -64,7 +64,7 @@ std::string guess_note(const std::vector<ColumnSeen>& columns, const Labels& lab
   if (!labels.guessed) return {};
   std::vector<std::string> others;
   for (const size_t i : labels.candidates) others.push_back(columns[i].name);
-  return comment(str_cat("A guess: no --label said what is to be predicted.",
+  return comment(str_cat("This label is a guess, because there was no --label.",
                          others.empty() ? "" : str_cat(" It could also be ", listed(others, 10), ".")));
 }
 

@@ -91,7 +91,7 @@ std::string likely_code(const ColumnSeen& c) {
     if (least > most) continue;
     const double gap = *number > most ? *number - most : least - *number;
     if (gap >= most - least && gap > 1)
-      return str_cat(v.text, " stands in ", v.count, " of ", c.fields, " rows, far from all other numbers");
+      return str_cat(v.text, " is in ", v.count, " of ", c.fields, " rows, far from all other numbers");
   }
   return {};
 }
@@ -162,14 +162,14 @@ std::string odd_texts_note(const ColumnSeen& c) {
   const std::string first = quoted(c.values.front().text);
   if (c.form == Form::kTexts) {
     if (share_of(c, like_date) > kMost)
-      return comment(str_cat("Categories now, though they look like dates, as ", first,
+      return comment(str_cat("These are categories, but they look like dates, such as ", first,
                              ". Written as YYYY-MM-DD they give weekdays and an age."));
     if (share_of(c, like_time) > kMost)
-      return comment(str_cat("Categories now, though they look like times of the day, as ", first,
+      return comment(str_cat("These are categories, but they look like times of the day, such as ", first,
                              ". Written as YYYY-MM-DD HH:MM:SS they give the hour."));
     // Codes such as A12 have no decimal point.
     if (share_of(c, like_measure) > kMost && share_of(c, has_point) > kSome)
-      return comment(str_cat("Categories now, though they look like numbers with a unit, as ", first,
+      return comment(str_cat("These are categories, but they look like numbers with a unit, such as ", first,
                              ". Without the unit they are read as numbers."));
   }
   if (c.form != Form::kNumbers) return {};

@@ -71,9 +71,9 @@ std::string role_of(const Decision& d) {
     case Decision::Kind::kLabel:
       return "the label";
     case Decision::Kind::kOtherLabel:
-      return "left out, as " + d.reason;
+      return "left out because " + d.reason;
     case Decision::Kind::kLeftOut:
-      return "left out, as " + d.reason;
+      return "left out because " + d.reason;
     case Decision::Kind::kFeature:
       break;
   }

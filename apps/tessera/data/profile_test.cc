@@ -141,7 +141,7 @@ TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
   columns.push_back(look("click", rows, [](int i) { return str_cat(i % 2); }));
   const std::vector<Decision> d = decide(columns, choose_labels(columns, "click"));
   const std::vector<std::string> reasons = {"it has no name", "it counts the rows", "it numbers the rows",
-                                            "nearly every row has another one", "each row has the same value"};
+                                            "nearly every row has a different value", "each row has the same value"};
   for (size_t i = 0; i < reasons.size(); ++i) {
     EXPECT_EQ(d[i].kind, Decision::Kind::kLeftOut) << columns[i].name;
     EXPECT_THAT(d[i].reason, HasSubstr(reasons[i]));
@@ -254,7 +254,7 @@ TEST(OddTexts, AreSaid) {
   const auto numbers = [](const std::string& odd) {
     return odd_texts_note(look("a", 200, [&](int i) { return i % 11 == 0 ? odd : str_cat(i % 60); }));
   };
-  EXPECT_THAT(numbers("-999"), HasSubstr("-999 stands in 19 of 200 rows"));
+  EXPECT_THAT(numbers("-999"), HasSubstr("-999 is in 19 of 200 rows"));
   EXPECT_EQ(numbers("61"), "");
   EXPECT_THAT(numbers("21.416"), HasSubstr("write strip = \".\""));
   EXPECT_EQ(numbers("21.41"), "");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/error.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 
@@ -49,21 +50,7 @@ std::string rounded(double value, double step) {
   return out == "-0" ? "0" : out;
 }
 
-std::string comment(const std::string& text) {
-  constexpr size_t kColumns = 100;
-  std::string out, line = "#";
-  for (size_t at = 0; at < text.size();) {
-    const size_t blank = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, blank - at);
-    if (line.size() > 1 && line.size() + 1 + word.size() > kColumns) {
-      out += line + "\n";
-      line = "#";
-    }
-    line += " " + word;
-    at = blank + 1;
-  }
-  return out + line + "\n";
-}
+std::string comment(const std::string& text) { return wrapped(text, "# ", "# "); }
 
 std::string commented(const std::string& text) {
   std::string out;

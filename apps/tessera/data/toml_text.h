@@ -16,7 +16,7 @@ std::string plain_number(double value);
 std::string short_number(double value);
 // The number with no more decimals than `step` needs.
 std::string rounded(double value, double step);
-// Lines of a comment, each of at most 100 columns and starting with "# ".
+// Lines of a comment, each of at most 80 columns and starting with "# ".
 std::string comment(const std::string& text);
 // `text` with each of its lines turned into a comment.
 std::string commented(const std::string& text);

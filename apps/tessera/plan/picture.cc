@@ -85,7 +85,7 @@ class Picture {
     out += panel("bytes", "memory per rank", kTop, &Box::bytes, bytes_text);
     out += panel("load", "predicted time per rank and step", kTop + kPanel + kBetween, &Box::us, time_text);
     out += str_cat("<text x=\"", fixed(kMargin), "\" y=\"", fixed(bottom + 13),
-                   "\" class=\"soft\">A box is a shard of a table; its colour is how the table is cut:</text>\n");
+                   "\" class=\"soft\">A box is a shard of a table; its colour is the sharding type:</text>\n");
     for (size_t i = 0; i < types_.size(); ++i) {
       const double y = bottom + 24 * static_cast<double>(i + 1);
       out += str_cat("<rect x=\"", fixed(kMargin), "\" y=\"", fixed(y), "\" width=\"16\" height=\"16\" fill=\"",

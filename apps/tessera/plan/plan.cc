@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "command.h"
 #include "config/json.h"
@@ -25,6 +26,7 @@
 #include "train/job_data.h"
 #include "train/job_model.h"
 #include "train/observed_inputs.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -37,10 +39,9 @@ constexpr char kForms[] =
     "--diff PLAN PLAN";
 
 constexpr char kAbout[] =
-    "Plans the sharding of a job's tables and prints the plan: as tables with bytes and times (table), as the file "
-    "that\n"
-    "planner.plan reads (json), as TorchRec prints it (torchrec), or as the line of its tutorial (tutorial).\n"
-    "docs/plans.md describes FILE and PLAN.";
+    "Plans the sharding of a job's tables and prints the plan, in the form that --format names: as tables with "
+    "bytes and times (table), as the file that planner.plan reads (json), as TorchRec prints it (torchrec), or as "
+    "the line in TorchRec's tutorial (tutorial). docs/plans.md describes FILE and PLAN.";
 
 struct Arguments {
   std::string config, model, tables, compute_device, format, explain, cost_model, topology, picture;
@@ -58,35 +59,42 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments a;
   Options options("plan", kForms, kAbout);
   auto add = options.add_options();
-  add("config", po::value(&a.config), "plan this job, as tessera train does: what its data is like counts, too");
-  add("model", po::value(&a.model), "with the layers of this model instead, as tessera train --model does it");
+  add("config", po::value(&a.config), "plan this job as tessera train does, with the properties of its data");
+  add("model", po::value(&a.model), "use the layers of this model instead, as tessera train --model does");
   add("no-data", po::bool_switch(&a.no_data),
-      "do not read the job's data: tables are as the config says, their ids a guess");
-  add("set", po::value(&a.set)->composing(), "section.key=value: changes the config; may be repeated");
-  add("tables", po::value(&a.tables), "plan these tables: a JSON file");
-  add("world-size", po::value(&a.world_size)->default_value(1), "ranks");
-  add("nproc", po::value(&a.nproc), "the same, as tessera train calls it");
+      "do not read the job's data: use the tables of the config, and guess their ids");
+  add("set", po::value(&a.set)->composing(), "change a key of the config, as in section.key=value; may be repeated");
+  add("tables", po::value(&a.tables), "plan the tables of this JSON file");
+  add("world-size", po::value(&a.world_size)->default_value(1), "number of ranks");
+  add("nproc", po::value(&a.nproc), "the same as --world-size, as in tessera train");
   add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
   add("compute-device", po::value(&a.compute_device),
-      "cpu, cuda, hip, or the id of a device plugin's; otherwise as job.device says, or cpu");
-  add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the file says, or 512");
-  add("torchrec-limits", po::bool_switch(&a.torchrec_limits), "only what TorchRec offers on this device");
-  add("search", po::value(&a.search), "balanced or torchrec: how the plan is searched");
-  add("time-limit", po::value(&a.time_limit_s), "seconds for finding a plan, or why there is none; 0: no limit");
+      "cpu, cuda, hip, or the id of a device plugin (default: as job.device says, or cpu)");
+  add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the config says, or 512");
+  add("torchrec-limits", po::bool_switch(&a.torchrec_limits),
+      "offer only the shardings that TorchRec has for this "
+      "device");
+  add("search", po::value(&a.search), "search for the plan: balanced or torchrec");
+  add("time-limit", po::value(&a.time_limit_s),
+      "seconds to find a plan, or the reason why there is none; 0: no "
+      "limit");
   add("hbm-gib", po::value(&a.hbm_gib)->multitoken(),
       "device memory per rank in GiB: 40, or a number for each rank, 40,40,80");
   add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory per rank in GiB, in the same way");
   add("ssd-gib", po::value(&a.ssd_gib)->multitoken(), "disk per rank in GiB, in the same way");
   add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
-  add("explain", po::value(&a.explain), "the options of one table, and what they cost");
-  add("cost-model", po::value(&a.cost_model), "default or torchrec; otherwise as the config says, or default");
-  add("topology", po::value(&a.topology), "figures of the machine from tessera calibrate");
+  add("explain", po::value(&a.explain), "print the options of one table and their costs");
+  add("cost-model", po::value(&a.cost_model), "default or torchrec (default: as the config says)");
+  add("topology", po::value(&a.topology), "figures of the machine, from tessera calibrate");
   add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
-  add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
+  add("diff", po::value(&a.diff)->multitoken(), "print the differences between two plan files");
   const auto given = parse_options(args, options);
   if (!given) return std::nullopt;
   if (given->contains("nproc")) {
-    if (!(*given)["world-size"].defaulted()) throw UsageError("--nproc and --world-size are one number: give one");
+    if (!(*given)["world-size"].defaulted())
+      throw UsageError(
+          "--nproc and --world-size are the same number: give "
+          "only one");
     a.world_size = a.nproc;
   }
   if (!a.model.empty() && a.config.empty())
@@ -131,7 +139,8 @@ std::vector<double> numbers_of(const char* option, const std::vector<std::string
       double value = 0;
       if (!(number >> value) || !number.eof()) {
         throw UsageError(str_cat(option, " ", word,
-                                 ": GiB are one number for all ranks, such as 40, or one for each, such as 40,40,80"));
+                                 ": give one number of GiB for all ranks, such as 40, or one for each, such as "
+                                 "40,40,80"));
       }
       out.push_back(value);
     }
@@ -148,22 +157,21 @@ JobData job_data(const Arguments& a, const Runtime& runtime, const Config& confi
       throw Error(e.code(), str_cat(e.what(), "; --no-data plans without reading it"));
     }
   }
-  std::cerr
-      << "--no-data: ids per bag are taken to be pooling_factor or 1, rows alike, and there to be no dense inputs; "
-         "tessera train reads the data and may plan otherwise\n";
+  std::cerr << "--no-data: assumes pooling_factor or 1 ids per bag, equally popular rows, and no dense inputs;\n"
+               "tessera train reads the data and may plan differently\n";
   try {
     JobData job{{}, tables_of(config, {})};
     (void)bounds_check_of(job.tables);
     return job;
   } catch (const Error& e) {
-    throw Error(e.code(), str_cat(e.what(), "; without --no-data the data is read, or every [[table]] says its rows"));
+    throw Error(e.code(), str_cat(e.what(), "; leave --no-data out, or set rows in every [[table]]"));
   }
 }
 
 Job job_from_config(const Arguments& a) {
   const Config config = job_config(a.config, a.set, a.model);
   if (!config.planner.plan.empty())
-    std::cerr << "planner.plan: tessera train takes " << config.planner.plan << " as it is; this is a new plan\n";
+    std::cerr << "planner.plan: tessera train uses " << config.planner.plan << "; this is a new plan\n";
   Job job;
   job.config = config;
   job.runtime =
@@ -250,6 +258,15 @@ int diff(const std::vector<std::string>& files) {
   return text.empty() ? 0 : 1;
 }
 
+// Wraps the sentences of a report. Lines of tables, which are indented, stay as they are.
+std::string fitted(const std::string& report) {
+  std::string out;
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);)
+    out += line.size() <= kColumns || line.starts_with(' ') ? line + '\n' : wrapped(line);
+  return out;
+}
+
 using Printer = std::string (*)(const PlanResult&);
 
 Printer printer_of(const std::string& format) {
@@ -258,7 +275,7 @@ Printer printer_of(const std::string& format) {
     Printer print;
   };
   static constexpr Format kFormats[] = {
-      {"table", [](const PlanResult& r) { return r.report(); }},
+      {"table", [](const PlanResult& r) { return fitted(r.report()); }},
       {"json", [](const PlanResult& r) { return r.plan.json(); }},
       {"torchrec", [](const PlanResult& r) { return r.plan.str() + "\n"; }},
       {"tutorial",
@@ -271,7 +288,7 @@ Printer printer_of(const std::string& format) {
   for (const Format& f : kFormats) {
     if (format == f.name) return f.print;
   }
-  throw UsageError("--format " + format + ": known are table, json, torchrec and tutorial");
+  throw UsageError("--format " + format + ": must be table, json, torchrec or tutorial");
 }
 
 }  // namespace
@@ -297,7 +314,7 @@ int plan_command(const std::vector<std::string>& args) {
   check_components(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
   const PlanResult result = EmbeddingShardingPlanner(*job.runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
-  std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));
+  std::cout << (a.explain.empty() ? print(result) : fitted(result.explain(a.explain)));
   return 0;
 }
 

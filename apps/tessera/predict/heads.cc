@@ -30,7 +30,7 @@ std::optional<size_t> label_of(const ModelDescription& model, const ModelOutput&
   if (free && (alone || output.label == HeadSpec().label)) return 0;
   if (alone)
     fail(Code::kInvalidArgument, "the model predicts the label \"", output.label,
-         "\", and the data has none of that name");
+         "\", but the data has none of that name");
   return std::nullopt;
 }
 

@@ -72,7 +72,7 @@ TEST(AskedHeads, HaveTheLabelsThatTheDataHas) {
   EXPECT_EQ(refusal([&] {
               (void)labels_of(one, data_of({"a", "b"}));
             }),
-            "the model predicts the label \"bought\", and the data has none of that name");
+            "the model predicts the label \"bought\", but the data has none of that name");
 }
 
 struct Answered {
@@ -129,7 +129,7 @@ TEST(HeadJudge, NamesMetricsAsTrainingDoes) {
   EXPECT_NEAR(judged({0, 2}, {"label"}, true)["click.auc?bins=1048576"], 1, 1e-6);
   EXPECT_TRUE(judged({1}, {"other"}, false).values.empty());
   EXPECT_EQ(refusal([&] { (void)judged({1}, {"label"}, false); }),
-            "the model predicts the label \"kind\", and the data has none of that name");
+            "the model predicts the label \"kind\", but the data has none of that name");
 }
 
 }  // namespace

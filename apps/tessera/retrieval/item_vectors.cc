@@ -38,7 +38,7 @@ ItemVectors item_vectors(const InferenceModel& model, const std::string& items, 
   if (at == tables.end()) {
     std::string known;
     for (const ModelTable& t : tables) known += (known.empty() ? "" : ", ") + t.name;
-    fail(Code::kNotFound, "--items: \"", items, "\" is no file, and no table of the model, which has ", known);
+    fail(Code::kNotFound, "--items: \"", items, "\" is neither a file nor a table of the model, which has ", known);
   }
   const QuantizedTable& table = model.tables[static_cast<size_t>(at - tables.begin())];
   if (table.config.remapping)

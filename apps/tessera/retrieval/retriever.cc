@@ -69,7 +69,7 @@ void add_output(InferenceModel& model, const std::string& layer) {
 
 void check(const RetrieverOptions& options) {
   if (options.top_k == 0 && (!options.items.empty() || !options.query.empty()))
-    fail(Code::kInvalidArgument, "--items and --query are for --top-k K");
+    fail(Code::kInvalidArgument, "--items and --query need --top-k K");
   if (options.top_k == 0) return;
   if (options.top_k < 1 || options.top_k > 10000) fail(Code::kInvalidArgument, "--top-k takes 1 to 10000 items");
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
@@ -81,8 +81,8 @@ size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever) 
 
 void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever) {
   if (query.width != dim || query.probability)
-    fail(Code::kInvalidArgument, "\"", query.name, "\" has ", query.width, " values a sample, and the items of ",
-         retriever.items, " have ", dim, ": name the layer that is compared with them with --query");
+    fail(Code::kInvalidArgument, "\"", query.name, "\" has ", query.width, " values for each sample, but the items of ",
+         retriever.items, " have ", dim, ": name the layer to compare with --query");
   if (retriever.top_k > all)
     fail(Code::kInvalidArgument, "--top-k ", retriever.top_k, " is more than the ", all, " items of ", retriever.items);
 }

@@ -70,7 +70,7 @@ std::optional<HttpResponse> refusal(const error_code& error, bool timed_out, con
   if (error == boost::system::errc::not_enough_memory) return out_of_memory();
   if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
   if (error.category() == make_error_code(http::error::bad_method).category()) {
-    return HttpResponse::failed(400, Failure::kBadHttp, str_cat("this is no HTTP/1.1 request: ", error.message()));
+    return HttpResponse::failed(400, Failure::kBadHttp, str_cat("this is not an HTTP/1.1 request: ", error.message()));
   }
   return std::nullopt;
 }
@@ -224,10 +224,9 @@ class StreamConnection final : public Connection {
     // If the transfer encoding is not understood, the end of the request is unknown.
     const size_t codings = fields.count(http::field::transfer_encoding);
     if (codings > 1 || (codings == 1 && !beast::iequals(fields[http::field::transfer_encoding], "chunked"))) {
-      return HttpResponse::failed(
-          501, Failure::kBadHttp,
-          str_cat("Transfer-Encoding ", shown(fields[http::field::transfer_encoding]), codings > 1 ? " and others" : "",
-                  " is not understood: use chunked, or none"));
+      return HttpResponse::failed(501, Failure::kBadHttp,
+                                  str_cat("Transfer-Encoding ", shown(fields[http::field::transfer_encoding]),
+                                          codings > 1 ? " and others" : "", " is not supported: use chunked, or none"));
     }
     return std::nullopt;
   }

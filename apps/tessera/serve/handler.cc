@@ -193,7 +193,7 @@ Clock::time_point Handler::score(HttpRequest&& request, const Respond& respond) 
       target = score_target(request.body);
       if (target.model.empty())
         why = str_cat(
-            "several models are served here: say which, {\"model\": ", json_string(models_.all().front()->name()),
+            "several models are served here: name one, {\"model\": ", json_string(models_.all().front()->name()),
             ", \"rows\": [...]}, or POST ", kScoreModels, "NAME/score");
     } catch (const Error& e) {
       why = e.what();
@@ -220,7 +220,7 @@ Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, c
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {
     return answer(HttpResponse::failed(415, Failure::kBadHttp,
                                        str_cat("Content-Encoding ", shown(http.content_encoding),
-                                               " is not understood: send the request uncompressed")));
+                                               " is not supported: send the request uncompressed")));
   }
   const auto refuse = [&](const std::string& why) {
     return answer(HttpResponse::failed(400, Failure::kBadRequest, why));

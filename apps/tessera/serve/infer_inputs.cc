@@ -63,7 +63,7 @@ std::string missing_text(const ModelDescription& model, const std::string& name,
       "input ", name, " is missing",
       json.inputs.empty()
           ? str_cat(": the request has no \"inputs\"",
-                    json.unknown.empty() ? "" : str_cat(", and \"", json.unknown, "\" is none of its members"))
+                    json.unknown.empty() ? "" : str_cat(", and \"", json.unknown, "\" is not one of its members"))
           : "",
       "; model ", served, " takes ", listed(names, ""),
       form == inputs.end() ? "" : str_cat(", for example {\"inputs\": [", example_of(*form), ", ...]}"),

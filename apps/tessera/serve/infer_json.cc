@@ -233,8 +233,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void refuse_mixed() const {
-    if (out_.inputs.back().text) wrong("a number beside texts");
-    if (out_.inputs.back().truth) wrong("a number beside true or false");
+    if (out_.inputs.back().text) wrong("a number among texts");
+    if (out_.inputs.back().truth) wrong("a number among true and false");
   }
   int64_t real_bits(int64_t value) {
     const auto number = static_cast<double>(value);

@@ -48,7 +48,7 @@ bool with_type(std::string_view datatype, const F& take) {
 int64_t as_integer(const JsonTensor& t, double value) {
   constexpr double kLeast = -0x1p63, kBeyond = 0x1p63;
   if (value != std::trunc(value) || value < kLeast || value >= kBeyond)
-    refuse("input ", t.name, " holds ", value, ", which is no ", t.datatype);
+    refuse("input ", t.name, " holds ", value, ", which is not ", t.datatype);
   return static_cast<int64_t>(value);
 }
 
@@ -70,7 +70,7 @@ Tensors::Tensors(const InferJson& json, std::string_view bytes) : json_(json), u
   }
   if (at != bytes.size()) {
     refuse(bytes.size() - at, " bytes follow the last binary tensor: binary_data_size and the header ",
-           "Inference-Header-Content-Length have to add up to the request");
+           "Inference-Header-Content-Length must add up to the request");
   }
 }
 
@@ -103,13 +103,13 @@ const JsonTensor* Tensors::unused() const {
 }
 
 void Tensors::check_kind(const JsonTensor& t) {
-  if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype has to be BYTES then");
+  if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype must be BYTES then");
   if (t.truth && t.datatype != "BOOL")
-    refuse("input ", t.name, " has true and false in \"data\"; its datatype has to be BOOL then");
+    refuse("input ", t.name, " has true and false in \"data\"; its datatype must be BOOL then");
 }
 
 size_t Tensors::elements_of_list(const JsonTensor& t) const {
-  if (t.shape.size() != 1) refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have 1");
+  if (t.shape.size() != 1) refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it must have 1");
   const size_t count = elements(t);
   if (t.binary_size) return count;
   if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
@@ -152,7 +152,7 @@ void Tensors::visit(size_t at, const F& take) const {
     }
   };
   const bool known = with_type(t.datatype, [&](auto type) { t.binary_size ? from_bytes(type) : from_json(type); });
-  if (!known) refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it has to be one of numbers");
+  if (!known) refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it must be one of numbers");
 }
 
 void Tensors::append_numbers(size_t at, std::vector<double>& out) const {
@@ -163,7 +163,7 @@ void Tensors::append_words(size_t at, Words& out) const {
   const JsonTensor& t = json_.inputs[at];
   if (t.rounded)
     refuse("input ", t.name,
-           " holds whole numbers of more than 53 bits beside others that are none: send them as texts");
+           " holds whole numbers of more than 53 bits and numbers with fractions: send them as texts");
   const auto add = [&](auto value) {
     bool present = true;
     if constexpr (std::is_floating_point_v<decltype(value)>) present = std::isfinite(value);
@@ -216,7 +216,7 @@ void Tensors::append_texts(size_t at, Words& out) const {
     add(rest.substr(sizeof(length), length), true);
     rest.remove_prefix(sizeof(length) + length);
   }
-  if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes behind its last text");
+  if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes after its last text");
 }
 
 size_t Tensors::elements(const JsonTensor& t) {

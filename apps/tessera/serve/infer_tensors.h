@@ -64,10 +64,10 @@ class Tensors {
   void append(size_t at, const char* datatype, size_t dims, std::vector<T>& out) const {
     const JsonTensor& t = json_.inputs[at];
     if (t.datatype != datatype) {
-      refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it has to be ", datatype);
+      refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it must be ", datatype);
     }
     if (t.shape.size() != dims) {
-      refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have ", dims);
+      refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it must have ", dims);
     }
     const size_t count = elements(t);
     if (t.binary_size) {
@@ -107,7 +107,7 @@ class Tensors {
       const int64_t value = json_.numbers[t.first + i];
       if (t.real || (t.large && value < 0) || value < std::numeric_limits<T>::min() ||
           value > std::numeric_limits<T>::max()) {
-        refuse("input ", t.name, " holds a number that is no integer of ", 8 * sizeof(T), " bits");
+        refuse("input ", t.name, " holds a number that is not an integer of ", 8 * sizeof(T), " bits");
       }
       return static_cast<T>(value);
     }

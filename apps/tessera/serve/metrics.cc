@@ -36,7 +36,7 @@ void unknown_ids_text(std::string& out, const Gauges& gauges) {
   };
   each("tessera_looked_up_ids_total", "Ids of columns with a vocabulary.",
        [](const UnknownIds& ids) { return ids.ids; });
-  each("tessera_unknown_ids_total", "Those among them that the vocabulary does not have.",
+  each("tessera_unknown_ids_total", "Looked-up ids that the vocabulary does not have.",
        [](const UnknownIds& ids) { return ids.unknown; });
 }
 
@@ -54,11 +54,13 @@ void followed_text(std::string& out, const Gauges& gauges) {
   };
   each("tessera_followed_publication", "gauge", "Number of the publication that is served.",
        [](const Followed& f) { return static_cast<uint64_t>(f.number); });
-  each("tessera_followed_age_seconds", "gauge", "Since that was published, by the trainer's clock.",
+  each("tessera_followed_age_seconds", "gauge",
+       "Time since the followed publication was written, by the trainer's "
+       "clock.",
        [](const Followed& f) { return f.age_s; });
-  each("tessera_followed_updates_total", "counter", "Versions that took the place of the one before.",
+  each("tessera_followed_updates_total", "counter", "Versions that replaced the one before.",
        [](const Followed& f) { return static_cast<uint64_t>(f.updates); });
-  each("tessera_followed_refused_total", "counter", "Publications that could not be taken.",
+  each("tessera_followed_refused_total", "counter", "Publications that could not be used.",
        [](const Followed& f) { return static_cast<uint64_t>(f.refused); });
 }
 
@@ -124,8 +126,7 @@ std::string Metrics::text(const Gauges& gauges) const {
   head(out, "tessera_connections", "gauge", "Open connections.");
   line(out, "tessera_connections", "", gauges.connections);
   head(out, "tessera_bad_ids_total", "counter",
-       "Ids out of range, by table; starts anew with each model that is loaded, and not with versions that are "
-       "followed.");
+       "Ids out of range, by table. It starts at 0 with each model that is loaded, but not with followed versions.");
   for (const Gauges::Model& model : gauges.models) {
     const std::string whose = model.followed ? "{model=" + label(model.name) : labels(model);
     for (const auto& [table, n] : model.bad_ids)

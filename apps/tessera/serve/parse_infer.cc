@@ -24,7 +24,8 @@ void check_finite(std::string_view name, const float* data, size_t count, size_t
 void check_lengths(std::string_view feature, std::span<const int32_t> lengths, size_t values) {
   int64_t sum = 0;
   for (size_t b = 0; b < lengths.size(); ++b) {
-    if (lengths[b] < 0) refuse("input ", feature, ".lengths of sample ", b, " is ", lengths[b], "; at least 0");
+    if (lengths[b] < 0)
+      refuse("input ", feature, ".lengths of sample ", b, " is ", lengths[b], "; it must be at least 0");
     sum += lengths[b];
   }
   if (sum != static_cast<int64_t>(values)) {
@@ -180,7 +181,7 @@ class FeatureReader {
     } else {
       if (tensors_[at].datatype == "BYTES")
         refuse("input ", name, ".values holds texts, but model ", served_name(model_, limits_),
-               " knows numbers there, and no texts");
+               " takes numbers there, not texts");
       tensors_.append_numbers(at, numbers);
       for (size_t i = 0; i < numbers.size(); ++i) {
         if (std::isinf(numbers[i])) refuse("input ", name, ".values, value ", i, " is not a finite number");
@@ -293,7 +294,8 @@ Place cross(const data::Columns& columns, const ModelDescription& model, const s
       return part.begins[b + 1] - part.begins[b] > 1;
     });
     if (lists > 1)
-      refuse("sample ", b, " has several ids of ", lists, " columns that \"", name, "\" is a cross of; of one at most");
+      refuse("sample ", b, " has several ids of ", lists, " columns that \"", name,
+             "\" is a cross of, but only one of them may have several");
   }
   data::Columns::Ids ids;
   columns.cross(name, pointers, ids);

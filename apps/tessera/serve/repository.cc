@@ -97,7 +97,7 @@ ModelRepository::ModelRepository(const std::vector<ModelSource>& sources, Metric
     const std::string version = next->holder().current()->model().version;
     if (find(next->name(), version).model)
       fail(Code::kInvalidArgument, "two models have the name \"", next->name(), "\" and the version ", version,
-           ": give them different names (NAME=DIR), or one of them alone");
+           ": give them different names (NAME=DIR), or serve only one of them");
     all_.push_back(std::move(next));
   }
 }

@@ -89,7 +89,7 @@ double RowColumn::number_of(const RowValue& value) const {
     if (form_.columns != nullptr) return taken_of(*text);
     if (const std::optional<double> number = sdk::number_of(*text)) return *number;
     if (sdk::is_missing_word(sdk::trimmed(*text))) return kNone;
-    refuse('"', shown(*text), "\" is no number");
+    refuse('"', shown(*text), "\" is not a number");
   }
   if (form_.takes_all) {
     std::string word;
@@ -124,7 +124,7 @@ int64_t RowColumn::id_of(const RowValue& value) const {
     int64_t id = 0;
     if (const auto [stop, error] = std::from_chars(digits.data(), end, id); error == std::errc() && stop == end)
       return id;
-    refuse('"', shown(*text), "\" is no whole number, and its ids are rows of a table");
+    refuse('"', shown(*text), "\" is not a whole number, and its ids are rows of a table");
   }
   constexpr double kBeyond = 0x1p63;
   if (const auto* number = std::get_if<double>(&value);
@@ -164,7 +164,7 @@ void RowColumn::end_row(int64_t row) {
     if (values != form_.width) refuse("the model takes ", form_.width, " numbers, and this row has ", values);
   } else if (form_.kind == Kind::kDense) {
     if (values == 0 && form_.needed)
-      refuse("the value is missing, and the model has none instead (missing = X in its [[column]] says one)");
+      refuse("the value is missing, and the model has no other value for it (set missing in its [[column]])");
     any_ = any_ || values > 0;
     if (values == 0) numbers_.push_back(std::bit_cast<int64_t>(number_of(std::monostate())));
   } else {

@@ -96,7 +96,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     key_ = std::move(name);
     if (top() == InRows::kRequest && std::find(kMembers.begin(), kMembers.end(), key_) == kMembers.end())
-      fail(Code::kInvalidArgument, '"', shown(key_), "\" is no member of a request: send ", example());
+      fail(Code::kInvalidArgument, '"', shown(key_), "\" is not a member of a request: send ", example());
     if (top() == InRows::kRow) find_columns();
     if (top() == InRows::kWeights) value(std::string_view(key_), true);
     return true;
@@ -163,7 +163,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
 
   void is_for(std::string_view mine, std::string_view said) const {
     if (mine != said)
-      fail(Code::kInvalidArgument, "the request says ", key_, " \"", shown(said), "\", and was sent to \"", mine, '"');
+      fail(Code::kInvalidArgument, "the request names ", key_, " \"", shown(said), "\", but was sent to \"", mine, '"');
   }
   void begin_row() {
     if (row_ == limits_.max_samples)

@@ -31,7 +31,9 @@ tcp::endpoint endpoint_of(const ServerOptions& options) {
   error_code error;
   const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
   if (error) {
-    fail(Code::kInvalidArgument, "host \"", options.host, "\" is no numeric address such as 127.0.0.1, 0.0.0.0 or ::");
+    fail(Code::kInvalidArgument, "host \"", options.host,
+         "\" is not a numeric address such as 127.0.0.1, 0.0.0.0 "
+         "or ::");
   }
   return {address, static_cast<uint16_t>(options.port)};
 }

@@ -29,14 +29,14 @@ std::string read_token(const std::string& path) {
   struct stat info {};
   // Only regular files are checked; a pipe or a terminal has its own access rights.
   if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IROTH | S_IWOTH)) != 0)
-    fail(Code::kInvalidArgument, "--token-file: everybody on this host can read or change ", path,
-         ": take that right away, as `chmod 600 ", path, "` does");
+    fail(Code::kInvalidArgument, "--token-file: everybody on this host can read or change ", path, ": run `chmod 600 ",
+         path, "`");
   std::ifstream in(path);
   std::string token;
   if (!in || !std::getline(in, token)) fail(Code::kNotFound, "--token-file: cannot read a line of ", path);
   while (!token.empty() && (token.back() == '\r' || token.back() == ' ')) token.pop_back();
   if (token.size() < kLeast || token.size() > kMost || !is_token(token))
-    fail(Code::kInvalidArgument, "--token-file: the first line of ", path, " has to be a token of ", kLeast, " to ",
+    fail(Code::kInvalidArgument, "--token-file: the first line of ", path, " must be a token of ", kLeast, " to ",
          kMost, " letters, digits and -._~+/=, as `openssl rand -hex 32` makes them");
   return token;
 }
@@ -62,7 +62,8 @@ Clock::time_point TokenHandler::handle(HttpRequest&& request, const Respond& res
     return behind_.handle(std::move(request), respond);
   HttpResponse out = HttpResponse::failed(401, Failure::kNoToken,
                                           request.authorization.empty()
-                                              ? "this server wants a token: send the header Authorization: Bearer TOKEN"
+                                              ? "this server needs a token: send the header Authorization: Bearer "
+                                                "TOKEN"
                                               : "the token of this request is not the server's");
   out.challenge = "Bearer";
   respond(std::move(out));

@@ -85,7 +85,7 @@ void LiveMetrics::set(const TrainValidation& validation) {
 serve::Clock::time_point LiveMetrics::handle(serve::HttpRequest&& request, const Respond& respond) {
   const bool here = serve::path_of(request.target) == "/metrics";
   if (!here)
-    respond(serve::HttpResponse::failed(404, serve::Failure::kNotFound, "there is nothing but /metrics here"));
+    respond(serve::HttpResponse::failed(404, serve::Failure::kNotFound, "there is only /metrics here"));
   else if (request.method != "GET" && request.method != "HEAD")
     respond(serve::HttpResponse::not_allowed(request.method, "GET, HEAD"));
   else
@@ -109,40 +109,44 @@ std::string LiveMetrics::text() {
 }
 
 void LiveMetrics::add_training(std::string& out) const {
-  add(out, "tessera_train_step", "gauge", "Steps done, those before this run included.",
+  add(out, "tessera_train_step", "gauge", "Steps done, including those before this run.",
       static_cast<double>(progress_.step));
-  add(out, "tessera_train_steps", "gauge", "Steps to be done in all.", static_cast<double>(steps_));
+  add(out, "tessera_train_steps", "gauge", "Total number of steps.", static_cast<double>(steps_));
   add(out, "tessera_train_epoch", "gauge", "The epoch of the last step.", static_cast<double>(progress_.epoch));
   add(out, "tessera_train_samples_total", "counter", "Samples of all ranks in this run.",
       static_cast<double>(progress_.samples));
-  add(out, "tessera_train_seconds_total", "counter", "From the start of training to the last report.", seconds_);
+  add(out, "tessera_train_seconds_total", "counter", "Time from the start of training to the last report.", seconds_);
   add(out, "tessera_train_loss", "gauge", "The mean loss of the steps between the last two reports.",
       progress_.samples > 0 ? progress_.loss : std::nan(""));
   constexpr const char* kRate = "tessera_train_learning_rate_factor";
-  prometheus::head(out, kRate, "gauge", "What learning rates are multiplied with, of tables and dense layers.");
+  prometheus::head(out, kRate, "gauge", "Factor of the learning rates of tables and of dense layers.");
   prometheus::line(out, kRate, "{of=\"tables\"}", progress_.table_rate);
   prometheus::line(out, kRate, "{of=\"dense\"}", progress_.dense_rate);
   constexpr const char* kStage = "tessera_train_stage_seconds_total";
-  prometheus::head(out, kStage, "counter", "Time in each stage of a step, by rank; exchanges with waiting for others.");
+  prometheus::head(out, kStage, "counter",
+                   "Time in each stage of a step, by rank; exchanges include waiting for "
+                   "others.");
   for (size_t rank = 0; rank < stages_.size(); ++rank) {
     for (const auto& [stage, seconds] : stages_[rank])
       prometheus::line(out, kStage, str_cat("{rank=\"", rank, "\",stage=", prometheus::label(stage), "}"), seconds);
   }
   constexpr const char* kWaited = "tessera_train_waited_seconds_total";
   if (!waited_.empty())
-    prometheus::head(out, kWaited, "counter", "That the other ranks, all together, had to wait for a rank.");
+    prometheus::head(out, kWaited, "counter", "Time that all other ranks together waited for a rank.");
   for (size_t rank = 0; rank < waited_.size(); ++rank)
     prometheus::line(out, kWaited, str_cat("{peer=\"", rank, "\"}"), waited_[rank]);
   constexpr const char* kTraining = "tessera_train_training";
   if (!progress_.training.empty())
-    prometheus::head(out, kTraining, "gauge", "Of training batches before they were learned from (metrics.training).");
+    prometheus::head(out, kTraining, "gauge",
+                     "Metrics of training batches before the model learned from them "
+                     "(metrics.training).");
   for (const auto& [name, value] : progress_.training)
     prometheus::line(out, kTraining, str_cat("{metric=", prometheus::label(name), "}"), value);
   if (validation_.metrics.values.empty()) return;
-  add(out, "tessera_train_validation_step", "gauge", "When the last validation was.",
+  add(out, "tessera_train_validation_step", "gauge", "Step of the last validation.",
       static_cast<double>(validation_.step));
   constexpr const char* kValidation = "tessera_train_validation";
-  prometheus::head(out, kValidation, "gauge", "What the last validation said.");
+  prometheus::head(out, kValidation, "gauge", "Metrics of the last validation.");
   for (const auto& [name, value] : validation_.metrics.values)
     prometheus::line(out, kValidation, str_cat("{metric=", prometheus::label(name), "}"), value);
 }
@@ -152,7 +156,7 @@ void LiveMetrics::add_checkpoint(std::string& out) const {
   try {
     const std::string path = checkpoint::hold_checkpoint(checkpoints_).path + "/" + checkpoint::kManifestFile;
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(path);
-    add(out, "tessera_train_checkpoint_age_seconds", "gauge", "Of the newest checkpoint in --save DIR.",
+    add(out, "tessera_train_checkpoint_age_seconds", "gauge", "Age of the newest checkpoint in --save DIR.",
         std::chrono::duration<double>(age).count());
   } catch (const std::exception&) {  // there is no checkpoint yet
   }

@@ -129,9 +129,11 @@ std::string train_page(const json& report) {
   out += html_section("Metrics", "", metrics_table(report));
   out += html_section("Curves", "", loss_curve(report) + validation_curves(report));
   out += html_section("Stages", "", stage_bars_of(report));
-  out += html_section("Plan", "Where tables live, and the times of those that were sampled beside what was planned.",
+  out += html_section("Plan",
+                      "Shards of the tables, and measured times of the sampled tables next to the planned "
+                      "times.",
                       plan_table(report));
-  if (const std::string notes = notes_text(report); !notes.empty()) out += html_details("What it began with", notes);
+  if (const std::string notes = notes_text(report); !notes.empty()) out += html_details("Start of the run", notes);
   out += html_details("Settings", report["config"].get<std::string>());
   return html_document(title, out);
 }

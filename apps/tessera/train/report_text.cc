@@ -132,8 +132,8 @@ double number(const json& value) { return value.is_null() ? std::nan("") : value
 
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids) {
   return str_cat("tessera: warning: ", rows, ": ", ids.warning(),
-                 ", which is made of the training rows: such ids all count as one. Are these other data, or written in "
-                 "another way?");
+                 ", which has the ids of the training rows: all other ids count as one. Are these other data, or "
+                 "are they written in another way?");
 }
 
 void print_tables(const json& report) {
@@ -147,7 +147,7 @@ void print_tables(const json& report) {
   if (report.contains("pipeline")) {
     const json& p = report["pipeline"];
     std::printf(
-        "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran behind the step before\n",
+        "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran during the step before\n",
         number(p["work_us_per_step"]), number(p["hidden_us_per_step"]));
   }
   if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);

@@ -31,7 +31,7 @@ const char* name_of(tsr_code code) {
                                     "TSR_INTERNAL",
                                     "TSR_UNAVAILABLE",
                                     "TSR_DATA_LOSS"};
-  return code >= 0 && static_cast<size_t>(code) < std::size(kNames) ? kNames[code] : "a code that abi/base.h has not";
+  return code >= 0 && static_cast<size_t>(code) < std::size(kNames) ? kNames[code] : "a code that abi/base.h lacks";
 }
 
 Call::Call() : raw_{TSR_ERROR_INIT, {}} { std::memset(raw_.behind, kBehind, sizeof(raw_.behind)); }
@@ -45,13 +45,13 @@ void Call::succeeds(tsr_code code, const std::string& what) const {
 }
 
 std::string Call::fails(tsr_code code, const std::string& what) const {
-  if (code == TSR_OK) broken(what, " succeeded, but has to be refused");
+  if (code == TSR_OK) broken(what, " succeeded, but must be refused");
   return fails_well(code, what);
 }
 
 std::string Call::fails_well(tsr_code code, const std::string& what) const {
   for (const unsigned char byte : raw_.behind) {
-    if (byte != kBehind) throw Broken(what + " wrote behind the caller's tsr_error", kErrorRule);
+    if (byte != kBehind) throw Broken(what + " wrote past the caller's tsr_error", kErrorRule);
   }
   if (raw_.error.struct_size != sizeof(tsr_error))
     throw Broken(what + " changed struct_size of the caller's tsr_error", kErrorRule);

@@ -25,7 +25,7 @@ void check_collective_describe(Subject& subject) {
   }
   int count = 0;
   for (const int32_t* type = info.device_types; type != nullptr && *type != 0; ++type) {
-    require(*type > 0 && *type != kDLCPU, "describe names device type ", *type, ", which is no device");
+    require(*type > 0 && *type != kDLCPU, "describe names device type ", *type, ", which is not a device");
     require(++count < 64, "describe's list of device types does not end with 0");
   }
   const auto& api = part.api<tsr_collective>();

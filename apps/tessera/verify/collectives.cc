@@ -168,7 +168,7 @@ class Operations {
 void needs_forked_ranks(Subject& subject) {
   const auto& api = subject.api<tsr_collective>();
   if ((api.flags & TSR_COLLECTIVE_LAUNCHES) != 0)
-    throw Skipped("its ranks are started by its own launcher: run the checks of what is built on it under that");
+    throw Skipped("its ranks are started by its own launcher: run tests of what is built on it under that launcher");
 }
 
 // Finds out whether the ranks of this transport can be forked. It runs in a process of its own, because the plugin must
@@ -276,7 +276,7 @@ void check_collective_split(Subject& subject) {
     // The reverse order, except for ranks 1 and 2, whose keys are equal.
     const Group turned(group.api(), group.split(0, me == 2 ? -1 : -me), group.info());
     const int want[] = {3, 1, 2, 0};
-    require(turned.rank() == want[me], "of keys 0, -1, -1 and -3, rank ", me, " becomes rank ", turned.rank(),
+    require(turned.rank() == want[me], "with the keys 0, -1, -1 and -3, rank ", me, " becomes rank ", turned.rank(),
             " and not ", want[me]);
     turned.barrier("in the turned group");
   });

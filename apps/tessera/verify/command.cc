@@ -13,6 +13,7 @@
 #include "plugin/component_name.h"
 #include "verify/report.h"
 #include "verify/run.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace verify {
@@ -21,19 +22,20 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char kAbout[] =
-    "Runs checks on the components of a plugin's file, each in a process of its own with a deadline. Prints a line\n"
-    "for each: passed, FAILED, CRASHED, TIMED OUT, warning or skipped, with what the component did and the place of\n"
-    "the contract that says otherwise. A check of one level needs what those of the lower ones look at:\n"
-    "  1  static     what the file says about itself; nothing of it runs\n"
-    "  2  load       opening it, its entry, its probe\n"
-    "  3  contract   creation, options, errors, memory, sizes of structs, what belongs to the process\n"
-    "  4  semantics  layouts, lookups, updates, exchanges, gradients against what they must be\n"
-    "  5  stress     more of that, seeded sequences of calls, several threads\n"
+    "Runs checks on the components of a plugin file, each in a process of its own with a deadline. Prints a result "
+    "for each check: passed, FAILED, CRASHED, TIMED OUT, warning or skipped, with what the component did and the "
+    "place in the contract that forbids it. The checks of a level need what the lower levels check:\n"
     "\n"
-    "COMPONENT is an id of the file, with its options behind it where it needs some: \"mlp?layers=[4,8]\"; a "
-    "transport\n"
-    "that wraps another may name it: \"codec(tcp)\". Without any, all components are verified, with no options.\n"
-    "Exit status 0: nothing failed; 1: something did; 2: wrong use.";
+    "  1  static     what the file says about itself; no code of it runs\n"
+    "  2  load       opening it, its entry, its probe\n"
+    "  3  contract   creation, options, errors, memory, struct sizes, the process\n"
+    "  4  semantics  layouts, lookups, updates, exchanges and gradients are right\n"
+    "  5  stress     more of level 4, seeded sequences of calls, several threads\n"
+    "\n"
+    "COMPONENT is an id in the file, with options if it needs some: \"mlp?layers=[4,8]\". A transport that wraps "
+    "another one may name it: \"codec(tcp)\". Without COMPONENT, all components are verified, without options.\n"
+    "\n"
+    "The exit status is 0 if nothing failed, 1 if something did, 2 after wrong use.";
 
 struct Arguments {
   std::string plugin, only, compute_kernel, input, json, junit;
@@ -47,19 +49,19 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments a;
   Options options("verify", "[OPTIONS] PLUGIN.so [COMPONENT...]", kAbout);
   auto add = options.add_options();
-  add("level", po::value(&a.level)->value_name("N")->default_value(4), "up to which level, 1 to 5");
+  add("level", po::value(&a.level)->value_name("N")->default_value(4), "highest level of checks to run, 1 to 5");
   add("only", po::value(&a.only)->value_name("REGEX"),
-      "checks whose name this regular expression finds, and those that have to hold before them");
+      "run only checks whose name matches this regular expression, and those that must hold before them");
   add("compute-kernel", po::value(&a.compute_kernel)->value_name("NAME"),
-      "of kernels: the compute kernel to look at, with a table's options behind it, \"acme.rows?rounding=up\"; without "
-      "it one that updates rows, without options");
+      "for kernels: the compute kernel to check, with options of a table as in \"acme.rows?rounding=up\" (default: "
+      "one that updates rows, without options)");
   add("input", po::value(&a.input)->value_name("PATH"),
-      "of readers: a file, directory or pattern that it reads; without it verify tries small files of its own");
-  add("seed", po::value(&a.seed)->value_name("N")->default_value(1), "of tables, batches and sequences of calls");
+      "for readers: a file, directory or pattern that it reads (default: small files that verify writes)");
+  add("seed", po::value(&a.seed)->value_name("N")->default_value(1), "seed of tables, batches and sequences of calls");
   add("timeout", po::value(&a.timeout)->value_name("SECONDS"),
-      "of each check; without it each has its own, 10 to 200 s");
-  add("json", po::value(&a.json)->value_name("FILE"), "write the results there, too");
-  add("junit", po::value(&a.junit)->value_name("FILE"), "write the results there as JUnit's XML, too");
+      "deadline of each check (default: its own, 10 to 200 s)");
+  add("json", po::value(&a.json)->value_name("FILE"), "also write the results to this file");
+  add("junit", po::value(&a.junit)->value_name("FILE"), "also write the results to this file as JUnit XML");
   options.argument("plugin", po::value(&a.plugin));
   options.argument("component", po::value(&a.components), -1);
   if (!parse_options(args, options)) return std::nullopt;
@@ -150,7 +152,7 @@ class Verification {
     const Result result = run_check(timed, what);
     const bool goes_on = !is_defect(result.outcome) && result.outcome != Outcome::kSkipped;
     if (chosen || !goes_on) {
-      std::cout << line_of(result) << std::endl;
+      std::cout << wrapped(line_of(result), "", "  ") << std::flush;
       results_.push_back(result);
     }
     return goes_on;

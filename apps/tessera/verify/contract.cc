@@ -61,7 +61,7 @@ void check_contract_errors(Subject& subject) {
   for (size_t i = kRoom; i < sizeof(small.error.message); ++i) {
     require(*small.letter(i) == 0xC3, "it wrote message byte ", i, " of a tsr_error that has room for ", kRoom);
   }
-  require(std::memchr(small.error.message, 0, kRoom) != nullptr, "a message that was cut has no NUL");
+  require(std::memchr(small.error.message, 0, kRoom) != nullptr, "a truncated message has no NUL");
 }
 
 void check_contract_no_memory(Subject& subject) {

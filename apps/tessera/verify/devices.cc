@@ -73,7 +73,7 @@ struct Device {
 void check_device_info(Subject& subject) {
   const Device device(subject);
   require(device.api.device_type > 0 && device.api.device_type != kDLCPU, "device_type is ", device.api.device_type,
-          ", which is no device");
+          ", which is not a device");
   for (int32_t i = 0; i < device.count; ++i) {
     tsr_device_info info{};
     info.struct_size = sizeof(info);

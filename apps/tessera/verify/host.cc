@@ -65,7 +65,7 @@ void TestHost::free(const tsr_host* host, DLDevice, void* memory, uint64_t bytes
   if (held != bytes) self.note(str_cat("it gave ", held, " bytes of the host back as ", bytes));
   auto* data = static_cast<unsigned char*>(memory);
   if (!untouched(data - kFence)) self.note(str_cat("it wrote in front of ", held, " bytes of the host"));
-  if (!untouched(data + held)) self.note(str_cat("it wrote behind ", held, " bytes of the host"));
+  if (!untouched(data + held)) self.note(str_cat("it wrote past ", held, " bytes of the host"));
   self.live_ -= static_cast<int64_t>(held);
   std::free(data - kFence);
 }
@@ -91,7 +91,7 @@ std::string TestHost::misuse() {
   for (const auto& [memory, block] : blocks_) {
     const auto* data = static_cast<const unsigned char*>(memory);
     if (!untouched(data - kFence)) return str_cat("it wrote in front of ", block.bytes, " bytes of the host");
-    if (!untouched(data + block.bytes)) return str_cat("it wrote behind ", block.bytes, " bytes of the host");
+    if (!untouched(data + block.bytes)) return str_cat("it wrote past ", block.bytes, " bytes of the host");
   }
   return misuse_;
 }

@@ -65,7 +65,7 @@ void Array::set(int64_t i, double value) {
 
 void Array::check_end(const std::string& who) const {
   for (size_t i = bytes_.size() - kGuard; i < bytes_.size(); ++i)
-    require(bytes_[i] == kGuardByte, who, " wrote behind a tensor of ", size_, " elements");
+    require(bytes_[i] == kGuardByte, who, " wrote past a tensor of ", size_, " elements");
 }
 
 std::string KernelShape::text() const {

@@ -60,7 +60,7 @@ class Changes {
     Call call;
     call.succeeds(count(follower, table, &changed, &removed, call), "count");
     require(changed == static_cast<int64_t>(out.size()), "count says that ", changed,
-            " rows have changed, and export_changed gives ", out.size());
+            " rows have changed, but export_changed gives ", out.size());
     require(removed >= 0, "count says that ", removed, " rows were given up");
     return out;
   }
@@ -86,7 +86,7 @@ void check_named(const RowsById& before, const RowsById& now, const RowsById& ch
   for (const auto& [id, row] : now) {
     const auto was = before.find(id);
     const bool same = was != before.end() && was->second == row;
-    require(same || changed.contains(id), "row ", id, " was changed by ", by, ", and export_changed leaves it out");
+    require(same || changed.contains(id), "row ", id, " was changed by ", by, ", but export_changed leaves it out");
   }
   for (const auto& [id, row] : changed) {
     const auto is = now.find(id);
@@ -113,23 +113,24 @@ void check_followers(const Kernel& k) {
   const auto mark = [&](uint32_t follower) {
     changes.mark(follower);
     marked[follower] = rows_of(bed, 0);
-    require(changes.changed(follower, 0, 7).empty(), "right behind a mark some rows have changed");
+    require(changes.changed(follower, 0, 7).empty(), "right after a mark some rows have changed");
   };
   const auto check = [&](uint32_t follower, const char* by) {
     check_named(marked[follower], rows_of(bed, 0), changes.changed(follower, 0, 3), by);
   };
   Call nobody;
-  nobody.fails(changes.mark(TSR_CHANGES_FOLLOWERS, nobody), "mark of a follower that there is not");
+  nobody.fails(changes.mark(TSR_CHANGES_FOLLOWERS, nobody), "mark for a follower that does not exist");
   mark(0);
   int64_t changed = 0, removed = 0;
   Call early;
-  early.fails(changes.count(1, 0, &changed, &removed, early), "count without a mark, where another follower has one");
+  early.fails(changes.count(1, 0, &changed, &removed, early),
+              "count without a mark, although another follower has one");
   import_some(bed, {5, 30}, 0.5f);
   mark(1);
   check(0, "import_rows before another follower's mark");
   import_some(bed, {7, 30}, 0.75f);
   check(0, "import_rows around another follower's mark");
-  check(1, "import_rows behind another follower's mark");
+  check(1, "import_rows after another follower's mark");
   mark(0);
   check(1, "import_rows before another follower's mark");
 }
@@ -148,7 +149,7 @@ void check_kernel_changes(Subject& subject) {
   Random random = subject.random();
   PlainTables plain(bed, random);  // imports rows, before the mark is set
   changes.mark(0);
-  require(changes.changed(0, 1, 7).empty(), "right behind a mark some rows have changed");
+  require(changes.changed(0, 1, 7).empty(), "right after a mark some rows have changed");
   RowsById before = rows_of(bed, 0);
   import_some(bed, {5, 30}, 0.5f);
   check_named(before, rows_of(bed, 0), changes.changed(0, 0, 100), "import_rows");

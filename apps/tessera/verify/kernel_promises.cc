@@ -56,7 +56,7 @@ void check_kernel_flags(Subject& subject) {
   };
   Call hinted, told;
   hinted.succeeds(supports(kHint, hinted), "supports with a hint that nobody knows");
-  must_refuse(supports(kMust, told), told, "supports with a flag that has to be understood, and that nobody knows,");
+  must_refuse(supports(kMust, told), told, "supports with a flag that must be understood, and that nobody knows,");
   Random random = subject.random();
   LookupBatch batch = batch_of(random, bed.shape());
   Outputs plain(batch, bed.shape().output), out(batch, bed.shape().output);
@@ -68,7 +68,7 @@ void check_kernel_flags(Subject& subject) {
   Call call;
   subject.doing("forward");
   const tsr_code code = k.api.forward(bed.instance(), &batch.raw, out.raw(), nullptr, nullptr, call.out());
-  must_refuse(code, call, "forward with a flag that has to be understood, and that nobody knows,");
+  must_refuse(code, call, "forward with a flag that must be understood, and that nobody knows,");
   batch.raw.flags = 0;
   if (!bed.updates_rows()) return;
   Outputs grad(batch, bed.shape().output);
@@ -81,7 +81,7 @@ void check_kernel_flags(Subject& subject) {
     if (flags == kHint)
       updating.succeeds(updated, "backward with a hint in tsr_update that nobody knows");
     else
-      must_refuse(updated, updating, "backward with a flag in tsr_update that has to be understood");
+      must_refuse(updated, updating, "backward with a flag in tsr_update that must be understood");
   }
 }
 
@@ -109,7 +109,7 @@ void check_kernel_cursors(Subject& subject) {
   const tsr_code code = k.api.export_rows(bed.instance(), 0, &cursor, &rows, call.out());
   if (call.fails_well(code, "export_rows by an old cursor"); code != TSR_OK && code != TSR_FAILED_PRECONDITION)
     broken("export_rows by a cursor from before the table changed fails with ", name_of(code),
-           ", where only TSR_FAILED_PRECONDITION is for that");
+           ", but only TSR_FAILED_PRECONDITION may be used for that");
   require(code != TSR_OK || (rows.count >= 0 && rows.count <= 30), "export_rows by an old cursor gave ", rows.count,
           " rows into room for 30");
   ids.check_end("export_rows by an old cursor");
@@ -124,7 +124,7 @@ void check_kernel_extra(Subject& subject) {
   bed.open();
   const uint32_t bytes = stats_of(bed, 0).extra_bytes;
   if (bytes == 0) throw Skipped("it keeps nothing of a row but weights and states");
-  require(bytes % 4 == 0, "tsr_kernel_stats::extra_bytes is ", bytes, ", which is no multiple of 4");
+  require(bytes % 4 == 0, "tsr_kernel_stats::extra_bytes is ", bytes, ", which is not a multiple of 4");
   Random random = subject.random();
   const PlainTables plain(bed, random);
   const size_t stride = bytes + 8;  // the gap between the values is unused
@@ -154,7 +154,7 @@ void check_kernel_extra(Subject& subject) {
     for (size_t b = 0; b < stride; ++b) {
       const unsigned char want = b < bytes ? set[static_cast<size_t>(order[i]) * stride + b] : 0xC3,
                           is = got[i * stride + b];
-      require(is == want, "byte ", b, " behind row ", order[i], " is ", int{is},
+      require(is == want, "byte ", b, " after row ", order[i], " is ", int{is},
               b < bytes ? " in extra" : " in no row's extra", ", not ", int{want});
     }
   }
@@ -179,7 +179,7 @@ void check_kernel_read_only(Subject& subject) {
   if (!on_demand) return;
   for (const double x : values_of(out))
     require(x == 0 || x == kUntouched, "a lookup with TSR_LOOKUP_READ_ONLY gave ", x,
-            " where no row exists: that is 0");
+            " for a row that does not exist, but must give 0");
 }
 
 // The first lookup that trains must give sums of start values.
@@ -205,7 +205,7 @@ void check_kernel_start_values(Subject& subject) {
           want += KernelBed::start_value(start, 0, static_cast<int64_t>(batch.ids->get(p)), d);
         const double is = got[static_cast<size_t>(batch.place(f, b, batch.begin(f, b)) + d)];
         require(std::abs(is - want) <= 1e-4, "the first lookup of rows that did not exist gave ", is,
-                ", where their start values add up to ", want);
+                ", but their start values add up to ", want);
       }
     }
     return got;
@@ -278,7 +278,7 @@ void check_kernel_estimate(Subject& subject) {
   for (int64_t before = 4; before < kRows; before *= 4, ++bands) sum += bytes_of(3 * before);
   const uint64_t off = sum > whole ? sum - whole : whole - sum;
   require(off <= bands * kRounded, "estimate of a table of ", kRows, " rows is ", whole, " bytes, and ", sum,
-          " in sum when it is asked about ", bands, " parts of them");
+          " in total for ", bands, " parts of it");
 }
 
 void check_kernel_threads(Subject& subject) {
@@ -313,7 +313,7 @@ void check_kernel_threads(Subject& subject) {
         if (code != TSR_OK)
           wrong[t] = str_cat("forward failed with ", name_of(code), ": ", call.message());
         else if (values_of(out) != want[t])
-          wrong[t] = "forward gave something else than alone";
+          wrong[t] = "forward gave other results than by itself";
       }
     });
   }

@@ -169,7 +169,7 @@ bool compare_quantized(const Kernel& k, const std::vector<TableShape>& tables, B
           if (f.pooling == TSR_POOLING_MEAN && end > begin) want /= static_cast<double>(end - begin);
           const double got = out[0].get(batch.place(f, b, begin) + d);
           require(std::abs(got - want) <= 1e-3 + 1e-3 * std::abs(want), "forward over rows of ", name_of(rows),
-                  " gave ", got, ", where the rows that export_rows gives add up to ", want);
+                  " gave ", got, ", but the rows that export_rows gives add up to ", want);
         }
       }
     }

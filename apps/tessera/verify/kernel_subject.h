@@ -43,7 +43,7 @@ struct Kernel {
     return "";
   }
   void needs_updates() const {
-    if (updating().empty()) throw Skipped("it serves \"dense\" alone, or only infers: its backward updates nothing");
+    if (updating().empty()) throw Skipped("it serves only \"dense\", or only infers: its backward updates nothing");
   }
   bool exact() const { return !updating().empty() || serves(TSR_COMPUTE_DENSE); }  // rows stay as imported
   KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {

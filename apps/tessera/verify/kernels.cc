@@ -353,17 +353,17 @@ void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const Plain
   for (size_t t = 0; t < want.size(); ++t) {
     const int64_t dim = shape.tables[t].dim, n = got[t].rows.ndim == 1 ? got[t].rows.shape[0] : -1;
     require(n == static_cast<int64_t>(want[t].size()), "backward_rows gave ", n, " rows of table ", t,
-            ", where the batch has ", want[t].size(), " different ones");
+            ", but the batch has ", want[t].size(), " different ones");
     const auto* rows = static_cast<const int64_t*>(got[t].rows.data);
     const auto* values = static_cast<const float*>(got[t].values.data);
     int64_t i = 0;
     for (const auto& [row, sum] : want[t]) {
       require(rows[i] == row, "backward_rows gave row ", rows[i], " of table ", t, " as number ", i,
-              ", where ascending and unique rows have ", row);
+              ", but ascending and unique rows have ", row);
       for (int64_t d = 0; d < dim; ++d) {
         const double v = sum[static_cast<size_t>(d)];
         require(std::abs(values[i * dim + d] - v) <= 1e-4 + 1e-4 * std::abs(v), "the gradient of row ", row,
-                " of table ", t, ", column ", d, ", is ", values[i * dim + d], ", where plain loops give ", v);
+                " of table ", t, ", column ", d, ", is ", values[i * dim + d], ", but plain loops give ", v);
       }
       ++i;
     }

@@ -38,9 +38,9 @@ std::string why_not_combined(const OnePart& part, const Question& q) {
     return str_cat("combine ", part.combine, " does not exist");
   for (const tsr_rectangle& r : part.rectangles) {
     if (part.combine == TSR_COMBINE_REPLICA && !equal(r, part.rectangles.front()))
-      return str_cat(text_of(r), " is no copy of ", text_of(part.rectangles.front()), ", but the part is a REPLICA");
+      return str_cat(text_of(r), " is not a copy of ", text_of(part.rectangles.front()), ", but the part is a REPLICA");
     if (part.combine == TSR_COMBINE_CONCAT && part.row_set == TSR_ROWS_RANGE && r.rows != q.rows)
-      return str_cat(text_of(r), " lacks rows, but TSR_COMBINE_CONCAT puts columns beside each other");
+      return str_cat(text_of(r), " lacks rows, but TSR_COMBINE_CONCAT puts columns side by side");
   }
   return "";
 }

@@ -128,7 +128,7 @@ void check_metric_info(Subject& subject) {
   subject.doing("add");
   Call call;
   call.fails(metric.api.add(metric.part.self(), &told, sums.data(), call.out()),
-             "add with a flag that has to be understood, and that nobody knows,");
+             "add with a flag that must be understood, and that nobody knows,");
 }
 
 void check_metric_sums(Subject& subject) {

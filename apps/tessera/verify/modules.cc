@@ -134,7 +134,7 @@ class Layer {
     subject_.doing("forward");
     Call call;
     call.fails(api_.forward(part_.self(), &raw.call, nullptr, call.out()),
-               "forward with a flag that has to be understood, and that nobody knows,");
+               "forward with a flag that must be understood, and that nobody knows,");
   }
   // The sum of outputs * directions of a training forward, so that buffers of an earlier one do not matter.
   Loss loss() {
@@ -294,7 +294,7 @@ void check_module_parameters(Subject& subject) {
       const bool counts = p.dtype.code == kDLInt && p.dtype.bits == 64 && p.init == TSR_INIT_CONSTANT;
       require(floats || (buffers && counts), what, p.name, " has a type that it may not have");
       require(std::isfinite(p.init_values[0]) && std::isfinite(p.init_values[1]), what, p.name,
-              " has start values that are no numbers");
+              " has start values that are not numbers");
     }
   };
   subject.doing("parameter");

@@ -45,10 +45,10 @@ class RowSet {
   int64_t count() const { return count_; }
   void check_ends(const char* what) {
     for (int64_t i = 0; i < count_; ++i) {
-      require(weight(i)[dim_] == kBehind, what, " writes behind a row of ", dim_, " floats");
-      require(grad(i)[dim_] == kBehind, what, " writes behind a gradient of ", dim_, " floats");
+      require(weight(i)[dim_] == kBehind, what, " writes past a row of ", dim_, " floats");
+      require(grad(i)[dim_] == kBehind, what, " writes past a gradient of ", dim_, " floats");
       for (uint32_t k = 0; k < updates_.num_states(); ++k) {
-        require(state(k, i)[width(k)] == kBehind, what, " writes behind the state ", updates_.state(k).name, " of ",
+        require(state(k, i)[width(k)] == kBehind, what, " writes past the state ", updates_.state(k).name, " of ",
                 width(k), " floats");
       }
     }
@@ -121,7 +121,7 @@ std::vector<tsr_state> states_of(const Made& part) {
     call.succeeds(code, "state");
     out.push_back(s);
   }
-  require(out.size() < kMost, "state gives ", kMost, " states and no TSR_OUT_OF_RANGE behind the last one");
+  require(out.size() < kMost, "state gives ", kMost, " states and no TSR_OUT_OF_RANGE after the last one");
   return out;
 }
 
@@ -139,7 +139,7 @@ void check_optimizer_states(Subject& subject) {
     require((s.flags & TSR_MUST_UNDERSTAND) == 0, "state ", s.name, " has flags ", s.flags,
             ", which no kernel understands");
     require(s.dtype.lanes == 1 && s.dtype.bits >= 8, "state ", s.name, " has DLPack type code ", int{s.dtype.code},
-            " with ", int{s.dtype.bits}, " bits in ", s.dtype.lanes, " lanes, which is no number in memory");
+            " with ", int{s.dtype.bits}, " bits in ", s.dtype.lanes, " lanes, which is not a number in memory");
     require(std::isfinite(s.start), "state ", s.name, " starts at ", s.start);
   }
   const Made other = subject.make();
@@ -150,7 +150,7 @@ void check_optimizer_states(Subject& subject) {
       equal = std::string(now[k].name) == all[k].name && now[k].kind == all[k].kind && now[k].start == all[k].start &&
               sdk::same_dtype(now[k].dtype, all[k].dtype);
     }
-    require(equal, "it has other states from call to call: what a kernel keeps would not fit");
+    require(equal, "its states differ from call to call: what a kernel keeps would not fit");
   }
   const auto& api = part.api<tsr_optimizer>();
   require(!TSR_HAS(tsr_optimizer, &api, update_rows) || TSR_HAS(tsr_optimizer, &api, update_row),
@@ -265,7 +265,7 @@ void check_optimizer_over_kernel(Subject& subject) {
   try {
     kernel = subject.others().create("tessera.kernel/1", "auto");
   } catch (const Error& e) {
-    throw Skipped(str_cat("there is no kernel beside this program: ", e.what()));
+    throw Skipped(str_cat("there is no kernel next to this program: ", e.what()));
   }
   KernelShape shape;
   shape.tables = {{7, 4}, {40, 17}, {100, 32}};

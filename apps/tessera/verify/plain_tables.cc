@@ -100,7 +100,7 @@ void PlainTables::compare_outputs(const LookupBatch& batch, Outputs& got) const 
       }
       require(std::abs(is - want[k][i]) <= tolerance(shape_.output, want[k][i]), "forward (", shape_.text(),
               ", pooling ", pooling_name(whose[k][i]->pooling), batch.weights ? ", weighted" : "", ") gave ", is,
-              " for element ", i, " of output ", k, ", where plain loops give ", want[k][i]);
+              " for element ", i, " of output ", k, ", but plain loops give ", want[k][i]);
     }
   }
 }
@@ -143,7 +143,7 @@ void PlainTables::compare_weight_gradients(const LookupBatch& batch, Outputs& gr
           want += reaching(batch, f, b, p, d, grad, scale) * value(f, static_cast<int64_t>(batch.ids->get(p)), d);
         const double bound = tolerance(shape_.output, want) * std::sqrt(static_cast<double>(dim));
         require(std::abs(got.get(p) - want) <= bound, "the gradient of the weight at position ", p, " is ", got.get(p),
-                ", where plain loops give ", want, " (", shape_.text(), ", pooling ", pooling_name(f.pooling), ")");
+                ", but plain loops give ", want, " (", shape_.text(), ", pooling ", pooling_name(f.pooling), ")");
       }
     }
   }
@@ -204,7 +204,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
       const double bound =
           5e-5 * (1 + std::abs(want)) + 2 * spacing(shape_.weights, std::max(kLargest, std::abs(want)));
       require(std::abs(is - want) <= bound, "column ", i % dim, " of row ", id, " of a table of ",
-              shape_.tables[t].rows, " rows is ", is, " ", when, ", where plain loops give ", want, " (", shape_.text(),
+              shape_.tables[t].rows, " rows is ", is, " ", when, ", but plain loops give ", want, " (", shape_.text(),
               ")");
     }
     compare_changes(t, got, when);
@@ -216,7 +216,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
         const double want = rows_[t].states[k][static_cast<size_t>(got.ids[i / width]) * width + i % width];
         require(std::abs(got.states[k][i] - want) <= 4 * tolerance(kFloat32, want), "state ",
                 bed.updates().state(k).name, " of row ", got.ids[i / width], " is ", got.states[k][i], " ", when,
-                ", where plain loops give ", want);
+                ", but plain loops give ", want);
       }
     }
   }

@@ -327,7 +327,7 @@ void check_reader_errors(Subject& subject) {
   want = reader.wants().at(0);
   want.flags |= 1u << 31;
   Call told;
-  told.fails(reader.try_select({want}, told), "select with a flag that has to be understood, and that nobody knows,");
+  told.fails(reader.try_select({want}, told), "select with a flag that must be understood, and that nobody knows,");
   tsr_reader_source source{};
   source.struct_size = sizeof(source);
   const std::string missing = path + ".there_is_no_such_file";

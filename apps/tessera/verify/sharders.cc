@@ -192,7 +192,7 @@ void check_sharder_limits(Subject& subject) {
     const Question q = random_question(random, true);
     for (const OneLayout& layout : sharder.layouts(q)) {
       require(shards_of(layout) <= q.max_shards, q.text(), ": a layout has ", shards_of(layout),
-              " shards: what cannot keep max_shards is not proposed");
+              " shards, but max_shards must be kept");
     }
   }
 }
@@ -318,7 +318,7 @@ void check_sharder_determinism(Subject& subject) {
     const Question q = random_question(random, i % 3 == 0);
     for (size_t p = 1; p < kProcesses; ++p) {
       require(answers->each[p][i] == answers->each[0][i], q.text(),
-              ": two processes get different layouts or routes, so ranks would not agree on who holds a row");
+              ": two processes get different layouts or routes, so ranks would not agree on which one holds a row");
     }
   }
 }
@@ -355,7 +355,7 @@ void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Ran
   for (size_t i = 0; i < std::min<size_t>(ids.size(), 20); ++i) {  // one id at a time must give the same as all at once
     const Routes::Place alone = routes.of({ids[i]});
     require(alone.row_sets[0] == at.row_sets[i] && alone.rows[0] == at.rows[i], q.text(), ": route takes id ", ids[i],
-            " elsewhere when it is asked for it alone");
+            " elsewhere when it is asked only for it");
   }
 }
 
@@ -372,7 +372,7 @@ void check_keyed(const Routes& routes, size_t row_sets) {
     require(routes.back(at.row_sets[i], {ids[i]}).front() == ids[i], q.text(), ": unroute takes row ", ids[i],
             " to another id, but rows keep their ids");
     require(routes.of({ids[i]}).row_sets[0] == at.row_sets[i], q.text(), ": route takes id ", ids[i],
-            " elsewhere when it is asked for it alone");
+            " elsewhere when it is asked only for it");
   }
 }
 
@@ -390,8 +390,8 @@ void check_sharder_routes(Subject& subject) {
       const std::vector<int64_t> some = {0, q.rows / 2, q.rows - 1};
       const Routes::Place here = Routes(sharder, q, layout).of(some), there = Routes(elsewhere, q, layout).of(some);
       require(here.row_sets == there.row_sets && here.rows == there.rows, q.text(),
-              ": route answers otherwise where propose was not asked: all that it may need is in tsr_route, its cookie "
-              "too");
+              ": route answers differently if propose was not called before: it may use only tsr_route, which "
+              "includes its cookie");
       if (sharder.keeps_ids())
         check_keyed(Routes(sharder, q, layout), row_sets_of(layout).size());
       else
@@ -423,7 +423,7 @@ void check_sharder_flags(Subject& subject) {
     subject.doing(str_cat("propose with an unknown flag in ", what));
     Call call;
     const tsr_code code = sharder.api().propose(sharder.self(), &table, &topology, &limits, &sink, call.out());
-    const std::string of = str_cat("propose with a flag in ", what, " that has to be understood");
+    const std::string of = str_cat("propose with a flag in ", what, " that must be understood");
     call.fails(code, of);
     require(code == TSR_UNIMPLEMENTED, of, " fails with ", name_of(code), ", but that is TSR_UNIMPLEMENTED");
   }
@@ -500,7 +500,7 @@ void check_sharder_threads(Subject& subject) {
         for (int i = 0; i < 20; ++i) {
           std::vector<uint64_t> together;
           fingerprint(sharder, subject.random(4), &together);
-          require(together == alone, "on several threads at once it answers otherwise than alone");
+          require(together == alone, "on several threads at once it answers differently than on one");
         }
       } catch (const std::exception& e) {
         text = e.what();

@@ -127,8 +127,8 @@ void check_static_entry_symbol(Subject& subject) {
     broken("it exports ", *of_sdk, " of the SDK, which a plugin with another version of the SDK would use", kHide);
   if (others > 0) {
     throw Warning(str_cat("it exports ", others, " further symbol", others == 1 ? "" : "s", " (", other,
-                          "), which another library may have, too: link with a version script that hides all but the "
-                          "entry, as tessera_add_plugin does"));
+                          "), which another library may also have: link with a version script that hides all but "
+                          "the entry, as tessera_add_plugin does"));
   }
 }
 

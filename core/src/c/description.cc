@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, Shape>> parse_dense(const JsonObject& s) {
     int64_t elements = 1;
     for (const int64_t size : shape) {
       if (size < 0 || (elements *= std::max<int64_t>(1, size)) > INT32_MAX)
-        s.wrong_at(name.c_str(), " has to be a shape of at most 2^31 - 1 values");
+        s.wrong_at(name.c_str(), " must be a shape of at most 2^31 - 1 values");
     }
     out.emplace_back(name, Shape(shape.begin(), shape.end()));
   }

@@ -101,13 +101,13 @@ void of_type(const DLTensor& t, const Name& name, const With& with) {
   if (is(kDLInt, 32)) return with(static_cast<const int32_t*>(data));
   if (is(kDLFloat, 32)) return with(static_cast<const float*>(data));
   if (is(kDLFloat, 64)) return with(static_cast<const double*>(data));
-  refuse(name, " is of a type that is not taken: int32, int64, float32 and float64 are");
+  refuse(name, " has a type that is not supported: use int32, int64, float32 or float64");
 }
 
 template <class T, class From>
 T as(From value, const Name& name) {
   if constexpr (std::is_same_v<T, int32_t> && std::is_same_v<From, int64_t>) {
-    if (!std::in_range<int32_t>(value)) refuse(name, " holds ", value, ", which int32 cannot");
+    if (!std::in_range<int32_t>(value)) refuse(name, " holds ", value, ", which does not fit int32");
   }
   return static_cast<T>(value);
 }
@@ -119,11 +119,11 @@ std::span<const T> elements_of(const DLTensor* tensor, const Name& name, int64_t
   need(tensor, name.what);
   const DLTensor& t = *tensor;
   if (t.device.device_type != kDLCPU)
-    fail(Code::kUnimplemented, name.text(), " is on a device: host memory is taken here");
+    fail(Code::kUnimplemented, name.text(), " is on a device, but must be in host memory");
   const bool flat = t.ndim == 1 && cols == 1;
   if (!flat && t.ndim != 2) refuse(name, " has ", t.ndim, " dimensions");
   if (t.shape[0] != rows || (!flat && t.shape[1] != cols))
-    refuse(name, " has to be [", rows, cols == 1 && flat ? "" : tessera::str_cat(", ", cols), "]");
+    refuse(name, " must be [", rows, cols == 1 && flat ? "" : tessera::str_cat(", ", cols), "]");
   const int64_t across = flat ? 1 : t.strides == nullptr ? 1 : t.strides[1];
   const int64_t down = t.strides == nullptr ? cols : t.strides[0];
   const size_t n = static_cast<size_t>(rows * cols);
@@ -132,7 +132,7 @@ std::span<const T> elements_of(const DLTensor* tensor, const Name& name, int64_t
   of_type(t, name, [&](const auto* data) {
     using From = std::decay_t<decltype(*data)>;
     if (std::is_floating_point_v<From> != std::is_floating_point_v<T>)
-      refuse(name, " has to be of ", std::is_floating_point_v<T> ? "floats" : "whole numbers");
+      refuse(name, " must be of ", std::is_floating_point_v<T> ? "floats" : "whole numbers");
     if constexpr (std::is_same_v<From, T>) {
       if ((across == 1 || cols == 1) && (down == cols || rows <= 1)) {
         out = {data, n};
@@ -160,7 +160,7 @@ void check_output(const DLTensor& out, const tessera::ModelOutput& output, int64
   const bool fits = (out.ndim == 2 && out.shape[1] == output.width) || (out.ndim == 1 && output.width == 1);
   if (!fits || out.shape[0] != batch || out.dtype.code != kDLFloat || out.dtype.bits != 32 || out.dtype.lanes != 1 ||
       out.device.device_type != kDLCPU) {
-    fail(Code::kInvalidArgument, "output \"", output.name, "\" has to be float32 [", batch, ", ", output.width, "]",
+    fail(Code::kInvalidArgument, "output \"", output.name, "\" must be float32 [", batch, ", ", output.width, "]",
          output.width == 1 ? tessera::str_cat(" or [", batch, "]") : "", " in host memory");
   }
   if (batch > 0 && out.data == nullptr) fail(Code::kInvalidArgument, "output \"", output.name, "\" has no data");
@@ -192,7 +192,7 @@ void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<co
   const tessera::ModelDescription& description = model.predictor->model();
   const size_t count = description.features.size();
   if (in.num_features != count)
-    fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ", count);
+    fail(Code::kInvalidArgument, "there are ", in.num_features, " features, but the model takes ", count);
   const auto first = std::find_if(outputs.begin(), outputs.end(), [](const DLTensor* out) { return out != nullptr; });
   if (first == outputs.end()) fail(Code::kInvalidArgument, "no output is wanted: outputs are all NULL");
   const int64_t batch = length_of(*first, "the output");
@@ -261,7 +261,7 @@ std::string predict_rows(tessera::Predictor& predictor, const tessera::Dataset& 
     check_output(*outputs[o], model.outputs[o], data.train_rows());
     widths[o] = static_cast<size_t>(model.outputs[o].width);
     if (!is_compact(*outputs[o], model.outputs[o].width))
-      fail(Code::kInvalidArgument, "output \"", model.outputs[o].name, "\" has to be compact");
+      fail(Code::kInvalidArgument, "output \"", model.outputs[o].name, "\" must be compact");
   }
   int64_t done = 0;
   tessera::UnknownIdCounter unknown(model.encoding);
@@ -335,7 +335,7 @@ tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float
     const tsr_model_input in = copy_in(input, "input");
     const tessera::ModelDescription& description = model->predictor->model();
     if (in.num_features != description.features.size()) {
-      fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ",
+      fail(Code::kInvalidArgument, "there are ", in.num_features, " features, but the model takes ",
            description.features.size());
     }
     check_one_score(description);
@@ -371,7 +371,7 @@ tsr_code tsr_model_predict_outputs(tsr_model* model, const tsr_model_tensors* in
     need(model, "model");
     if (num_outputs > 0) need(outputs, "outputs");
     if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
-      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the model has ", most);
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, but the model has ", most);
     predict_tensors(*model, copy_in(input, "input"), {outputs, num_outputs});
   });
 }
@@ -397,7 +397,7 @@ tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, co
     need(path, "path");
     if (num_outputs > 0) need(outputs, "outputs");
     if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
-      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the model has ", most);
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, but the model has ", most);
     const tessera::Dataset rows = rows_of(runtime->opened().runtime, model->predictor->model(), reader, path);
     std::string sentences = predict_rows(*model->predictor, rows, {outputs, num_outputs});
     if (warnings != nullptr) *warnings = new tsr_text{std::move(sentences)};

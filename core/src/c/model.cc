@@ -244,7 +244,7 @@ tsr_code tsr_collection_get_learning_rate(const tsr_collection* collection, cons
 
 tsr_code tsr_collection_set_steps(tsr_collection* collection, int64_t steps, tsr_error* err) {
   return with(collection, err, [&](const Collection& c) {
-    if (steps < 0) fail(Code::kInvalidArgument, "steps is ", steps, ", and has to be at least 0");
+    if (steps < 0) fail(Code::kInvalidArgument, "steps is ", steps, ", but must be at least 0");
     c.any().set_step(steps);
   });
 }

@@ -26,7 +26,7 @@ std::vector<const Collection*> packed_collections(const tsr_pack_options& in) {
     out.push_back(in.collections[i]->collection.get());
     const ProcessGroup &first = *out[0]->session().group, &own = *out.back()->session().group;
     if (&own != &first && (own.world_size() > 1 || first.world_size() > 1))
-      fail(Code::kInvalidArgument, "the collections are over several groups, and have to be over one");
+      fail(Code::kInvalidArgument, "the collections are over several groups, but must be over one");
   }
   return out;
 }
@@ -49,8 +49,8 @@ std::map<std::string, Tensor> dense_values(const tsr_pack_options& in) {
     need(in.names[i], "options->names[...]");
     const Tensor value = borrowed(in.tensors[i], in.names[i]);
     if (value.dtype() != DType::kFloat32 && value.dtype() != DType::kInt64)
-      fail(Code::kInvalidArgument, "\"", in.names[i], "\" is ", to_string(value.dtype()),
-           ", and has to be float32, or ", "int64 of a buffer that counts");
+      fail(Code::kInvalidArgument, "\"", in.names[i], "\" is ", to_string(value.dtype()), ", but must be float32, or ",
+           "int64 of a buffer that counts");
     out[in.names[i]] = value;
   }
   return out;

@@ -122,7 +122,7 @@ tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr
     need(quantized, "quantized");
     quantized->opened().check_process();
     const tsr_batch in = copy_in(batch, "batch");
-    if (!quantized->bags) fail(Code::kInvalidArgument, "this collection has sequences, whose outputs are apart");
+    if (!quantized->bags) fail(Code::kInvalidArgument, "this collection has sequences, which have separate outputs");
     const Tensor to = borrowed(output, "output", DType::kFloat32);
     const KeyedJaggedTensor features = batch_of(quantized->features, in);
     const QuantUse use(*quantized);
@@ -139,7 +139,7 @@ tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const t
     if (!quantized->sequences) fail(Code::kInvalidArgument, "this collection has bags, which have one output");
     const std::vector<std::string>& names = quantized->sequences->embedding_names();
     if (num_outputs != names.size())
-      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the collection has ", names.size());
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, but the collection has ", names.size());
     need(outputs, "outputs");
     const KeyedJaggedTensor features = batch_of(quantized->features, in);
     const QuantUse use(*quantized);
@@ -148,8 +148,7 @@ tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const t
       if (outputs[at] == nullptr) continue;
       const Tensor to = borrowed(outputs[at], name.c_str(), DType::kFloat32), from = rows.values();
       if (to.shape() != from.shape())
-        fail(Code::kInvalidArgument, "output \"", name, "\" has to be float32 [", from.size(0), ", ", from.size(1),
-             "]");
+        fail(Code::kInvalidArgument, "output \"", name, "\" must be float32 [", from.size(0), ", ", from.size(1), "]");
       if (from.bytes() > 0) std::memcpy(to.raw(), from.raw(), from.bytes());
     }
   });

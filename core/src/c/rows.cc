@@ -24,9 +24,9 @@ Range range_of(const Collection& c, const char* table, int64_t first, const Tens
     if (t.name != table) continue;
     if (t.any_id)
       fail(Code::kUnimplemented, "table \"", t.name,
-           "\" has rows of any ids, and so no range of them: look rows up, or read them from a checkpoint");
+           "\" takes any ids, so its rows have no range: look rows up, or read them from a checkpoint");
     if (rows.dim() != 2 || rows.size(1) != t.embedding_dim)
-      fail(Code::kInvalidArgument, "rows of table \"", t.name, "\" have to be float32 [any, ", t.embedding_dim, "]");
+      fail(Code::kInvalidArgument, "rows of table \"", t.name, "\" must be float32 [any, ", t.embedding_dim, "]");
     if (first < 0 || first > t.num_embeddings - rows.size(0))
       fail(Code::kOutOfRange, "table \"", t.name, "\" has ", t.num_embeddings, " rows, and not [", first, ", ",
            first + rows.size(0), ")");
@@ -99,19 +99,19 @@ ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const D
   ShardRows out{at(c.shards, shard, "shard", "rank"), borrowed(weights, "weights", DType::kFloat32), {}};
   const ShardMetadata& w = out.shard.where;
   if (out.weights.dim() != 2 || out.weights.size(1) != w.cols)
-    fail(Code::kInvalidArgument, "weights of this shard have to be float32 [any, ", w.cols, "]");
+    fail(Code::kInvalidArgument, "weights of this shard must be float32 [any, ", w.cols, "]");
   const int64_t count = out.weights.size(0);
   if (first < 0 || first > w.rows - count)
     fail(Code::kOutOfRange, "the shard has ", w.rows, " rows, and not [", first, ", ", first + count, ")");
   if (states == nullptr) return out;
   const auto& layout = c.any().state_layout(out.shard);
   if (num_states != layout.size())
-    fail(Code::kInvalidArgument, "there are ", num_states, " states, and the shard has ", layout.size());
+    fail(Code::kInvalidArgument, "there are ", num_states, " states, but the shard has ", layout.size());
   for (uint32_t k = 0; k < num_states; ++k) {
     const Tensor state = borrowed(states[k], layout[k].name.c_str(), DType::kFloat32);
     const int64_t wanted = layout[k].per_row ? count : count * w.cols;
     if (state.numel() != wanted)
-      fail(Code::kInvalidArgument, layout[k].name, " has ", state.numel(), " values, and has to have ", wanted);
+      fail(Code::kInvalidArgument, layout[k].name, " has ", state.numel(), " values, and must have ", wanted);
     out.states.push_back(state.data<float>());
   }
   return out;

@@ -36,9 +36,9 @@ std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& ru
 Tensor borrowed(const DLTensor* tensor, const char* name) {
   need(tensor, name);
   if (tensor->device.device_type != kDLCPU)
-    fail(Code::kUnimplemented, name, " is on a device, and only host memory is taken here");
+    fail(Code::kUnimplemented, name, " is on a device, but must be in host memory");
   if (tensor->ndim < 0 || (tensor->ndim > 0 && tensor->shape == nullptr))
-    fail(Code::kInvalidArgument, name, " is no DLTensor: it has ", tensor->ndim, " dimensions");
+    fail(Code::kInvalidArgument, name, " is not a DLTensor: it has ", tensor->ndim, " dimensions");
   const Shape shape(tensor->shape, tensor->shape + tensor->ndim);
   int64_t elements = 1;
   for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
@@ -54,7 +54,7 @@ Tensor borrowed(const DLTensor* tensor, const char* name) {
 Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype) {
   Tensor out = borrowed(tensor, name);
   if (out.dtype() != dtype)
-    fail(Code::kInvalidArgument, name, " is ", to_string(out.dtype()), ", and has to be ", to_string(dtype));
+    fail(Code::kInvalidArgument, name, " is ", to_string(out.dtype()), ", but must be ", to_string(dtype));
   return out;
 }
 
@@ -79,7 +79,7 @@ RankEnvironment rank_environment(const tsr_process_group_options& options) {
   RankEnvironment out = RankEnvironment::from_environment();
   if (options.world_size > 0) {
     if (options.rank < 0 || options.rank >= options.world_size)
-      fail(Code::kInvalidArgument, "rank is ", options.rank, ", and has to be in [0, ", options.world_size, ")");
+      fail(Code::kInvalidArgument, "rank is ", options.rank, ", but must be in [0, ", options.world_size, ")");
     const std::string token = std::move(out.token);
     out = {options.rank, options.world_size, options.local_rank, options.local_world_size};
     out.token = token;
@@ -104,12 +104,12 @@ std::span<const int64_t> pieces(const int64_t* counts, int world_size, const Ten
   int64_t total = 0;
   for (const int64_t count : out) {
     if (count < 0 || count > tensor.numel() - total)
-      fail(Code::kInvalidArgument, name, " have to be at least 0 and add up to the tensor's ", tensor.numel(),
+      fail(Code::kInvalidArgument, name, " must be at least 0 and add up to the tensor's ", tensor.numel(),
            " elements");
     total += count;
   }
   if (total != tensor.numel())
-    fail(Code::kInvalidArgument, name, " add up to ", total, ", and the tensor has ", tensor.numel(), " elements");
+    fail(Code::kInvalidArgument, name, " add up to ", total, ", but the tensor has ", tensor.numel(), " elements");
   return out;
 }
 
@@ -214,7 +214,7 @@ tsr_code tsr_process_group_all_reduce(tsr_process_group* group, const DLTensor* 
 tsr_code tsr_process_group_broadcast(tsr_process_group* group, const DLTensor* inout, int32_t root, tsr_error* err) {
   return exchange(group, err, [&](const ProcessGroup& g) {
     if (root < 0 || root >= g.world_size())
-      fail(Code::kInvalidArgument, "root is ", root, ", and the group has ", g.world_size(), " ranks");
+      fail(Code::kInvalidArgument, "root is ", root, ", but the group has ", g.world_size(), " ranks");
     g.broadcast(borrowed(inout, "inout"), root).wait();
   });
 }
@@ -224,9 +224,8 @@ tsr_code tsr_process_group_all_gather(tsr_process_group* group, const DLTensor* 
   return exchange(group, err, [&](const ProcessGroup& g) {
     const Tensor from = borrowed(send, "send"), to = borrowed(recv, "recv");
     if (from.dtype() != to.dtype() || to.numel() != from.numel() * g.world_size())
-      fail(Code::kInvalidArgument, "recv has ", to.numel(), " elements of ", to_string(to.dtype()),
-           ", and has to have ", from.numel() * g.world_size(), " of ", to_string(from.dtype()),
-           ": send's, once for each rank");
+      fail(Code::kInvalidArgument, "recv has ", to.numel(), " elements of ", to_string(to.dtype()), ", and must have ",
+           from.numel() * g.world_size(), " of ", to_string(from.dtype()), ": send's, once for each rank");
     g.all_gather_v(from, to, std::vector<int64_t>(g.world_size(), from.numel())).wait();
   });
 }
@@ -237,7 +236,7 @@ tsr_code tsr_process_group_reduce_scatter(tsr_process_group* group, const DLTens
     const Tensor from = borrowed(send, "send"), to = borrowed(recv, "recv");
     if (from.dtype() != to.dtype() || from.numel() != to.numel() * g.world_size())
       fail(Code::kInvalidArgument, "send has ", from.numel(), " elements of ", to_string(from.dtype()),
-           ", and has to have ", to.numel() * g.world_size(), " of ", to_string(to.dtype()),
+           ", and must have ", to.numel() * g.world_size(), " of ", to_string(to.dtype()),
            ": recv's, once for each rank");
     g.reduce_scatter_v(from, std::vector<int64_t>(g.world_size(), to.numel()), to, reduction(op)).wait();
   });

@@ -60,7 +60,8 @@ struct tsr_step {
     stage = Stage::kWaited;
   }
   void check_waited() const {
-    if (stage == Stage::kStarted) fail(Code::kFailedPrecondition, "the step was started only: tsr_step_wait() first");
+    if (stage == Stage::kStarted)
+      fail(Code::kFailedPrecondition, "the step was only started: call tsr_step_wait() first");
     if (stage == Stage::kFailed) fail(Code::kFailedPrecondition, "the step has failed: it can only be closed");
   }
   const Bags* bags() const { return pending.index() == 0 ? &std::get<0>(pending).wait() : nullptr; }
@@ -117,7 +118,7 @@ void check_output(const Collection& c, const KeyedJaggedTensor& features, const 
   const auto* inverse = features.inverse_indices_or_null();
   const std::vector<int64_t> wanted{inverse == nullptr ? features.stride() : inverse->indices.size(1), c.width};
   if (borrowed(output, "output", DType::kFloat32).shape() != wanted)
-    fail(Code::kInvalidArgument, "output has to be float32 [", wanted[0], ", ", wanted[1], "]");
+    fail(Code::kInvalidArgument, "output must be float32 [", wanted[0], ", ", wanted[1], "]");
 }
 
 void check_backward(const tsr_step& step) {
@@ -126,7 +127,7 @@ void check_backward(const tsr_step& step) {
          "\" has no optimizer, so backward would lose its gradient: name one in the model's description");
   if (step.stage == tsr_step::Stage::kDone)
     fail(Code::kFailedPrecondition,
-         "backward goes once for each forward, and this step's was called: look the batch up again");
+         "backward may be called once for each forward, and was called for this step: look the batch up again");
 }
 
 // Refuses a gradient before the other ranks are involved, so that the caller may call again with another one.
@@ -140,7 +141,7 @@ void check_gradient(const Tensor& grad, const Tensor& output, const std::string&
 
 void backward(tsr_step& step, ShardedEmbeddingBagCollection& bags, std::span<const DLTensor* const> grads) {
   if (grads.size() != 1)
-    fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, and the step has 1 output");
+    fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, but the step has 1 output");
   const Tensor grad = borrowed(grads[0], "grads[0]");
   auto& output = std::get<0>(step.pending).wait();
   check_gradient(grad, output.values.values(), "grads[0]");
@@ -152,7 +153,7 @@ void backward(tsr_step& step, ShardedEmbeddingBagCollection& bags, std::span<con
 void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<const DLTensor* const> grads) {
   auto& output = std::get<1>(step.pending).wait();
   if (grads.size() != output.values.size())
-    fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, and the step has ", output.values.size(),
+    fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, but the step has ", output.values.size(),
          " outputs");
   std::vector<std::pair<std::string, Tensor>> named;
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -214,7 +215,7 @@ tsr_code tsr_step_wait(tsr_step* step, tsr_error* err) {
     need(step, "step");
     const Use use(step->collection->session());
     if (step->stage != tsr_step::Stage::kStarted)
-      fail(Code::kFailedPrecondition, "the step was waited for before: once is enough");
+      fail(Code::kFailedPrecondition, "tsr_step_wait() was already called for this step");
     step->wait();
   });
 }

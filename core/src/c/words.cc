@@ -29,7 +29,7 @@ std::string times_of(const DLTensor& values, std::string_view unit) {
   if (unit == "time") {
     constexpr int64_t kDay = int64_t{86400} * 1000000000;
     return lines_of<int64_t>(values, [](auto& out, int64_t v) {
-      if (v < 0 || v >= kDay) fail(Code::kInvalidArgument, v, " ns are no time of a day: it has 0 to ", kDay - 1);
+      if (v < 0 || v >= kDay) fail(Code::kInvalidArgument, v, " ns is not a time of a day: it has 0 to ", kDay - 1);
       sdk::append_time_of_day_word(out, v);
     });
   }
@@ -45,11 +45,11 @@ std::string times_of(const DLTensor& values, std::string_view unit) {
 
 std::string words_of(const DLTensor& values, const char* unit) {
   if (values.ndim != 1 || values.device.device_type != kDLCPU || values.dtype.lanes != 1 || values.strides != nullptr)
-    fail(Code::kInvalidArgument, "values have to be [n], compact and in host memory");
+    fail(Code::kInvalidArgument, "values must be [n], compact and in host memory");
   if (values.shape[0] > 0) need(values.data, "values->data");
   const auto is = [&](int code, int bits) { return values.dtype.code == code && values.dtype.bits == bits; };
   if (unit != nullptr) {
-    if (!is(kDLInt, 64)) fail(Code::kInvalidArgument, "values of a unit have to be int64");
+    if (!is(kDLInt, 64)) fail(Code::kInvalidArgument, "values of a unit must be int64");
     return times_of(values, unit);
   }
   const auto number = [](std::string& out, auto v) {
@@ -59,7 +59,7 @@ std::string words_of(const DLTensor& values, const char* unit) {
   if (is(kDLUInt, 64)) return lines_of<uint64_t>(values, [](auto& out, uint64_t v) { sdk::append_word(out, v); });
   if (is(kDLFloat, 32)) return lines_of<float>(values, number);
   if (is(kDLFloat, 64)) return lines_of<double>(values, number);
-  fail(Code::kInvalidArgument, "values are of a type that is not taken: int64, uint64, float32 and float64 are");
+  fail(Code::kInvalidArgument, "values have a type that is not supported: use int64, uint64, float32 or float64");
 }
 
 }  // namespace

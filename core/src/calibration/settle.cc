@@ -35,7 +35,7 @@ std::string of_kernel(const KernelFigures& kernel) {
 bool loud(const Calibration& c) { return c.others && *c.others > kLoudShare; }
 std::string noise_text(const Calibration& c) {
   return c.others ? str_cat("other programs used ", std::lround(100 * *c.others), " % of the processors")
-                  : "what other programs used of the processors is not known";
+                  : "the load of other programs is not known";
 }
 
 }  // namespace
@@ -58,16 +58,15 @@ Machine settled(const std::function<Calibration()>& measure, const std::function
     wrong = impossible_figure(c.machine);
     if (wrong.empty() && !loud(c)) return std::move(c.machine);
     std::string line = noise_text(c);
-    if (!wrong.empty()) line += str_cat(", and the result has ", wrong);
+    if (!wrong.empty()) line += str_cat(", but the result has ", wrong);
     say(line + (attempt < kAttempts ? ": measuring again" : ""));
     if (wrong.empty() && (!best || c.others < best->others)) best = std::move(c);
   }
   if (!best) {
-    fail(Code::kUnavailable, "calibrate: ", kAttempts, " times the result had ", wrong,
-         ", as it does where other programs take the processors: nothing is saved; run it when the machine has nothing "
-         "else to do");
+    fail(Code::kUnavailable, "calibrate: ", kAttempts, " attempts gave a result with ", wrong,
+         ", which happens if other programs use the processors: nothing is saved; run it when the machine is idle");
   }
-  say(str_cat("the figures are noisy: ", noise_text(*best), ", in the quietest of ", kAttempts, " times"));
+  say(str_cat("the figures are noisy: ", noise_text(*best), ", in the quietest of the ", kAttempts, " times"));
   return std::move(best->machine);
 }
 

@@ -84,8 +84,8 @@ TEST(Settle, MeasuresAgainUntilItIsQuiet) {
   EXPECT_EQ(out.name, "sound");
   EXPECT_THAT(
       out.said,
-      ElementsAre("other programs used 48 % of the processors, and the result has an all-to-all of 1 MiB inside "
-                  "the host that takes no time: measuring again",
+      ElementsAre("other programs used 48 % of the processors, but the result has an all-to-all of 1 MiB inside the "
+                  "host that takes no time: measuring again",
                   "other programs used 30 % of the processors: measuring again"));
 }
 
@@ -94,13 +94,14 @@ TEST(Settle, TakesTheQuietestOfLoudOnesAndSaysSo) {
   EXPECT_EQ(out.name, "second");
   ASSERT_EQ(out.said.size(), 4u);
   EXPECT_EQ(out.said.back(),
-            "the figures are noisy: other programs used 20 % of the processors, in the quietest of 3 times");
+            "the figures are noisy: other programs used 20 % of the processors, in the quietest of the 3 times");
 }
 
 TEST(Settle, RefusesWhatCannotBe) {
   const Outcome out = outcome_of({{torn(), 0.4}, {torn(), 0.01}, {torn(), std::nullopt}});
   EXPECT_EQ(out.measured, 3u);
-  EXPECT_THAT(out.error, HasSubstr("3 times the result had an all-to-all of 1 MiB inside the host that takes no time"));
+  EXPECT_THAT(out.error, HasSubstr("3 attempts gave a result with an all-to-all of 1 MiB inside the host that takes "
+                                   "no time"));
   EXPECT_THAT(out.error, HasSubstr("nothing is saved"));
 }
 

@@ -84,7 +84,7 @@ void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, si
   if (const int64_t at = first_not_finite(piece.weights); at >= 0) {
     fail(Code::kFailedPrecondition, "table \"", shard.table, "\" holds ",
          std::abs(piece.weights[static_cast<size_t>(at)]), " in row ", piece.ids[static_cast<size_t>(at / cols)],
-         ": nothing was published, and what was before is as it was");
+         ": nothing was published, and earlier publications are unchanged");
   }
   std::vector<int64_t>& removed = piece.removed;
   removed.resize(static_cast<size_t>(there.removed));
@@ -149,8 +149,8 @@ void ChangedRows::merge(const std::vector<std::string>& of_ranks) {
     table.removed = std::move(gone);
     if (values == std::ssize(table.ids) * table.dim) continue;
     fail(Code::kFailedPrecondition, "table \"", table.name,
-         "\" is cut by columns, and their ranks have changed different rows: a delta needs whole ones, so cut it by "
-         "rows");
+         "\" is sharded by columns, and its ranks have changed different rows: a delta needs whole rows, so shard "
+         "it by rows");
   }
 }
 

@@ -410,15 +410,15 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   TestModel other = make(large_tables());
   const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kDataLoss);
-  EXPECT_THAT(text, HasSubstr("save-5 holds the rows that changed since save-4, and "));
-  EXPECT_THAT(text, HasSubstr("save-4 is not there: both are needed, side by side"));
+  EXPECT_THAT(text, HasSubstr("save-5 has only the rows that changed since save-4, and "));
+  EXPECT_THAT(text, HasSubstr("save-4 is not there: both are needed, next to each other"));
   const FoundCheckpoints found = find_checkpoints(dir.file("c"), *group);
   EXPECT_TRUE(found.whole.empty());
   EXPECT_THAT(found.broken,
               testing::ElementsAre(testing::AllOf(HasSubstr("save-5"), HasSubstr("save-4 is not there"))));
   fs::create_directory(dir.file("c/save-4"));
   fs::copy(dir.file("c/save-5"), dir.file("c/save-4"));
-  EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is another checkpoint"));
+  EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is a different checkpoint"));
   fs::remove_all(dir.file("c/save-4"));
   // The writer notices it and begins with all rows.
   EXPECT_EQ(save(5, CheckpointRows::kChanged), Names({"save-6"}));
@@ -539,7 +539,7 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndChangesNothing) {
       {[](auto& o) {
          o.dense = {"sgd", "{}"};
        },
-       "trained with another optimizer"},
+       "trained with other settings of the optimizer"},
   };
   for (const Case& c : cases) {
     TestModelOptions options;
@@ -697,7 +697,7 @@ TEST(Manifest, RefusesNumbersThatCannotBe) {
     const auto [text, code] = error_of([&] { Manifest::from_json(changed.dump(), path); });
     EXPECT_EQ(code, Code::kDataLoss) << where << " = " << value;
     EXPECT_THAT(text, HasSubstr(path + " is damaged: "));
-    EXPECT_THAT(text, testing::Not(HasSubstr("checksum is another"))) << where;
+    EXPECT_THAT(text, testing::Not(HasSubstr("checksum is wrong"))) << where;
   }
 }
 

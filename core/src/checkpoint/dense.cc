@@ -50,8 +50,8 @@ std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimize
 void check_settings(const std::vector<std::vector<std::string>>& stored, const KeyedOptimizer& optimizer) {
   const std::string theirs = names_of(stored), ours = names_of(settings_of(optimizer));
   if (theirs == ours) return;
-  fail(Code::kInvalidArgument, "the dense parameters were trained with another optimizer: its settings are ", theirs,
-       ", and those of this job's are ", ours);
+  fail(Code::kInvalidArgument, "the dense parameters were trained with other settings of the optimizer: ", theirs,
+       ", but this job has ", ours);
 }
 
 States read_dense_states(const TensorFiles& files, const std::vector<TableEntry>& tables) {
@@ -67,7 +67,7 @@ States read_dense_states(const TensorFiles& files, const std::vector<TableEntry>
     const size_t slash = name.rfind('/');
     if (slash == std::string::npos)
       fail(Code::kDataLoss, place.file->file().path(), " has a tensor \"", name,
-           "\", which is no state of a parameter");
+           "\", which is not a state of a parameter");
     out[name.substr(0, slash)].emplace_back(name.substr(slash + 1), files.read(name));
   }
   return {out.begin(), out.end()};

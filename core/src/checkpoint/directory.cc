@@ -245,8 +245,7 @@ void StagedCheckpoint::commit(int keep) {
   fs::rename(staging_, name_, error);
   if (error) {
     fail(Code::kUnavailable, "cannot rename ", staging_, " to ", name_, ": ", error.message(),
-         "; the checkpoint is whole where it is: load it from there, or save to ", directory_,
-         " again, which puts it in its place");
+         "; the checkpoint is complete: load it from there, or save to ", directory_, " again, which moves it there");
   }
   sync_directory(directory_);
   remove_old(keep);
@@ -310,9 +309,9 @@ HeldCheckpoint hold_base(const std::string& path, const Manifest::Base& base) {
   held.lock = Descriptor(::open(held.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   lock_shared(held.lock.get());
   if (has_base(path, base)) return held;
-  fail(Code::kDataLoss, path, " holds the rows that changed since ", base.name, ", and ", held.path,
-       is_checkpoint(held.path) ? " is another checkpoint than that one" : " is not there",
-       ": both are needed, side by side");
+  fail(Code::kDataLoss, path, " has only the rows that changed since ", base.name, ", and ", held.path,
+       is_checkpoint(held.path) ? " is a different checkpoint" : " is not there",
+       ": both are needed, next to each other");
 }
 
 FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryLock* held) {

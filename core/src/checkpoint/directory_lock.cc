@@ -68,12 +68,12 @@ bool DirectoryLock::try_lock(const char* use) {
   fd_ = Descriptor(patiently([&] { return ::open(path_.c_str(), kFlags, kOwner); }));
   if (const int error = errno; fd_.get() < 0 && (error == EACCES || error == EPERM || error == EROFS)) {
     fail(Code::kInvalidArgument, "cannot open ", path_, ": ", std::generic_category().message(error), "; a job that ",
-         use, ' ', directory_, " writes there: name another directory, or give it the right to");
+         use, ' ', directory_, " writes there: name another directory, or grant it write access");
   }
   struct stat mine {
   }, there{};
   if (fd_.get() < 0 || ::fstat(fd_.get(), &mine) != 0) fail_with(errno, "open", path_);
-  if (!S_ISREG(mine.st_mode)) fail(Code::kAlreadyExists, path_, " is no file, and a job's lock is to be there");
+  if (!S_ISREG(mine.st_mode)) fail(Code::kAlreadyExists, path_, " is not a file, but must be the lock file of a job");
   if ((mine.st_mode & (S_IRWXG | S_IRWXO)) != 0) (void)::fchmod(fd_.get(), kOwner);
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -81,7 +81,7 @@ bool DirectoryLock::try_lock(const char* use) {
   if (::fcntl(fd_.get(), F_OFD_SETLK, &whole) != 0) {
     if (is_busy(errno)) return false;
     warning_ = str_cat("cannot lock ", path_, ": ", std::generic_category().message(errno),
-                       "; nothing keeps another job out of ", directory_);
+                       "; another job could write to ", directory_);
   } else if (::stat(path_.c_str(), &there) != 0 || there.st_ino != mine.st_ino || there.st_dev != mine.st_dev) {
     return false;  // the previous job removed its file when it ended
   }

@@ -213,7 +213,7 @@ TEST(StagedCheckpoint, AWholeOneThatWasNotRenamedIsNotLost) {
     const auto [text, code] = test::error_of([&] { staged.commit(2); });
     EXPECT_EQ(code, Code::kUnavailable);
     kept = fs::canonical(target).string() + "/save-1.saving";
-    EXPECT_THAT(text, testing::AllOf(HasSubstr("cannot rename " + kept), HasSubstr("is whole where it is")));
+    EXPECT_THAT(text, testing::AllOf(HasSubstr("cannot rename " + kept), HasSubstr("the checkpoint is complete")));
   }
   EXPECT_EQ(content(hold_checkpoint(kept).path), "whole");
   { StagedCheckpoint staged(target); }

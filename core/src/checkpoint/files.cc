@@ -116,7 +116,7 @@ InputFile::InputFile(const std::string& path)
   if (fd_.get() < 0) fail_with(errno, "open", path);
   struct stat info {};
   if (patiently([&] { return ::fstat(fd_.get(), &info); }) != 0) fail_with(errno, "open", path);
-  if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is no file");
+  if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is not a file");
   size_ = info.st_size;
 }
 
@@ -125,7 +125,7 @@ void InputFile::read_at(int64_t offset, void* into, int64_t bytes) const {
   while (bytes > 0) {
     const ssize_t n = patiently([&] { return ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset); });
     if (n < 0) fail_with(errno, "read", path_);
-    if (n == 0) fail(Code::kDataLoss, path_, " ends at byte ", offset, ", and ", bytes, " more were expected");
+    if (n == 0) fail(Code::kDataLoss, path_, " ends at byte ", offset, ", and ", bytes, " more bytes were expected");
     to += n;
     offset += n;
     bytes -= n;

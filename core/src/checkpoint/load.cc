@@ -89,9 +89,9 @@ class FitCheck {
     if (!stored) fail(Code::kInvalidArgument, where(), " has no table \"", mine.name, "\" (", mine.parameter, ")");
     if (stored->on_demand() != mine.on_demand()) {
       fail(Code::kInvalidArgument, "the rows of table \"", mine.name, "\" ",
-           stored->on_demand() ? "have come on demand" : "are all there", " in ", where(), ", and ",
+           stored->on_demand() ? "were created on demand" : "are all there", " in ", where(), ", and ",
            mine.keys ? "come on demand" : "are all there",
-           " in this model: load it with the compute kernel that saved it");
+           " in this model: load the table with the compute kernel that saved it");
     }
     const bool rows_fit = mine.on_demand() || stored->rows == mine.rows;
     if (!rows_fit || stored->dim != mine.dim || stored->dtype != mine.dtype) {
@@ -101,7 +101,7 @@ class FitCheck {
     if (stored->optimizer.name != mine.optimizer.name || stored->state_list() != mine.state_list()) {
       if (!stored->states.empty() || !mine.states.empty()) {
         fail(Code::kInvalidArgument, "table \"", mine.name, "\" was trained with ", optimizer_of(*stored), " in ",
-             where(), ", and this model trains it with ", optimizer_of(mine));
+             where(), ", but this model trains it with ", optimizer_of(mine));
       }
     }
     for (size_t s = 0; s < stored->table_extras.size(); ++s) {
@@ -114,8 +114,8 @@ class FitCheck {
     if (stored->extra_words != mine.extra_words) {
       const std::string kernel = stored->kernel.empty() ? "another one, or other options" : quoted(stored->kernel);
       fail(Code::kInvalidArgument, "table \"", mine.name, "\" has the kernel ", quoted(mine.kernel),
-           " in this model, which keeps ", 4 * mine.extra_words, " bytes of each row besides; it had ", kernel, " in ",
-           where(), ", which kept ", 4 * stored->extra_words,
+           " in this model, which keeps ", 4 * mine.extra_words, " additional bytes for each row; it had ", kernel,
+           " in ", where(), ", which kept ", 4 * stored->extra_words,
            ": load it with that kernel and its options, or begin a new run with its weights (--start)");
     }
     source_.check(source_.optimizer, stored->extra_name(), stored->extra());

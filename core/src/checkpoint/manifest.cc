@@ -96,8 +96,8 @@ void check_table(const TableEntry& t) {
   if (__builtin_mul_overflow(std::ssize(t.cuts), t.extra_words, &extra) || !countable(t.stored_rows(), extra))
     fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.extra_words, " extra words, more than there can be");
   if (std::any_of(t.table_extras.begin(), t.table_extras.end(), [](int64_t n) { return n < 0; }))
-    fail(Code::kDataLoss, "table \"", t.name, "\" has less than no bytes of some shard");
-  if (t.removed && !t.changes) fail(Code::kDataLoss, "table \"", t.name, "\" has lost ids, and holds no changes");
+    fail(Code::kDataLoss, "table \"", t.name, "\" has a negative number of bytes for a shard");
+  if (t.removed && !t.changes) fail(Code::kDataLoss, "table \"", t.name, "\" has removed ids, but holds no changes");
   if (t.changes && (!t.keys || (!t.removed && *t.keys > t.rows)))
     fail(Code::kDataLoss, "table \"", t.name, "\" has more changed rows than rows, or does not say how many");
   std::set<std::string> names;
@@ -149,17 +149,17 @@ Manifest manifest_from(const JsonObject& j) {
   for (const JsonObject& f : j.objects("files")) {
     m.files.push_back({f.get<std::string>("name"), count(f, "bytes", 0), f.hex("crc32")});
     if (m.files.back().name.find('/') != std::string::npos)
-      fail(Code::kDataLoss, "\"", m.files.back().name, "\" is no file beside it");
+      fail(Code::kDataLoss, "\"", m.files.back().name, "\" is not a file beside it");
   }
   if (j.has("base")) {
     const JsonObject base = j.object("base");
     m.base = Manifest::Base{base.get<std::string>("name"), base.hex("crc32")};
     if (m.base->name.empty() || m.base->name.find('/') != std::string::npos || m.base->name.starts_with('.'))
-      fail(Code::kDataLoss, "its base \"", m.base->name, "\" is no directory beside it");
+      fail(Code::kDataLoss, "its base \"", m.base->name, "\" is not a directory beside it");
   }
   const auto changes = [](const TableEntry& t) { return t.changes; };
   if (!m.base && std::any_of(m.tables.begin(), m.tables.end(), changes))
-    fail(Code::kDataLoss, "it holds changes, and no base that they are of");
+    fail(Code::kDataLoss, "it holds changes, but names no base for them");
   return m;
 }
 
@@ -239,14 +239,14 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
   const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
     const JsonObject j(root, {"", Code::kDataLoss});
-    if (j.get<std::string>("format") != "tessera.checkpoint") fail(Code::kDataLoss, "it is none of a checkpoint");
+    if (j.get<std::string>("format") != "tessera.checkpoint") fail(Code::kDataLoss, "it is not that of a checkpoint");
     const auto version = j.get<int64_t>("version");
     if (version > kVersion) {
-      fail(Code::kUnimplemented, path, " is of checkpoint format ", version, ", and this version reads formats up to ",
+      fail(Code::kUnimplemented, path, " is of checkpoint format ", version, ", but this version reads formats up to ",
            kVersion, ": use the version of Tessera that wrote it, or a later one");
     }
     if (j.get<std::string>("crc32") != hex(crc_of(j.member("content").dump())))
-      fail(Code::kDataLoss, "its checksum is another");
+      fail(Code::kDataLoss, "its checksum is wrong");
     return manifest_from(j.object("content"));
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;

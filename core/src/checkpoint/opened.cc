@@ -19,7 +19,7 @@ OpenCheckpoint open_with_base(const std::string& directory, const OpenHeld& open
   if (!out.manifest.base) return out;
   out.base = std::make_unique<OpenCheckpoint>(open([&] { return hold_base(out.directory, *out.manifest.base); }));
   if (out.base->manifest.base)
-    fail(Code::kDataLoss, out.base->directory, " lacks rows itself, and ", out.directory, " goes on from it");
+    fail(Code::kDataLoss, out.base->directory, " lacks rows, but ", out.directory, " is based on it");
   return out;
 }
 

@@ -26,7 +26,7 @@ void check_finite(const RowBlock& block, const RowSet& rows, const BlockValues& 
   int64_t row = rows.row(at / block.where().cols);
   if (values.keys) std::memcpy(&row, values.keys + at / block.where().cols * kKeyFloats, sizeof(row));
   fail(Code::kFailedPrecondition, "table \"", block.table->stored.name, "\" holds ", std::abs(values.weights[at]),
-       " in row ", row, ": nothing was saved, and the checkpoints before are as they were");
+       " in row ", row, ": nothing was saved, and earlier checkpoints are unchanged");
 }
 
 // The column cuts that a shard covers.

@@ -64,7 +64,7 @@ class HeaderParser {
  private:
   template <class... Parts>
   [[noreturn]] void damaged(const Parts&... parts) const {
-    fail(Code::kDataLoss, file_.path(), " is no whole safetensors file: ", parts...);
+    fail(Code::kDataLoss, file_.path(), " is not a whole safetensors file: ", parts...);
   }
 
   json read_json() {
@@ -79,7 +79,7 @@ class HeaderParser {
     file_.read_at(kLengthBytes, text.data(), static_cast<int64_t>(length));
     data_begin_ = kLengthBytes + static_cast<int64_t>(length);
     json header = config::parse_json<json>(text, {file_.path() + ": its header", Code::kDataLoss});
-    if (!header.is_object()) damaged("its header is no JSON object");
+    if (!header.is_object()) damaged("its header is not a JSON object");
     return header;
   }
 

@@ -123,7 +123,7 @@ void check_finite(const NamedTensors& parameters) {
     const int64_t at = first_not_finite(value.span<float>());
     if (at < 0) continue;
     fail(Code::kFailedPrecondition, "parameter \"", name, "\" holds ", std::abs(value.data<float>()[at]),
-         ": nothing was saved, and the checkpoints before are as they were");
+         ": nothing was saved, and earlier checkpoints are unchanged");
   }
 }
 

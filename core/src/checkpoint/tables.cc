@@ -89,7 +89,7 @@ std::string known_here(std::vector<ModelTable>& tables, int rank, Rows rows) {
 void add_figures(const OrderedJson& of_shard, size_t shard, ModelTable& table) {
   if (!table.stored.figures) table.stored.figures.emplace();
   if (table.sharding->shards[shard].col > 0) return;  // other columns of the same rows
-  RowFigures more = row_figures_from({of_shard, {"what a rank says of its tables"}});
+  RowFigures more = row_figures_from({of_shard, {"a rank's description of its tables"}});
   // If ids are routed, each shard has the table's whole capacity and uses its own rows of it.
   if (table.sharding->routed) more.capacity = std::max<int64_t>(0, more.capacity - table.stored.figures->capacity);
   *table.stored.figures += more;
@@ -111,15 +111,15 @@ void learn_rows(const OrderedJson& shards, ModelTable& table, std::vector<uint64
       if (table.rows_in_use[other] < 0 || sets.of_shard[other] != sets.of_shard[s]) continue;
       if (table.rows_in_use[other] == table.rows_in_use[s] && digests[other] == digests[s]) continue;
       fail(Code::kFailedPrecondition, "table \"", table.stored.name,
-           "\" is cut by columns, and their ranks have come to hold the rows of different ids: a checkpoint needs the "
-           "same ones, so bound it by a number of rows and by steps, or cut it by rows");
+           "\" is sharded by columns, and its ranks hold rows of different ids: a checkpoint needs the same ids, so "
+           "limit the table by a number of rows and by steps, or shard it by rows");
     }
   }
 }
 
 void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests,
            std::vector<std::vector<CountedRows>>& changed) {
-  for (const OrderedJson& known : config::parse_json(text, {"what a rank says of its tables"})) {
+  for (const OrderedJson& known : config::parse_json(text, {"a rank's description of its tables"})) {
     const auto t = known["table"].get<size_t>();
     TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
@@ -169,7 +169,7 @@ void count_keys(ModelTable& table) {
     if (table.sharding->shards[s].rows == 0) table.rows_in_use[s] = 0;
     if (table.rows_in_use[s] < 0)
       fail(Code::kUnimplemented, "table \"", table.stored.name,
-           "\" has shards whose rows come on demand, and others: checkpoints have no place for both");
+           "\" has shards with rows on demand and shards without: a checkpoint cannot hold both");
   }
   if (!table.rows_in_use.empty()) table.stored.keys = table.before(table.rows_in_use.size(), table.rows_in_use);
 }

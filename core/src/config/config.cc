@@ -166,7 +166,7 @@ void apply_to_section(const Override& o, Config& config) {
   if (listed(section)) return;
   if (section == "column")
     fail(Code::kInvalidArgument, where(node),
-         ": a [[column]] is changed in the file alone; overrides reach sections, tables, layers and heads");
+         ": a [[column]] can only be changed in the file; overrides change sections, tables, layers and heads");
   const bool option = section == "table_defaults" && o.path.size() == 2 && o.path[1] == "optimizer";
   if (o.path.size() > 1 && !option) {
     fail(Code::kInvalidArgument, where(node), ": an override has the form section.key=value");
@@ -224,7 +224,9 @@ void fill_from_columns(TableConfig& table, const ColumnIndex& columns) {
   }
   if (table.pooling == "auto") table.pooling = "sum";
   if (table.rows == 0 && table.any_id)
-    fail(Code::kInvalidArgument, "table \"", table.name, "\" takes any id: say with rows how many it has room for");
+    fail(Code::kInvalidArgument, "table \"", table.name,
+         "\" takes any id: set rows to the number of rows that it "
+         "may have");
   if (table.rows == 0) {
     fail(Code::kInvalidArgument, "table \"", table.name, "\" has no rows, and there is no data to take them from");
   }
@@ -279,11 +281,11 @@ void decode_graph(const toml::table& file, const std::vector<Override>& override
   const char* first = config.layers.empty() ? "head" : "layer";
   if (layers && !graph)
     fail(Code::kInvalidArgument, where(*file.get(first)), ": a [[", first,
-         "]] is of a model of type \"graph\", but model.type is \"", config.model.type,
-         "\", which makes its own: leave one of them out");
+         "]] belongs to a model of type \"graph\", but model.type is \"", config.model.type,
+         "\", which has no such sections: leave one of the two out");
   if (graph && config.layers.empty())
     fail(Code::kInvalidArgument,
-         "model.type is \"graph\", but there is no [[layer]]: write the layers, or let the type be \"dlrm\"");
+         "model.type is \"graph\", but there is no [[layer]]: add layers, or set the type to \"dlrm\"");
 }
 
 // Records where each key of a section or table was written.
@@ -354,10 +356,9 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   const bool data =
       std::any_of(overrides.begin(), overrides.end(), [](const std::string& o) { return o.starts_with("data."); });
   if (!data && parse_toml(text, path).empty())
-    fail(
-        Code::kInvalidArgument, path,
-        " is empty (a pipe can be read once): a job on files names them with data.path, and one on generated data says "
-        "reader = \"synthetic\" in [data]");
+    fail(Code::kInvalidArgument, path,
+         " is empty (a pipe can be read only once): set data.path for a job on files, or reader = \"synthetic\" in "
+         "[data] for generated data");
   return parse_config(text, path, overrides);
 }
 

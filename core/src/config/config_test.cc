@@ -159,19 +159,20 @@ TEST(Reader, FollowsFromTheFilesAndTheirFirstLines) {
   write("days/README.md", "");
   EXPECT_EQ(reader_of(days), "parquet");
   write("days/b.csv", "label;film\n");
-  EXPECT_THAT(error_of("[data]\npath = \"" + days + "\"\n"), HasSubstr("whose files end in .csv, .parquet: say which"));
+  EXPECT_THAT(error_of("[data]\npath = \"" + days + "\"\n"),
+              HasSubstr("whose files end in .csv, .parquet: set data.reader"));
   std::filesystem::remove_all(folder);
 }
 
 TEST(Effects, OfKeysOfAnotherReader) {
   const auto data = [](const std::string& keys) { return error_of("[data]\n" + keys); };
   EXPECT_THAT(data("reader = \"synthetic\"\npath = \"a.csv\"\n"),
-              AllOf(StartsWith("job.toml:3: data.path has no effect: the reader \"synthetic\" makes its data itself"),
+              AllOf(StartsWith("job.toml:3: data.path has no effect: the reader \"synthetic\" generates its data"),
                     HasSubstr("leave it out, or set data.reader")));
   for (const char* key : {"samples = 100000", "test_samples = 1", "columns = 3", "dense = 2", "rows = 5", "pooling = 2",
                           "labels = 2", "index_dist = \"uniform\"", "split = \"time\""})
     EXPECT_THAT(data(std::string("path = \"a.csv\"\n") + key + "\n"),
-                AllOf(StartsWith("job.toml:3: data."), HasSubstr("has no effect: the reader \"csv\" does not take it")))
+                AllOf(StartsWith("job.toml:3: data."), HasSubstr("has no effect: the reader \"csv\" does not use it")))
         << key;
   for (const char* key : {"test_path = \"b\"", "order_by = \"t\"", "buffer_mib = 3", "limit = 4", "split = \"user\"",
                           "test = \"last\"", "test_fraction = 0.2"})
@@ -375,7 +376,7 @@ TEST(Config, BadOverrides) {
   EXPECT_EQ(error_of("", {"data.batch=many"}), "--set data.batch=many: data.batch must be an integer, not a string");
   EXPECT_EQ(error_of("", {"batch=1"}), "--set batch=1: an override has the form section.key=value");
   EXPECT_EQ(error_of("", {"data.batch"}), "--set data.batch: an override has the form section.key=value");
-  EXPECT_THAT(error_of("", {"column.price.as=dense"}), HasSubstr("a [[column]] is changed in the file alone; "));
+  EXPECT_THAT(error_of("", {"column.price.as=dense"}), HasSubstr("a [[column]] can only be changed in the file; "));
   EXPECT_EQ(error_of("", {"table_defaults.optimizer.learning\xc5rate=1"}),
             "--set: an override must be UTF-8, as the config is");
   EXPECT_EQ(error_of("", {"data..batch=1"}), "--set data..batch=1: an override has the form section.key=value");
@@ -471,6 +472,27 @@ TEST(Config, DocumentationListsEveryKey) {
   const size_t start = text.str().find(marker);
   ASSERT_NE(start, std::string::npos);
   EXPECT_EQ(text.str().substr(start + marker.size()), config_reference());
+}
+
+// A description stands in a table and in no sentence around it, so it begins and ends like a sentence.
+TEST(Config, DescriptionsAreSentences) {
+  std::istringstream lines(config_reference());
+  size_t keys = 0;
+  std::string title;
+  for (std::string line, before; std::getline(lines, line); before = line) {
+    if (line.starts_with("### ")) title = line;
+    if (before.starts_with("### ")) {
+      std::getline(lines, line);  // the introduction follows an empty line
+      EXPECT_THAT(line, testing::MatchesRegex("[A-Z].+")) << title << " has no introduction";
+    }
+    if (!line.starts_with("| `")) continue;
+    ++keys;
+    const std::string about = line.substr(line.rfind(" | ", line.size() - 3) + 3);
+    EXPECT_THAT(about, testing::MatchesRegex("([A-Z]|`[^`]+`).+[.`] \\|")) << title << ": " << line;
+    EXPECT_THAT(about, testing::Not(testing::MatchesRegex("(Of|What|Where|Whether|That|Who|As|To|In|By) .*"))) << line;
+    EXPECT_THAT(about, testing::Not(testing::HasSubstr(" else "))) << line;
+  }
+  EXPECT_GT(keys, 100U);
 }
 
 }  // namespace

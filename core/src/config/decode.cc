@@ -259,7 +259,7 @@ void decode(const toml::table& table, const std::string& section, S& out) {
   for (const auto& [key, node] : in_written_order(table)) {
     const auto field = std::find_if(all.begin(), all.end(), [&key = key](const auto& f) { return key == f.name; });
     if (field == all.end()) unknown_key(*node, section, key, names_of(all));
-    const Rule rule{section + "." + key, field->least, field->most, field->choices};
+    const Rule rule{section + "." + key, field->allowed.least, field->allowed.most, field->allowed.choices};
     std::visit([&, node = node](auto member) { read(*node, rule, out.*member); }, field->member);
   }
 }

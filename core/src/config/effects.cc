@@ -52,8 +52,8 @@ std::string of_data(const Config& config, std::string_view key) {
       std::find_if(inside().begin(), inside().end(), [&](const ReaderKeys& r) { return data.reader == r.reader; });
   const bool taken = own == inside().end() ? for_parts : has(own->keys, key);
   if (!taken && !has(kAny, key))
-    return str_cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "makes its data itself and " : "",
-                   "does not take it, as ", takers(key, for_parts), " would: leave it out, or set data.reader");
+    return str_cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "generates its data and " : "",
+                   "does not use it, unlike ", takers(key, for_parts), ": leave it out, or set data.reader");
   const bool file = !data.test_path.empty() || data.test.starts_with("file:");
   if (key == "test_fraction" && file && data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction)
     return str_cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
@@ -82,7 +82,7 @@ std::string of_validation(const Config& config, std::string_view key) {
 
 std::string of_metrics(const Config& config, std::string_view key) {
   if (key == "window" && config.metrics.training.empty())
-    return "metrics.training, whose window it is, names no metric: leave it out, or name one";
+    return "it is the window of metrics.training, which names no metric: leave it out, or name one";
   return {};
 }
 

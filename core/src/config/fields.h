@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -15,15 +16,21 @@ using Member = std::variant<bool S::*, int64_t S::*, double S::*, std::string S:
                             std::optional<NumberOrWord> S::*, std::optional<bool> S::*, std::vector<std::string> S::*,
                             std::vector<int64_t> S::*, std::vector<double> S::*, PartSpec S::*, PartOptions S::*>;
 
+// The allowed values of a key: bounds of a number, or of each number in a list; words that a string may be, or any if
+// there are none.
+struct Allowed {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices = {};
+};
+
 template <class S>
 struct Field {
   const char* name;
   Member<S> member;
-  const char* unit;                                         // "": none
-  const char* about;                                        // one line
-  double least = -std::numeric_limits<double>::infinity();  // of a number, or of each number in a list
-  double most = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices = {};  // of a string; empty: any
+  const char* unit;   // unit or shape of the value; may be empty
+  const char* about;  // one line of sentences
+  Allowed allowed = {};
 };
 
 template <class S>
@@ -61,6 +68,9 @@ template <>
 const std::vector<Field<PublishConfig>>& fields<PublishConfig>();
 template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
+
+// One or two sentences for the reference about the section "job", "table_defaults", "table", ...
+const char* introduction(std::string_view section);
 
 // True for keys of [[table]] that [table_defaults] does not have.
 bool only_of_one_table(const std::string& key);

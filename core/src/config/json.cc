@@ -59,14 +59,14 @@ void check_json(std::string_view text, const JsonSource& source) {
 void no_json(std::string_view text, const JsonSource& source, size_t at) {
   const std::string_view before = text.substr(0, std::max<size_t>(at, 1) - 1);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  fail(source.code, source.name, " is no JSON: line ", line, ", byte ", before.size() + 1, ": ",
+  fail(source.code, source.name, " is not JSON: line ", line, ", byte ", before.size() + 1, ": ",
        at > text.size() ? "it ends too early"
                         : str_cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
 }
 
 JsonObject::JsonObject(const Value& value, Source source, std::string where)
     : value_(value), source_(std::move(source)), where_(std::move(where)) {
-  if (!value.is_object()) wrong(where_.empty() ? "it" : where_, " is no object {...}");
+  if (!value.is_object()) wrong(where_.empty() ? "it" : where_, " is not an object {...}");
 }
 
 std::string JsonObject::place(std::string_view key) const {
@@ -119,7 +119,7 @@ std::vector<JsonObject> JsonObject::objects(const char* key, const char* name) c
 }
 
 std::vector<JsonObject> JsonObject::list(const Value& value, const JsonSource& source) {
-  if (!value.is_array()) fail(source.code, source.name, " is no list [...]", source.advice);
+  if (!value.is_array()) fail(source.code, source.name, " is not a list [...]", source.advice);
   const auto shared = std::make_shared<const JsonSource>(source);
   std::vector<JsonObject> out;
   for (const Value& one : value) out.push_back({one, shared, str_cat('[', out.size(), ']')});

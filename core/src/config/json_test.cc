@@ -27,13 +27,13 @@ std::string parsing(const std::string& text) {
 
 TEST(Json, SaysWhereItIsNone) {
   EXPECT_EQ(parsing("{\"a\": [1, 2.5, null, \"\\u00e9\"]}"), "no error");
-  EXPECT_EQ(parsing(""), "file.json is no JSON: line 1, byte 1: it ends too early");
-  EXPECT_EQ(parsing("{\"a\":\n"), "file.json is no JSON: line 2, byte 7: it ends too early");
-  EXPECT_EQ(parsing("{\n\"a\": x}"), "file.json is no JSON: line 2, byte 8: unexpected 'x'");
-  EXPECT_EQ(parsing("{} {}"), "file.json is no JSON: line 1, byte 4: unexpected '{'");
-  EXPECT_EQ(parsing("[\"a\n\"]"), "file.json is no JSON: line 1, byte 4: unexpected the line's end");
-  EXPECT_EQ(parsing("[\"\xff\"]"), "file.json is no JSON: line 1, byte 3: unexpected the byte 255");
-  EXPECT_EQ(parsing(std::string("{}\0x", 4)), "file.json is no JSON: line 1, byte 3: unexpected the byte 0");
+  EXPECT_EQ(parsing(""), "file.json is not JSON: line 1, byte 1: it ends too early");
+  EXPECT_EQ(parsing("{\"a\":\n"), "file.json is not JSON: line 2, byte 7: it ends too early");
+  EXPECT_EQ(parsing("{\n\"a\": x}"), "file.json is not JSON: line 2, byte 8: unexpected 'x'");
+  EXPECT_EQ(parsing("{} {}"), "file.json is not JSON: line 1, byte 4: unexpected '{'");
+  EXPECT_EQ(parsing("[\"a\n\"]"), "file.json is not JSON: line 1, byte 4: unexpected the line's end");
+  EXPECT_EQ(parsing("[\"\xff\"]"), "file.json is not JSON: line 1, byte 3: unexpected the byte 255");
+  EXPECT_EQ(parsing(std::string("{}\0x", 4)), "file.json is not JSON: line 1, byte 3: unexpected the byte 0");
   EXPECT_EQ(parsing("[1e999]"), "file.json holds a number that is too large");
 }
 
@@ -88,7 +88,7 @@ TEST(Json, ReadsMembersByName) {
   EXPECT_EQ(error([&] { o.objects("tables", "name")[0].get<int>("rows"); }),
             "file.json: tables[\"film\"].rows is missing");
   EXPECT_EQ(error([&] { o.objects("tables", "name")[1].get<int>("rows"); }), "file.json: tables[1].rows is missing");
-  EXPECT_EQ(error([&] { JsonObject::list(root, kSource); }), "file.json is no list [...]");
+  EXPECT_EQ(error([&] { JsonObject::list(root, kSource); }), "file.json is not a list [...]");
   EXPECT_EQ(error([&] { JsonObject::list(root["parts"], kSource)[1].get<int>("m"); }), "file.json: [1].m is missing");
   EXPECT_EQ(error([&] {
               JsonObject(root, {"f", Code::kDataLoss, 1, "; ask"}).get<int>("absent");
@@ -103,9 +103,9 @@ TEST(Json, ReadsMembersByName) {
   EXPECT_EQ(error([&] { o.hex("text"); }), "file.json: text is \"x\"; a text of 8 hexadecimal digits is expected");
   EXPECT_EQ(error([&] { o.objects("parts")[1].get<int>("n"); }),
             "file.json: parts[1].n is \"two\"; a whole number is expected");
-  EXPECT_EQ(error([&] { o.object("list"); }), "file.json: list is no object {...}");
+  EXPECT_EQ(error([&] { o.object("list"); }), "file.json: list is not an object {...}");
   EXPECT_EQ(error([&] { o.objects("inner"); }), "file.json: inner is an object; a list is expected");
-  EXPECT_EQ(error([&] { JsonObject(Json(3), kSource); }), "file.json: it is no object {...}");
+  EXPECT_EQ(error([&] { JsonObject(Json(3), kSource); }), "file.json: it is not an object {...}");
   EXPECT_EQ(error([&] { JsonObject(root, {"", Code::kDataLoss}).get<int>("absent"); }), "absent is missing");
 }
 

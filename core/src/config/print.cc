@@ -100,8 +100,10 @@ void print_section(const S& section, bool one_table, std::string& out, const Wan
 }
 
 template <class S>
-void reference_of(const std::string& title, bool (*wanted)(const std::string&), std::string& out) {
-  out += "### " + title + "\n\n| key | default | unit | meaning |\n| --- | --- | --- | --- |\n";
+void reference_of(const std::string& title, std::string_view section, bool (*wanted)(const std::string&),
+                  std::string& out) {
+  out += str_cat("### ", title, "\n\n", config::introduction(section), "\n\n");
+  out += "| key | default | unit | meaning |\n| --- | --- | --- | --- |\n";
   const S defaults;
   for (const auto& field : config::fields<S>()) {
     if (!wanted(field.name)) continue;
@@ -143,17 +145,16 @@ std::string config_reference() {
   config::for_each_section(config, [&](const char* name, const auto& section) {
     using S = std::decay_t<decltype(section)>;
     if constexpr (std::is_same_v<S, TableConfig>) {
-      reference_of<S>("[[table]]: keys of one table alone", config::only_of_one_table, out);
-      reference_of<S>("[table_defaults] and [[table]]", shared_key, out);
+      reference_of<S>("[[table]]", "table", config::only_of_one_table, out);
+      reference_of<S>("[table_defaults] and [[table]]", name, shared_key, out);
     } else {
-      reference_of<S>(str_cat("[", name, "]"), every_key, out);
+      reference_of<S>(str_cat("[", name, "]"), name, every_key, out);
       if constexpr (std::is_same_v<S, ModelConfig>) {
-        reference_of<LayerConfig>("[[layer]]", every_key, out);
-        reference_of<HeadConfig>("[[head]]", every_key, out);
+        reference_of<LayerConfig>("[[layer]]", "layer", every_key, out);
+        reference_of<HeadConfig>("[[head]]", "head", every_key, out);
       }
     }
-    if constexpr (std::is_same_v<S, DataConfig>)
-      reference_of<ColumnConfig>("[[column]]: of a reader plugin", every_key, out);
+    if constexpr (std::is_same_v<S, DataConfig>) reference_of<ColumnConfig>("[[column]]", "column", every_key, out);
   });
   out.pop_back();
   return out;

@@ -94,7 +94,7 @@ std::string ending_of_files(const std::string& directory, std::string* found) {
 }  // namespace
 
 std::string reader_of_path(const std::string& path) {
-  constexpr const char* kSay = ": say which one with data.reader, as reader = \"csv\" (tessera plugins lists them)";
+  constexpr const char* kSay = ": set data.reader, as in reader = \"csv\" (tessera plugins lists the readers)";
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     const std::string ending = ending_of(path);

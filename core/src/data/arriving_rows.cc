@@ -17,8 +17,8 @@ Columns columns_of(const Config& config, const std::string& encoding) {
   if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
   if (const std::string learns = columns.learning(); !learns.empty())
     fail(Code::kInvalidArgument, "[[column]] \"", learns,
-         "\" learns from all training rows before the first step, and those that arrive have no end: hash its texts "
-         "(ids = \"hash\"), leave standardise out, give missing a number, or go on from a model that has learned, with "
+         "\" learns from all training rows before the first step, but rows that arrive have no end: hash its texts "
+         "(ids = \"hash\"), leave standardise out, set missing to a number, or continue from a trained model with "
          "--load");
   return columns;
 }
@@ -35,8 +35,8 @@ void check_settings(const Config& config) {
   refuse("data.order_by", !data.order_by.empty());
   refuse("data.limit", data.limit > 0);
   if (config.validation.fraction > 0)
-    fail(Code::kInvalidArgument, "validation.fraction keeps rows back, and those that \"", data.reader,
-         "\" reads have no end: metrics.training judges each batch by the model of what came before it");
+    fail(Code::kInvalidArgument, "validation.fraction keeps rows back, but the rows that \"", data.reader,
+         "\" reads have no end: use metrics.training, which judges each batch by the model of the rows before it");
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::string ArrivingRows::file_reader(const Runtime& runtime, const std::string&
   std::string inner = plugin::parse_component_name(reader).inner;
   if (inner.empty())
     fail(Code::kInvalidArgument, "the rows that \"", reader,
-         "\" reads have no end: --reader csv, or another one of files, reads a file by the model's columns");
+         "\" reads have no end: use --reader csv, or another reader of files, for a file with the model's columns");
   return inner;
 }
 

@@ -35,7 +35,7 @@ void check_field(const std::string& name, const ColumnConfig& c) {
   if (c.take != "value" && c.as == "ids" && c.ids != "row" && c.ids != "bucket")
     wrong(": take = \"", c.take, "\" gives numbers, so ids must be \"row\" or \"bucket\"");
   if (c.take == "missing" && !c.separator.empty())
-    wrong(": take = \"missing\" is of one value a row: leave separator out");
+    wrong(": take = \"missing\" needs one value in each row: leave separator out");
   if (c.take == "missing" && c.missing) wrong(": take = \"missing\" is never missing: leave missing out");
   for (const auto& [key, given] : {std::pair("decimal", !c.decimal.empty()), std::pair("strip", !c.strip.empty())}) {
     if (given && (!number || c.take != "value" || !c.positive.empty()))

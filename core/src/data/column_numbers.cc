@@ -30,8 +30,9 @@ int64_t time_in(std::string_view text) {
   const auto number = sdk::number_of(text);
   if (number && time_of_number(*number, nanoseconds)) return nanoseconds;
   throw NoNumber(sdk::shown_text(text) +
-                 " is no time: a date as 2024-01-31, with or without a time behind it as 12:34:56, or a number of "
-                 "seconds (from 100000000 on), milliseconds, microseconds or nanoseconds since 1970 is expected");
+                 " is not a time: a date as in 2024-01-31, with or without a time after it as in 12:34:56, or a "
+                 "number of seconds (from 100000000 on), milliseconds, microseconds or nanoseconds since 1970 is "
+                 "expected");
 }
 
 int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
@@ -54,7 +55,7 @@ std::string plain_number(const ColumnConfig& c, std::string_view text) {
   for (const char character : text) {
     if (c.strip.find(character) != std::string::npos) continue;
     if (character == '.' && decimal != '.')
-      throw NoNumber(sdk::shown_text(text) + " is no number with decimal = \"" + c.decimal +
+      throw NoNumber(sdk::shown_text(text) + " is not a number with decimal = \"" + c.decimal +
                      "\": strip = \".\" leaves out points that group digits");
     out += character == decimal ? '.' : character;
   }

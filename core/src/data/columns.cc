@@ -129,8 +129,7 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
 
 void Columns::check() const {
   if (of("label").empty())
-    fail(Code::kInvalidArgument,
-         "no column is the label: as = \"label\" in one [[column]] says which one is to be predicted");
+    fail(Code::kInvalidArgument, "no column is the label: set as = \"label\" in the [[column]] to predict");
   if (of("weight").size() > 1)
     fail(Code::kInvalidArgument, "[[column]]s \"", of("weight")[0]->name, "\" and \"", of("weight")[1]->name,
          "\" are as = \"weight\", but a sample has one weight");
@@ -140,7 +139,7 @@ void Columns::check() const {
       const auto crossed = [&](const Column* o) { return o->name == part && o->config.cross.empty(); };
       if (std::any_of(ids.begin(), ids.end(), crossed)) continue;
       fail(Code::kInvalidArgument, "[[column]] \"", c->name, "\" is a cross of \"", part,
-           "\", which is no [[column]] of ids of the files");
+           "\", which is not a [[column]] of ids of the files");
     }
   }
   std::unordered_map<std::string_view, const Column*> sharers;  // the first column of each table
@@ -233,8 +232,8 @@ void Columns::require_readable(const Column& c, const FileColumn& file) const {
   const bool word = c.config.as == "ids" && (c.config.ids == "vocabulary" || c.config.ids == "hash");
   if (!words_ && word && number)
     fail(Code::kInvalidArgument, "column \"", c.field(),
-         "\" of the files holds floats, whose words are others since the model was trained: train it anew, or use the "
-         "version of Tessera that trained it");
+         "\" of the files holds floats, whose words have changed since the model was trained: train a new model, or "
+         "use the version of Tessera that trained it");
   if (file.list && (c.config.as != "ids" || c.config.take == "missing"))
     fail(Code::kInvalidArgument, "column \"", c.field(), "\" of the files holds lists, so [[column]] \"", c.name,
          "\" must be as = \"ids\"");

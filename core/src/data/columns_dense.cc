@@ -55,7 +55,8 @@ std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_re
       if (std::isnan(value)) {
         if (!column.config.missing)
           fail(Code::kInvalidArgument, at.where(row, column.field()),
-               ": the value is missing; missing = X in its [[column]] takes X instead, as missing = \"mean\" the mean");
+               ": the value is missing; set missing in its [[column]] to a number, or to \"mean\", to use that "
+               "instead");
         value = column.config.missing->number;
       }
       *to = static_cast<float>(dense_of(column, value));

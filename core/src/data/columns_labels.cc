@@ -54,7 +54,8 @@ float Columns::label_of(const Column& column, const BlockRows& at, const tsr_rea
   } catch (const NoNumber& e) {
     const bool plain = !c.threshold && !c.real && sdk::number_advice(numbers.text(row)).empty();
     const std::string word = sdk::shown_text(sdk::trimmed(numbers.text(row)));
-    if (plain) wrong(word, " is no number: positive = ", word, " in its [[column]] makes that word 1 and all others 0");
+    if (plain)
+      wrong(word, " is not a number: positive = ", word, " in its [[column]] makes that word 1 and all others 0");
     wrong(e.what());
   }
   if (std::isnan(value)) wrong("the label is missing");
@@ -69,7 +70,7 @@ float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_re
   double value = number_at({column.config, column.type, v}, row, at, row, column.field());
   if (std::isnan(value) && !column.config.missing)
     fail(Code::kInvalidArgument, at.where(row, column.field()),
-         ": the weight is missing; missing = X in its [[column]] takes X instead");
+         ": the weight is missing; set missing in its [[column]] to a number to use that instead");
   if (std::isnan(value)) value = column.config.missing->number;
   const auto weight = static_cast<float>(value);
   if (!std::isfinite(weight) || value < 0)

@@ -114,19 +114,19 @@ nlohmann::ordered_json Columns::described(const Column& column) {
 }
 
 void Columns::require_same(const Columns& config) const {
-  constexpr const char* kWhat = "what its columns are stays with a model: leave them as they were, or train anew";
+  constexpr const char* kWhat = "a model keeps its columns: leave them as they were, or train a new model";
   for (const Column& c : config.columns_) {
     if (find(c.name) == nullptr)
-      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is none of the model's; ", kWhat);
+      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is not a column of the model; ", kWhat);
   }
   for (size_t i = 0; i < columns_.size(); ++i) {
     const Column& mine = columns_[i];
     if (config.find(mine.name) == nullptr)
       fail(Code::kInvalidArgument, "the model was trained with a [[column]] \"", mine.name,
-           "\", which the config has not; ", kWhat);
+           "\", which the config lacks; ", kWhat);
     if (config.columns_[i].name != mine.name)
-      fail(Code::kInvalidArgument, "[[column]] \"", config.columns_[i].name, "\" stands where \"", mine.name,
-           "\" stood when the model was trained; ", kWhat);
+      fail(Code::kInvalidArgument, "[[column]] \"", config.columns_[i].name, "\" is in the place of \"", mine.name,
+           "\" from when the model was trained; ", kWhat);
     const nlohmann::ordered_json was = described(mine), is = described(config.columns_[i]);
     for (const auto& both : {was, is}) {
       for (const auto& [key, unused] : both.items()) {

@@ -81,7 +81,7 @@ Dataset read_criteo(const DataConfig& config, uint64_t seed) {
   const TestSplit test = TestSplit::from(config, TestSplit::Rows::kLast);
   if (test.rows == TestSplit::Rows::kNewest)
     fail(Code::kInvalidArgument, "data.test = \"", config.test, "\": the lines of \"", config.reader,
-         "\" have no column of times; random, last and file:PATH are of such files");
+         "\" have no column of times: use random, last or file:PATH");
   Examples train = read_file(config.path, set, config.limit);
   if (test.rows == TestSplit::Rows::kFile) {
     set.test = finish(read_file(test.of, set, config.limit));

@@ -124,9 +124,9 @@ void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std:
     return divide_order(order, {times.end() - test.count(std::ssize(times)), times.end()}, parts);
   }
   if (!test.order_by.empty() && test.order_by != test.of)
-    fail(
-        Code::kInvalidArgument, "data.order_by = \"", test.order_by, "\" and data.test = \"time:", test.of,
-        "\" name two columns, and rows that do not fit data.buffer_mib are in one order: name one column, or raise it");
+    fail(Code::kInvalidArgument, "data.order_by = \"", test.order_by, "\" and data.test = \"time:", test.of,
+         "\" name two columns, but rows that do not fit data.buffer_mib can have only one order: name one column, or "
+         "raise data.buffer_mib");
   (void)order_rows(part, column, false, by_time);
   const int64_t rows = rows_in(by_time);
   divide_end(by_time, rows, test.count(rows), parts);

@@ -19,8 +19,9 @@ bool is_file(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) return false;
   if (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode))
-    fail(Code::kInvalidArgument, path, " is a pipe, which one rank can read once only: write its rows to a file, and ",
-         "name that");
+    fail(Code::kInvalidArgument, path,
+         " is a pipe, which one rank can read only once: write its rows to a file, and name "
+         "the file");
   return !S_ISDIR(info.st_mode);
 }
 }  // namespace

@@ -98,7 +98,7 @@ Dataset described_by(const JsonObject& meta) {
   set.name = meta.get<std::string>("name", "");
   set.binary_labels = !meta.has("labels");
   if (!set.binary_labels) set.labels = meta.get<std::vector<std::string>>("labels");
-  if (set.labels.empty()) meta.wrong("labels is empty: leave it out where there is one label");
+  if (set.labels.empty()) meta.wrong("labels is empty: leave it out if there is one label");
   set.weighted_samples = meta.get<bool>("sample_weights", false);
   set.dense = meta.get<std::vector<std::string>>("dense");
   for (const JsonObject& column : meta.objects("columns")) {

@@ -23,8 +23,8 @@ constexpr ReaderEntry kReaders[] = {
 
 void check_keys(const DataConfig& config, const ReaderEntry& reader) {
   if (!config.order_by.empty())
-    fail(Code::kInvalidArgument, "data.order_by = \"", config.order_by,
-         "\" is a column of a reader plugin's files, and \"", config.reader, "\" is none: leave it out");
+    fail(Code::kInvalidArgument, "data.order_by = \"", config.order_by, "\" is for reader plugins, and \"",
+         config.reader, "\" is not one: leave it out");
   if (!reader.divides && !config.test.empty())
     fail(Code::kInvalidArgument, "data.test = \"", config.test, "\" has no effect on \"", config.reader,
          "\", whose data come with a test part: leave it out");
@@ -50,9 +50,8 @@ Dataset describe_dataset(const Runtime& runtime, const Config& config, const std
     if (config.data.reader != reader.name) continue;
     check_keys(config.data, reader);
     if (!config.columns.empty())
-      fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0],
-           "\" is of a reader plugin's files, and \"", config.data.reader,
-           "\" is none: leave it out, or set data.reader");
+      fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" is for reader plugins, and \"",
+           config.data.reader, "\" is not one: leave it out, or set data.reader");
     return reader.describe(config.data);
   }
   return data::describe_files(runtime, config, encoding);

@@ -92,12 +92,12 @@ class Keys {
     if (!form_) {
       form_ = form;
       if (column_.only_times && form == KeyForm::kText)
-        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is no time: ", column_.key,
+        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a time: ", column_.key,
              " takes numbers, and dates and times such as 2024-01-31 or 2024-01-31 12:34:56");
     }
     if (*form_ == KeyForm::kText) return {0, 0, std::string(text)};
     if (form != *form_)
-      fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is no ",
+      fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a ",
            *form_ == KeyForm::kNumber ? "number" : "time", " to order by, but the first value is one");
     return number ? *number : time.value_or(Key());
   }
@@ -107,7 +107,7 @@ class Keys {
   std::optional<KeyForm> form_;  // unset before the first value
 };
 
-constexpr const char* kSort = "; larger data.buffer_mib than the data takes orders it in memory, or sort the files";
+constexpr const char* kSort = "; raise data.buffer_mib above the size of the data, or sort the files";
 
 void order_pieces(const char* key, Keys& keys, std::vector<BlockPiece>& pieces) {
   struct Ends {
@@ -120,8 +120,7 @@ void order_pieces(const char* key, Keys& keys, std::vector<BlockPiece>& pieces) 
     const auto sorted = std::is_sorted_until(of.begin(), of.end());
     if (sorted != of.end())
       fail(Code::kInvalidArgument, keys.where(piece, sorted - of.begin()),
-           ": the value is below that of the row before, and data that is streamed is in order where ", key, " says",
-           kSort);
+           ": the value is less than that of the row before, but streamed data must be in the order of ", key, kSort);
     if (!of.empty()) all.push_back({piece, of.front(), of.back()});
   }
   std::stable_sort(all.begin(), all.end(), [](const Ends& a, const Ends& b) { return a.first < b.first; });
@@ -129,7 +128,7 @@ void order_pieces(const char* key, Keys& keys, std::vector<BlockPiece>& pieces) 
   for (size_t i = 0; i < all.size(); ++i) {
     if (i > 0 && all[i].first < all[i - 1].last)
       fail(Code::kInvalidArgument, keys.where(all[i].piece, 0), ": the value lies between those around ",
-           keys.where(all[i - 1].piece, 0), ", and data that is streamed has no overlapping files", kSort);
+           keys.where(all[i - 1].piece, 0), ", but streamed files must not overlap", kSort);
     pieces.push_back(all[i].piece);
   }
 }

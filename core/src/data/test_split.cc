@@ -40,7 +40,7 @@ TestSplit TestSplit::from(const DataConfig& config, Rows by_default) {
   if (out.rows != Rows::kFile) return out;
   if (config.test_fraction != 0 && config.test_fraction != DataConfig().test_fraction)
     fail(Code::kInvalidArgument, "data.test_fraction = ", config.test_fraction,
-         " has no effect beside a file of test rows, ", out.of, ": leave one of them out");
+         " has no effect with a file of test rows, ", out.of, ": leave one of them out");
   out.fraction = 0;
   return out;
 }

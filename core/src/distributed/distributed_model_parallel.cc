@@ -91,8 +91,8 @@ void check_same(const std::string& mine, const std::string& theirs, int rank) {
     const bool has_x = static_cast<bool>(std::getline(a, x)), has_y = static_cast<bool>(std::getline(b, y));
     if (has_x && has_y && x == y) continue;
     throw Error(Code::kFailedPrecondition,
-                str_cat("rank ", rank, " wants another model planned than rank 0: rank 0 has ",
-                        has_x ? x : "nothing more", ", rank ", rank, " has ", has_y ? y : "nothing more"),
+                str_cat("rank ", rank, " plans another model than rank 0: rank 0 has ", has_x ? x : "nothing more",
+                        ", rank ", rank, " has ", has_y ? y : "nothing more"),
                 rank);
   }
 }
@@ -175,7 +175,7 @@ void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
   for (int rank = 1; rank < group.world_size(); ++rank) {
     if (digests[rank] == digests[0]) continue;
     throw Error(Code::kFailedPrecondition,
-                str_cat("rank ", rank, " was given another plan than rank 0: all ranks need the same one"), rank);
+                str_cat("rank ", rank, " has another plan than rank 0: all ranks need the same one"), rank);
   }
 }
 
@@ -199,14 +199,14 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     plan_ = *options.plan;
     check_same_plan(plan_, *group_);
     if (plan_.world_size != group_->world_size()) {
-      fail(Code::kInvalidArgument, "the plan is for ", plan_.world_size, " ranks, and this job has ",
+      fail(Code::kInvalidArgument, "the plan is for ", plan_.world_size, " ranks, but this job has ",
            group_->world_size(), ": make a new plan, or start as many ranks");
     }
     const std::string mismatch = plan_mismatch(plan_, planner_modules(model));
     if (!mismatch.empty()) fail(Code::kInvalidArgument, "the plan was made for another model:\n", mismatch);
     if (options.planner) {
       const std::string broken = broken_constraints(plan_, planner_modules(model), options.planner->constraints);
-      if (!broken.empty()) fail(Code::kInvalidArgument, "the plan given breaks the tables' constraints:\n", broken);
+      if (!broken.empty()) fail(Code::kInvalidArgument, "the plan breaks the tables' constraints:\n", broken);
     }
   } else {
     PlannerOptions planner = options.planner.value_or(PlannerOptions{});

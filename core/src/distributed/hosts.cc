@@ -32,23 +32,24 @@ int ranks_per_host(std::span<const HostClaim> by_rank) {
   for (int64_t r = 0; r < world; ++r) {
     const HostClaim& claim = by_rank[static_cast<size_t>(r)];
     if ((claim.local_world_size == 0) != (per_host == 0)) {
-      fail(Code::kInvalidArgument, "ranks 0 and ", r, " disagree: the launcher told one of them how many ranks its ",
-           "host has, the other not: set LOCAL_RANK and LOCAL_WORLD_SIZE on every rank or on none");
+      fail(Code::kInvalidArgument, "ranks 0 and ", r,
+           " disagree: the launcher told one of them how many ranks its "
+           "host has, but not the other: set LOCAL_RANK and LOCAL_WORLD_SIZE on every rank or on none");
     }
     if (claim.local_world_size != per_host) {
       fail(Code::kInvalidArgument, "rank 0 is on a host with ", per_host, " ranks, rank ", r, " on one with ",
-           claim.local_world_size, ": every host needs as many");
+           claim.local_world_size, ": every host needs the same number");
     }
   }
   if (per_host == 0) return 0;
   if (per_host < 0 || world % per_host != 0) {
-    fail(Code::kInvalidArgument, world, " ranks cannot be ", per_host, " per host: every host needs as many");
+    fail(Code::kInvalidArgument, world, " ranks cannot be ", per_host, " per host: every host needs the same number");
   }
   for (int64_t r = 0; r < world; ++r) {
     const int64_t told = by_rank[static_cast<size_t>(r)].local_rank;
     if (told != r % per_host) {
       fail(Code::kInvalidArgument, "rank ", r, " is local rank ", told, " of its host, but with ", per_host,
-           " ranks per host it has to be ", r % per_host,
+           " ranks per host it must be ", r % per_host,
            ": number the ranks host by host (mpirun --map-by slot, srun --distribution=block)");
     }
   }
@@ -60,10 +61,10 @@ int ranks_per_host(std::span<const int32_t> host_by_rank) {
   const size_t misplaced = first_misplaced(host_by_rank, per_host);
   if (misplaced < world || world % per_host != 0) {
     const size_t r = std::min(misplaced, world - 1);
-    fail(Code::kInvalidArgument, "the transport finds rank ", r, " on a host where it does not belong: rank 0's host ",
+    fail(Code::kInvalidArgument, "the transport finds rank ", r, " on an unexpected host: rank 0's host ",
          per_host == 1 ? "has 1 rank" : "begins with " + std::to_string(per_host) + " ranks", ", and of ", world,
-         " ranks every host needs as many, numbered host by host; LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1 on every rank ",
-         "make each a host of its own");
+         " ranks every host needs the same number, numbered host by host; with LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1 on "
+         "every rank, each counts as a host of its own");
   }
   return static_cast<int>(per_host);
 }

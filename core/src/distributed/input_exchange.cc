@@ -141,7 +141,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
 void InputExchange::refuse_other_job(int peer) {
   const std::string difference = what_differs(job_, *group_);
   if (!difference.empty()) throw KnownToAll(Code::kInternal, difference);
-  throw KnownToAll(Code::kFailedPrecondition, str_cat("rank ", peer, " runs other tables or another plan than rank ",
+  throw KnownToAll(Code::kFailedPrecondition, str_cat("rank ", peer, " has other tables or another plan than rank ",
                                                       group_->rank(), ": all ranks need the same config and plan"));
 }
 

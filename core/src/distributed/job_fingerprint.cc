@@ -35,8 +35,8 @@ std::string other_layouts(const std::vector<JobFingerprint::Table>& tables, cons
       return str_cat(
           "sharder ", plugin::parse_component_name(tables[t].sharder).id, ", table \"", tables[t].name,
           "\": the layout on rank ", rank,
-          " is another one than on rank 0: give all ranks one plan, and where they planned by themselves, propose "
-          "must give the same in every process");
+          " differs from that on rank 0: give all ranks the same plan; if each rank planned itself, propose must "
+          "give the same in every process");
     }
   }
   return "";
@@ -83,7 +83,7 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
   for (const std::string& theirs : group.all_gather_text(found, "routes")) {
     if (!theirs.empty()) return theirs + ": it must give the same on every rank";
   }
-  return str_cat(router.who(), ": route gives something else from call to call");
+  return str_cat(router.who(), ": route gives different answers to equal calls");
 }
 
 }  // namespace

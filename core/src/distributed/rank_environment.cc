@@ -23,7 +23,7 @@ int number(const char* name, int fallback) {
   const auto [at, error] = std::from_chars(value, end, out);
   const bool complete = at == end || *at == '(';  // Slurm: "4(x2)", on two hosts
   if (error != std::errc() || !complete || out < 0)
-    fail(Code::kInvalidArgument, "the environment's ", name, " is \"", value, "\", which is no whole number");
+    fail(Code::kInvalidArgument, "the environment's ", name, " is \"", value, "\", which is not a whole number");
   return out;
 }
 
@@ -61,7 +61,7 @@ void check_even(const char* local_world) {
   const char* value = text(local_world);
   if (value && std::strchr(value, ',')) {
     fail(Code::kInvalidArgument, "the environment's ", local_world, " is \"", value,
-         "\": every host needs as many ranks (srun --ntasks-per-node)");
+         "\": every host needs the same number ranks (srun --ntasks-per-node)");
   }
 }
 

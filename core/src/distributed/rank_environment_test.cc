@@ -137,7 +137,7 @@ TEST(RankEnvironment, RefusesWhatCannotBe) {
                          {"SLURM_NTASKS", "3"},
                          {"SLURM_LOCALID", local_rank},
                          {"SLURM_STEP_TASKS_PER_NODE", "1,2"}}),
-                HasSubstr("SLURM_STEP_TASKS_PER_NODE is \"1,2\": every host needs as many ranks"));
+                HasSubstr("SLURM_STEP_TASKS_PER_NODE is \"1,2\": every host needs the same number ranks"));
   }
 }
 

@@ -104,11 +104,11 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
     if (sequence) continue;
     if (t.pooling != PoolingType::kSum && t.pooling != PoolingType::kMean) {
       fail(Code::kInvalidArgument, "table \"", t.name, "\" has pooling ", to_string(t.pooling),
-           ": a sharded EmbeddingBagCollection knows SUM and MEAN");
+           ": a sharded EmbeddingBagCollection supports SUM and MEAN");
     }
     if (t.pooling == PoolingType::kMean && optimizer.max_gradient > 0 && options_.stream) {
       fail(Code::kUnimplemented, "table \"", t.name,
-           "\": max_gradient together with MEAN pooling is not there for sharded tables on a device");
+           "\": max_gradient together with MEAN pooling is not supported for sharded tables on a device");
     }
   }
   for (const LocalShard& shard : replicated_.groups().shards()) {
@@ -116,8 +116,8 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
     const bool drops = options_.bounds_check != BoundsCheckMode::kFatal || tables_[shard.table].row_format;
     if (drops)
       fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
-           "\": on a device, a data-parallel table of an EmbeddingCollection knows the bounds check \"fatal\" only, "
-           "and ",
+           "\": on a device, a data-parallel table of an EmbeddingCollection supports only the bounds check "
+           "\"fatal\", and ",
            "is not quantized");
   }
   for (const Arrival& a : own_.arrivals) {
@@ -129,8 +129,12 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
   for (const LocalShard& shard : shards_.shards()) {
     const EmbeddingBagConfig& table = tables_[shard.table];
     if (shard.where.rows == table.num_embeddings || !shards_.lookups()[shard.group]->shares_row(shard.index)) continue;
-    fail(Code::kInvalidArgument, "table \"", table.name, "\": its ids without a row share one, but its rows are cut (",
-         plan_.at(table.name).sharding_type, "), and each part would have its own: shard it table_wise or column_wise");
+    fail(Code::kInvalidArgument, "table \"", table.name,
+         "\": its ids without a row share one row, but its rows are "
+         "split (",
+         plan_.at(table.name).sharding_type,
+         "), and each part would have a shared row of its own: shard it "
+         "table_wise or column_wise");
   }
   for (const ShardGroups* groups : {&shards_, &replicated_.groups()}) {
     for (const auto& lookup : groups->lookups()) lookup->start_rows();

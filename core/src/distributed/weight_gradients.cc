@@ -84,9 +84,9 @@ BagGradients bag_gradients(const KeyedJaggedTensor& batch, const TableFeature& t
 
 Tensor ShardedEmbeddingBagCollection::weight_gradients(const KeyedJaggedTensor& batch, const Tensor& grad) {
   if (!impl_->options().is_weighted)
-    fail(Code::kFailedPrecondition, "gradients of weights are of collections whose ids have weights (is_weighted)");
+    fail(Code::kFailedPrecondition, "only collections whose ids have weights (is_weighted) have gradients of weights");
   if (impl_->options().stream)
-    fail(Code::kUnimplemented, "gradients of weights are not computed where the tables are on a device");
+    fail(Code::kUnimplemented, "gradients of weights are not computed if the tables are on a device");
   const int64_t width = impl_->wiring().output_width();
   try {
     check(batch, grad, width);

@@ -155,10 +155,9 @@ class FloatModelReader {
     for (size_t i = 0; i < std::min(kMost, unknown_.size()); ++i)
       names += str_cat(i > 0 ? ", \"" : "\"", unknown_[i], '"');
     if (unknown_.size() > kMost) names += str_cat(" and ", unknown_.size() - kMost, " more");
-    wrong(
-        nobody_has, names,
-        ": without what was trained there it would be another model, so take out of the checkpoint what is no part of "
-        "it");
+    wrong(nobody_has, names,
+          ": without these tensors it would be another model; remove those that are not part of the model from the "
+          "checkpoint");
   }
 
   // Returns the tables in the order of the pooled output, with features and pooling.
@@ -183,7 +182,7 @@ class FloatModelReader {
                 [](const auto& a, const auto& b) { return natural_less(a.name, b.name); });
       std::string order;
       for (const EmbeddingBagConfig& t : tables) order += str_cat(order.empty() ? "" : ", ", t.name);
-      out_.assumptions.push_back("tensors do not tell the order of the tables, taken by name: " + order);
+      out_.assumptions.push_back("tensors do not tell the order of the tables; they are sorted by name: " + order);
     }
     out_.assumptions.push_back(
         "tensors do not tell features and pooling: each table has the feature of its own name, pooled by sum");
@@ -237,13 +236,13 @@ class FloatModelReader {
     const bool keyed = tensors_.all().contains(keys);
     if (stored.shape.size() != 2 || stored.shape[0] < (keyed ? 0 : 1) || stored.shape[1] < 1 ||
         is_integer(stored.dtype))
-      wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
+      wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", but a table has rows of floats");
     for (const EmbeddingBagConfig& wanted : options_.tables) {
       if (wanted.name != described.name) continue;
       const int64_t rows = wanted.num_embeddings > 0 ? wanted.num_embeddings : stored.shape[0],
                     dim = wanted.embedding_dim > 0 ? wanted.embedding_dim : stored.shape[1];
       if ((rows != stored.shape[0] && !keyed) || dim != stored.shape[1]) {
-        wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], and the config says [",
+        wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], but the config says [",
               rows, ", ", dim, "]");
       }
     }
@@ -287,9 +286,9 @@ class FloatModelReader {
   int64_t read_layer(const std::string& layer, const int64_t* expected_input, int64_t* input) {
     const Tensor weight = read_parameter(layer + ".weight"), bias = read_parameter(layer + ".bias");
     if (weight.dim() != 2 || bias.shape() != std::vector<int64_t>{weight.size(0)} || weight.numel() == 0)
-      wrong("\"", layer, "\" is no linear layer: its weight must be [out, in] and its bias [out]");
+      wrong("\"", layer, "\" is not a linear layer: its weight must be [out, in] and its bias [out]");
     if (expected_input != nullptr && weight.size(1) != *expected_input) {
-      wrong("\"", layer, ".weight\" takes ", weight.size(1), " values, and the layer before gives ", *expected_input);
+      wrong("\"", layer, ".weight\" takes ", weight.size(1), " values, but the layer before gives ", *expected_input);
     }
     if (expected_input == nullptr) *input = weight.size(1);
     return weight.size(0);
@@ -320,7 +319,9 @@ class FloatModelReader {
     const int64_t wanted = interaction_width(model().dlrm);
     if (wanted == top_input_) return;
     wrong("its top MLP takes ", top_input_, " values, and ", model().dlrm.num_embeddings, " pooled features of ",
-          model().dlrm.embedding_dim, " columns give ", wanted, ": say with --config which features each table has");
+          model().dlrm.embedding_dim, " columns give ", wanted,
+          ": name a job with --config whose tables have the right "
+          "features");
   }
 
   FloatTensors tensors_;

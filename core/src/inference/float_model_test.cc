@@ -50,7 +50,7 @@ TEST(FloatModel, TablesOfTorchRecAreInTheOrderOfTheirNumbers) {
   EXPECT_EQ(names(m.model)[10], "t_cat_10");
   EXPECT_EQ(m.model.description.features[11].name, "t_cat_11");
   ASSERT_EQ(m.assumptions.size(), 2u) << "what was assumed is said";
-  EXPECT_THAT(m.assumptions[0], HasSubstr("order of the tables, taken by name: t_cat_0, t_cat_1, t_cat_2"));
+  EXPECT_THAT(m.assumptions[0], HasSubstr("order of the tables; they are sorted by name: t_cat_0, t_cat_1, t_cat_2"));
   EXPECT_THAT(m.assumptions[1], HasSubstr("pooled by sum"));
 }
 
@@ -155,7 +155,7 @@ TEST_F(Refused, TensorsThatAreMissingOrOfAnotherModel) {
   EXPECT_THAT(open(t, {}).first, HasSubstr("no table was found"));
   t = small_tensors();
   t.add_linear("dense_arch.model._mlp.1._linear", kTestDim, 11, 1);
-  EXPECT_THAT(open(t, {.tables = small_tables()}).first, HasSubstr("takes 11 values, and the layer before gives 12"));
+  EXPECT_THAT(open(t, {.tables = small_tables()}).first, HasSubstr("takes 11 values, but the layer before gives 12"));
 }
 
 TEST_F(Refused, ParametersThatNoDlrmHas) {
@@ -182,8 +182,9 @@ TEST_F(Refused, TablesThatAreNotThoseOfTheConfig) {
   tables = small_tables();
   tables[0].num_embeddings = 40;
   EXPECT_THAT(open(small_tensors(), {.tables = tables}).first,
-              HasSubstr("table \"film\" is [41, 8], and the config says [40, 8]"));
-  EXPECT_THAT(open(small_tensors(), {}).first, AllOf(HasSubstr("which features each table has"), HasSubstr("--config")))
+              HasSubstr("table \"film\" is [41, 8], but the config says [40, 8]"));
+  EXPECT_THAT(open(small_tensors(), {}).first,
+              AllOf(HasSubstr("tables have the right features"), HasSubstr("--config")))
       << "four tables cannot be five features";
 }
 

@@ -38,7 +38,7 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   } else if (exists(path + "/" + kTorchFile)) {
     add_file(path + "/" + kTorchFile);  // throws an error that says what to do
   } else {
-    fail(Code::kNotFound, "there is no checkpoint at ", path, ": it is no safetensors file and has neither ",
+    fail(Code::kNotFound, "there is no checkpoint at ", path, ": it is not a safetensors file and has neither ",
          checkpoint::kManifestFile, " nor ", checkpoint::kModelFile, " nor ",
          checkpoint::index_name(checkpoint::kModel));
   }
@@ -97,7 +97,7 @@ void FloatTensors::open_index(const std::string& directory, const std::string& i
   }
   for (const std::string& file : files) {
     if (file.empty() || file.find('/') != std::string::npos)
-      fail(Code::kInvalidArgument, index, " names \"", file, "\", which is no file beside it");
+      fail(Code::kInvalidArgument, index, " names \"", file, "\", which is not a file beside it");
     if (!exists(directory + "/" + file))
       fail(Code::kDataLoss, "there is no file ", directory, '/', file, ", which ", index, " lists");
     add_file(directory + "/" + file);

@@ -48,7 +48,7 @@ Problem problem_with_feature(const ModelDescription& model, const ModelFeature& 
   const auto samples = static_cast<int64_t>(in.lengths.size()), ids = static_cast<int64_t>(in.values.size());
   if (samples != batch) {
     return problem(Code::kInvalidArgument, "feature \"", feature.name, "\" has lengths for ", samples,
-                   " samples, and the batch has ", batch);
+                   " samples, but the batch has ", batch);
   }
   int64_t sum = 0;
   for (const int32_t length : in.lengths) sum += length;
@@ -59,11 +59,11 @@ Problem problem_with_feature(const ModelDescription& model, const ModelFeature& 
   }
   if (sum != ids) {
     return problem(Code::kInvalidArgument, "feature \"", feature.name, "\" has ", ids,
-                   " values, and its lengths add up to ", sum);
+                   " values, but its lengths add up to ", sum);
   }
   if (!in.weights.empty()) {
     if (!model.is_weighted)
-      return problem(Code::kInvalidArgument, "feature \"", feature.name, "\" has weights, and this model takes none");
+      return problem(Code::kInvalidArgument, "feature \"", feature.name, "\" has weights, but this model takes none");
     if (in.weights.size() != in.values.size()) {
       return problem(Code::kInvalidArgument, "feature \"", feature.name, "\" has ", in.weights.size(), " weights for ",
                      ids, " values");
@@ -85,7 +85,7 @@ int64_t count_bad(std::span<const int64_t> ids, int64_t rows) {
 }
 
 Problem problem_with(const ModelDescription& model, const PredictInput& input) {
-  if (input.batch < 0) return problem(Code::kInvalidArgument, "a batch has 0 samples or more, not ", input.batch);
+  if (input.batch < 0) return problem(Code::kInvalidArgument, "a batch has 0 or more samples, not ", input.batch);
   if (input.batch > INT32_MAX)
     return problem(Code::kInvalidArgument, "a batch of ", input.batch, " samples is too large");
   const auto given = static_cast<int64_t>(input.dense.size());
@@ -98,7 +98,7 @@ Problem problem_with(const ModelDescription& model, const PredictInput& input) {
                    at / model.dense_inputs, " is not finite");
   }
   if (input.features.size() != model.features.size()) {
-    return problem(Code::kInvalidArgument, "there are ", input.features.size(), " features, and the model takes ",
+    return problem(Code::kInvalidArgument, "there are ", input.features.size(), " features, but the model takes ",
                    model.features.size());
   }
   for (size_t f = 0; f < input.features.size(); ++f) {

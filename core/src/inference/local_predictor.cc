@@ -20,9 +20,9 @@ class LocalPredictor : public Predictor {
                  std::shared_ptr<PredictorCounts> counts)
       : runtime_(runtime),
         model_(std::move(model)),
-        slots_(slots_of(model_, options.kernel)),
+        table_features_(table_features_of(model_, options.kernel)),
         counts_(std::move(counts)),
-        workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, slots_); }) {
+        workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, table_features_); }) {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     model_.description.outputs = workspaces_.take()->outputs();  // fails here if it cannot be served
   }
@@ -68,7 +68,7 @@ class LocalPredictor : public Predictor {
   const Runtime& runtime_;
   const uint64_t lost_before_ = lost_pages();
   InferenceModel model_;  // constant after the constructor
-  const Slots slots_;
+  const TableFeatures table_features_;
   const std::shared_ptr<PredictorCounts> counts_;
   std::atomic<bool> warned_{false};
   Pool<Workspace> workspaces_;

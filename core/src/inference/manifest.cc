@@ -43,7 +43,7 @@ StoredFile file_from(const JsonObject& j) {
   f.bytes = j.get<int64_t>("bytes");
   f.crc = j.hex("crc32");
   if (f.name.empty() || f.name.find('/') != std::string::npos || f.name.front() == '.')
-    fail(Code::kDataLoss, "\"", f.name, "\" is no name of a file in it");
+    fail(Code::kDataLoss, "\"", f.name, "\" is not a name of a file in it");
   return f;
 }
 
@@ -79,7 +79,7 @@ Manifest::Table table_from(const JsonObject& j) {
   if (rows < (t.keys ? 0 : 1) || rows > kLargest || t.config.embedding_dim < 1 ||
       t.config.embedding_dim > kLargest / std::max<int64_t>(rows, 1) || t.config.feature_names.empty() ||
       t.file.bytes != file_bytes(header_of(t.config))) {
-    fail(Code::kDataLoss, "the numbers of table \"", t.config.name, "\" do not fit each other");
+    fail(Code::kDataLoss, "the sizes of table \"", t.config.name, "\" contradict each other");
   }
   return t;
 }
@@ -119,7 +119,7 @@ Manifest manifest_from(const JsonObject& j, const std::string& path) {
   Manifest m;
   m.type = j.get<std::string>("type");
   if (m.type != kDlrm && m.type != kGraph) {
-    fail(Code::kUnimplemented, path, " describes a model of type \"", m.type, "\", and this version knows \"", kDlrm,
+    fail(Code::kUnimplemented, path, " describes a model of type \"", m.type, "\", but this version supports \"", kDlrm,
          "\" and \"", kGraph, "\"");
   }
   m.bounds_check = bounds_check_from(j.get<std::string>("bounds_check"));
@@ -182,15 +182,15 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
   const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
     const JsonObject j(root, {"", Code::kDataLoss});
-    if (j.get<std::string>("format") != kFormat) fail(Code::kDataLoss, "it is none of a model");
+    if (j.get<std::string>("format") != kFormat) fail(Code::kDataLoss, "it is not that of a model");
     const auto version = j.get<int64_t>("version");
     if (version > kVersion) {
-      fail(Code::kUnimplemented, path, " is of model format ", version, ", and this version reads formats up to ",
+      fail(Code::kUnimplemented, path, " is of model format ", version, ", but this version reads formats up to ",
            kVersion, ": use the version of Tessera that wrote it, or a later one");
     }
     const std::string content = j.member("content").dump(), name = j.get<std::string>("name");
     if (j.get<std::string>("crc32") != hex(crc_of(name + content), kSumDigits))
-      fail(Code::kDataLoss, "its checksum is another");
+      fail(Code::kDataLoss, "its checksum is wrong");
     Manifest m = manifest_from(j.object("content"), path);
     m.name = name;
     m.version = hex(fnv1a(content), kVersionDigits);

@@ -63,7 +63,7 @@ MappedFile::MappedFile(const std::string& path, Access access) {
   const checkpoint::Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) checkpoint::fail_with(errno, "open", path);
-  if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is no file");
+  if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is not a file");
   size_ = info.st_size;
   if (size_ == 0) fail(Code::kDataLoss, path, " is empty");
   const auto bytes = static_cast<size_t>(size_);

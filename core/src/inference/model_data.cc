@@ -59,7 +59,7 @@ std::string needed_columns(const ModelDescription& model) {
 
 BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs) {
   if (dense_inputs != model.dense_inputs) {
-    fail(Code::kInvalidArgument, "the data has ", dense_inputs, " dense values a sample, and the model takes ",
+    fail(Code::kInvalidArgument, "the data has ", dense_inputs, " dense values a sample, but the model takes ",
          model.dense_inputs);
   }
   std::string known;
@@ -69,7 +69,7 @@ BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColu
         std::find_if(columns.begin(), columns.end(), [&](const DataColumn& c) { return c.name == feature.name; });
     if (at == columns.end()) {
       fail(Code::kInvalidArgument, "the model takes feature \"", feature.name,
-           "\", and the data has no such column, only ", known);
+           "\", but the data has no such column, only ", known);
     }
     column_of_.push_back(static_cast<size_t>(at - columns.begin()));
   }

@@ -67,7 +67,7 @@ std::map<std::string, Tensor> read_dense(const std::string& path, const StoredFi
   std::map<std::string, Tensor> out;
   for (const auto& [name, tensor] : reader.tensors()) {
     if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kInt64)
-      fail(Code::kDataLoss, path, ": \"", name, "\" is no tensor of float32 or int64");
+      fail(Code::kDataLoss, path, ": \"", name, "\" is not a tensor of float32 or int64");
     out[name] = reader.read(name);
   }
   return out;

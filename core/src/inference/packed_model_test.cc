@@ -239,7 +239,7 @@ TEST_F(Packing, ClearsAwayWhatAKilledRunLeft) {
   fs::create_directory(folder_.file("other.packing"));
   write_text(folder_.file("other.packing/notes.txt"), "mine");
   EXPECT_THAT(failure_of([&] { pack({}, "other"); }),
-              testing::Pair(HasSubstr("notes.txt is no part of a packed model"), Code::kAlreadyExists));
+              testing::Pair(HasSubstr("notes.txt is not part of a packed model"), Code::kAlreadyExists));
   EXPECT_EQ(file_text(folder_.file("other.packing/notes.txt")), "mine");
 }
 

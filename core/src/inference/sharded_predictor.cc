@@ -80,7 +80,7 @@ class Sharded : public ShardedPredictor {
   Sharded(const Runtime& runtime, InferenceModel model, const EmbeddingModuleShardingPlan& plan,
           std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& options)
       : model_(std::move(model)),
-        slots_(slots_of(model_, options.kernel)),
+        table_features_(table_features_of(model_, options.kernel)),
         group_(std::move(group)),
         keep_alive_(options.keep_alive_s),
         plan_(plan),
@@ -218,7 +218,7 @@ class Sharded : public ShardedPredictor {
       }
       ask_parts(asked == nullptr ? Asked{} : *asked, asked == nullptr ? 0 : input.batch);
     }
-    count_bad_ids(slots_, input, bad_ids_);
+    count_bad_ids(table_features_, input, bad_ids_);
     for (size_t t = 0; t < bad_ids_.size(); ++t)
       counts_->bad_ids[t].fetch_add(std::exchange(bad_ids_[t], 0), std::memory_order_relaxed);
     counts_->predictions.fetch_add(1, std::memory_order_relaxed);
@@ -280,7 +280,7 @@ class Sharded : public ShardedPredictor {
   }
 
   const InferenceModel model_;
-  const Slots slots_;
+  const TableFeatures table_features_;
   const std::shared_ptr<ProcessGroup> group_;
   const double keep_alive_;
   bool started_ = false;

@@ -52,7 +52,7 @@ void Staging::clear() {
   std::error_code error;
   for (fs::directory_iterator it(staging_, error), end; !error && it != end; it.increment(error)) {
     if (!own(it->path()))
-      fail(Code::kAlreadyExists, it->path().string(), " is no part of a packed model: move it away");
+      fail(Code::kAlreadyExists, it->path().string(), " is not part of a packed model: move it away");
   }
   refuse(error, "list", staging_);
   for (fs::directory_iterator it(staging_, error), end; !error && it != end; it.increment(error))

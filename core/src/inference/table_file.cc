@@ -38,17 +38,17 @@ void check_header(const void* bytes, int64_t file_size, const TableHeader& expec
   if (std::memcmp(found.magic, expected.magic, sizeof(found.magic)) != 0) {
     fail(Code::kDataLoss, path, " is damaged: it does not begin as a packed table does");
   }
-  if (found.crc != crc_of(found)) fail(Code::kDataLoss, path, " is damaged: the checksum of its header is another");
+  if (found.crc != crc_of(found)) fail(Code::kDataLoss, path, " is damaged: the checksum of its header is wrong");
   if (found.version > expected.version) {
-    fail(Code::kUnimplemented, path, " is of table format ", found.version, ", and this version reads formats up to ",
+    fail(Code::kUnimplemented, path, " is of table format ", found.version, ", but this version reads formats up to ",
          expected.version, ": use the version of Tessera that wrote it, or a later one");
   }
   if (std::memcmp(&found, &expected, sizeof(found)) != 0) {
-    fail(Code::kDataLoss, path, " is of another model: it holds ", found.rows, " rows of ", found.dim,
-         " values, and the model has ", expected.rows, " of ", expected.dim, " there, or another row format");
+    fail(Code::kDataLoss, path, " belongs to another model: it holds ", found.rows, " rows of ", found.dim,
+         " values, but the model has ", expected.rows, " of ", expected.dim, " there, or another row format");
   }
   if (file_size != file_bytes(expected)) {
-    fail(Code::kDataLoss, path, " is damaged: it has ", file_size, " bytes, and its rows need ", file_bytes(expected));
+    fail(Code::kDataLoss, path, " is damaged: it has ", file_size, " bytes, but its rows need ", file_bytes(expected));
   }
 }
 

@@ -24,8 +24,8 @@ DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
 
 }  // namespace
 
-Slots slots_of(const InferenceModel& model, const std::string& kernel) {
-  Slots out;
+TableFeatures table_features_of(const InferenceModel& model, const std::string& kernel) {
+  TableFeatures out;
   out.tables = group_quantized(configs_of(model.tables), kernel);
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const EmbeddingBagConfig& table = model.tables[t].config;
@@ -34,54 +34,54 @@ Slots slots_of(const InferenceModel& model, const std::string& kernel) {
       const auto& features = model.description.features;
       const auto feature =
           std::find_if(features.begin(), features.end(), [&](const ModelFeature& f) { return f.name == name; });
-      out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), model.description.tables[t].ids,
-                           table.remapping.get(), table.pooling, out.width, table.embedding_dim, place.group,
-                           place.index});
-      if (!out.slots.back().sequence()) out.width += table.embedding_dim;
+      out.all.push_back({t, static_cast<size_t>(feature - features.begin()), model.description.tables[t].ids,
+                         table.remapping.get(), table.pooling, out.width, table.embedding_dim, place.group,
+                         place.index});
+      if (!out.all.back().sequence()) out.width += table.embedding_dim;
     }
   }
   return out;
 }
 
-void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad) {
-  for (const Slot& slot : slots.slots)
-    bad[slot.table] += static_cast<uint64_t>(count_bad(input.features[slot.feature].values, slot.ids));
+void count_bad_ids(const TableFeatures& table_features, const PredictInput& input, std::span<uint64_t> bad) {
+  for (const TableFeature& one : table_features.all)
+    bad[one.table] += static_cast<uint64_t>(count_bad(input.features[one.feature].values, one.ids));
 }
 
-Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
-    : slots_(slots),
+Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features)
+    : table_features_(table_features),
       dense_(runtime, model.graph, {.values = &model.dense}),
       first_ids_(model.graph, model.description),
       outputs_(outputs_of(model.graph, dense_)) {
-  for (const LookupOptions& options : slots.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
+  for (const LookupOptions& options : table_features.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
-    const auto [group, index] = slots.tables.places[t];
+    const auto [group, index] = table_features.tables.places[t];
     groups_[group].lookup.adopt_rows(index, model.tables[t].rows);
   }
-  for (const Slot& slot : slots.slots) {
-    std::vector<tsr_lookup_feature>& features = groups_[slot.group].features;
-    features.reserve(features.size() + slots.slots.size());
+  for (const TableFeature& one : table_features.all) {
+    std::vector<tsr_lookup_feature>& features = groups_[one.group].features;
+    features.reserve(features.size() + table_features.all.size());
   }
-  sequence_offsets_.resize(slots.slots.size());
+  sequence_offsets_.resize(table_features.all.size());
   bad_ids_.resize(model.tables.size());
-  without_row_.resize(slots.slots.size());
+  without_row_.resize(table_features.all.size());
 }
 
 void Workspace::reserve(const PredictInput& input) {
   size_t ids = 1;  // never an empty vector, because kernels take pointers
-  int64_t values = input.batch * slots_.width;
-  for (const Slot& slot : slots_.slots) {
-    ids += input.features[slot.feature].values.size();
-    if (slot.sequence()) values += slot.dim * std::ssize(input.features[slot.feature].values);
+  int64_t values = input.batch * table_features_.width;
+  for (const TableFeature& one : table_features_.all) {
+    ids += input.features[one.feature].values.size();
+    if (one.sequence()) values += one.dim * std::ssize(input.features[one.feature].values);
   }
-  const size_t offsets = slots_.slots.size() * static_cast<size_t>(input.batch) + 1;
+  const size_t offsets = table_features_.all.size() * static_cast<size_t>(input.batch) + 1;
   if (ids_.size() < ids) ids_.resize(ids);
   if (offsets_.size() < offsets) offsets_.resize(offsets);
   if (!rows_.defined() || rows_.numel() < values) rows_ = Tensor::empty({std::max<int64_t>(values, 1)});
 }
 
 int64_t Workspace::add_sequence(size_t s, const PredictInput::Feature& in, int64_t at) {
-  const int64_t dim = slots_.slots[s].dim, ids = std::ssize(in.values), samples = std::ssize(in.lengths);
+  const int64_t dim = table_features_.all[s].dim, ids = std::ssize(in.values), samples = std::ssize(in.lengths);
   Tensor& memory = sequence_offsets_[s];
   if (!memory.defined() || memory.numel() < samples + 1) memory = Tensor::empty({samples + 1}, DType::kInt64);
   const Tensor offsets = memory.first({samples + 1});
@@ -93,9 +93,9 @@ int64_t Workspace::add_sequence(size_t s, const PredictInput::Feature& in, int64
   return at + ids * dim;
 }
 
-// Collects the slot's ids, the ends of its bags, and the weight of each id. *end is the number of ids so far.
-void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end) {
-  const Slot& slot = slots_.slots[s];
+// Collects the table feature's ids, the ends of its bags, and the weight of each id. *end is the number of ids so far.
+void Workspace::gather(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end) {
+  const TableFeature& one = table_features_.all[s];
   int64_t* ends = offsets_.data() + s * in.lengths.size() + 1;
   int64_t at = *end;
   if (!without_row_[s] && !weights) {
@@ -104,12 +104,12 @@ void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weig
     *end = at;
     return;
   }
-  const bool mean_of_some = slot.pooling == PoolingType::kMean && without_row_[s], sequence = slot.sequence();
+  const bool mean_of_some = one.pooling == PoolingType::kMean && without_row_[s], sequence = one.sequence();
   size_t from = 0;
   for (const int32_t length : in.lengths) {
     const float divisor = mean_of_some ? static_cast<float>(length) : 1.0f;
     for (size_t i = from; i < from + static_cast<size_t>(length); ++i) {
-      const int64_t row = slot.row(in.values[i]);
+      const int64_t row = one.row(in.values[i]);
       const bool bad = row < 0;
       if (bad && !sequence) continue;
       const float own = in.weights.empty() || sequence ? 1.0f : in.weights[i];
@@ -125,38 +125,38 @@ void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weig
 bool Workspace::gather(const PredictInput& input) {
   bool weights = false;
   std::fill(bad_ids_.begin(), bad_ids_.end(), 0);
-  for (size_t s = 0; s < slots_.slots.size(); ++s) {
-    const Slot& slot = slots_.slots[s];
-    const PredictInput::Feature& in = input.features[slot.feature];
-    const int64_t bad = count_bad(in.values, slot.ids);
-    bad_ids_[slot.table] += static_cast<uint64_t>(bad);
-    without_row_[s] = bad > 0 || slot.remapping != nullptr;
-    weights = weights || !in.weights.empty() || (without_row_[s] && slot.pooling != PoolingType::kSum);
+  for (size_t s = 0; s < table_features_.all.size(); ++s) {
+    const TableFeature& one = table_features_.all[s];
+    const PredictInput::Feature& in = input.features[one.feature];
+    const int64_t bad = count_bad(in.values, one.ids);
+    bad_ids_[one.table] += static_cast<uint64_t>(bad);
+    without_row_[s] = bad > 0 || one.remapping != nullptr;
+    weights = weights || !in.weights.empty() || (without_row_[s] && one.pooling != PoolingType::kSum);
   }
   if (weights && weights_.size() < ids_.size()) weights_.resize(ids_.size());
   for (Group& g : groups_) g.features.clear();
   sequences_.clear();
-  int64_t end = 0, row_values = input.batch * slots_.width;
+  int64_t end = 0, row_values = input.batch * table_features_.width;
   offsets_[0] = 0;
-  for (size_t s = 0; s < slots_.slots.size(); ++s) {
-    const Slot& slot = slots_.slots[s];
+  for (size_t s = 0; s < table_features_.all.size(); ++s) {
+    const TableFeature& one = table_features_.all[s];
     const int64_t first = static_cast<int64_t>(s) * input.batch;
-    gather_slot(s, input.features[slot.feature], weights, &end);
-    if (slot.sequence()) {
-      groups_[slot.group].features.push_back({slot.index, TSR_POOLING_NONE, input.batch, first, row_values, slot.dim});
-      row_values = add_sequence(s, input.features[slot.feature], row_values);
+    gather(s, input.features[one.feature], weights, &end);
+    if (one.sequence()) {
+      groups_[one.group].features.push_back({one.index, TSR_POOLING_NONE, input.batch, first, row_values, one.dim});
+      row_values = add_sequence(s, input.features[one.feature], row_values);
       continue;
     }
     // MEAN over a bag that lost ids is a weighted sum, because its divisor is the bag's whole length.
-    const bool sum = slot.pooling == PoolingType::kSum || without_row_[s];
-    groups_[slot.group].features.push_back(
-        {slot.index, sum ? TSR_POOLING_SUM : TSR_POOLING_MEAN, input.batch, first, slot.column, slots_.width});
+    const bool sum = one.pooling == PoolingType::kSum || without_row_[s];
+    groups_[one.group].features.push_back(
+        {one.index, sum ? TSR_POOLING_SUM : TSR_POOLING_MEAN, input.batch, first, one.column, table_features_.width});
   }
   return weights;
 }
 
 void Workspace::look_up(int64_t batch, bool weighted) {
-  const int64_t bags = static_cast<int64_t>(slots_.slots.size()) * batch, num_offsets = bags + 1,
+  const int64_t bags = static_cast<int64_t>(table_features_.all.size()) * batch, num_offsets = bags + 1,
                 num_ids = offsets_[static_cast<size_t>(bags)];
   const DLTensor ids = vector_of(ids_.data(), DType::kInt64, &num_ids),
                  offsets = vector_of(offsets_.data(), DType::kInt64, &num_offsets),
@@ -177,8 +177,8 @@ void Workspace::look_up(int64_t batch, bool weighted) {
 void Workspace::predict(const PredictInput& input, std::span<const std::span<float>> outputs) {
   reserve(input);
   look_up(input.batch, gather(input));
-  answer(dense_, outputs_, input, {rows_.first({input.batch, slots_.width}), sequences_, first_ids_.take(input)},
-         outputs);
+  answer(dense_, outputs_, input,
+         {rows_.first({input.batch, table_features_.width}), sequences_, first_ids_.take(input)}, outputs);
 }
 
 std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers) {
@@ -188,8 +188,8 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
     const int64_t width = layers.head_width(h);
     const bool probability = head.loss == kOwnLoss;
     if (probability && width != 1)
-      fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width, " values a sample, and its loss ",
-           kOwnLoss, " is of one, the logit");
+      fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width,
+           " values for each sample, but its loss ", kOwnLoss, " takes one, the logit");
     out.push_back({head.name, width, probability, head.label});
   }
   return out;

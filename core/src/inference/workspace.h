@@ -14,7 +14,7 @@
 namespace tessera::inference {
 
 // A table feature: one block of columns of the pooled output, in the unsharded order, or a sequence.
-struct Slot {
+struct TableFeature {
   size_t table = 0;
   size_t feature = 0;                         // index in the description
   int64_t ids = 0;                            // valid ids are below this
@@ -28,20 +28,20 @@ struct Slot {
   // Returns -1 if the id has no row.
   int64_t row(int64_t id) const { return !valid(id) ? -1 : remapping == nullptr ? id : remapping->row(id); }
 };
-struct Slots {
-  std::vector<Slot> slots;
+struct TableFeatures {
+  std::vector<TableFeature> all;
   TableGroups tables;
   int64_t width = 0;  // of the pooled output
 };
-Slots slots_of(const InferenceModel& model, const std::string& kernel);
+TableFeatures table_features_of(const InferenceModel& model, const std::string& kernel);
 
 // Counts ids out of range by table. Allocates nothing.
-void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad);
+void count_bad_ids(const TableFeatures& table_features, const PredictInput& input, std::span<uint64_t> bad);
 
 class Workspace {
  public:
-  // `model` and `slots` must outlive it.
-  Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots);
+  // `model` and `table_features` must outlive it.
+  Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features);
 
   // `input` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
   // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids().
@@ -57,12 +57,12 @@ class Workspace {
   void reserve(const PredictInput& input);
   // Fills ids, offsets, weights and the groups' features. Returns true if there are weights.
   bool gather(const PredictInput& input);
-  void gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end);
-  // Adds slot s's sequence, whose rows begin at value `at` of rows_. Returns their end.
+  void gather(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end);
+  // Adds table feature s's sequence, whose rows begin at value `at` of rows_. Returns their end.
   int64_t add_sequence(size_t s, const PredictInput::Feature& in, int64_t at);
   void look_up(int64_t batch, bool weighted);
 
-  const Slots& slots_;
+  const TableFeatures& table_features_;
   std::vector<Group> groups_;
   LayerGraph dense_;
   FirstIds first_ids_;
@@ -70,10 +70,10 @@ class Workspace {
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
   Tensor rows_;                           // [samples * width], then rows of sequences; only grows
-  std::vector<Tensor> sequence_offsets_;  // int64, by slot
+  std::vector<Tensor> sequence_offsets_;  // int64, by table feature
   std::vector<DenseInput> sequences_;     // of the batch
   std::vector<uint64_t> bad_ids_;
-  std::vector<char> without_row_;  // by slot: true if some ids may have no row
+  std::vector<char> without_row_;  // by table feature: true if some ids may have no row
 };
 
 // Outputs of a graph's heads. kInvalidArgument: a head that learned a probability has more than one logit.

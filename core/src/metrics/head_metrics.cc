@@ -58,8 +58,8 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
     }
     if (out.size() == before && !heads.empty())
       fail(Code::kInvalidArgument, "the metric \"", name,
-           "\" is of labels from 0 to 1, which no head here predicts by ", "a loss of logits; \"", heads[0].head, ".",
-           name, "\" asks for it of the head \"", heads[0].head, "\" all the same");
+           "\" needs labels from 0 to 1, but no head has a loss of logits; \"", heads[0].head, ".", name,
+           "\" asks for it for the head \"", heads[0].head, "\" anyway");
   }
   return out;
 }

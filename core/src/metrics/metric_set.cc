@@ -107,8 +107,8 @@ MetricSet::MetricSet(const std::vector<std::string>& names, MetricSetOptions opt
     const Metric::Info& info = one.metric->info();
     if (key.empty() == (info.pieces == Pieces::kGroup))
       fail(Code::kInvalidArgument, "the metric \"", name, "\" ",
-           key.empty() ? "is of groups of samples: say by which column, as in ?key=user"
-                       : "is of no groups, and takes no key");
+           key.empty() ? "needs groups of samples: name their column, as in ?key=user"
+                       : "uses no groups, so it takes no key");
     if (!key.empty()) {
       const auto known = std::find(keys_.begin(), keys_.end(), key);
       one.key = static_cast<size_t>(known - keys_.begin());
@@ -134,7 +134,7 @@ bool MetricSet::takes_any_labels(const std::string& name) const { return one(nam
 double MetricSet::cost(const std::string& name, double value) const {
   const Metric& metric = *one(name).metric;
   if (metric.info().best == Metric::Best::kNone)
-    fail(Code::kInvalidArgument, "no value of the metric \"", name, "\" is better than another");
+    fail(Code::kInvalidArgument, "the metric \"", name, "\" has no better and worse values");
   return metric.cost(value);
 }
 

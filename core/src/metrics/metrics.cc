@@ -69,7 +69,7 @@ MetricPtr make_metric(const std::string& name, const Runtime* runtime) {
   const plugin::ComponentName part = plugin::parse_component_name(name);
   MetricPtr own = metrics::make_formula(part.id, part.options, /*as_torchrec=*/false);
   if (own && (!part.name.empty() || !part.inner.empty()))
-    fail(Code::kInvalidArgument, "the metric ", part.id, " wraps nothing: \"", name, "\"");
+    fail(Code::kInvalidArgument, "the metric ", part.id, " wraps no other metric: \"", name, "\"");
   if (own) return own;
   if (runtime && runtime->has(TSR_METRIC_KIND, part.id))
     return std::make_shared<MetricComponent>(runtime->create(TSR_METRIC_KIND, name));

@@ -289,8 +289,8 @@ TEST(Metrics, RefusesWrongInput) {
 TEST(Metrics, WhatCannotBeAskedForIsNamed) {
   EXPECT_THAT(error_of({"loglos"}),
               HasSubstr("there is no metric \"loglos\"; the nearest is \"logloss\", and there are "));
-  EXPECT_THAT(error_of({"gauc"}), HasSubstr("say by which column, as in ?key=user"));
-  EXPECT_THAT(error_of({"logloss?key=user"}), HasSubstr("is of no groups, and takes no key"));
+  EXPECT_THAT(error_of({"gauc"}), HasSubstr("name their column, as in ?key=user"));
+  EXPECT_THAT(error_of({"logloss?key=user"}), HasSubstr("uses no groups, so it takes no key"));
   EXPECT_THAT(error_of({"ndcg?k=0&key=user"}), HasSubstr("the metric ndcg: k is 0, but must be between 1 and "));
   EXPECT_THAT(error_of({"accuracy?treshold=0.1"}), HasSubstr("the nearest known one is \"threshold\""));
   EXPECT_THAT(error_of({"auc", "auc"}), HasSubstr("is asked for twice"));

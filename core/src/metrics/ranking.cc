@@ -199,7 +199,7 @@ double area_under_curve(const MetricSamples& s, bool ties_as_they_came) {
 void require_labels_to_one(const MetricSamples& samples, const char* metric) {
   for (const double y : samples.labels) {
     if (!(y >= 0 && y <= 1))
-      fail(Code::kInvalidArgument, "the metric ", metric, " is of labels from 0 to 1, but one is ", y);
+      fail(Code::kInvalidArgument, "the metric ", metric, " needs labels from 0 to 1, but one is ", y);
   }
 }
 

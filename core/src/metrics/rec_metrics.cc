@@ -22,7 +22,7 @@ RecMetric::RecMetric(const std::string& name, MetricPtr metric, int64_t window_s
   if (window_size < 1)
     fail(Code::kInvalidArgument, "a window of ", window_size, " samples is not possible: give 1 or more");
   if (metric_->info().pieces == Metric::Pieces::kGroup)
-    fail(Code::kInvalidArgument, "the metric \"", name, "\" is of groups of samples, which a window cuts");
+    fail(Code::kInvalidArgument, "the metric \"", name, "\" needs whole groups of samples, which a window splits");
   if (metric_->info().pieces == Metric::Pieces::kAny) lifetime_.resize(static_cast<size_t>(metric_->info().sums));
 }
 
@@ -30,7 +30,7 @@ void RecMetric::update(std::span<const double> predictions, std::span<const doub
                        std::span<const double> weights) {
   if (labels.size() != predictions.size() || (!weights.empty() && weights.size() != predictions.size())) {
     fail(Code::kInvalidArgument, "a batch has ", predictions.size(), " predictions, ", labels.size(), " labels and ",
-         weights.size(), " weights, which must be as many");
+         weights.size(), " weights, but needs the same number of each");
   }
   const std::vector<double> ones(weights.empty() ? predictions.size() : 0, 1.0);
   if (weights.empty()) weights = ones;

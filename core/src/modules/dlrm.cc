@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 void check(const DlrmOptions& o) {
-  if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, and the data has none");
+  if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, but the data has none");
   const auto end_of = [](const std::vector<int64_t>& mlp) {
     return mlp.empty() ? std::string("is empty") : str_cat("ends with ", mlp.back());
   };

@@ -79,7 +79,7 @@ BoundsInput rows_as_bags(const Tensor& indices) {
 BoundsInput EmbeddingBag::Impl::bags_of(const Input& input) const {
   const Tensor& weights = input.per_sample_weights;
   if (weights.defined() && options.mode != PoolingType::kSum) {
-    fail(Code::kInvalidArgument, "per_sample_weights go with mode SUM only, not with ", to_string(options.mode));
+    fail(Code::kInvalidArgument, "per_sample_weights need the mode SUM, not ", to_string(options.mode));
   }
   if (weights.defined() && weights.shape() != input.indices.shape()) {
     fail(Code::kInvalidArgument, "per_sample_weights are ", shape_text(weights.shape()), ", the indices ",
@@ -95,7 +95,7 @@ BoundsInput EmbeddingBag::Impl::bags_of(const Input& input) const {
     return out;
   }
   if (input.indices.dim() != 1 || !input.offsets.defined() || input.offsets.dim() != 1) {
-    fail(Code::kInvalidArgument, "give 1-D indices with 1-D offsets, or 2-D indices alone");
+    fail(Code::kInvalidArgument, "give 1-D indices with 1-D offsets, or 2-D indices without offsets");
   }
   if (!is_integer(input.offsets.dtype())) fail(Code::kInvalidArgument, "offsets must be integers");
   std::vector<int64_t> offsets(static_cast<size_t>(input.offsets.numel()));

@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, OptimizerState>> EmbeddingFusedOptimizer::sta
 void EmbeddingFusedOptimizer::set_state(std::string_view key, const OptimizerState& state) {
   const auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) { return t.key == key; });
   if (table == tables_.end()) {
-    fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is no parameter of this optimizer");
+    fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is not a parameter of this optimizer");
   }
   const LookupTable& shape = lookup_->options().tables[static_cast<size_t>(table->index)];
   const std::vector<Lookup::State>& states = lookup_->states();

@@ -30,7 +30,7 @@ class Names {
       return {true, found->second.index, std::stoul(name.substr(colon + 1))};
     std::vector<std::string> known;
     for (const auto& [one, link] : all_) known.push_back(one);
-    fail(Code::kInvalidArgument, who, " takes \"", name, "\", which is no input of the model and no layer",
+    fail(Code::kInvalidArgument, who, " takes \"", name, "\", which is neither an input of the model nor a layer",
          known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(name, known), '"'));
   }
 
@@ -39,14 +39,14 @@ class Names {
     if (layer.name.empty()) fail(Code::kInvalidArgument, "layer ", index, " has no name");
     if (layer.name.find_first_not_of(kLetters) != std::string::npos)
       fail(Code::kInvalidArgument, "a layer is called \"", layer.name,
-           "\", but its name may have letters, digits, \"_\" and \"-\" alone");
+           "\", but its name may have only letters, digits, \"_\" and \"-\"");
     if (layer.type.empty()) fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" has no type");
     if (layer.inputs.empty()) fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" takes no inputs");
     const auto [at, fresh] = all_.emplace(layer.name, GraphLink{true, index});
     if (fresh) return;
     if (at->second.of_layer) fail(Code::kInvalidArgument, "two layers are called \"", layer.name, '"');
     fail(Code::kInvalidArgument, "the layer \"", layer.name,
-         "\" is called like an input of the model: give it another name");
+         "\" has the name of an input of the model: give it another name");
   }
   std::map<std::string, GraphLink> all_;
 };
@@ -151,14 +151,14 @@ void check_head_names(const ModelGraph& graph) {
   for (const HeadSpec& head : graph.heads) {
     if (head.name.find_first_not_of(kLetters) != std::string::npos)
       fail(Code::kInvalidArgument, "a head is called \"", head.name,
-           "\", but its name may have letters, digits, \"_\" and \"-\" alone");
+           "\", but its name may have only letters, digits, \"_\" and \"-\"");
     if (head.name == "row" || head.name == "label")
       fail(Code::kInvalidArgument, "a head is called \"", head.name,
-           "\", which is a column of its own beside scores: give it another name");
+           "\", which is another column of the scores: give it another name");
     if (is_there(head.name + "_label"))
       fail(Code::kInvalidArgument, "a head is called \"", head.name,
-           "_label\", which is what the labels of the head \"", head.name,
-           "\" are called beside scores: give one of them another name");
+           "_label\", which is the column for the labels of the head \"", head.name,
+           "\": give one of the two another name");
   }
 }
 
@@ -175,7 +175,7 @@ ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>
   std::vector<GraphInput> features;
   for (const EmbeddingBagConfig& t : tables) {
     if (t.name == "dense" || t.name == "pooled")
-      fail(Code::kInvalidArgument, "a table cannot be called \"", t.name, "\" where layers take inputs by name");
+      fail(Code::kInvalidArgument, "a table cannot be called \"", t.name, "\", because layers take inputs by name");
     const int64_t first = graph.pooled_width;
     for (const std::string& feature : t.feature_names.empty() ? std::vector{t.name} : t.feature_names) {
       if (t.pooling == PoolingType::kNone) {

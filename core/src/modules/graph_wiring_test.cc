@@ -52,13 +52,14 @@ TEST(GraphWiring, RefusesWhatIsNoGraph) {
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[1].inputs = {"cross"}; }),
             "the layers form a circle: \"cross\" takes \"cross\"");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].inputs[0] = "croos"; }),
-            "the layer \"top\" takes \"croos\", which is no input of the model and no layer; the nearest is \"cross\"");
-  EXPECT_EQ(
-      refusal([](ModelGraph& g) { g.heads[0].input = "user:1"; }),
-      "the head \"click\" takes \"user:1\", which is no input of the model and no layer; the nearest is \"user\"");
+            "the layer \"top\" takes \"croos\", which is neither an input of the model nor a layer; the nearest is "
+            "\"cross\"");
+  EXPECT_EQ(refusal([](ModelGraph& g) { g.heads[0].input = "user:1"; }),
+            "the head \"click\" takes \"user:1\", which is neither an input of the model nor a layer; the nearest is "
+            "\"user\"");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[1].name = "top"; }), "two layers are called \"top\"");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[1].name = "user"; }),
-            "the layer \"user\" is called like an input of the model: give it another name");
+            "the layer \"user\" has the name of an input of the model: give it another name");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.heads[0].input = "cross"; }),
             "the layer \"top\" leads to no head: let a head or another layer take it, or leave it out");
   EXPECT_EQ(
@@ -74,7 +75,7 @@ TEST(GraphWiring, RefusesWhatIsNoGraph) {
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].inputs.clear(); }), "the layer \"top\" takes no inputs");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].type.clear(); }), "the layer \"top\" has no type");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].name = "a.b"; }),
-            "a layer is called \"a.b\", but its name may have letters, digits, \"_\" and \"-\" alone");
+            "a layer is called \"a.b\", but its name may have only letters, digits, \"_\" and \"-\"");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers.resize(10001, g.layers[0]); }),
             "a model may have 10000 layers, not 10001");
 }
@@ -91,14 +92,14 @@ TEST(GraphWiring, HeadsOfJobsHaveNamesOfTheirOwn) {
   EXPECT_EQ(refused({"click", "long-views_2", "rows", "label1"}), "");
   EXPECT_EQ(refused({"like_label", "click"}), "");
   EXPECT_EQ(refused({"click", "stars.x"}),
-            "a head is called \"stars.x\", but its name may have letters, digits, \"_\" and \"-\" alone");
+            "a head is called \"stars.x\", but its name may have only letters, digits, \"_\" and \"-\"");
   for (const std::string own : {"row", "label"}) {
     EXPECT_EQ(refused({own}),
-              "a head is called \"" + own + "\", which is a column of its own beside scores: give it another name");
+              "a head is called \"" + own + "\", which is another column of the scores: give it another name");
   }
   const std::string labels =
-      "a head is called \"click_label\", which is what the labels of the head \"click\" are called beside scores: give "
-      "one of them another name";
+      "a head is called \"click_label\", which is the column for the labels of the head \"click\": give one of the "
+      "two another name";
   EXPECT_EQ(refused({"click", "click_label"}), labels);
   EXPECT_EQ(refused({"click_label", "stars", "click"}), labels);
 }

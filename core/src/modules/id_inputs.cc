@@ -28,7 +28,7 @@ void check_one_each(const FeatureIds& ids, const std::string& feature) {
   for (int64_t s = 0; s < ids.samples; ++s) {
     if (ids.of_sample(s) == 1) continue;
     fail(Code::kInvalidArgument, "sample ", s, " of a batch has ", ids.of_sample(s), " ids of \"", feature,
-         "\", but what takes its ids needs one of each sample: name a column that has one everywhere");
+         "\", but layers that take its ids need one id for each sample: name a column with one id in every row");
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 void add_choices(const std::string& text, const std::string& whole, std::vector<std::string>& out) {
   constexpr size_t kMost = 64;
   const auto refuse = [&](const std::string& why) {
-    fail(Code::kInvalidArgument, "\"", whole, "\" is no choice of compute kernels: ", why,
+    fail(Code::kInvalidArgument, "\"", whole, "\" is not a choice of compute kernels: ", why,
          "; one looks like name?key=1|2|3");
   };
   const size_t bar = text.find('|');
@@ -26,7 +26,7 @@ void add_choices(const std::string& text, const std::string& whole, std::vector<
   if (from == 0) refuse("a | stands between values of an option");
   for (size_t at = from; at <= end;) {
     const size_t to = std::min(text.find('|', at), end);
-    if (to == at) refuse("a value is missing beside a |");
+    if (to == at) refuse("a value is missing next to a |");
     add_choices(text.substr(0, from) + text.substr(at, to - at) + text.substr(end), whole, out);
     at = to + 1;
   }

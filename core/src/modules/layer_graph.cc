@@ -94,7 +94,7 @@ std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wir
     if (dense) continue;
     const std::pair value(input != nullptr ? kPooledValue : kFirstSequence + t.link.index, t.link.output);
     const auto [other, fresh] = taken_by.emplace(value, t.who);
-    if (!fresh) return str_cat(t.who, " takes \"", t.name, "\", which ", other->second, " takes, too");
+    if (!fresh) return str_cat(t.who, " takes \"", t.name, "\", which ", other->second, " also takes");
   }
   return "";
 }
@@ -300,8 +300,8 @@ void LayerGraph::Impl::check_apart(const ModelGraph& graph) const {
       const std::string& name = graph.layers[i].name;
       const auto [other, fresh] = layer_of.emplace(p->name, name);
       if (fresh) continue;
-      fail(Code::kInvalidArgument, "the layer \"", name, "\" calls a parameter \"", p->name,
-           "\", but so is another one of \"", other->second, "\" called: change their names");
+      fail(Code::kInvalidArgument, "the layer \"", name, "\" has a parameter \"", p->name,
+           "\", and so has the layer \"", other->second, "\": change their names");
     }
   }
 }
@@ -320,7 +320,10 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
     if (!link.of_layer) {
       const GraphInput& input = graph.inputs[link.index];
-      if (input.width < 1) fail(Code::kInvalidArgument, "\"", name, "\" is taken, but the data has no values for it");
+      if (input.width < 1)
+        fail(Code::kInvalidArgument, "\"", name,
+             "\" is an input of a layer, but the data has no values "
+             "for it");
       if (input.from == GraphInput::kSequence)
         return {kFirstSequence + static_cast<size_t>(input.column), 0, input.width};
       if (input.from == GraphInput::kIds) return {m.first_ids() + static_cast<size_t>(input.column), 0, 1};
@@ -328,7 +331,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
     }
     const Impl::Node& node = m.nodes[m.node_of[link.index]];
     if (link.output >= node.outputs)
-      fail(Code::kInvalidArgument, "\"", name, "\" is taken, but that layer has ", node.outputs,
+      fail(Code::kInvalidArgument, "\"", name, "\" is an input, but that layer has ", node.outputs,
            node.outputs == 1 ? " output" : " outputs");
     return {node.first_output + link.output, 0, m.values[node.first_output + link.output].width};
   };
@@ -347,7 +350,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
            "\", but a loss needs one row for each sample: pool it first");
     if (m.is_ids(m.heads.back().value))
       fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes \"", graph.heads[h].input,
-           "\", which are ids, but what is trained are values: let it take a layer");
+           "\", which are ids, but only values can be trained: let it take a layer");
     ++m.values[m.heads.back().value].uses;
   }
   m.head_memory.resize(m.heads.size());

@@ -161,7 +161,7 @@ template <class Call>
 void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span<const Tensor> grad_outputs,
                            double grad_scale, const Tensor& grad_weights, const Call& call) {
   const Context spent = std::move(context);
-  TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
+  TESSERA_CHECK(spent.owner_ == impl_, "the context belongs to another lookup, or is spent");
   const tsr_lookup lookup = impl_->promised(given, grad_outputs.size(), true);
   const tsr_update update = impl_->update();
   const DLTensor weights = grad_weights.dl();

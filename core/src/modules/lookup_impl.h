@@ -62,7 +62,7 @@ struct Lookup::Impl {
   // The states of rows that a kernel gave.
   int64_t count_of(const tsr_rows& rows, int64_t room, const char* call) const {
     if (rows.count < 0 || rows.count > room)
-      fail(Code::kInternal, kernel->id(), ": ", call, " gives ", rows.count, " rows, where ", room, " have room");
+      fail(Code::kInternal, kernel->id(), ": ", call, " gives ", rows.count, " rows, but only ", room, " have room");
     return rows.count;
   }
   bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }

@@ -84,7 +84,8 @@ void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, 
     impl_->check(
         impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()), error);
     if (rows.raw.count <= 0 || ids.data<int64_t>()[0] != first + done) {
-      fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" holds table \"", t.name, "\" not as a range of rows");
+      fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" does not hold table \"", t.name,
+           "\" as a range of rows");
     }
     done += rows.raw.count;
   }
@@ -216,8 +217,8 @@ const tsr_kernel_changes& changes_of(const Component& kernel, const std::string&
   const auto* draft = kernel.extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES);
   if (draft == nullptr) {
     fail(Code::kUnimplemented, "kernel \"", kernel.id(), "\", which has table \"", table,
-         "\", does not know which of its rows change (", TSR_KERNEL_CHANGES,
-         "), as publishing needs: choose a kernel that does");
+         "\", does not report which of its rows change (", TSR_KERNEL_CHANGES,
+         "), which publishing needs: choose a kernel that does");
   }
   return *draft;
 }
@@ -301,7 +302,7 @@ int64_t Lookup::export_removed(Follower follower, int table, uint64_t& cursor, s
 
 int64_t Lookup::extra_bytes(int table) const {
   const uint32_t bytes = stats(table).extra_bytes;
-  if (bytes % 4 != 0) fail(Code::kInternal, kernel_id(), ": ", bytes, " extra bytes of a row are no multiple of 4");
+  if (bytes % 4 != 0) fail(Code::kInternal, kernel_id(), ": ", bytes, " extra bytes of a row are not a multiple of 4");
   return bytes;
 }
 

@@ -143,7 +143,7 @@ Tensor IndexRemapping::seats_of(const Tensor& keys) {
       seats.data<int32_t>()[seat] = static_cast<int32_t>(i);
       return i;
     });
-    if (other != i) fail(Code::kInvalidArgument, "rows ", other, " and ", i, " both are those of id ", id);
+    if (other != i) fail(Code::kInvalidArgument, "rows ", other, " and ", i, " both belong to id ", id);
   }
   return seats;
 }
@@ -253,7 +253,7 @@ Tensor slice_rows(const QuantizedTable& table, const RowSlice& slice) {
   if (slice.col == 0 && slice.cols == config.embedding_dim) return rows;
   if (slice.col * info.bits % 8 != 0 || slice.cols * info.bits % 8 != 0) {
     fail(Code::kInvalidArgument, "table \"", config.name, "\": columns ", slice.col, " to ", slice.col + slice.cols - 1,
-         " of a row in ", info.name, " are not whole bytes: cut at multiples of ", 8 / info.bits);
+         " of a row in ", info.name, " are not whole bytes: split at multiples of ", 8 / info.bits);
   }
   Tensor out = stored_rows(slice.count, info.format, slice.cols, 1);
   const int64_t codes = slice.cols * info.bits / 8;

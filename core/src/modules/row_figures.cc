@@ -46,7 +46,7 @@ RowFigures row_figures_from(const config::JsonObject& j) {
   out.ages = j.get<std::vector<int64_t>>("ages");
   if (out.ages.size() > kMostAges ||
       std::any_of(out.ages.begin(), out.ages.end(), [](int64_t rows) { return rows < 0 || rows > kMost / 64; }))
-    j.wrong_at("ages", " are no numbers of rows");
+    j.wrong_at("ages", " are not numbers of rows");
   return out;
 }
 

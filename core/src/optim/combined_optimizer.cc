@@ -51,7 +51,7 @@ void CombinedOptimizer::set_state(std::string_view key, const OptimizerState& st
       }
     }
   }
-  fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is no parameter of these optimizers");
+  fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is not a parameter of these optimizers");
 }
 
 std::vector<ParamGroup> CombinedOptimizer::param_groups() const {

@@ -33,7 +33,7 @@ class DenseOptimizer : public KeyedOptimizer {
       if (!p.grad.defined() || p.in_backward) continue;
       if (p.grad.dtype() != DType::kFloat32 || p.grad.shape() != p.value.shape()) {
         fail(Code::kInvalidArgument, "the gradient of parameter \"", p.name,
-             "\" must be float32 of the parameter's shape; sparse gradients have to be made dense first");
+             "\" must be float32 of the parameter's shape; sparse gradients must be made dense first");
       }
       TESSERA_CHECK(p.grad.stream() == p.value.stream(), "the gradient of ", p.name, " is beside its value");
     }
@@ -73,7 +73,7 @@ class DenseOptimizer : public KeyedOptimizer {
     size_t i = 0;
     while (i < parameters_.size() && parameters_[i]->name != key) ++i;
     if (i == parameters_.size()) {
-      fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is no parameter of this optimizer");
+      fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is not a parameter of this optimizer");
     }
     if (given.empty() && made_by_first_step()) return states_[i].clear();
     OptimizerState into =

@@ -82,7 +82,7 @@ LearningRateSchedule::LearningRateSchedule(const std::vector<std::string>& stage
   for (const std::string& text : stages) {
     const plugin::ComponentName part = plugin::parse_component_name(text);
     if (!part.name.empty() || !part.inner.empty())
-      fail(Code::kInvalidArgument, "schedule \"", text, "\": a stage is a shape with options, linear?steps=500");
+      fail(Code::kInvalidArgument, "schedule \"", text, "\": a stage is a shape with options, as in linear?steps=500");
     const size_t shape = shape_of(part.id, text);
     Options o = options_of(known_shapes()[shape], part, text);
     const auto of = [&](const char* key, double otherwise) { return o.contains(key) ? o[key] : otherwise; };

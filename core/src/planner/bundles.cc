@@ -91,8 +91,9 @@ void add_options(const SearchSpace& space, const std::vector<size_t>& group, Bun
   for (const size_t table : group) names.push_back(space.options[space.first[table]].name);
   throw PlannerError(
       PlannerError::Kind::kNoOption,
-      str_cat("tables ", list_text(names), " are to be kept together, but there is no way to cut all of ",
-              "them into equally many shards; allow all of them the same sharding types, or drop keep_together"));
+      str_cat("tables ", list_text(names),
+              " must be kept together, but no sharding gives all of them "
+              "the same number of shards; allow all of them the same sharding types, or drop keep_together"));
 }
 
 }  // namespace

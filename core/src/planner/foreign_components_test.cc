@@ -111,7 +111,7 @@ TEST(ForeignComponents, AreChosenByTheValuesOfTheirOptions) {
   for (const char* wrong : {"acme.on_disk?cache=|0.5", "acme.on_disk?cache=0.5|", "acme.on_disk|fused"}) {
     film_only.compute_kernels = {wrong};
     EXPECT_THAT(message_of([&] { (void)chosen(1 << 30); }),
-                HasSubstr(str_cat("\"", wrong, "\" is no choice of compute kernels: a ")));
+                HasSubstr(str_cat("\"", wrong, "\" is not a choice of compute kernels: a ")));
   }
 }
 
@@ -146,7 +146,7 @@ TEST(ForeignComponents, OnDiskAreHeldToTheDisk) {
   const PlanResult fits = EmbeddingShardingPlanner(all(), options).plan(film());
   EXPECT_THAT(fits.report(),
               AllOf(HasSubstr(" of ddr, 2 TiB of ssd; set aside"), HasSubstr("; ssd is what a small disk"),
-                    testing::ContainsRegex("bwd comms  disk MiB  of free\n.*  0\\.1     0\\.0%")));
+                    testing::ContainsRegex("of free  disk MiB  of free\n.*  0\\.1     0\\.0%")));
   options.topology.ssd_cap = 10 << 10;
   EXPECT_THAT(error(),
               AllOf(HasSubstr("the smallest needs 72 KiB of ddr, 62.5 KiB of ssd, and the 2 ranks have 256 GiB "
@@ -243,7 +243,7 @@ TEST(ComputeDevice, NobodyKnowsNeedsFigures) {
   const auto plan = [&] { return EmbeddingShardingPlanner(all(), options).plan(film()); };
   EXPECT_THAT(message_of(plan), AllOf(HasSubstr("no figures of the device \"acme\""), HasSubstr("tessera calibrate")));
   options.cost_model = "torchrec";
-  EXPECT_THAT(message_of(plan), HasSubstr("nobody knows those of acme"));
+  EXPECT_THAT(message_of(plan), HasSubstr("which are not known for acme"));
   options.cost_model = "default";
   Machine measured = Machine::typical("cuda");
   measured.device = "acme";

@@ -52,7 +52,7 @@ int64_t free_for_files() {
 
 std::string note(const char* memory, const std::string& is, int ranks) {
   return str_cat(memory, " is what ", is, ", in equal parts for ", ranks, " ranks: planner.", memory,
-                 "_gib says otherwise");
+                 "_gib overrides it");
 }
 
 }  // namespace

@@ -95,8 +95,7 @@ constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUD
 
 [[noreturn]] void no_figures(const std::string& device) {
   fail(Code::kFailedPrecondition, "there are no figures of the device \"", device,
-       "\", neither typical ones nor from its plugin: give a topology file, such as tessera calibrate --save makes, "
-       "that says what it costs");
+       "\": give a topology file that has them, made by tessera calibrate --save");
 }
 
 // A message's fixed cost counts once for each other rank.
@@ -193,17 +192,18 @@ const KernelFigures* Machine::kernel(const std::string& id) const {
 
 void Machine::check_fits(int world_size, int local_world_size, const std::string& compute_device) const {
   if (device != compute_device) {
-    fail(Code::kFailedPrecondition, "the topology file was measured on ", device, " and the plan is for ",
+    fail(Code::kFailedPrecondition, "the topology file was measured on ", device, " but the plan is for ",
          compute_device, ": run tessera calibrate there");
   }
   if (local_world_size > 1 && !intra_host) {
-    fail(Code::kFailedPrecondition, "the topology file was measured with one rank and says nothing of exchanges; for ",
+    fail(Code::kFailedPrecondition,
+         "the topology file was measured with one rank and has no figures of exchanges; "
+         "for ",
          local_world_size, " ranks per host run tessera calibrate -n ", local_world_size);
   }
   if (world_size > local_world_size && !inter_host) {
     fail(Code::kFailedPrecondition,
-         "the topology file was measured on one host and says nothing of exchanges between "
-         "hosts; for ",
+         "the topology file was measured on one host and has no figures of exchanges between hosts; for ",
          world_size / local_world_size,
          " hosts start tessera calibrate on them with the job's launcher, or add \"inter_host\" to the file");
   }

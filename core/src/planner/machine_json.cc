@@ -160,7 +160,7 @@ KernelFigures kernel_from(const JsonObject& from) {
     out.rows.push_back(row);
   }
   if (!full_grid(out.rows))
-    from.wrong_at("rows", " is no full grid: every row_bytes needs the same reuse_bytes, both ascending");
+    from.wrong_at("rows", " is not a full grid: every row_bytes needs the same reuse_bytes, both ascending");
   return out;
 }
 

@@ -182,8 +182,8 @@ TEST(StageWork, EveryUnitCounts) {
 TEST(Machine, WrongFilesGetASentence) {
   const std::string good = complete().json();
   const auto wrong = [](const std::string& text) { return error_of([&] { Machine::from_json(text, "m.json"); }); };
-  EXPECT_THAT(wrong("hello"), HasSubstr("m.json is no JSON: line 1, byte 1: unexpected 'h'"));
-  EXPECT_THAT(wrong("[]"), HasSubstr("m.json: it is no object {...}"));
+  EXPECT_THAT(wrong("hello"), HasSubstr("m.json is not JSON: line 1, byte 1: unexpected 'h'"));
+  EXPECT_THAT(wrong("[]"), HasSubstr("m.json: it is not an object {...}"));
   EXPECT_THAT(wrong("{}"), HasSubstr("m.json: tessera_machine is missing"));
   EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 2", "\"tessera_machine\": 9")),
               HasSubstr("written by a newer one"));
@@ -191,7 +191,7 @@ TEST(Machine, WrongFilesGetASentence) {
               HasSubstr("its format is 1 and this program reads 2: it was written by an older one; tessera calibrate"));
   EXPECT_THAT(wrong(replaced(good, "\"bag_forward_ns\": 2.0", "\"bag_forward_ns\": -2.0")),
               HasSubstr("m.json: kernels[0].rows[0].bag_forward_ns is -2; from 0 to "));
-  EXPECT_THAT(wrong(replaced(good, "\"row_bytes\": 256.0", "\"row_bytes\": 32.0")), HasSubstr("no full grid"));
+  EXPECT_THAT(wrong(replaced(good, "\"row_bytes\": 256.0", "\"row_bytes\": 32.0")), HasSubstr("not a full grid"));
   EXPECT_THAT(wrong(replaced(good, "\"all_reduce_us\"", "\"all_reduce\"")),
               HasSubstr("m.json: intra_host.all_reduce_us is missing"));
   EXPECT_THAT(wrong(replaced(good, "\"unpack\"", "\"unpak\"")), HasSubstr("m.json: stages.unpack is missing"));
@@ -204,7 +204,7 @@ TEST(Machine, SaysForWhichJobsItIsNot) {
   EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cuda"); }), HasSubstr("was measured on cpu"));
   m.inter_host.reset();
   m.check_fits(2, 2, "cpu");
-  EXPECT_THAT(error_of([&] { m.check_fits(4, 2, "cpu"); }), HasSubstr("nothing of exchanges between hosts"));
+  EXPECT_THAT(error_of([&] { m.check_fits(4, 2, "cpu"); }), HasSubstr("no figures of exchanges between hosts"));
   m.intra_host.reset();
   m.check_fits(1, 1, "cpu");
   EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cpu"); }), HasSubstr("tessera calibrate -n 2"));

@@ -72,7 +72,7 @@ void compare(const EmbeddingModuleShardingPlan& planned, const PlannerModule& mo
                    ", the plan is for ", rows, " x ", cols, "\n");
   }
   for (const auto& [name, sharding] : planned.tables()) {
-    if (!wanted.contains(name)) out += here(name) + ": the plan has it, the model has not\n";
+    if (!wanted.contains(name)) out += here(name) + ": the plan has it, but the model does not\n";
   }
 }
 
@@ -109,7 +109,7 @@ std::string plan_mismatch(const ShardingPlan& plan, const std::vector<PlannerMod
     }
   }
   for (const auto& [path, tables] : plan.modules) {
-    if (!known.contains(path)) out += str_cat("module \"", path, "\": the plan has it, the model has not\n");
+    if (!known.contains(path)) out += str_cat("module \"", path, "\": the plan has it, but the model does not\n");
   }
   if (out.empty() && !plan.model_hash.empty() && plan.model_hash != model_hash(modules)) {
     out =

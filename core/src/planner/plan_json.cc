@@ -57,7 +57,7 @@ void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
     if (s.replicated && replicated != nullptr) {
       if (s.row != replicated->row || s.rows != replicated->rows || s.col != replicated->col ||
           s.cols != replicated->cols)
-        table.wrong_at("shards", ": shard ", i, " is no copy of the first replica");
+        table.wrong_at("shards", ": shard ", i, " is not a copy of the first replica");
       continue;
     }
     if (s.replicated) replicated = &s;
@@ -136,7 +136,7 @@ ShardingPlan plan_from(const JsonObject& root) {
   plan.world_size = root.within("world_size", 1, kMostRanks);
   plan.local_world_size = root.within("local_world_size", 1, plan.world_size);
   if (plan.world_size % plan.local_world_size != 0)
-    root.wrong("world_size ", plan.world_size, " is no multiple of local_world_size ", plan.local_world_size);
+    root.wrong("world_size ", plan.world_size, " is not a multiple of local_world_size ", plan.local_world_size);
   plan.compute_device = root.get<std::string>("compute_device");
   root.read("model_hash", plan.model_hash);
   root.read("sharders", plan.sharders);

@@ -71,7 +71,7 @@ TEST(Plan, CopiesBesideCutRowsComeBackWithTheCookie) {
   EXPECT_EQ(plan.modules[0].second.at("t").distinct(), (std::vector<size_t>{0, 2, 3}));
   EXPECT_THAT(error_of(replaced(plan.json(), R"({"sizes":[3,4],"offsets":[0,0],"rank":1,"replica":true})",
                                 R"({"sizes":[2,4],"offsets":[0,0],"rank":1,"replica":true})")),
-              HasSubstr("shard 1 is no copy of the first replica"));
+              HasSubstr("shard 1 is not a copy of the first replica"));
 }
 
 TEST(Plan, Looks) {
@@ -89,8 +89,8 @@ TEST(Plan, Looks) {
 TEST(Plan, FileErrorsNameThePlace) {
   const std::string good = example().json();
   EXPECT_EQ(error_of(good), "");
-  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("the sharding plan is no JSON: line "));
-  EXPECT_THAT(error_of("[]"), HasSubstr("the sharding plan: it is no object {...}"));
+  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("the sharding plan is not JSON: line "));
+  EXPECT_THAT(error_of("[]"), HasSubstr("the sharding plan: it is not an object {...}"));
   EXPECT_THAT(error_of("{}"), HasSubstr("the sharding plan: tessera_plan is missing"));
   EXPECT_THAT(error_of(replaced(good, "\"tessera_plan\": 1", "\"tessera_plan\": 2")),
               HasSubstr("tessera_plan is 2; from 1 to 1 is expected"));
@@ -124,8 +124,8 @@ TEST(Plan, MismatchWithAModelIsListed) {
   const std::string text = plan_mismatch(example(), {module});
   EXPECT_THAT(text, HasSubstr("table film of module \"sparse.a\": the model has 11 x 8, the plan is for 10 x 8\n"));
   EXPECT_THAT(text, HasSubstr("table song of module \"sparse.a\": the plan lacks it\n"));
-  EXPECT_THAT(text, HasSubstr("table user \"q\" of module \"sparse.a\": the plan has it, the model has not\n"));
-  EXPECT_THAT(text, HasSubstr("module \"sparse.b\": the plan has it, the model has not\n"));
+  EXPECT_THAT(text, HasSubstr("table user \"q\" of module \"sparse.a\": the plan has it, but the model does not\n"));
+  EXPECT_THAT(text, HasSubstr("module \"sparse.b\": the plan has it, but the model does not\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("hashed")));
 }
 
@@ -177,9 +177,9 @@ TEST(Plan, BrokenConstraintsAreListed) {
   EXPECT_EQ(broken([](C& film, C&) {
               film.ranks = {0, 1, 2};
             }),
-            "table film: the plan has a shard on rank 3, where it may not be\n");
+            "table film: the plan has a shard on rank 3, which is not allowed\n");
   EXPECT_EQ(broken([](C&, C& hashed) { hashed.forbidden_ranks = {1}; }),
-            "table hashed: the plan has a shard on rank 1, where it may not be\n");
+            "table hashed: the plan has a shard on rank 1, which is not allowed\n");
   EXPECT_EQ(broken([](C& film, C& hashed) { film.keep_together = hashed.keep_together = "pair"; }),
             "table hashed: the plan has it on other ranks than film (keep_together pair)\n");
   EXPECT_EQ(broken([](C& film, C& hashed) { film.keep_apart = hashed.keep_apart = {"rivals"}; }),

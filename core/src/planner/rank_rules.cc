@@ -41,7 +41,7 @@ void share_ranks(const std::string& name, const std::vector<size_t>& group, cons
     for (size_t r = 0; r < common.size(); ++r) common[r] = common[r] && rules.tables[t].allowed[r];
   }
   if (std::find(common.begin(), common.end(), true) == common.end()) {
-    bad_input(str_cat("tables ", names_of(group, tables), " are to be kept together (", name,
+    bad_input(str_cat("tables ", names_of(group, tables), " must be kept together (", name,
                       "), but no rank is allowed for all of them; pin them to a common rank"));
   }
   for (const size_t t : group) rules.tables[t].allowed = common;
@@ -85,15 +85,13 @@ void keep_apart(const std::string& name, const std::vector<size_t>& group, const
       if (std::find(group.begin(), group.end(), t) != group.end()) both.push_back(t);
     }
     if (both.size() > 1) {
-      bad_input(str_cat("tables ", names_of(both, tables), " are to be kept apart (", name, ") and together (",
+      bad_input(str_cat("tables ", names_of(both, tables), " must be kept apart (", name, ") and together (",
                         tables[both.front()].constraints.keep_together, "); drop one of the two"));
     }
   }
   if (!Matching(group, rules).complete()) {
-    bad_input(
-        str_cat("tables ", names_of(group, tables), " are to be kept apart (", name,
-                "), but there are not enough ranks that they may use for each to have its own; add ranks, or allow "
-                "more"));
+    bad_input(str_cat("tables ", names_of(group, tables), " must be kept apart (", name,
+                      "), but they may use too few ranks for each to have its own; add ranks, or allow more"));
   }
   for (const size_t t : group) rules.tables[t].apart.push_back(number);
 }
@@ -129,7 +127,7 @@ class PlanReview {
       say("the plan has ", sharding.shards.size(), " shards, max_shards is ", c.max_shards);
     for (const ShardMetadata& s : sharding.shards) {
       if (has(c.forbidden_ranks, s.rank) || (!c.ranks.empty() && !has(c.ranks, s.rank)))
-        say("the plan has a shard on rank ", s.rank, ", where it may not be");
+        say("the plan has a shard on rank ", s.rank, ", which is not allowed");
       if (s.cols < std::min(c.min_partition, cols))
         say("the plan has a shard of ", s.cols, " columns, min_partition is ", c.min_partition);
     }
@@ -189,7 +187,7 @@ void check_constraints(const ParameterConstraints& c, const std::string& table, 
   }
   for (const auto* list : {&c.pooling_factors, &c.num_poolings, &c.batch_sizes}) {
     for (const double x : *list) {
-      if (!std::isfinite(x) || x < 0) bad_input(str_cat("constraints of table ", table, ": ", x, " is no count"));
+      if (!std::isfinite(x) || x < 0) bad_input(str_cat("constraints of table ", table, ": ", x, " is not a count"));
     }
   }
   if (c.max_shards < 0) bad_input(str_cat("constraints of table ", table, ": max_shards is negative"));

@@ -68,9 +68,26 @@ std::string label_of(const PlanResult& result, const ShardingOption& option) {
   return result.plan.modules.size() == 1 || option.path.empty() ? option.name : option.path + "." + option.name;
 }
 
-bool lies_on_disk(const ShardingOption& option) { return option.total_storage.ssd > 0; }
+// The kinds of memory that the chosen options use; all plans use some.
+struct Kinds {
+  explicit Kinds(const PlanResult& r) {
+    for (const size_t index : r.chosen) {
+      const Storage& s = r.space.options[index].total_storage;
+      hbm = hbm || s.hbm > 0;
+      disk = disk || s.ssd > 0;
+    }
+    for (const Storage& s : r.rank_storage) ddr = ddr || s.ddr > 0;
+  }
+  bool hbm = false, ddr = false, disk = false;
+};
 
-std::string rank_table(const PlanResult& r, bool on_disk) {
+// Adds `cells` to the row if `wanted`.
+void add_if(bool wanted, const std::vector<std::string>& cells, Row& row) {
+  if (wanted) row.insert(row.end(), cells.begin(), cells.end());
+}
+
+// Two tables, because one would be too wide for a terminal: what ranks store, and their times.
+std::string rank_tables(const PlanResult& r, const Kinds& kinds) {
   const auto ranks = static_cast<size_t>(r.topology.world_size);
   std::vector<Perf> perf(ranks);
   std::vector<std::map<std::string, int>> shards(ranks);
@@ -83,21 +100,26 @@ std::string rank_table(const PlanResult& r, bool on_disk) {
       ++shards[rank][option.sharding_type];
     }
   }
-  std::vector<Row> rows;
+  std::vector<Row> memory, times;
   for (size_t i = 0; i < ranks; ++i) {
     const Storage& used = r.rank_storage[i];
+    const Storage& of = r.reserved.per_rank[i];
     std::string list;
     for (const auto& [type, count] : shards[i]) list += str_cat(list.empty() ? "" : ", ", type, " ", count);
-    rows.push_back({r.plan.placement(static_cast<int>(i)), list, mib(used.hbm),
-                    percent(used.hbm, r.reserved.per_rank[i].hbm), mib(used.ddr),
-                    percent(used.ddr, r.reserved.per_rank[i].ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
-                    micros(perf[i].fwd_comms), micros(perf[i].bwd_compute), micros(perf[i].bwd_comms)});
-    if (on_disk) rows.back().insert(rows.back().end(), {mib(used.ssd), percent(used.ssd, r.reserved.per_rank[i].ssd)});
+    const std::string rank = r.plan.placement(static_cast<int>(i));
+    memory.push_back({rank, list});
+    add_if(kinds.hbm, {mib(used.hbm), percent(used.hbm, of.hbm)}, memory.back());
+    add_if(kinds.ddr, {mib(used.ddr), percent(used.ddr, of.ddr)}, memory.back());
+    add_if(kinds.disk, {mib(used.ssd), percent(used.ssd, of.ssd)}, memory.back());
+    times.push_back({rank, micros(r.rank_perf[i]), micros(perf[i].fwd_compute), micros(perf[i].fwd_comms),
+                     micros(perf[i].bwd_compute), micros(perf[i].bwd_comms)});
   }
-  Row header{"rank",    "shards",      "hbm MiB",   "of free",     "ddr MiB",  "of free",
-             "step us", "fwd compute", "fwd comms", "bwd compute", "bwd comms"};
-  if (on_disk) header.insert(header.end(), {"disk MiB", "of free"});
-  return table_text(header, rows, 2);
+  Row header{"rank", "shards"};
+  add_if(kinds.hbm, {"hbm MiB", "of free"}, header);
+  add_if(kinds.ddr, {"ddr MiB", "of free"}, header);
+  add_if(kinds.disk, {"disk MiB", "of free"}, header);
+  return table_text(header, memory, 2) + "\n" +
+         table_text({"rank", "step us", "fwd compute", "fwd comms", "bwd compute", "bwd comms"}, times, 1);
 }
 
 Perf perf_of(const ShardingOption& option) {
@@ -108,18 +130,50 @@ Perf perf_of(const ShardingOption& option) {
   return sum;
 }
 
-std::string table_table(const PlanResult& r, bool on_disk) {
-  Row header{"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"};
-  if (on_disk) header.insert(header.end(), {"disk MiB", "reads a step"});
+std::string table_table(const PlanResult& r, const Kinds& kinds) {
   std::vector<Row> rows;
   for (const size_t index : r.chosen) {
     const ShardingOption& o = r.space.options[index];
     const Storage& s = o.total_storage;
-    rows.push_back({label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
-                    str_cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
-    if (on_disk) rows.back().insert(rows.back().end(), {mib(s.ssd), number(perf_of(o).storage_reads, 1)});
+    rows.push_back(
+        {label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()), str_cat(o.shards.size())});
+    add_if(kinds.hbm, {mib(s.hbm)}, rows.back());
+    add_if(kinds.ddr, {mib(s.ddr)}, rows.back());
+    add_if(true, {micros(o.largest_perf), micros(o.total_perf)}, rows.back());
+    add_if(kinds.disk, {mib(s.ssd), number(perf_of(o).storage_reads, 1)}, rows.back());
   }
+  Row header{"table", "sharding", "kernel", "ranks", "shards"};
+  add_if(kinds.hbm, {"hbm MiB"}, header);
+  add_if(kinds.ddr, {"ddr MiB"}, header);
+  add_if(true, {"max us", "sum us"}, header);
+  add_if(kinds.disk, {"disk MiB", "reads a step"}, header);
   return table_text(header, rows, 4);
+}
+
+// The options of one table, without columns that tell nothing.
+std::string option_table(const std::vector<const ShardingOption*>& options, const ShardingOption* taken) {
+  const auto any = [&](const auto& property) { return std::any_of(options.begin(), options.end(), property); };
+  const bool kernels = any([&](const ShardingOption* o) { return o->compute_kernel != taken->compute_kernel; });
+  const bool hbm = any([](const ShardingOption* o) { return o->total_storage.hbm > 0; });
+  const auto tenths = [](double milliseconds) { return number(milliseconds * 1000, 1); };
+  std::vector<Row> rows;
+  for (const ShardingOption* o : options) {
+    const Perf p = perf_of(*o);
+    rows.push_back({o == taken ? "*" : "", o->sharding_type});
+    add_if(kernels, {o->compute_kernel}, rows.back());
+    add_if(true, {str_cat(o->shards.size())}, rows.back());
+    add_if(hbm, {mib(o->total_storage.hbm)}, rows.back());
+    add_if(true,
+           {mib(o->total_storage.ddr), tenths(o->largest_perf), tenths(o->total_perf), tenths(p.fwd_compute),
+            tenths(p.bwd_compute), tenths(p.fwd_comms + p.bwd_comms)},
+           rows.back());
+  }
+  Row header{"", "sharding"};
+  add_if(kernels, {"kernel"}, header);
+  add_if(true, {"shards"}, header);
+  add_if(hbm, {"hbm MiB"}, header);
+  add_if(true, {"ddr MiB", "slowest", "sum", "lookup", "update", "exchange"}, header);
+  return table_text(header, rows, kernels ? 3 : 2);
 }
 
 // The stage that most of an option's time goes to.
@@ -144,7 +198,7 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
   std::string out = str_cat("Table ", label_of(r, taken), " is sharded ", taken.sharding_type, " with ",
                             taken.compute_kernel, ": ", taken.shards.size(), " shard(s) on ranks ", runs(ranks),
                             ". Its slowest shard takes ", micros(taken.largest_perf), " us of the ", micros(load),
-                            " us that the busiest of these ranks has to do in a step; most of its time goes to ",
+                            " us that the busiest of these ranks needs for a step; most of its time goes to ",
                             main_part(taken), ". ");
   const ShardingOption* rival = nullptr;  // the best of another kind
   for (const ShardingOption* o : others) {
@@ -169,9 +223,8 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
 }  // namespace
 
 std::string PlanResult::report() const {
-  const bool may_be_on_disk = std::any_of(space.options.begin(), space.options.end(), lies_on_disk);
-  const bool on_disk =
-      std::any_of(chosen.begin(), chosen.end(), [&](size_t i) { return lies_on_disk(space.options[i]); });
+  const bool may_be_on_disk = std::any_of(space.options.begin(), space.options.end(),
+                                          [](const ShardingOption& o) { return o.total_storage.ssd > 0; });
   Storage left = reserved.available;
   if (!may_be_on_disk) left.ssd = 0;
   std::string out = str_cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
@@ -191,7 +244,8 @@ std::string PlanResult::report() const {
   if (chosen.empty()) return out + "\n\nThere are no tables.\n";
   const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);
   const double busiest = *std::max_element(rank_perf.begin(), rank_perf.end());
-  out += "\n\n" + rank_table(*this, on_disk) + "\n" + table_table(*this, on_disk);
+  const Kinds kinds(*this);
+  out += "\n\n" + rank_tables(*this, kinds) + "\n" + table_table(*this, kinds);
   return out + str_cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
                        " times the mean load.\n");
 }
@@ -206,20 +260,10 @@ std::string PlanResult::explain(const std::string& table) const {
     std::stable_sort(options.begin(), options.end(), [](const ShardingOption* a, const ShardingOption* b) {
       return a->largest_perf < b->largest_perf;
     });
-    std::vector<Row> rows;
-    for (const ShardingOption* o : options) {
-      const Perf p = perf_of(*o);
-      rows.push_back({o == &taken ? "*" : "", o->sharding_type, o->compute_kernel, str_cat(o->shards.size()),
-                      mib(o->total_storage.hbm), mib(o->total_storage.ddr), micros(o->largest_perf),
-                      micros(o->total_perf), micros(p.fwd_compute), micros(p.bwd_compute),
-                      micros(p.fwd_comms + p.bwd_comms)});
-    }
     std::vector<const ShardingOption*> others = options;
     std::erase(others, &taken);
-    out += str_cat(reasons(*this, taken, others), " The plan takes (*); alone, the options cost\n\n",
-                   table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us",
-                               "lookup us", "update us", "exchange us"},
-                              rows, 3));
+    out += str_cat(reasons(*this, taken, others), " The plan takes (*); alone, the options cost, in us:\n\n",
+                   option_table(options, &taken));
   }
   if (!out.empty()) return out;
   std::string known;

@@ -14,7 +14,7 @@ std::string describe(const ShardingOption& option, const PartitionFailure& failu
     return text + ", and no allowed ranks have room for all its shards";
   }
   const Storage& missing = failure.missing;
-  return str_cat(text, ", and rank ", failure.rank, ", where least is missing, lacks ", missing.str(), " (",
+  return str_cat(text, ", and rank ", failure.rank, ", which comes closest, lacks ", missing.str(), " (",
                  std::max({missing.hbm, missing.ddr, missing.ssd}), " bytes)");
 }
 

@@ -55,7 +55,7 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
     if (contains(installed, plugin::parse_component_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
                        str_cat("table ", t.table->name, " asks for sharding type ", type,
-                               ", and no such sharder is installed; there are ", list_of(installed)));
+                               ", but no such sharder is installed; there are ", list_of(installed)));
   }
   return types;
 }
@@ -146,7 +146,7 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   const std::string sharders = str_cat("the sharders installed are ", list_of(installed));
   throw PlannerError(PlannerError::Kind::kNoOption,
                      refusals.empty()
-                         ? str_cat(none, t.table->any_id ? ", as ids of any_id have no ranges to cut; " : "; ",
+                         ? str_cat(none, t.table->any_id ? ", because ids of any_id have no ranges to split; " : "; ",
                                    sharders, ", so relax the table's constraints")
                          : str_cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
 }

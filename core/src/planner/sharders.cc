@@ -27,7 +27,7 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
     case TSR_PLACE_EVERY_RANK:
       return n == world ? "" : str_cat(n, " rectangles instead of one for each of ", world, " ranks");
     case TSR_PLACE_HOSTS:
-      return n % local == 0 ? "" : str_cat(n, " rectangles are no multiple of the ", local, " ranks of a host");
+      return n % local == 0 ? "" : str_cat(n, " rectangles are not a multiple of the ", local, " ranks of a host");
     default:
       return "";
   }
@@ -66,7 +66,7 @@ std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, u
   const std::vector<tsr_rectangle> all = distinct(layout);
   if (layout.combine == TSR_COMBINE_CONCAT && !layout.routed) {
     for (const tsr_rectangle& r : all) {
-      if (r.rows != rows) return str_cat(text_of(r), " lacks rows, but the pieces are to be concatenated");
+      if (r.rows != rows) return str_cat(text_of(r), " lacks rows, but the rectangles are concatenated");
     }
   }
   if (!layout.routed) {
@@ -124,7 +124,7 @@ class Collector {
         return refuse(err, "rows of one part are routed, and of another ranges");
       if (std::string why = why_not_placed(part, topology); !why.empty()) return refuse(err, why);
       if (raw->num_parts > 1 && part.combine == TSR_COMBINE_REPLICA && layout.num_replicated > 0)
-        return refuse(err, "it has two parts of copies, where this core runs one", TSR_UNIMPLEMENTED);
+        return refuse(err, "it has two parts that are copies, but this core supports one", TSR_UNIMPLEMENTED);
       if (std::string why = take(part, raw->num_parts > 1, layout); !why.empty()) return refuse(err, why);
     }
     if (layout.routed && !can_route) return refuse(err, "its rows are routed, but the sharder has no route()");
@@ -143,13 +143,13 @@ class Collector {
     if (copies && of_several) {
       layout.first_replicated = layout.rectangles.size();
       layout.num_replicated = part.num_rectangles;
-      if (first.col != 0 || first.cols != cols) return str_cat(text_of(first), " is a copy, and has not all columns");
+      if (first.col != 0 || first.cols != cols) return str_cat(text_of(first), " is a copy, but lacks columns");
     } else {  // rows of several parts add up
       layout.combine = std::max({layout.combine, part.combine, of_several ? int{TSR_COMBINE_SUM} : part.combine});
     }
     for (uint32_t i = 0; i < part.num_rectangles; ++i) {
       const tsr_rectangle& r = element(part.rectangles, part.rectangle_stride, i);
-      if (copies && !same(r, first)) return str_cat(text_of(r), " is no copy of ", text_of(first));
+      if (copies && !same(r, first)) return str_cat(text_of(r), " is not a copy of ", text_of(first));
       layout.rectangles.push_back(r);
     }
     return "";
@@ -230,7 +230,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
   err.check(code, code == TSR_OK ? "" : str_cat("sharder ", sharding_type, ", table ", table.name));
   if (collector.layouts.empty() && !collector.refusal.empty())
     fail(Code::kUnimplemented, "sharder ", sharding_type, ", table ", table.name, ": ", collector.refusal,
-         ", and it has no other");
+         ", and it proposes no other layout");
   if (table.any_id) std::erase_if(collector.layouts, [&](const Layout& l) { return cuts_ranges(l, table); });
   return std::move(collector.layouts);
 }

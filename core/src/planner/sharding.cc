@@ -52,7 +52,7 @@ std::vector<int> place(const Layout& layout, const ShardingRequest& request, con
   std::vector<int> hosts = hosts_of(ranks, topology);
   switch (layout.placement) {
     case TSR_PLACE_EVERY_RANK:
-      if (ranks != all_ranks(topology)) bad_ranks(request, table, "it lives on all ranks in order, and on no others");
+      if (ranks != all_ranks(topology)) bad_ranks(request, table, "it must be on all ranks, in order");
       break;
     case TSR_PLACE_ONE_HOST:
     case TSR_PLACE_IN_HOST:
@@ -101,13 +101,14 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
   const std::vector<Layout> layouts =
       sharders.propose(request.sharding_type, table, {min_partition_of(request, table), 0});
   if (layouts.empty()) {
-    fail(Code::kFailedPrecondition, "sharder ", request.sharding_type, " cannot cut table ", table.name, " of ",
+    fail(Code::kFailedPrecondition, "sharder ", request.sharding_type, " cannot shard table ", table.name, " of ",
          table.num_embeddings, " x ", table.embedding_dim);
   }
   const Layout& layout = layouts.front();
   if (request.pieces > 0 && column_pieces(layout) != request.pieces) {
-    fail(Code::kInvalidArgument, "table ", table.name, ": its ", table.embedding_dim, " columns cannot be cut into ",
-         request.pieces, " pieces of equal width that are multiples of 4; choose another number of ranks");
+    fail(Code::kInvalidArgument, "table ", table.name, ": its ", table.embedding_dim,
+         " columns cannot be divided into ", request.pieces,
+         " shards of equal width that is a multiple of 4; choose another number of ranks");
   }
   const std::vector<int> ranks = place(layout, request, table.name, topology);
   ParameterSharding out;
@@ -187,7 +188,7 @@ ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& ta
   const int64_t width = sharding.shards.empty() ? 0 : sharding.shards.front().cols;
   const std::vector<Layout> layouts = sharders.propose(sharding.sharding_type, table, {width, 0});
   if (layouts.empty()) {
-    fail(Code::kInvalidArgument, "table ", table.name, ": sharder ", sharding.sharding_type, " does not cut it");
+    fail(Code::kInvalidArgument, "table ", table.name, ": sharder ", sharding.sharding_type, " does not shard it");
   }
   sharding.combine = static_cast<Combine>(layouts.front().combine);
   sharding.routed = layouts.front().routed;
@@ -201,7 +202,7 @@ ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& ta
   }
   if (layouts.front().num_replicated > 0)
     fail(Code::kUnimplemented, "table ", table.name, ": sharder ", sharding.sharding_type,
-         " copies some rows and cuts the others, which a list of shards does not say: use a plan");
+         " replicates some rows and shards the others, which a list of shards cannot express: use a plan");
   std::vector<tsr_rectangle> pieces;
   for (const ShardMetadata& s : sharding.shards) {
     pieces.push_back({s.row, s.rows, s.col, s.cols});

@@ -148,8 +148,8 @@ TEST(MakeSharding, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(table_wise(4)), HasSubstr("rank 4 is outside the world of 4"));
   EXPECT_THAT(refusal({.sharding_type = "row_wise", .ranks = {0, 1}}), HasSubstr("on all ranks"));
   EXPECT_THAT(refusal(table_column_wise({1, 2})), HasSubstr("one host"));
-  EXPECT_THAT(refusal(column_wise({0, 1, 2})), HasSubstr("cannot be cut into 3"));
-  EXPECT_THAT(refusal(column_wise({0, 1}), table(10, 4)), HasSubstr("cannot be cut into 2"));
+  EXPECT_THAT(refusal(column_wise({0, 1, 2})), HasSubstr("cannot be divided into 3"));
+  EXPECT_THAT(refusal(column_wise({0, 1}), table(10, 4)), HasSubstr("cannot be divided into 2"));
   EXPECT_THAT(refusal({.sharding_type = "diagonal_wise"}), HasSubstr("diagonal_wise"));
 }
 

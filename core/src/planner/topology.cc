@@ -100,7 +100,8 @@ void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<
     std::vector<int64_t> bytes;
     for (const double value : gib) {
       if (!(value >= 0 && value < 8e9)) {
-        throw PlannerError(PlannerError::Kind::kBadInput, str_cat(name, ": ", value, " GiB is no amount of memory"));
+        throw PlannerError(PlannerError::Kind::kBadInput,
+                           str_cat(name, ": ", value, " GiB is not an amount of memory"));
       }
       bytes.push_back(value > 0 ? static_cast<int64_t>(value * (1 << 30)) : cap);
     }

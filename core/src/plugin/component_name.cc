@@ -41,7 +41,7 @@ std::string options_behind_mark(std::string_view* rest, std::string_view whole) 
   try {
     return options.dump();
   } catch (const nlohmann::json::type_error&) {
-    refuse(whole, "its options are no UTF-8");
+    refuse(whole, "its options are not UTF-8");
   }
 }
 
@@ -77,7 +77,7 @@ std::string all_options(const std::string& options, const ComponentName& part) {
   nlohmann::ordered_json more = nlohmann::ordered_json::parse(part.options);
   if (!part.name.empty()) {
     if (all.contains("name") || more.contains("name")) {
-      fail(Code::kInvalidArgument, "the name \"", part.name, "\" behind the colon is also given in the options");
+      fail(Code::kInvalidArgument, "the name \"", part.name, "\" after the colon is also given in the options");
     }
     more["name"] = part.name;
   }

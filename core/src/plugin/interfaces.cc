@@ -109,7 +109,7 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_DEVICE_KIND)) {
     const auto* d = static_cast<const tsr_device*>(c.api);
     if (d->device_type <= 0 || d->device_type == kDLCPU) {
-      return str_cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
+      return str_cat(what, " serves device type ", d->device_type, ", which is not a device beside the CPU");
     }
   }
   return "";

@@ -109,7 +109,7 @@ std::string PluginFile::changed() const try {
   const struct stat &a = status_, &b = now.status_;
   const bool same = a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
                     a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
-  if (!same) return "has changed since it was found: start anew";
+  if (!same) return "has changed since it was found: start again";
   return now.distrust_ == distrust_ ? "" : str_cat("is not trusted any more: ", now.distrust_);
 } catch (const Error& e) {
   return str_cat("has changed since it was found: it ", e.what());

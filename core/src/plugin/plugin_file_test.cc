@@ -113,7 +113,7 @@ TEST_F(PluginFileTest, NoticesWhatHappensToThePath) {
   EXPECT_EQ(file.changed(), "");
   fs::copy_file(path_, root_ / "copy");
   fs::rename(root_ / "copy", path_);
-  EXPECT_EQ(file.changed(), "has changed since it was found: start anew");
+  EXPECT_EQ(file.changed(), "has changed since it was found: start again");
   fs::remove(path_);
   EXPECT_EQ(file.changed(), "has changed since it was found: it cannot be read: No such file or directory");
 }

@@ -23,7 +23,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
-constexpr const char* kOnlyAsked = "asked what it can, and another was taken";
+constexpr const char* kOnlyAsked = "was probed, but another one is used";
 
 uint32_t thread_count(int threads) {
   if (threads < 0) fail(Code::kInvalidArgument, "the number of threads is ", threads, ", but cannot be negative");
@@ -121,7 +121,7 @@ void Runtime::Impl::add_held(const tsr_plugin* held) {
   }
 }
 
-// Adds a file that is no usable plugin, with the components that it lists.
+// Adds a file that is not a usable plugin, with the components that it lists.
 void Runtime::Impl::add_refused(const std::string& path, const std::string& reason) {
   std::vector<plugin::ManifestLine> lines = plugin::Library::refused_components(path);
   if (lines.empty()) lines.emplace_back();
@@ -133,7 +133,7 @@ void Runtime::Impl::add_refused(const std::string& path, const std::string& reas
     c.entry.version = line.version;
     c.entry.reason = reason;
   }
-  host.log(TSR_LOG_INFO, str_cat(path, " is no usable plugin: it ", reason).c_str());
+  host.log(TSR_LOG_INFO, str_cat(path, " is not a usable plugin: it ", reason).c_str());
 }
 
 void Runtime::Impl::add_file(const std::string& path, bool trust_all, bool installed) {
@@ -324,7 +324,7 @@ std::string Runtime::wrapped_by(const tsr_component& outer) const {
   std::string id = find(outer.kind, [&](const tsr_component& c) { return plugin::can_wrap(outer, c); });
   if (id.empty())
     fail(Code::kNotFound, outer.kind, " \"", outer.id,
-         "\" works around another component of its kind, and no other can be used here: see tessera plugins");
+         "\" wraps another component of its kind, but no other can be used here: see tessera plugins");
   return id;
 }
 

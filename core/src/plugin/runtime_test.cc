@@ -147,7 +147,7 @@ TEST(Runtime, PluginsOfTheProgramItself) {
     (void)runtime.ask(TSR_SHARDER_KIND, "other");
     EXPECT_EQ(runtime.report().entries[1].state, LoadEntry::State::kAsked);
     EXPECT_THAT(runtime.report().text(), HasSubstr("asked"));
-    EXPECT_THAT(runtime.report().entries[1].reason, HasSubstr("another was taken"));
+    EXPECT_THAT(runtime.report().entries[1].reason, HasSubstr("another one is used"));
     (void)runtime.create(TSR_SHARDER_KIND, "other");
     (void)runtime.ask(TSR_SHARDER_KIND, "other");
     EXPECT_EQ(runtime.report().entries[1].state, LoadEntry::State::kChosen);

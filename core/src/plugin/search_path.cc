@@ -71,7 +71,7 @@ SearchPath search_path(const SearchOptions& options) {
       add(entry, &out);
     } else {
       fail(Code::kInvalidArgument, "TESSERA_PLUGIN_PATH has \"", entry,
-           "\", but takes absolute directories only: say \"$PWD/", entry, '"');
+           "\", but takes only absolute directories: write \"$PWD/", entry, '"');
     }
   }
   const std::string own = default_plugin_directory();

@@ -50,7 +50,7 @@ TEST_F(SearchPathTest, ConfiguredFirstThenTheVariableThenTheDefault) {
     FAIL() << "a relative directory is taken";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    EXPECT_THAT(e.what(), HasSubstr("TESSERA_PLUGIN_PATH has \"relative\", but takes absolute directories only"));
+    EXPECT_THAT(e.what(), HasSubstr("TESSERA_PLUGIN_PATH has \"relative\", but takes only absolute directories"));
   }
 }
 

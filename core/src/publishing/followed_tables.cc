@@ -32,11 +32,11 @@ TakenDelta FollowedTables::read(int64_t number, const Publication& before) const
   out->publication = read_publication(directory_, Publication::kDelta, number);
   const Publication& p = out->publication;
   if (p.chain != before.chain)
-    fail(Code::kDataLoss, path, ".json is of another chain, ", p.chain, " instead of ", before.chain,
+    fail(Code::kDataLoss, path, ".json belongs to another chain, ", p.chain, " instead of ", before.chain,
          ": it does not belong to the model that is followed");
   if (p.previous != before.hash)
     fail(Code::kDataLoss, path, ".json follows ", p.previous, ", and publication ", before.number, " is ", before.hash,
-         ": it belongs behind another one");
+         ": it follows another one");
   out->content = read_delta(directory_, p);
   sides_[read_side_].tables.check(out->content, str_cat(directory_, '/', p.file->name));
   return out;
@@ -76,8 +76,8 @@ InferenceModel FollowedTables::ahead(std::span<const TakenDelta> deltas) {
   };
   const Publication& last = deltas.back()->publication;
   if (side.applied > last.number)
-    fail(Code::kAborted, "publication ", side.applied, " was begun and not taken, and now ", last.number,
-         " would be the newest: the model stays as it is until there are later ones");
+    fail(Code::kAborted, "publication ", side.applied, " was only partly applied, and ", last.number,
+         " is the newest one left: the model stays as it is until there is a later one");
   for (const TakenDelta& delta : side.missing) write(delta);
   for (const TakenDelta& delta : deltas) write(delta);
   return model_of(side, last);

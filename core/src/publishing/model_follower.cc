@@ -292,8 +292,8 @@ void ModelFollower::Impl::look_for_gap() {
     return;  // it has just come
   gap = next;
   refuse(str_cat("gap-", next), Code::kDataLoss,
-         str_cat(path_of(Publication::kDelta, next), ".json is missing, and publication ", there.back(),
-                 " is there: the model stays as it is until the next base"));
+         str_cat(path_of(Publication::kDelta, next), ".json is missing, but publication ", there.back(),
+                 " exists: the model stays as it is until the next base"));
 }
 
 bool ModelFollower::Impl::is_still_there() const {

@@ -331,7 +331,8 @@ std::map<std::string, Tensor> ModelPublisher::Impl::dense_now() const {
       if (out[name].dtype() != DType::kFloat32) continue;
       if (first_not_finite(out[name].span<float>()) >= 0)
         fail(Code::kFailedPrecondition, "parameter \"", name,
-             "\" has a value that is infinite or no number: nothing was published, and what was before is as it was");
+             "\" has a value that is infinite or no number: nothing was published, and earlier publications are "
+             "unchanged");
     }
   }
   if (out.size() != served->dense.size())

@@ -77,7 +77,7 @@ PatchedModel::PatchedModel(const std::string& base)
     : model_(inference::open_packed_model(base, inference::MappedFile::kPrivate)) {}
 
 void PatchedModel::check(const Delta& delta, const std::string& path) const {
-  const auto other = [&](const auto&... what) { fail(Code::kDataLoss, path, " is of another model: ", what...); };
+  const auto other = [&](const auto&... what) { fail(Code::kDataLoss, path, " belongs to another model: ", what...); };
   if (delta.tables.size() != model_.tables.size())
     other("it has ", delta.tables.size(), " tables, and this one ", model_.tables.size());
   for (const DeltaTable& d : delta.tables) {
@@ -93,7 +93,8 @@ void PatchedModel::check(const Delta& delta, const std::string& path) const {
     }
     if (d.removed.numel() > 0 && !has_keys(*table)) other("it removes rows of table \"", d.name, '"');
     for (const int64_t id : d.removed.span<int64_t>()) {
-      if (id < 0 || std::binary_search(ids.begin(), ids.end(), id)) other("it removes id ", id, " and has its row");
+      if (id < 0 || std::binary_search(ids.begin(), ids.end(), id))
+        other("it removes id ", id, " but has a row for it");
     }
   }
   for (const auto& [name, value] : model_.dense) {

@@ -126,13 +126,13 @@ Publication Publication::from_json(const std::string& text, const std::string& p
   const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
     const JsonObject j(root, {"", Code::kDataLoss});
-    if (j.get<std::string>("format") != kPublicationFormat) fail(Code::kDataLoss, "it is none of a publication");
+    if (j.get<std::string>("format") != kPublicationFormat) fail(Code::kDataLoss, "it is not that of a publication");
     if (const auto version = j.get<int64_t>("version"); version > kPublicationVersion) {
-      fail(Code::kUnimplemented, path, " is of publication format ", version, ", and this version reads formats up to ",
+      fail(Code::kUnimplemented, path, " is of publication format ", version, ", but this version reads formats up to ",
            kPublicationVersion, ": use the version of Tessera that wrote it, or a later one");
     }
     const std::string content = j.member("content").dump();
-    if (j.get<std::string>("crc32") != sum_text(sum_of(content))) fail(Code::kDataLoss, "its checksum is another");
+    if (j.get<std::string>("crc32") != sum_text(sum_of(content))) fail(Code::kDataLoss, "its checksum is wrong");
     return publication_from(j.object("content"), content);
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;

@@ -70,7 +70,7 @@ PublishDirectory::PublishDirectory(const std::string& path) : path_(path) {
     if (name == checkpoint::kLockFile) continue;
     if (!is_ours(name)) {
       fail(Code::kAlreadyExists, path_, " holds \"", name,
-           "\", which is no publication: publish to a directory of its own");
+           "\", which is not a publication: publish to a directory of its own");
     }
     const std::string stem = name.substr(0, name.find('.'));
     if (name.ends_with(".publishing") || name.ends_with(".rows") || checkpoint::type_of(at(stem + ".json")) == 0)

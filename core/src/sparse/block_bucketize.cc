@@ -49,7 +49,7 @@ BlockBucketized block_bucketize_sparse_features(const SparseData& data, const Bl
   const Tensor ids = sparse::checked_integers(data.values, "ids");
   const int64_t features = options.block_sizes.numel(), all = lengths.numel(), n = ids.numel();
   if (features < 1 || all % features != 0)
-    fail(Code::kInvalidArgument, all, " lengths are no whole batches of ", features, " features");
+    fail(Code::kInvalidArgument, all, " lengths are not whole batches of ", features, " features");
   if (!options.boundaries.empty() && static_cast<int64_t>(options.boundaries.size()) != features)
     fail(Code::kInvalidArgument, "there are boundaries of ", options.boundaries.size(), " features, not of ", features);
   if (sparse::sum_of(lengths, 0, all) != n || (data.weights.defined() && data.weights.numel() != n))

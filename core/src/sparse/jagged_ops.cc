@@ -260,7 +260,7 @@ SparseData permute_1D_sparse_data(const Tensor& permute, const SparseData& data)
 
 SparseData keyed_jagged_index_select_dim1(const SparseData& data, const Tensor& indices, int64_t batch_size) {
   if (batch_size < 1 || data.lengths.numel() % batch_size != 0)
-    fail(Code::kInvalidArgument, data.lengths.numel(), " lengths are no whole batches of ", batch_size);
+    fail(Code::kInvalidArgument, data.lengths.numel(), " lengths are not whole batches of ", batch_size);
   std::vector<int64_t> order;
   for (int64_t key = 0; key < data.lengths.numel() / batch_size; ++key) {
     for (const int64_t i : integers(indices, "indices")) {

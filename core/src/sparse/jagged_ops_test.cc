@@ -69,7 +69,7 @@ TEST(JaggedOps, WhatLeadsBeyondTheDataIsNamed) {
                     block_bucketize_sparse_features({ints({1, 1, 1}), ints({1, 2, 3}), {}}, options);
                   },
                   Code::kInvalidArgument),
-              HasSubstr("3 lengths are no whole batches of 2 features"));
+              HasSubstr("3 lengths are not whole batches of 2 features"));
 }
 
 TEST(JaggedOps, WhatDoesNotFitTogetherIsNamed) {
@@ -94,7 +94,7 @@ TEST(JaggedOps, WhatDoesNotFitTogetherIsNamed) {
   const SparseData data{ints({1, 2, 1}), Tensor::zeros({4}), Tensor::zeros({3})};
   EXPECT_EQ(message_of([&] { permute_1D_sparse_data(ints({0}), data); }),
             "lengths add up to 4, but there are 3 weights");
-  EXPECT_EQ(wrong([&] { keyed_jagged_index_select_dim1(data, ints({0}), 2); }), "3 lengths are no whole batches of 2");
+  EXPECT_EQ(wrong([&] { keyed_jagged_index_select_dim1(data, ints({0}), 2); }), "3 lengths are not whole batches of 2");
   EXPECT_EQ(wrong([&] {
               segment_sum_csr(1, ints({0, 2}), Tensor::zeros({2}, DType::kFloat16));
             }),

@@ -146,7 +146,7 @@ TEST_F(Arriving, WrongUseIsOneSentence) {
   EXPECT_THAT(failure({"data.limit=10"}), HasSubstr("data.limit has no effect on rows that arrive"));
   EXPECT_THAT(failure({"data.order_by=at"}), HasSubstr("data.order_by has no effect"));
   EXPECT_THAT(failure({"data.path=\"/nowhere\""}), HasSubstr("there is no directory /nowhere"));
-  EXPECT_THAT(failure({"data.reader=growing"}), HasSubstr("say growing(csv)"));
+  EXPECT_THAT(failure({"data.reader=growing"}), HasSubstr("as in growing(csv)"));
   std::ofstream(file("in/a.csv")) << "click,price,film,tags\n1,2,x,99\n";
   EXPECT_THAT(failure({"data.reader=\"growing(csv)\"", "table_defaults.bounds_check=fatal"}),
               HasSubstr("a.csv, row 1, column \"tags\""));

@@ -9,7 +9,7 @@ namespace {
 
 [[noreturn]] void refuse_groups(const HeadSpec& head) {
   fail(Code::kInvalidArgument, "the head \"", head.name, "\" has groups = \"", head.groups, "\", but its loss ",
-       head.loss, " takes no ids of groups: leave them out, or take a loss of pairs");
+       head.loss, " takes no ids of groups: leave them out, or use a loss of pairs");
 }
 
 // Fails if the head has groups but the loss takes no ids after the label.
@@ -40,7 +40,7 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
         DenseLayerOptions{.module = head.loss, .name = head.name, .step = std::move(step), .inputs = {width, 1}});
     if (loss->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} || !loss->parameters().empty())
       fail(Code::kInvalidArgument, "\"", head.loss,
-           "\" is no loss: those have no parameters and give one value a sample");
+           "\" is not a loss: a loss has no parameters and gives one value for each sample");
   } catch (const Error& e) {
     throw Error(e.code(), str_cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
   }

@@ -42,7 +42,7 @@ void check_sizes(const std::vector<TableConfig>& tables, const std::vector<DataC
       const DataColumn& column = *found->second;
       if (!column.all_ids || table.any_id || column.rows <= table.rows) continue;
       fail(Code::kInvalidArgument, "table \"", table.name, "\" has ", table.rows, " rows, but column \"", column.name,
-           "\" has ", column.rows, " ids: let the table's rows be ", column.rows,
+           "\" has ", column.rows, " ids: set the table's rows to ", column.rows,
            " or more, leave them out, or hash the column to fewer (ids = \"hash\", rows = ", table.rows, ")");
     }
   }
@@ -82,7 +82,7 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables) {
   for (const TableConfig& t : tables) {
     if (t.bounds_check == first.bounds_check) continue;
     fail(Code::kInvalidArgument, "table ", t.name, " has bounds_check \"", t.bounds_check, "\", table ", first.name,
-         " has \"", first.bounds_check, "\": one collection has one policy");
+         " has \"", first.bounds_check, "\": all tables of a collection need the same");
   }
   return bounds_check_from(first.bounds_check);
 }

@@ -42,12 +42,12 @@ void keep_inputs(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& layer : config.layers) {  // checked first, because packed models have all inputs
     if (std::find(known.begin(), known.end(), layer.name) != known.end())
       fail(Code::kInvalidArgument, "the layer \"", layer.name,
-           "\" is called like an input of the model: give it another name");
+           "\" has the name of an input of the model: give it another name");
   }
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     fail(Code::kInvalidArgument, "model.inputs has \"", name,
-         "\", which is no table and no feature of one; the nearest is \"", sdk::nearest_name(name, known), '"');
+         "\", which is neither a table nor a feature of one; the nearest is \"", sdk::nearest_name(name, known), '"');
   }
   if (wanted.empty()) return;
   std::erase_if(graph.inputs, [&](const GraphInput& input) {

@@ -18,11 +18,11 @@ PublishOptions options_of(const PublishConfig& config, bool beside) {
   for (const std::string& table : config.tables) {
     const size_t equals = table.rfind('=');
     if (equals == std::string::npos || equals == 0)
-      fail(Code::kInvalidArgument, "publish.tables has \"", table, "\": NAME=FORMAT is meant, such as film=int4");
+      fail(Code::kInvalidArgument, "publish.tables has \"", table, "\": write NAME=FORMAT, such as film=int4");
     out.pack.formats[table.substr(0, equals)] = row_format_from(table.substr(equals + 1));
   }
   if (config.every_s == 0 && config.every_steps == 0)
-    fail(Code::kInvalidArgument, "publish.every_s and publish.every_steps are both 0: say how often to publish");
+    fail(Code::kInvalidArgument, "publish.every_s and publish.every_steps are both 0: set one of them");
   return out;
 }
 

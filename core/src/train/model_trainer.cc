@@ -22,12 +22,12 @@ std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runti
   if (std::string why = LayerGraph::cannot_train_on(stream, runtime, model); !why.empty()) return why;
   for (const HeadSpec& head : model.heads) {
     if (head.loss != kOwnLoss)
-      return str_cat("the head \"", head.name, "\" has the loss ", head.loss, ", and devices have ", kOwnLoss,
+      return str_cat("the head \"", head.name, "\" has the loss ", head.loss, ", but devices only support ", kOwnLoss,
                      " alone");
   }
   if (model.heads.size() == 1) return "";
   return str_cat("there is the head \"", model.heads[1].name, "\" beside \"", model.heads[0].name,
-                 "\", and devices train one");
+                 "\", but devices train only one");
 }
 
 // Number of losses that stay on the device before they are read, so that waits are rare.
@@ -74,7 +74,7 @@ CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weig
   return out;
 }
 
-constexpr const char* kApart = "; training has come apart, a lower learning rate may keep it together";
+constexpr const char* kApart = "; training has diverged: try a lower learning rate";
 
 }  // namespace
 
@@ -252,7 +252,9 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
     return stream_->empty({0, pooled.size(1)});
   }
   if (batch.sample_weights.defined())
-    fail(Code::kUnimplemented, "samples have no weights where the dense part is on a device: job.device = \"cpu\"");
+    fail(Code::kUnimplemented,
+         "weights of samples are not supported if the dense part is on a device: set "
+         "job.device = \"cpu\"");
   Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch, losses_of_heads_->label(0));
   const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];

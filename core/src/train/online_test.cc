@@ -217,15 +217,15 @@ TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
     return std::string("no error");
   };
   EXPECT_THAT(refused({"job.kernel_plugin=\"reference\""}, "published"),
-              HasSubstr("kernel \"reference\", which has table \"c0\", does not know which of its rows change"));
-  EXPECT_THAT(refused({"publish.every_steps=0"}, "published"), HasSubstr("say how often to publish"));
-  EXPECT_THAT(refused({"publish.tables=[\"film\"]"}, "published"), HasSubstr("NAME=FORMAT is meant"));
+              HasSubstr("kernel \"reference\", which has table \"c0\", does not report which of its rows change"));
+  EXPECT_THAT(refused({"publish.every_steps=0"}, "published"), HasSubstr("set one of them"));
+  EXPECT_THAT(refused({"publish.tables=[\"film\"]"}, "published"), HasSubstr("write NAME=FORMAT"));
   EXPECT_THAT(refused({"publish.tables=[\"film=int4\"]"}, "published"), HasSubstr("there is no table \"film\""));
   EXPECT_THAT(refused({"publish.weights=\"int2\"", "model.embedding_dim=4", "model.bottom_mlp=[4]"}, "published"),
               HasSubstr("multiples of 8"));
   fs::create_directories(file("other"));
   std::ofstream(file("other/notes.txt")) << "mine";
-  EXPECT_THAT(refused({}, "other"), HasSubstr("holds \"notes.txt\", which is no publication"));
+  EXPECT_THAT(refused({}, "other"), HasSubstr("holds \"notes.txt\", which is not a publication"));
   EXPECT_TRUE(fs::exists(file("other/notes.txt")));
 }
 
@@ -318,7 +318,7 @@ TEST_F(Followed, AVersionStaysAsItIsWhileItIsHeld) {
 
 TEST_F(Followed, AGapIsWaitedFor) {
   copy(Publication::kDelta, 3);
-  stays(1, "delta-2.json is missing, and publication 3 is there");
+  stays(1, "delta-2.json is missing, but publication 3 is there");
   copy(Publication::kDelta, 2);
   goes_on_to(3);
 }
@@ -365,7 +365,7 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   const std::string other = file("other");
   train(other, {"job.seed=4", "publish.base_every=4"});
   copy_publication(other, to_, Publication::kDelta, 2);
-  stays(1, "delta-2.json is of another chain");
+  stays(1, "delta-2.json belongs to another chain");
   for (const char* name : {"/delta-2.json", "/delta-2.safetensors"}) fs::remove(to_ + name);
   copy(Publication::kDelta, 2);
   goes_on_to(2);
@@ -374,7 +374,7 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   fs::copy(from_ + "/delta-3.safetensors", to_ + "/delta-3.safetensors");
   third.previous = publishing::hash_of("another");
   publishing::write_publication(to_, third);
-  stays(2, "it belongs behind another one");
+  stays(2, "it follows another one");
 }
 
 // An I/O error while looking says nothing about the publication.

@@ -75,7 +75,7 @@ void check_same_data(const ProcessGroup& group, const Dataset& data, bool arrivi
                         "; give all ranks the same files, with their rows in the same order"),
                 static_cast<int>(rank));
   }
-  fail(Code::kInternal, "the ranks' data differ, and nothing says in what");
+  fail(Code::kInternal, "the ranks' data differ in an unknown part");
 }
 
 }  // namespace tessera

@@ -46,7 +46,7 @@ SaveDirectories::SaveDirectories(const TrainJobOptions& options, const ProcessGr
   check_new("--save-best", options_.save_best, found);
   // It may be the best checkpoint of a run that was killed before its first save, or of another run.
   if (options_.resume && found_.count() == 0 && options_.load.empty() && found.count() > 0) {
-    replaced_best_ = str_cat(options_.save_best, " holds the best checkpoint of a run before", newest_step(found),
+    replaced_best_ = str_cat(options_.save_best, " holds the best checkpoint of an earlier run", newest_step(found),
                              ", which the first validation of this one replaces");
   }
 }
@@ -56,9 +56,8 @@ void SaveDirectories::check_new(const char* option, const std::string& directory
   const bool one = found.count() == 1;
   fail(Code::kInvalidArgument, option, ' ', directory, " holds ", found.count(), one ? " checkpoint" : " checkpoints",
        " of another run", newest_step(found),
-       ": go on with that run (--resume), begin with a model of it (--load), replace it (--overwrite; in Python "
-       "overwrite=True), or name another "
-       "directory");
+       ": continue with that run (--resume), begin with a model of it (--load), replace it (--overwrite; in Python "
+       "overwrite=True), or name another directory");
 }
 
 void SaveDirectories::refuse_to_begin_anew(const std::vector<std::string>& damaged) const {
@@ -67,10 +66,10 @@ void SaveDirectories::refuse_to_begin_anew(const std::vector<std::string>& damag
   for (const auto* list : {&found_.unreadable, &damaged}) {
     for (const std::string& reason : *list) reasons += str_cat(reasons.empty() ? "" : "; ", reason);
   }
-  fail(Code::kInvalidArgument, "--resume can read no ", found_.older.empty() ? "" : "newer ", "checkpoint in ",
-       options_.save, " and begins nothing anew: ", reasons, ". All stays as it is: mend that, go on from ",
+  fail(Code::kInvalidArgument, "--resume cannot read a ", found_.older.empty() ? "" : "newer ", "checkpoint in ",
+       options_.save, " and does not start again: ", reasons, ". Nothing was changed: repair it, continue from ",
        found_.older.empty() ? std::string("another checkpoint") : found_.older.front(),
-       " with --load, or begin anew in an empty directory, or with --overwrite instead of --resume");
+       " with --load, or start again in an empty directory, or with --overwrite instead of --resume");
 }
 
 std::vector<std::string> SaveDirectories::warnings() const {

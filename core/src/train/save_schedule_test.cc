@@ -50,7 +50,7 @@ TEST(SaveSchedule, ByTimeWithFewLooks) {
 
 TEST(SaveSchedule, ByBoth) {
   const Trial both = run({.every_steps = 400, .every_s = 100}, 0, 1100);
-  EXPECT_THAT(both.saves, ElementsAre(400, 800)) << "the time begins anew with each save";
+  EXPECT_THAT(both.saves, ElementsAre(400, 800)) << "the time starts again with each save";
 }
 
 TEST(SaveSchedule, WaitsForTheOneBefore) {

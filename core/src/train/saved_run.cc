@@ -108,15 +108,15 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
 void SavedRun::check_same_data(const std::string& fingerprint, const std::string& path) const {
   const json mine = config::parse_json(fingerprint, {"the data's fingerprint"});
   if (!data.contains("test") && mine.value("test", "").ends_with("random"))
-    fail(Code::kInvalidArgument, path, " is of a version whose test part is the last rows, and this job's is ",
-         mine.value("test", ""), ": set data.test = \"last\" to go on");
+    fail(Code::kInvalidArgument, path, " was saved by a version whose test part is the last rows, but this job's is ",
+         mine.value("test", ""), ": set data.test = \"last\" to continue");
   for (const auto& [key, value] : data.items()) {
     if (!mine.contains(key) || same(key, value, mine.at(key), !arrived.empty())) continue;
     const std::string difference = key == "hash"
                                        ? std::string("other samples")
                                        : str_cat(key, " = ", value.dump(), " instead of ", mine.at(key).dump());
     fail(Code::kInvalidArgument, path, " is at step ", step, " of other data than this job's (", difference,
-         "): go on with the same, or give --new-data, which takes the model to the first batch of this job's data");
+         "): continue with the same, or give --new-data, which takes the model to the first batch of this job's data");
   }
 }
 

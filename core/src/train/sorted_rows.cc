@@ -41,7 +41,7 @@ std::string sorted_rows_warning(const Dataset& data) {
       continue;
     return str_cat("the mean of \"", data.labels[label], "\" is ", a.mean(), " in the training rows and ", b.mean(),
                    " in the test, which is ", data.test_split,
-                   ": the files may be sorted; data.test = \"random\" tests on rows from all over them");
+                   ": the files may be sorted; data.test = \"random\" takes test rows from everywhere");
   }
   return "";
 }

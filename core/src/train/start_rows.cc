@@ -115,10 +115,11 @@ void check_init(const std::vector<TableConfig>& tables) {
   for (const TableConfig& t : tables) {
     if (t.init == kLogFrequency && t.embedding_dim != 1)
       fail(Code::kInvalidArgument, "table ", t.name, " has init = \"", kLogFrequency,
-           "\", which is one value a row, but ", t.embedding_dim, " values: set embedding_dim = 1");
+           "\", which gives one value for each row, but its rows have ", t.embedding_dim,
+           " values: set embedding_dim = 1");
     if (t.init == kLogFrequency && t.any_id)
       fail(Code::kInvalidArgument, "table ", t.name, " has init = \"", kLogFrequency,
-           "\", for which its ids are counted, but takes any id: give it rows");
+           "\", which counts the ids of rows, but takes any id: set any_id = false and rows");
     if (t.init == kLogFrequency && t.init_range)
       fail(Code::kInvalidArgument, "table ", t.name, " has init = \"", kLogFrequency,
            "\", so its init_range has no effect: leave it out");
@@ -130,7 +131,7 @@ void set_frequencies(const std::vector<TableConfig>& tables, const Samples& samp
     if (t.init != kLogFrequency) continue;
     if (!samples)
       fail(Code::kInvalidArgument, "table ", t.name, " has init = \"", kLogFrequency,
-           "\", for which the ids of all training rows are counted, but they have no end: choose another init");
+           "\", which counts the ids of all training rows, but they have no end: choose another init");
     const std::vector<double> counts = frequencies(t, samples, trainer.group());
     double sum = 0;
     for (const double n : counts) sum += n;

@@ -149,7 +149,7 @@ std::string write_trace(const std::string& path, const std::vector<NamedTrace>& 
   if (group.rank() != 0) return "";
   out << "\n]}\n";
   out.close();
-  return out ? "" : str_cat("cannot write the trace to ", path, ": the job itself is as it should be");
+  return out ? "" : str_cat("cannot write the trace to ", path, ": the job itself is not affected");
 }
 
 }  // namespace tessera

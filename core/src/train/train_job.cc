@@ -74,7 +74,7 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
   for (const std::string& key : metrics.keys()) {
     if (std::find(known.begin(), known.end(), key) == known.end())
       fail(Code::kInvalidArgument, "metrics.names has a metric by \"", key,
-           "\", which is no column of ids; the nearest is \"", sdk::nearest_name(key, known), '"');
+           "\", which is not a column of ids; the nearest is \"", sdk::nearest_name(key, known), '"');
   }
 }
 
@@ -94,8 +94,8 @@ void check_labels(const Config& config, const std::vector<Prediction>& heads, co
                                  [&](const HeadConfig& h) { return h.name == head.head; });
     if (head.logits || of == config.heads.end() || !is_real(of->label)) continue;
     if (!MetricSet({m.name}, {&runtime}).takes_any_labels(m.name))
-      fail(Code::kInvalidArgument, "the metric \"", m.name, "\" is of labels from 0 to 1, but the label \"", of->label,
-           "\" of the head \"", head.head, "\" may be any number (real = true); rmse, mae and ndcg are of such labels");
+      fail(Code::kInvalidArgument, "the metric \"", m.name, "\" needs labels from 0 to 1, but the label \"", of->label,
+           "\" of the head \"", head.head, "\" may be any number (real = true); rmse, mae and ndcg fit such labels");
   }
 }
 
@@ -114,7 +114,7 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
   const ValidationConfig& v = config.validation;
   if (v.every_steps > 0 && v.every_epochs != ValidationConfig().every_epochs)
     fail(Code::kInvalidArgument, "validation.every_epochs = ", v.every_epochs,
-         " has no effect beside validation.every_steps: leave one of them out");
+         " has no effect with validation.every_steps: leave one of the two out");
   const char* const validates = !options.save_best.empty() ? "--save-best"
                                 : v.patience > 0           ? "validation.patience"
                                 : !v.monitor.empty()       ? "validation.monitor"
@@ -128,7 +128,7 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
          "set it to false, or leave out publish.directory");
   if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
     fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
-         ", but what is saved later must not replace the best: name another directory");
+         ", but later checkpoints must not replace the best one: name another directory");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void TrainLoop::check_losses() {
     ++looked_at_;
     if (!std::isfinite(loss)) {
       fail(Code::kFailedPrecondition, "the loss of step ", options_.first_step + looked_at_, " is ", loss,
-           ": training has come apart, a lower learning rate may keep it together");
+           ": training has diverged; try a lower learning rate");
     }
   }
 }

@@ -289,7 +289,7 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   EXPECT_THAT(refused({}, {"validation.monitor=acu"}),
               HasSubstr("validation.monitor: there is no metric \"acu\" here; the nearest is \"auc\""));
   EXPECT_THAT(refused({}, {"metrics.names=[\"gauc?key=c9\"]", "validation.monitor=\"gauc?key=c9\""}),
-              HasSubstr("which is no column of ids; the nearest is \"c"));
+              HasSubstr("which is not a column of ids; the nearest is \"c"));
   EXPECT_THAT(refused({}, {"schedule.tables=[\"cosin\"]"}), HasSubstr("the nearest is \"cosine\""));
 }
 

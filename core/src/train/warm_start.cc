@@ -144,12 +144,12 @@ class Starter {
     const bool keyed = tensors_->all().contains(keys) && used_.insert(keys).second;
     const bool on_demand = table.stored.keys.has_value();
     if ((on_demand || keyed) && words_here_.contains(name) != words_there_.contains(name))
-      return note("table ", name, " has texts as ids, which have been numbered by a vocabulary ",
-                  words_here_.contains(name) ? "here" : "there", " alone, and begins anew");
+      return note("table ", name, " has texts as ids, which were numbered by a vocabulary only ",
+                  words_here_.contains(name) ? "here" : "there", ", and starts again");
     const auto here = hashes_here_.find(name), there = hashes_there_.find(name);
     if (here != hashes_here_.end() && there != hashes_there_.end() && here->second != there->second)
       return note("table ", name, " has texts as ids, hashed by ", there->second, " there and by ", here->second,
-                  " here, and begins anew");
+                  " here, and starts again");
     const std::vector<int64_t>& shape = tensors_->all().at(stored).shape;
     if (shape.size() != 2 || shape[1] != table.stored.dim)
       return note("table ", name, " is ", checkpoint::describe(tensors_->all().at(stored)), " there, and has ",
@@ -200,10 +200,10 @@ class Starter {
     for (int64_t row = 0; row < table.stored.rows; ++row) taken += place_of(row) >= 0 ? 1 : 0;
     if (taken < table.stored.rows)
       note("table ", table.stored.name, ": ", taken, " of ", table.stored.rows,
-           " rows are there, the others begin anew");
+           " rows are there, the others start again");
     else if (rows.rows() > table.stored.rows)
       note("table ", table.stored.name, ": ", rows.rows() - table.stored.rows, " of its ", rows.rows(),
-           " rows there are none here");
+           " stored rows have no place here");
     set_rows(table, group_, [&](int64_t row, int64_t col, int64_t cols, float* to) {
       if (const int64_t place = place_of(row); place >= 0) rows.copy(place, col, cols, to);
     });
@@ -222,9 +222,9 @@ class Starter {
     });
     if (std::ssize(own) < rows.rows())
       note("table ", table.stored.name, ": ", rows.rows() - std::ssize(own), " of its ", rows.rows(),
-           " rows there are none here");
+           " stored rows have no place here");
     if (kept < std::ssize(own))
-      note("table ", table.stored.name, ": ", kept, " of ", own.size(), " rows have room here, the others begin anew");
+      note("table ", table.stored.name, ": ", kept, " of ", own.size(), " rows have room here, the others start again");
   }
 
   void start(const Parameter& p) {

@@ -56,8 +56,8 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   EXPECT_EQ(on->first_step(), 0);
   EXPECT_EQ(on->steps_done(), 10);
   const auto grown = trained({.start = saved, .max_steps = 0}, {"data.rows=[60, 10]", "model.top_mlp=[9, 1]"});
-  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c0: 50 of 60 rows are there, the others begin anew")));
-  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 rows there are none here")));
+  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c0: 50 of 60 rows are there, the others start again")));
+  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 stored rows have no place here")));
   EXPECT_THAT(grown->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
   EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
 }
@@ -108,7 +108,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
       read();
       FAIL() << "it has no base";
     } catch (const Error& e) {
-      EXPECT_THAT(e.what(), HasSubstr("save-1 is not there: both are needed, side by side"));
+      EXPECT_THAT(e.what(), HasSubstr("save-1 is not there: both are needed, next to each other"));
     }
   }
 }

@@ -188,9 +188,8 @@ void check_on_demand(const Runtime& runtime, const RowRouter& router, const std:
     if (makes_rows_on_demand(runtime, id, name)) return;
   }
   fail(Code::kUnimplemented, router.who(),
-       ": it leaves rows their ids, which needs a kernel whose rows come on demand, "
-       "and \"",
-       name, "\" is none: choose another kernel, or another sharding");
+       ": it keeps the ids of rows, which needs a kernel with rows on demand, and \"", name,
+       "\" is not one: choose another kernel or another sharding");
 }
 
 }  // namespace

@@ -100,18 +100,18 @@ std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int
   }
   int64_t next = 0;
   for (const auto& [columns, row_sets] : rows_of) {
-    if (columns.first != next) return str_cat("the pieces do not tile the columns at column ", next);
+    if (columns.first != next) return str_cat("the rectangles do not tile the columns at column ", next);
     next += columns.second;
     const Wide count = std::accumulate(row_sets.begin(), row_sets.end(), Wide{0});
     if (count != rows) {
-      return str_cat("the pieces of columns [", columns.first, ", ", next, ") hold ",
+      return str_cat("the rectangles of columns [", columns.first, ", ", next, ") hold ",
                      static_cast<int64_t>(std::min<Wide>(count, INT64_MAX)), " rows together instead of ", rows);
     }
     if (row_sets != rows_of.begin()->second)
-      return str_cat("the pieces of columns [", columns.first, ", ", next,
+      return str_cat("the rectangles of columns [", columns.first, ", ", next,
                      ") hold other row sets than those of the first columns");
   }
-  return next == cols ? "" : str_cat("the pieces do not tile the columns at column ", next);
+  return next == cols ? "" : str_cat("the rectangles do not tile the columns at column ", next);
 }
 
 }  // namespace tessera

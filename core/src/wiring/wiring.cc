@@ -84,7 +84,7 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
   for (const size_t i : sharding.distinct()) {
     const ShardMetadata& s = sharding.shards[i];
     if (table.any_id && !sharding.routed && s.rows != table.num_embeddings)
-      refuse("it cuts rows by ranges, and the table's ids have no bound");
+      refuse("it splits rows by ranges, but the table's ids have no bound");
     rectangles.push_back({s.row, s.rows, s.col, s.cols});
   }
   const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
@@ -100,7 +100,7 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
     const auto known =
         std::find_if(tables.begin(), tables.end(), [&name = name](const auto& t) { return t.name == name; });
     if (known == tables.end())
-      fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
+      fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection lacks");
   }
   add_table_features(tables, plan);
   for (size_t i = 0; i < table_features_.size(); ++i) {

@@ -99,8 +99,8 @@ void put_contents(const Tensor& tensor, std::string& out) {
   for (const Datatype& datatype : kDatatypes) {
     if (tensor.datatype() != datatype.name) continue;
     if (datatype.count(c) != values)
-      sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype ", datatype.name, ", so its values are ",
-                datatype.field, ", and it has others");
+      sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype ", datatype.name,
+                ", so its values belong into ", datatype.field, ", but it has others");
     return datatype.put(c, out);
   }
   sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype \"", tensor.datatype().substr(0, 40),
@@ -125,7 +125,7 @@ InferBody infer_body(const inference::ModelInferRequest& request, std::optional<
   const bool raw = request.raw_input_contents_size() > 0;
   if (raw && request.raw_input_contents_size() != request.inputs_size())
     sdk::fail(TSR_INVALID_ARGUMENT, "the request has ", request.inputs_size(), " inputs and ",
-              request.raw_input_contents_size(), " raw_input_contents: one for each, or none");
+              request.raw_input_contents_size(), " raw_input_contents: give one for each, or none");
   if (const auto asked = request.parameters().find("timeout"); asked != request.parameters().end()) {
     const std::chrono::microseconds timeout(asked->second.int64_param());
     left = left ? std::min(*left, timeout) : timeout;
@@ -162,7 +162,7 @@ void read_json(std::string_view json, google::protobuf::Message& out) {
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   const auto status = google::protobuf::util::JsonStringToMessage({json.data(), json.size()}, &out, options);
-  if (!status.ok()) sdk::fail(TSR_INTERNAL, "the server's answer is no JSON of this protocol: ", status.ToString());
+  if (!status.ok()) sdk::fail(TSR_INTERNAL, "the server's answer is not JSON of this protocol: ", status.ToString());
 }
 
 void read_infer(const sdk::EndpointResponse& answer, inference::ModelInferResponse& out) {

@@ -74,13 +74,15 @@ TEST(Translate, TheShorterPatienceCounts) {
 TEST(Translate, WrongRequestsAreNamed) {
   auto request = request_of({{"a", "INT64"}, {"b", "FP32"}});
   request.add_raw_input_contents("x");
-  EXPECT_EQ(refusal(request), "the request has 2 inputs and 1 raw_input_contents: one for each, or none");
+  EXPECT_EQ(refusal(request), "the request has 2 inputs and 1 raw_input_contents: give one for each, or none");
   request.add_raw_input_contents("y");
   request.mutable_inputs(1)->mutable_contents()->add_fp32_contents(1);
   EXPECT_EQ(refusal(request), "input b has both contents and raw_input_contents");
   request.clear_raw_input_contents();
   request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
-  EXPECT_EQ(refusal(request), "input a has datatype INT64, so its values are int64_contents, and it has others");
+  EXPECT_EQ(refusal(request),
+            "input a has datatype INT64, so its values belong into int64_contents, but it has "
+            "others");
   EXPECT_EQ(refusal(request_of({{"a", "BF8"}})), "input a has datatype \"BF8\", which the protocol does not have");
 }
 

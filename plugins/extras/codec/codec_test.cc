@@ -40,10 +40,10 @@ std::vector<float> there_and_back(const Encoding& encoding, const std::vector<fl
   const auto n = static_cast<int64_t>(values.size());
   std::vector<uint8_t> wire(static_cast<size_t>(encoding.bytes(n)) + kGuard, 0xa5);
   encoding.encode(values.data(), n, wire.data());
-  for (size_t i = 0; i < kGuard; ++i) expect(wire[wire.size() - 1 - i] == 0xa5, "encode writes behind its bytes");
+  for (size_t i = 0; i < kGuard; ++i) expect(wire[wire.size() - 1 - i] == 0xa5, "encode writes past its bytes");
   std::vector<float> out(values.size() + kGuard, 7);
   encoding.decode(wire.data(), n, out.data());
-  for (size_t i = 0; i < kGuard; ++i) expect(out[values.size() + i] == 7, "decode writes behind its elements");
+  for (size_t i = 0; i < kGuard; ++i) expect(out[values.size() + i] == 7, "decode writes past its elements");
   out.resize(values.size());
   return out;
 }

@@ -230,7 +230,7 @@ void check_seconds() {
   bed.time += 1;
   bed.step(11, {1, 2, 3});
   const auto rows = bed.rows();
-  expect(rows.at(1).updates == 1.25f, "id 1, unseen for 91 s, begins anew: ", rows.at(1).updates);
+  expect(rows.at(1).updates == 1.25f, "id 1, unseen for 91 s, starts again: ", rows.at(1).updates);
   expect(rows.at(2).updates == 3.25f, "id 2, unseen for 51 s, goes on: ", rows.at(2).updates);
 }
 
@@ -328,11 +328,11 @@ void check_other_counts() {
   decayed.step(10, {5, 6});
   expect(std::bit_cast<float>(decayed.rows().at(5).extra.count_bits) == 13 &&
              std::bit_cast<float>(decayed.rows().at(6).extra.count_bits) == 4,
-         "what lfu has counted is not what decayed goes on with");
+         "what lfu has counted is not what decayed continues with");
   back.import(decayed.rows());
   back.step(11, {5});
   expect(back.rows().at(5).extra.count_bits == 14 && back.rows().at(6).extra.count_bits == 4,
-         "what decayed has counted is not what lfu goes on with");
+         "what decayed has counted is not what lfu continues with");
 }
 
 // A table that many ids ask for has as many rows as its capacity, and no cut divides its buckets.
@@ -481,7 +481,7 @@ void check_changes() {
     draft.mark(0);
     const std::map<int64_t, Row> model = bed.rows();
     expect(draft.changes(0, 0).changed == 0 && draft.changes(0, 0).removed == 0,
-           "something changed right behind a mark");
+           "something changed right after a mark");
     for (int i = 0; i < 3; ++i) bed.step(++step, batch(), false, i == 1 ? 0.f : 1.f);
     const RowChanges counted = draft.changes(0, 0);
     const std::vector<int64_t> gone = bed.removed(5);

@@ -53,7 +53,7 @@ inline std::vector<int64_t> ids_of_file(const std::string& path) {
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), id);
     if (error != std::errc() || end != line.data() + line.size() || id < 0 || id == INT64_MAX)
       fail(TSR_INVALID_ARGUMENT, path, ", line ", number, ": \"", line.substr(0, 40),
-           "\" is no id: a number from 0 to 2^63 - 2, one a line");
+           "\" is not an id: a number from 0 to 2^63 - 2, one a line");
     out.push_back(id);
   }
   if (!in.eof() || out.empty())
@@ -77,12 +77,12 @@ inline Policy::Policy(Options& options, const char* table) {
   else if (how == "decayed")
     evict = Evict::kDecayed;
   else if (how != "lru")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": evict is \"", how, "\", but there are lru, lfu and decayed");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": evict is \"", how, "\", but must be lru, lfu or decayed");
   half_life = options.number("half_life", half_life);
   if (!(half_life > 0 && std::isfinite(half_life)))
     fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life is ", half_life, " steps, but must be above 0");
   if (options.has("half_life") && evict != Evict::kDecayed)
-    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life is of evict=decayed alone, not of ", how);
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": half_life belongs to evict=decayed, not to ", how);
   ttl = at_least("ttl_steps", 0, 0);
   ttl_seconds = options.number("ttl_seconds", 0);
   if (!(ttl_seconds >= 0 && std::isfinite(ttl_seconds)))
@@ -98,18 +98,19 @@ inline Policy::Policy(Options& options, const char* table) {
          ", but must be above 0 and at most 1");
   const std::string admit = options.string("admit", "always");
   if (admit != "always" && admit != "tinylfu")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit is \"", admit, "\", but there are always and tinylfu");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": admit is \"", admit, "\", but must be always or tinylfu");
   tinylfu = admit == "tinylfu";
   if (tinylfu && evict == Evict::kLru)
     fail(TSR_INVALID_ARGUMENT, "table \"", table,
-         "\": admit=tinylfu compares how often ids were seen, which evict=lru does not count: evict by lfu or decayed");
+         "\": admit=tinylfu compares how often ids were seen, which evict=lru does not count: set evict to lfu or "
+         "decayed");
   const std::string what = options.string("absent", "zero");
   if (what == "start")
     absent = Absent::kStart;
   else if (what == "shared")
     absent = Absent::kShared;
   else if (what != "zero")
-    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": absent is \"", what, "\", but there are zero, start and shared");
+    fail(TSR_INVALID_ARGUMENT, "table \"", table, "\": absent is \"", what, "\", but must be zero, start or shared");
 }
 
 }  // namespace extras

@@ -30,7 +30,7 @@ struct TableShape {
     if (policy.max_bytes > 0) capacity = std::min(capacity, static_cast<int64_t>(policy.max_bytes / row_bytes));
     if (capacity > kMostRows)
       fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has room for ", capacity, " rows, but a shard holds at most ",
-           kMostRows, ": give a capacity, or cut it over more shards");
+           kMostRows, ": set a capacity, or divide it among more shards");
     if (rows > 0 && capacity < 1)
       fail(TSR_INVALID_ARGUMENT, "table \"", name, "\": max_bytes is ", policy.max_bytes, ", but a row takes ",
            row_bytes);

@@ -262,7 +262,7 @@ void check_moves() {
            " continues differently");
   // Rows that replace all rows also replace the shared one.
   imported.import({{3, want.at(TSR_SHARED_ROW_ID)}}, true);
-  expect(imported.rows().size() == 1 && imported.step(50, {4}, true)[0] == 0, "the shared row begins anew");
+  expect(imported.rows().size() == 1 && imported.step(50, {4}, true)[0] == 0, "the shared row starts again");
 }
 
 // The earlier rows with the changes applied are the current rows.
@@ -283,7 +283,7 @@ void check_changes() {
     draft.mark(0);
     std::map<int64_t, Row> model = bed.rows();
     expect(draft.changes(0, 0).changed == 0 && draft.changes(0, 0).removed == 0,
-           "something changed right behind a mark");
+           "something changed right after a mark");
     bed.step(step, step % 4 == 0 ? std::vector<int64_t>{drawn(random, 1, 1)[0]} : drawn(random, 30, 3000));
     const auto changed = bed.changed(7);
     const auto gone = bed.removed(5);

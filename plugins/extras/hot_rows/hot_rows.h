@@ -117,7 +117,7 @@ class HotRows : public Sharder {
       HotList list(std::move(rows));
       if (!words.eof() || list.repeats())
         fail(TSR_INVALID_ARGUMENT, "hot_rows: ", path, ": the line of \"", name,
-             "\" has to be its name and then rows, each once");
+             "\" must be its name and then rows, each once");
       lists_.insert_or_assign(name, std::move(list));
     }
   }

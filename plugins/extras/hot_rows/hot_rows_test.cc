@@ -104,7 +104,7 @@ int main() {
     every_row_has_its_place(40, 40, world);
   }
   refuses("t 3 10\n", "", "row 10 of \"t\" is hot, which has 10 rows");
-  refuses("t 3 x\n", "", "has to be its name and then rows");
+  refuses("t 3 x\n", "", "must be its name and then rows");
   refuses("t 3 3\n", "", "each once");
   refuses("t -1\n", "", "has row -1");
   refuses("t 1\n", ", \"rows\": -1", "cannot be negative");

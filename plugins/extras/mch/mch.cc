@@ -98,13 +98,13 @@ void MchTables::release(tsr_context* context) noexcept {
 }
 
 MchKernel::MchKernel(const sdk::Setup& setup) : inner_(setup.inner) {
-  if (!inner_) fail(TSR_INVALID_ARGUMENT, "mch works around another kernel: say mch(cpu)");
+  if (!inner_) fail(TSR_INVALID_ARGUMENT, "mch wraps another kernel: name it, as in mch(cpu)");
   const tsr_kernel& api = inner_.api();
   if ((api.flags & TSR_KERNEL_PLACES_ROWS) == 0 || !TSR_HAS(tsr_kernel, &api, backward) ||
       !TSR_HAS(tsr_kernel, &api, export_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
       (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) {
-    fail(TSR_INVALID_ARGUMENT, "mch cannot work around ", inner_.id(),
-         ", which has to train, to hand out and take in rows, and to place them");
+    fail(TSR_INVALID_ARGUMENT, "mch cannot wrap ", inner_.id(),
+         ", which must train, import and export rows, and place them");
   }
   sdk::Options options = setup.options;
   options.finish();
@@ -119,7 +119,7 @@ const void* MchKernel::extension(std::string_view id) const {
 
 void MchKernel::supports(const tsr_kernel_config& config) const {
   if (std::string_view(config.compute_kernel) != kComputeKernels[0])
-    fail(TSR_UNIMPLEMENTED, "mch serves ", kComputeKernels[0], " alone, not ", config.compute_kernel);
+    fail(TSR_UNIMPLEMENTED, "mch serves only ", kComputeKernels[0], ", not ", config.compute_kernel);
   const OptimizerRef optimizer = optimizer_of(config);
   if (config.mode == TSR_MODE_TRAIN && !optimizer.updates())
     fail(TSR_UNIMPLEMENTED, "tables of managed collisions are updated in backward: choose an optimizer that does");

@@ -68,9 +68,9 @@ TableShape::TableShape(const tsr_kernel_table& table)
   mch.threshold_skew_multiplier = options.number("threshold_skew_multiplier", mch.threshold_skew_multiplier);
   mch.decay_exponent = options.number("decay_exponent", mch.decay_exponent);
   if (options.has("threshold_skew_multiplier") && mch.filter != sdk::MchFilter::kDynamic)
-    wrong("filter", '"' + filter + '"', "threshold_skew_multiplier is of dynamic alone");
+    wrong("filter", '"' + filter + '"', "threshold_skew_multiplier belongs to dynamic");
   if (options.has("decay_exponent") && mch.policy == sdk::MchPolicy::kLfu)
-    wrong("policy", '"' + policy + '"', "decay_exponent is of lru and distance_lfu alone");
+    wrong("policy", '"' + policy + '"', "decay_exponent belongs to lru and distance_lfu");
   if (!std::isfinite(mch.threshold_skew_multiplier)) wrong("threshold_skew_multiplier", "none", "must be a number");
   if (!std::isfinite(mch.decay_exponent)) wrong("decay_exponent", "none", "must be a number");
   mch.eviction_interval = options.integer("eviction_interval", 1);

@@ -146,8 +146,8 @@ std::unique_ptr<PieceIo> chosen_io(int file, const RowFileOptions& options, cons
     if (auto ring = uring_io(file, shape)) return ring;
     if (options.io == "uring")
       fail(TSR_UNIMPLEMENTED,
-           "io \"uring\" is not there: this build, or this machine's kernel, has no io_uring; "
-           "\"auto\" takes threads then");
+           "io \"uring\" is not available: this build, or this machine's kernel, has no io_uring; \"auto\" uses "
+           "threads instead");
   }
   return thread_io(file, {std::min(shape.depth, kMostThreads), shape.bounce});
 }
@@ -182,8 +182,8 @@ void RowFile::check(Direction direction, int error) const {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   fail(full ? TSR_RESOURCE_EXHAUSTED : TSR_UNAVAILABLE, "table \"", table_, "\": its file in \"", directory_,
        "\" cannot be ", direction == Direction::kRead ? "read" : "written", ": ", std::strerror(error),
-       full ? "; make room there, or give the table another \"directory\", and go on from the last checkpoint"
-            : "; go on from the last checkpoint, with another \"directory\" where the disk is broken");
+       full ? "; make room there, or give the table another \"directory\", and continue from the last checkpoint"
+            : "; continue from the last checkpoint, with another \"directory\" where the disk is broken");
 }
 
 }  // namespace extras

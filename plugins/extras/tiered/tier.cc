@@ -141,8 +141,8 @@ void Tier::make_room(size_t rows) {
     if (slot == kNoRow) {
       for (const uint32_t chosen : victims_) slots_[chosen].pins = 0;
       fail(TSR_RESOURCE_EXHAUSTED, "table \"", table(table_of(missing_rows_[0])).name,
-           "\": the steps under way need more rows at a time than the ", slots_.size(),
-           " that its cache has room for: give it a larger cache_mib, or smaller batches");
+           "\": the steps in progress need more rows than the ", slots_.size(),
+           " that fit in its cache: set a larger cache_mib, or use smaller batches");
     }
     slots_[slot].pins = 1;  // chosen; must not be chosen again
     victims_.push_back(slot);

@@ -50,11 +50,11 @@ void TierOptions::read(sdk::Options& options) {
   cache_mib = options.number("cache_mib", cache_mib);
   cache_rows = options.integer("cache_rows", options.has("cache_mib") ? 0 : cache_rows);
   if (file.io != "auto" && file.io != "uring" && file.io != "threads")
-    fail(TSR_INVALID_ARGUMENT, "io is \"", file.io, "\", but there are \"auto\", \"uring\" and \"threads\"");
+    fail(TSR_INVALID_ARGUMENT, "io is \"", file.io, "\", but must be \"auto\", \"uring\" or \"threads\"");
   if (file.depth < 1 || file.depth > 4096)
     fail(TSR_INVALID_ARGUMENT, "depth is ", file.depth, ", but 1 to 4096 requests can be under way");
   if (!(cache_mib > 0) || cache_rows < 0)
-    fail(TSR_INVALID_ARGUMENT, "a cache of ", cache_mib, " MiB or ", cache_rows, " rows is none");
+    fail(TSR_INVALID_ARGUMENT, "a cache of ", cache_mib, " MiB or ", cache_rows, " rows is too small");
 }
 
 int64_t TierOptions::slots(int64_t rows, const RecordShape& record) const {
@@ -322,7 +322,7 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
 }
 
 Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
-  if (!inner_) fail(TSR_INVALID_ARGUMENT, "tiered works around another kernel: say tiered(cpu)");
+  if (!inner_) fail(TSR_INVALID_ARGUMENT, "tiered wraps another kernel: name it, as in tiered(cpu)");
   check_inner("tiered", inner_);
   options_.read(setup.options);
 }
@@ -332,8 +332,8 @@ void check_inner(const char* kernel, const sdk::InnerKernel& inner) {
   if ((api.flags & TSR_KERNEL_PLACES_ROWS) == 0 || !TSR_HAS(tsr_kernel, &api, backward) ||
       !TSR_HAS(tsr_kernel, &api, read_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
       (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) {
-    fail(TSR_INVALID_ARGUMENT, kernel, " cannot work around ", inner.id(),
-         ", which has to train, to read named rows, to take rows in, and to place them");
+    fail(TSR_INVALID_ARGUMENT, kernel, " cannot wrap ", inner.id(),
+         ", which must train, read named rows, import rows, and place them");
   }
 }
 
@@ -344,7 +344,7 @@ const void* Tiered::extension(std::string_view id) const {
 
 void Tiered::supports(const tsr_kernel_config& config) const {
   if (std::string_view(config.compute_kernel) != kComputeKernels[0])
-    fail(TSR_UNIMPLEMENTED, "tiered serves ", kComputeKernels[0], " alone, not ", config.compute_kernel);
+    fail(TSR_UNIMPLEMENTED, "tiered serves only ", kComputeKernels[0], ", not ", config.compute_kernel);
   const OptimizerRef optimizer = optimizer_of(config);
   if (config.mode == TSR_MODE_TRAIN && !optimizer.updates())
     fail(TSR_UNIMPLEMENTED, kComputeKernels[0], " tables are updated in backward: choose an optimizer that does");
@@ -359,7 +359,7 @@ void Tiered::supports(const tsr_kernel_config& config) const {
 void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table) {
   if (table.rows > LogShape::kMostRows)
     fail(TSR_UNIMPLEMENTED, "at most ", LogShape::kMostRows, " rows of a table lie on the disk of a rank, not ",
-         table.rows, ": cut it over more ranks");
+         table.rows, ": divide it among more ranks");
   inner.supports(sdk::InnerConfig(config, table, 0).raw);
 }
 

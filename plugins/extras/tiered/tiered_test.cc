@@ -314,8 +314,8 @@ void check_too_small() {
   } catch (const Failure& e) {
     said = e.what();
   }
-  expect(said.find("table \"large\": the steps under way need more rows at a time than the 12 that its cache has room "
-                   "for: give it a larger cache_mib") == 0,
+  expect(said.find("table \"large\": the steps in progress need more rows than the 12 that fit in its cache: set a "
+                   "larger cache_mib") == 0,
          "too many rows: ", said);
   pair.evaluate(random, 300);  // nothing is pinned any more
   pair.end(pair.begin(std::make_unique<Batch>(random, 1)));
@@ -379,7 +379,7 @@ void check_broken_disk() {
     said = e.what();
   }
   expect(said.find("its file in \"/var/tmp\" cannot be ") != std::string::npos &&
-             said.find("; go on from the last checkpoint") != std::string::npos,
+             said.find("; continue from the last checkpoint") != std::string::npos,
          "a broken disk: ", said);
 }
 
@@ -396,7 +396,7 @@ void check_refusals() {
   };
   refused(R"({"directory": "/does/not/exist"})",
           "table \"large\": no file can be made in \"/does/not/exist\": No such file or directory");
-  refused(R"({"io": "tape"})", "io is \"tape\", but there are \"auto\", \"uring\" and \"threads\"");
+  refused(R"({"io": "tape"})", "io is \"tape\", but must be \"auto\", \"uring\" or \"threads\"");
   refused(R"({"cache_mib": 0})", "a cache of 0 MiB");
   refused(R"({"depth": 0})", "depth is 0");
   refused(R"({"cash_mib": 3})", "cache_mib");

@@ -83,12 +83,12 @@ void another_token_is_not_let_in() {
 
 void a_folder_that_others_may_enter_is_not_used() {
   require(mkdir(folder().c_str(), 0700) == 0 && chmod(folder().c_str(), 0755) == 0, "cannot make " + folder());
-  require_says(failure_of([] { connect(0, "", 1); }), "is not a folder that this user alone may enter");
+  require_says(failure_of([] { connect(0, "", 1); }), "is not a folder that only this user may enter");
   rmdir(folder().c_str());
 }
 
 void hosts_and_tokens_that_cannot_be() {
-  require_says(failure_of([] { connect(0, "", 1, 1); }), "it connects ranks of one host, take tcp");
+  require_says(failure_of([] { connect(0, "", 1, 1); }), "it connects only ranks of one host; use tcp");
   require_says(failure_of([] { connect(0, std::string(300, 'x').c_str(), 1); }), "token has more than");
 }
 

@@ -104,8 +104,7 @@ class Meeting {
     if (mkdir(party_.folder.c_str(), 0700) != 0 && errno != EEXIST) cannot("make");
     if (lstat(party_.folder.c_str(), &is) != 0) return false;  // removed with another group's last file
     if (!S_ISDIR(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & 077) != 0)
-      fail(TSR_PERMISSION_DENIED, "unix: ", party_.folder,
-           " is not a folder that this user alone may enter: remove it");
+      fail(TSR_PERMISSION_DENIED, "unix: ", party_.folder, " is not a folder that only this user may enter: remove it");
     socket_ = new_socket();
     if (bind(socket_.get(), any(address_), sizeof(address_)) == 0) {
       if (chmod(address_.sun_path, 0700) != 0 || listen(socket_.get(), 1024) != 0) cannot("listen in");
@@ -230,7 +229,7 @@ class Unix final : public Collective {
     const PairClock::time_point deadline = seconds_from_now(where.timeout_s);
     if (where.local_world_size > 0 && where.local_world_size != where.world_size)
       fail(TSR_INVALID_ARGUMENT, "unix: of ", where.world_size, " ranks ", where.local_world_size,
-           " are on this host: it connects ranks of one host, take tcp");
+           " are on this host: it connects only ranks of one host; use tcp");
     const std::string token = where.token == nullptr ? "" : where.token;
     if (token.size() >= sizeof(Hello::token))
       fail(TSR_INVALID_ARGUMENT, "unix: the job's token has more than ", sizeof(Hello::token) - 1, " bytes");

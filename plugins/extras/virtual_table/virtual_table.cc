@@ -250,7 +250,7 @@ void VirtualTables::prefetch(const tsr_lookup& lookup) {
 }
 
 VirtualTableKernel::VirtualTableKernel(const Setup& setup) : inner_(setup.inner) {
-  if (!inner_) fail(TSR_INVALID_ARGUMENT, "virtual_table works around another kernel: say virtual_table(cpu)");
+  if (!inner_) fail(TSR_INVALID_ARGUMENT, "virtual_table wraps another kernel: name it, as in virtual_table(cpu)");
   check_inner("virtual_table", inner_);
   setup.options.finish();
 }
@@ -268,7 +268,7 @@ const void* VirtualTableKernel::extension(std::string_view id) const {
 
 void VirtualTableKernel::supports(const tsr_kernel_config& config) const {
   if (std::string_view(config.compute_kernel) != kComputeKernels[0])
-    fail(TSR_UNIMPLEMENTED, "virtual_table serves ", kComputeKernels[0], " alone, not ", config.compute_kernel);
+    fail(TSR_UNIMPLEMENTED, "virtual_table serves only ", kComputeKernels[0], ", not ", config.compute_kernel);
   const OptimizerRef optimizer = optimizer_of(config);
   if (config.mode == TSR_MODE_TRAIN && !optimizer.updates())
     fail(TSR_UNIMPLEMENTED, kComputeKernels[0], " tables are updated in backward: choose an optimizer that does");

@@ -162,7 +162,7 @@ TEST_P(ArrowFiles, DamagedFilesAreSaidSo) {
   // A byte of the data: Parquet's pages have checksums, IPC data has no protection.
   flipped = whole;
   flipped[200] = static_cast<char>(flipped[200] ^ 0xff);
-  const char* const damaged = " is damaged behind row 0, column \"id\": ";
+  const char* const damaged = " is damaged after row 0, column \"id\": ";
   EXPECT_THAT(sentence(flipped), StartsWith(is_parquet() ? path + damaged : ""));
   // Whatever byte is flipped, the result is an error message or different numbers, nothing worse.
   for (size_t at = 8; at < whole.size(); at += whole.size() / 97) {

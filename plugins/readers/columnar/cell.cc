@@ -90,7 +90,7 @@ std::string digits_of(Wide number) {
 // Writes a count of fractions of a second as a time of day.
 void append_time_of_day(std::string& out, int64_t ticks, int64_t per_second) {
   if (ticks < 0 || ticks >= 86400 * per_second)
-    throw std::out_of_range(std::to_string(ticks) + " is no time of a day: a day has " +
+    throw std::out_of_range(std::to_string(ticks) + " is not a time of a day: a day has " +
                             std::to_string(86400 * per_second) + " of these units");
   tessera::sdk::append_time_of_day_word(out, ticks * (1000000000 / per_second));
 }
@@ -104,7 +104,7 @@ Cell cell_of(const ArrowArray& array, const std::vector<ArrowValues::Wrap>& wrap
     const ArrowArray& values = wrap.runs ? *at->children[1] : *at->dictionary;
     const int64_t index = wrap.runs ? run_of(*at, wrap.numbers, i) : integer_at(*at, wrap.numbers, i);
     if (index < 0 || index >= values.length)
-      throw std::out_of_range(wrap.runs ? "is behind the last of " + std::to_string(values.length) + " runs"
+      throw std::out_of_range(wrap.runs ? "is past the last of " + std::to_string(values.length) + " runs"
                                         : "names value " + std::to_string(index) + " of a dictionary of " +
                                               std::to_string(values.length));
     at = &values;

@@ -67,7 +67,8 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
   if (type.is_null()) return {};
   const bool list = type.list != List::kNone, nothing = type.values.storage == Storage::kNull;
   if (want.list != list)
-    return list ? "holds lists, but one value a row is wanted" : "holds one value a row, but lists are wanted";
+    return list ? "holds lists, but one value for each row is wanted"
+                : "holds one value for each row, but lists are wanted";
   if (want.weighted && !type.weight && !nothing) return "holds lists without weights, but weighted ones are wanted";
   if (want.type == TSR_READER_TEXT || !type.values.is_text()) return {};
   return want.type == TSR_READER_INT64 ? "holds texts, but whole numbers are wanted"
@@ -257,13 +258,13 @@ void ArrowColumn::append_digits(const std::string& digits) {
   double value = 0;
   const auto [value_end, code] = std::from_chars(digits.data(), end, value);
   if (value_end != end || (code != std::errc() && code != std::errc::result_out_of_range))
-    wrong(count(), "\"" + digits + "\" is no number");
+    wrong(count(), "\"" + digits + "\" is not a number");
   if (want_.type != TSR_READER_INT64) {
-    if (code != std::errc()) wrong(count(), digits + " is no number of 64 bits");
+    if (code != std::errc()) wrong(count(), digits + " is not a number of 64 bits");
     return append_float(value);
   }
   wrong(count(), digits + (whole_code == std::errc::result_out_of_range ? " does not fit into 64 bits with a sign"
-                                                                        : " is no whole number"));
+                                                                        : " is not a whole number"));
 }
 
 template <class V>
@@ -280,7 +281,7 @@ void ArrowColumn::append_integer(V value) {
   if constexpr (std::is_floating_point_v<V>) {
     if (std::isnan(value)) return append_null();
     if (value >= kLimit || value < -kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
-    if (value != std::trunc(value)) wrong(count(), shown(value) + " is no whole number");
+    if (value != std::trunc(value)) wrong(count(), shown(value) + " is not a whole number");
   } else if constexpr (std::is_same_v<V, uint64_t>) {
     if (value > kLimit) wrong(count(), shown(value) + " does not fit into 64 bits with a sign");
   }
@@ -290,18 +291,18 @@ void ArrowColumn::append_integer(V value) {
 void ArrowColumn::append_float(double value) {
   if (std::isnan(value)) return append_null();
   if (want_.type == TSR_READER_FLOAT64) {
-    if (!std::isfinite(value)) wrong(count(), shown(value) + " is no number");
+    if (!std::isfinite(value)) wrong(count(), shown(value) + " is not a number");
     doubles_.push_back(value);
     return;
   }
   const auto out = static_cast<float>(value);
-  if (!std::isfinite(out)) wrong(count(), shown(value) + " is no number of 32 bits");
+  if (!std::isfinite(out)) wrong(count(), shown(value) + " is not a number of 32 bits");
   floats_.push_back(out);
 }
 
 void ArrowColumn::append_weights(const ArrowArray& array, int64_t begin, int64_t end) {
   const ArrowValues& type = *type_.weight;
-  const auto none = [&] { wrong(std::ssize(weights_), "a weight of the list is missing or no number"); };
+  const auto none = [&] { wrong(std::ssize(weights_), "a weight of the list is missing or not a number"); };
   for (int64_t i = begin; i < end; ++i) {
     const Cell cell = value_at(array, type, i, std::ssize(weights_));
     if (cell.array == nullptr || !is_valid(*cell.array, cell.i)) none();

@@ -26,7 +26,7 @@ std::unique_ptr<ArrowSource> opened(const std::string& path, const ArrowFormat& 
   std::string why;
   if (const std::ifstream file(path); !file) fail(TSR_NOT_FOUND, "cannot read ", path);
   if (!begins_with(path, format.magic))
-    fail(TSR_INVALID_ARGUMENT, path, " is no ", format.what, ": it does not begin as one");
+    fail(TSR_INVALID_ARGUMENT, path, " is not a ", format.what, ": it does not begin as one");
   try {
     return open();
   } catch (const tessera::sdk::Failure&) {

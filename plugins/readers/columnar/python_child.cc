@@ -151,7 +151,7 @@ void PythonChild::tell(const std::string& command) {
   for (size_t sent = 0; sent < line.size();) {
     const ssize_t n = ::send(commands_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) lose(errno == EAGAIN ? "has taken no command for " + seconds_of(options_.timeout_s) : "has ended");
+    if (n < 0) lose(errno == EAGAIN ? "has accepted no command for " + seconds_of(options_.timeout_s) : "has ended");
     sent += static_cast<size_t>(n);
   }
 }
@@ -177,7 +177,7 @@ void PythonChild::read(void* to, int64_t bytes) {
     pollfd wait{answers_.get(), POLLIN, 0};
     const int ready = ::poll(&wait, 1, most_ms);
     if (ready == 0)
-      lose("has said nothing for " + seconds_of(options_.timeout_s) + " (the option timeout_s) and was ended");
+      lose("has sent nothing for " + seconds_of(options_.timeout_s) + " (the option timeout_s) and was ended");
     const ssize_t n = ready < 0 ? -1 : ::read(answers_.get(), at, static_cast<size_t>(bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) lose("has ended");
@@ -190,7 +190,7 @@ void PythonChild::skip_to_greeting() {
   constexpr size_t kMost = 1 << 16;
   std::string seen;
   while (!seen.ends_with(kPythonGreeting)) {
-    if (seen.size() > kMost) lose("prints something else than it should");
+    if (seen.size() > kMost) lose("has printed unexpected output");
     char next = 0;
     read(&next, 1);
     seen += next;
@@ -206,7 +206,7 @@ PythonFrame PythonChild::receive() {
   read(header.data(), sizeof(header));
   constexpr int64_t kMostHead = int64_t{1} << 30, kMostBody = int64_t{1} << 42, kLine = 64;
   if (header[1] < 0 || header[1] > kMostHead || header[2] < 0 || header[2] > kMostBody || header[2] % kLine != 0)
-    lose("answers with something else than a frame");
+    lose("has answered with something that is not a frame");
   PythonFrame out;
   out.kind = static_cast<char>(header[0]);
   out.head.resize(static_cast<size_t>(header[1]));

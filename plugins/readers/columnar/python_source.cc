@@ -40,7 +40,7 @@ class HeadReader {
     if (out < 0 || static_cast<size_t>(out) > rest_.size()) wrong();
     return static_cast<size_t>(out);
   }
-  [[noreturn]] static void wrong() { throw BrokenStream("a frame is not as it should be"); }
+  [[noreturn]] static void wrong() { throw BrokenStream("a frame is invalid"); }
 
  private:
   std::string_view take(size_t bytes) {

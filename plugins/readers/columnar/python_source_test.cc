@@ -199,7 +199,7 @@ TEST_F(PythonFiles, WhatAPythonLacksIsSaid) {
   EXPECT_EQ(refused(program("echo one >&2; echo the last line >&2; exit 3")),
             " cannot be read by pyarrow: " + silent + " has ended: the last line");
   EXPECT_EQ(refused(program("yes | head -c 300000; read line")),
-            " cannot be read by pyarrow: " + silent + " prints something else than it should");
+            " cannot be read by pyarrow: " + silent + " has printed unexpected output");
   // A Python that reports a missing pyarrow, after the output of a start-up file.
   const std::string none = program(
       "echo hello; echo tessera-arrow-frames-1; read line\n"
@@ -214,7 +214,7 @@ TEST_F(PythonFiles, WhatAPythonLacksIsSaid) {
 TEST_F(PythonFiles, AHungPythonIsEnded) {
   const std::string pid = folder_ + "/pid", python = program("echo $$ > " + pid + "; exec sleep 1000");
   EXPECT_EQ(refused(python, 0.5), " cannot be read by pyarrow: " + python +
-                                      " has said nothing for 0.5 s (the option timeout_s) and was ended");
+                                      " has sent nothing for 0.5 s (the option timeout_s) and was ended");
   pid_t child = 0;
   std::ifstream(pid) >> child;
   ASSERT_GT(child, 0);

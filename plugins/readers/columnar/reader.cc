@@ -235,8 +235,8 @@ void ColumnarReader::damaged(const ReaderBlock& block, const Place& place, const
   for (size_t i = 0; column.empty() && i < wants_.size(); ++i) {
     if (!wanted_[i]->key) column = wants_[i].name;
   }
-  fail(TSR_DATA_LOSS, files_[static_cast<size_t>(block.file)], " is damaged behind row ", block.first_row,
-       ", column \"", column, "\": ", why);
+  fail(TSR_DATA_LOSS, files_[static_cast<size_t>(block.file)], " is damaged after row ", block.first_row, ", column \"",
+       column, "\": ", why);
 }
 
 bool ColumnarReader::readable(const ReaderBlock& block, const Place& place, int column) {

@@ -428,19 +428,20 @@ TEST_F(Columnar, UnitsAreCutIntoBlocksThatAreReadInAnyOrder) {
 }
 
 TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
-  EXPECT_EQ(wrong(numbers<double>("g", {1, 2.5}), TSR_READER_INT64), ", row 2, column \"c\": 2.5 is no whole number");
+  EXPECT_EQ(wrong(numbers<double>("g", {1, 2.5}), TSR_READER_INT64),
+            ", row 2, column \"c\": 2.5 is not a whole number");
   EXPECT_EQ(wrong(numbers<double>("g", {1e19}), TSR_READER_INT64),
             ", row 1, column \"c\": 1e+19 does not fit into 64 bits with a sign");
   EXPECT_EQ(wrong(numbers<uint64_t>("L", {uint64_t{1} << 63}), TSR_READER_INT64),
             ", row 1, column \"c\": 9223372036854775808 does not fit into 64 bits with a sign");
   EXPECT_EQ(wrong(numbers<double>("g", {1, 1e39}), TSR_READER_FLOAT32),
-            ", row 2, column \"c\": 1e+39 is no number of 32 bits");
+            ", row 2, column \"c\": 1e+39 is not a number of 32 bits");
   const Made missing = lists<int32_t>({0, 2, 2, 3}, numbers<int32_t>("i", {1, 2, 3}, {true, true, false}));
   EXPECT_EQ(wrong(missing, TSR_READER_INT64, true), ", row 3, column \"c\": a value of the list is missing");
   const Made unweighted =
       lists<int32_t>({0, 1, 3}, pairs(numbers<int32_t>("i", {1, 2, 3}), numbers<float>("f", {1, 2, std::nanf("")})));
   EXPECT_EQ(wrong(unweighted, TSR_READER_INT64, true, true),
-            ", row 2, column \"c\": a weight of the list is missing or no number");
+            ", row 2, column \"c\": a weight of the list is missing or not a number");
   Made dictionary = numbers<int32_t>("i", {0, 2});
   dictionary.dictionary = std::make_shared<Made>(texts({"red", "blue"}));
   EXPECT_EQ(wrong(dictionary, TSR_READER_TEXT), ", row 2, column \"c\": names value 2 of a dictionary of 2");
@@ -448,18 +449,18 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(wrong(texts({"a"}), TSR_READER_INT64),
             ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string");
   EXPECT_EQ(wrong(numbers<int32_t>("i", {1}), TSR_READER_INT64, true),
-            ", column \"c\" holds one value a row, but lists are wanted: it is of Arrow type int32");
+            ", column \"c\" holds one value for each row, but lists are wanted: it is of Arrow type int32");
   EXPECT_EQ(wrong(missing, TSR_READER_INT64),
-            ", column \"c\" holds lists, but one value a row is wanted: it is of Arrow type list<: int32>");
+            ", column \"c\" holds lists, but one value for each row is wanted: it is of Arrow type list<: int32>");
   EXPECT_EQ(
       wrong(missing, TSR_READER_INT64, true, true),
       ", column \"c\" holds lists without weights, but weighted ones are wanted: it is of Arrow type list<: int32>");
   EXPECT_EQ(wrong(numbers<float>("f", {1, -std::numeric_limits<float>::infinity()}), TSR_READER_FLOAT64),
-            ", row 2, column \"c\": -inf is no number");
+            ", row 2, column \"c\": -inf is not a number");
   EXPECT_EQ(wrong(decimals<1>("d:9,2,32", {{100}, {1250}}), TSR_READER_INT64),
-            ", row 2, column \"c\": 12.5 is no whole number");
+            ", row 2, column \"c\": 12.5 is not a whole number");
   EXPECT_EQ(wrong(numbers<int32_t>("ttm", {86400000}), TSR_READER_TEXT),
-            ", row 1, column \"c\": 86400000 is no time of a day: a day has 86400000 of these units");
+            ", row 1, column \"c\": 86400000 is not a time of a day: a day has 86400000 of these units");
 }
 
 TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
@@ -588,7 +589,7 @@ TEST_F(Columnar, ValuesOfEachTypeHaveTheWordsAndNumbersOfTheTable) {
   }
   EXPECT_THAT(words_of(read(numbers<double>("g", {kInfinite, -kInfinite}), TSR_READER_TEXT)->read(0)[0], 2),
               ElementsAre("-", "-"))
-      << "infinite values are no words";
+      << "infinite values are not words";
   EXPECT_THAT(of<int64_t>(read(decimals<1>("d:9,2,32", {{1200}}), TSR_READER_INT64)->read(0)[0].values, 1),
               ElementsAre(12));
 }
@@ -726,7 +727,7 @@ TEST_F(Columnar, FoldersOfADirectory) {
   file->select(std::vector<ReaderWant>{{"day", TSR_READER_INT64}});
   EXPECT_THAT(of<int64_t>(file->read(0)[0].values, 2), ElementsAre(1, 1)) << "no column of the file is needed";
   file->select(std::vector<ReaderWant>{{"hour", TSR_READER_FLOAT32}});
-  EXPECT_EQ(sentence([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is no number");
+  EXPECT_EQ(sentence([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is not a number");
   std::filesystem::create_directories(folder_ + "/old/older");
   add("old/older/x.made", {{named("id", numbers<int64_t>("l", {5}))}});
   EXPECT_EQ(sentence([&] { reader(folder_); }),
@@ -742,13 +743,13 @@ TEST_F(Columnar, DamageIsNamedByColumn) {
   const auto file = reader(path, 16);  // 2 rows
   file->select(std::vector<ReaderWant>{{"id", TSR_READER_INT64}, {"list", TSR_READER_INT64, true}});
   file->read(0);
-  EXPECT_EQ(sentence([&] { file->read(3); }), path + " is damaged behind row 6, column \"list\": the page is bad");
+  EXPECT_EQ(sentence([&] { file->read(3); }), path + " is damaged after row 6, column \"list\": the page is bad");
   file->read(1);  // continues as far as possible
   files_.at(path).broken.clear();
   files_.at(path).units[0].length = 3;
   file->read(0);
   EXPECT_EQ(sentence([&] { file->read(3); }),
-            path + " is damaged behind row 6, column \"id\": it has fewer rows than it says");
+            path + " is damaged after row 6, column \"id\": it has fewer rows than it says");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct ArrowFormat {
   const char* magic;  // first bytes of such a file
 };
 inline constexpr ArrowFormat kParquet = {true, "Parquet file", "PAR1"};
-inline constexpr ArrowFormat kIpc = {false, "Arrow IPC file (a stream is none)", "ARROW1"};
+inline constexpr ArrowFormat kIpc = {false, "Arrow IPC file (not a stream)", "ARROW1"};
 
 // Reads with Arrow C++. Null if this build lacks it.
 ArrowOpener arrow_cpp_opener(const ArrowFormat& format);

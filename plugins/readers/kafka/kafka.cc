@@ -30,18 +30,18 @@ MessageRows rows_of(Options& options) {
   std::vector<std::string> fields = split(options.string("columns", ""));
   const std::string delimiter = options.string("delimiter", ",");
   if (format != "json" && format != "csv")
-    fail(TSR_INVALID_ARGUMENT, "kafka: format is \"", format, "\", but messages are json or csv");
+    fail(TSR_INVALID_ARGUMENT, "kafka: format is \"", format, "\", but must be json or csv");
   if ((format == "csv") == fields.empty())
     fail(TSR_INVALID_ARGUMENT,
          format == "csv" ? "kafka: format=csv needs columns=a,b,c, the names of a message's fields in order"
-                         : "kafka: \"columns\" has no effect on JSON objects: leave it out, or say format=csv");
+                         : "kafka: \"columns\" has no effect on JSON objects: leave it out, or set format=csv");
   if (delimiter.size() != 1) fail(TSR_INVALID_ARGUMENT, "kafka: delimiter must be one character");
   return {std::move(fields), delimiter[0]};
 }
 
 bool is_newest(const std::string& start) {
   if (start != "oldest" && start != "newest")
-    fail(TSR_INVALID_ARGUMENT, "kafka: start is \"", start, "\", but it begins with the oldest messages or the newest");
+    fail(TSR_INVALID_ARGUMENT, "kafka: start is \"", start, "\", but must be oldest or newest");
   return start == "newest";
 }
 
@@ -85,7 +85,7 @@ Kafka::Kafka(const tessera::sdk::Setup& setup)
       ends_(setup.options.flag("end", false)),
       newest_(is_newest(setup.options.string("start", "oldest"))),
       bad_messages_(setup.options.integer("bad_messages", 0)) {
-  if (brokers_.empty()) fail(TSR_INVALID_ARGUMENT, "kafka needs brokers=host:port, or several with commas between");
+  if (brokers_.empty()) fail(TSR_INVALID_ARGUMENT, "kafka needs brokers=host:port, or several separated by commas");
   if (!(idle_s_ >= 0 && patience_s_ >= 0))
     fail(TSR_INVALID_ARGUMENT, "kafka: idle_s and patience_s count seconds: 0 or more");
   if (bad_messages_ < 0) fail(TSR_INVALID_ARGUMENT, "kafka: bad_messages counts messages: 0 or more");
@@ -129,7 +129,7 @@ std::vector<int32_t> Kafka::partitions() {
     const rd_kafka_resp_err_t code = rd_kafka_metadata(client_.get(), 1, nullptr, &found, kAskMs);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
       if (Clock::now() - begin < std::chrono::duration<double>(patience_s_)) continue;
-      fail(TSR_UNAVAILABLE, "kafka: no broker answers at ", brokers_, " (", rd_kafka_err2str(code), "), asked for ",
+      fail(TSR_UNAVAILABLE, "kafka: no broker answers at ", brokers_, " (", rd_kafka_err2str(code), "), after ",
            patience_s_, " s");
     }
     const std::unique_ptr<const rd_kafka_metadata_t, decltype(&rd_kafka_metadata_destroy)> all(
@@ -165,12 +165,12 @@ void Kafka::begin(std::string_view position) {
     const auto j = nlohmann::json::parse(position, nullptr, false);
     const bool good = j.is_object() && j.contains("topic") && j["topic"].is_string() && j.contains("offsets") &&
                       j["offsets"].is_object();
-    if (!good) fail(TSR_DATA_LOSS, "\"", position, "\" is no position of the reader kafka");
+    if (!good) fail(TSR_DATA_LOSS, "\"", position, "\" is not a position of the reader kafka");
     if (j["topic"] != topic_)
-      fail(TSR_INVALID_ARGUMENT, "the position is of topic ", j["topic"].get<std::string>(), ", and data.path is ",
-           topic_, ": go on with the same topic");
+      fail(TSR_INVALID_ARGUMENT, "the position is of topic ", j["topic"].get<std::string>(), ", but data.path is ",
+           topic_, ": continue with the same topic");
     for (const auto& [partition, offset] : j["offsets"].items()) {
-      if (!offset.is_number_integer()) fail(TSR_DATA_LOSS, "\"", position, "\" is no position of the reader kafka");
+      if (!offset.is_number_integer()) fail(TSR_DATA_LOSS, "\"", position, "\" is not a position of the reader kafka");
       saved[std::atoi(partition.c_str())] = offset;
     }
     if (j.contains("left_out") && j["left_out"].is_number_integer()) left_out_ = j["left_out"];
@@ -184,8 +184,8 @@ void Kafka::begin(std::string_view position) {
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) fail(TSR_UNAVAILABLE, "kafka: ", place(p), ": ", rd_kafka_err2str(code));
     const auto at = saved.find(p);
     if (at != saved.end() && (at->second < low || at->second > high))
-      fail(TSR_DATA_LOSS, "kafka: ", place(p), " has offsets ", low, " to ", high, ", and the position is at ",
-           at->second, ": what was to be read next is gone");
+      fail(TSR_DATA_LOSS, "kafka: ", place(p), " has offsets ", low, " to ", high, ", but the position is at ",
+           at->second, ": the next messages are gone");
     // A partition that was added after the position was saved is read from its start.
     const int64_t first = newest_ && position.empty() ? high : low;
     offsets_[p] = at == saved.end() ? first : at->second;
@@ -213,8 +213,7 @@ void Kafka::look_after_brokers() {
 void Kafka::refuse(const rd_kafka_message_t& message) const {
   const std::string where = message.rkt != nullptr ? place(message.partition) : "topic " + topic_;
   if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET || message.err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE)
-    fail(TSR_DATA_LOSS, "kafka: ", where, ": what was to be read next is gone (", rd_kafka_message_errstr(&message),
-         ")");
+    fail(TSR_DATA_LOSS, "kafka: ", where, ": the next messages are gone (", rd_kafka_message_errstr(&message), ")");
   if (message.err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
     fail(TSR_UNAVAILABLE, "kafka: ", where, ": ", rd_kafka_message_errstr(&message));
   // Other errors are temporary, or lead to brokers that do not answer.

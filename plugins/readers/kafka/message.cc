@@ -58,7 +58,7 @@ void MessageRows::start() {
 
 void MessageRows::split_json(std::string_view message) {
   const nlohmann::json root = nlohmann::json::parse(message, nullptr, false);
-  if (!root.is_object()) throw WrongField("the message is no JSON object");
+  if (!root.is_object()) throw WrongField("the message is not a JSON object");
   for (size_t k = 0; k < columns_.size(); ++k) {
     const ReaderWant& want = columns_[k].want();
     const auto found = root.find(want.name);
@@ -82,7 +82,7 @@ void MessageRows::split_csv(std::string_view message) {
   for (;; ++at) {
     std::string_view field;
     if (!next_field(at, end, format_, scratch_, field))
-      throw WrongField("field " + std::to_string(count + 1) + " has a quote that is not closed, or text behind it");
+      throw WrongField("field " + std::to_string(count + 1) + " has a quote that is not closed, or text after it");
     if (count < fields_.size()) {
       for (size_t k = 0; k < columns_.size(); ++k) {
         if (columns_[k].want().name == fields_[count]) texts_[k] = field;

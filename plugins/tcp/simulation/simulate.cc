@@ -226,7 +226,7 @@ class Simulation {
       }
       case Fault::kCutOff:
         // Ranks that are cut off report the same about the others.
-        return (right != is_culprit(rank)) && (says("cannot be reached any more") || says("late") || says("did not"));
+        return (right != is_culprit(rank)) && (says("can no longer be reached") || says("late") || says("did not"));
       case Fault::kReset:  // the other rank may already be done
         return right && is(TSR_ABORTED) && (says("died") || says("closed its group"));
       case Fault::kLeaves:

@@ -54,7 +54,7 @@ def output_array(out: Any, shape: tuple[int, ...]) -> np.ndarray:
     if out is None:
         return np.empty(shape, np.float32)
     if not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
-        raise InvalidArgument("out has to be a writable, contiguous NumPy array")
+        raise InvalidArgument("out must be a writable, contiguous NumPy array")
     return out
 
 

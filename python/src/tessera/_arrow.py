@@ -105,7 +105,7 @@ def arrow_blocks(capsule: Any) -> Iterator[Dict[str, Column]]:
     check(stream.get_schema(c.byref(stream), c.byref(schema)))
     kept = _Released(schema)
     if schema.format != b"+s":
-        raise TypeError("the Arrow stream has no columns: it has to be one of record batches")
+        raise TypeError("the Arrow stream has no columns: it must be one of record batches")
     while True:
         array = ArrowArray()
         check(stream.get_next(c.byref(stream), c.byref(array)))

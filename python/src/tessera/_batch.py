@@ -62,7 +62,7 @@ class Batch:
             values = values.astype(np.int64)
         _check_whole("ids", values)
         if values.ndim != 1:
-            raise _l.InvalidArgument(f"ids have to be [n], all samples one after the other, not {list(values.shape)}")
+            raise _l.InvalidArgument(f"ids must be [n], all samples one after the other, not {list(values.shape)}")
         if lengths is not None:
             lengths = as_array(lengths, "lengths")
             _check_whole("lengths", lengths)
@@ -135,7 +135,7 @@ class QuantCollection:
         if self.kind != "bags":
             raise _l.Unimplemented("sequences have an output for each feature: use sequences()")
         if not self._used.acquire(False):
-            raise _l.FailedPrecondition("another thread is in this quantized collection: one at a time may use it")
+            raise _l.FailedPrecondition("another thread is using this quantized collection: only one at a time may")
         try:
             inputs = self._batch.set(values, lengths, **batch)
             out = output_array(out, (self._batch.samples(inputs), self.width))
@@ -150,7 +150,7 @@ class QuantCollection:
         if self.kind != "sequences":
             raise _l.Unimplemented("bags have one output: use lookup()")
         if not self._used.acquire(False):
-            raise _l.FailedPrecondition("another thread is in this quantized collection: one at a time may use it")
+            raise _l.FailedPrecondition("another thread is using this quantized collection: only one at a time may")
         try:
             inputs = self._batch.set(values, lengths, keys=keys)
             names = list(self.features if keys is None else keys)

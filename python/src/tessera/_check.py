@@ -72,4 +72,4 @@ def plain(value: Any) -> Any:
     """NumPy's numbers in JSON."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
-    raise InvalidArgument(f"{_shown(value)} is none of a description: texts, numbers, lists and mappings are")
+    raise InvalidArgument(f"{_shown(value)} cannot be in a description: use texts, numbers, lists and mappings")

@@ -97,7 +97,7 @@ class Collection:
         keys: the order of the features in the batch; None: ``features``.
         strides, inverse: where features have different numbers of samples: how many of each, and int64
         ``[keys, samples]``, which of them each sample has.
-        finished: this rank has no further batches, and goes on with empty ones until ``Step.all_finished``.
+        finished: this rank has no further batches, and continues with empty ones until ``Step.all_finished``.
 
         The arrays stay as they are until backward is done. ``InvalidArgument``: wrong shapes or dtypes, or an id out of
         range on any rank, which ends the step on all; the next step may follow.
@@ -373,7 +373,7 @@ class DistributedModelParallel:
             if value is not None:
                 _check.of_type(value, kind, name, f"a tessera.{kind.__name__}")
         if group is not None and runtime is not None and runtime is not group._runtime:
-            raise _l.InvalidArgument("runtime has no effect beside group, which has its own: leave one of them out")
+            raise _l.InvalidArgument("runtime has no effect with group, which has its own: leave one of them out")
         if plan is not None:
             _check.of_type(plan, (Plan, str), "plan", "a tessera.Plan or the path of a file")
             if planner.shardings:

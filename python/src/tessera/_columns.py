@@ -55,7 +55,7 @@ def joined(blocks: List[Dict[str, Column]]) -> Dict[str, Column]:
 def _given_column(name: str, value: Any) -> Column:
     """An invalid column is refused when it is read, because a job need not use all columns it is given."""
     if isinstance(value, (str, bytes)):
-        raise TypeError(f'column "{name}": a single text is no column, which has one value for each row: give a list')
+        raise TypeError(f'column "{name}": a single text is not a column: give a list, with one value for each row')
     try:
         return column_of(value)
     except (TypeError, ValueError) as error:
@@ -116,7 +116,7 @@ def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
         yield block
     elif isinstance(data, (str, bytes)) or not hasattr(data, "__iter__"):
         raise TypeError(
-            f"an object of type {type(data).__name__} is no data: what has __arrow_c_stream__, a mapping of columns, "
+            f"an object of type {type(data).__name__} is not data: what has __arrow_c_stream__, a mapping of columns, "
             "and an iterable of these are" + ("; collect() it first" if hasattr(data, "collect") else "")
         )
     else:

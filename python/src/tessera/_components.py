@@ -111,7 +111,7 @@ class Component:
     def _create(self, component: Any, host: Any, options: bytes, inner: Any, out: Any, err: Any) -> int:
         def make() -> None:
             if options not in (b"{}", b""):
-                raise _l.InvalidArgument(f"it takes no options, and these are given: {options.decode()}")
+                raise _l.InvalidArgument(f"it takes no options, but these are given: {options.decode()}")
             self._next += 1
             self.objects[self._next] = self._make()
             out[0] = self._next

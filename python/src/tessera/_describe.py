@@ -94,7 +94,7 @@ def describe(
             raise _l.NotFound(f"there is no file or directory {os.fspath(data)}")
         return Description(_described(os.fspath(data), options))
     if reader:
-        raise _l.InvalidArgument("reader is for a path: the data given to describe() is read as it is")
+        raise _l.InvalidArgument("reader needs a path: data given to describe() is read as it is")
     with tempfile.TemporaryDirectory(prefix="tessera-describe-") as folder:
         path = os.path.join(folder, "data.csv")
         _write_csv(path, data, labels)

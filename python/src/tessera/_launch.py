@@ -34,7 +34,7 @@ def launch(
     if not callable(fn):
         raise _l.InvalidArgument(f"fn is a function, not an object of type {type(fn).__name__}")
     if _check.whole(n, "n", -(2**31), 2**20) < 1:
-        raise _l.InvalidArgument(f"n is {n}, and has to be at least 1")
+        raise _l.InvalidArgument(f"n is {n}, but must be at least 1")
     if env is not None:
         _check.of_type(env, dict, "env", "a dict of variables")
     if timeout_s is not None:

@@ -68,4 +68,4 @@ def _only(given: Any, known: Sequence[str], what: str) -> None:
     _check.of_type(given, Mapping, what, "a mapping")
     for key in given:
         if key not in known:
-            raise _l.InvalidArgument(f'{what} has no key "{key}": {", ".join(known)} are known')
+            raise _l.InvalidArgument(f'{what} has no key "{key}"; use one of {", ".join(known)}')

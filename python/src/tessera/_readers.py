@@ -146,10 +146,10 @@ class _Opened:
         if not isinstance(given, dict) or not all(isinstance(column, Column) for column in given.values()):
             blocks = list(blocks_of(given))
             if len(blocks) != 1:
-                raise ValueError(f"block {i} is {len(blocks)} batches, and has to be one")
+                raise ValueError(f"block {i} is {len(blocks)} batches, but must be one")
             given = blocks[0]
         if _rows(given) != self.blocks[i].rows:
-            raise ValueError(f"block {i} has {_rows(given)} rows, and open() said {self.blocks[i].rows}")
+            raise ValueError(f"block {i} has {_rows(given)} rows, but open() said {self.blocks[i].rows}")
         return given
 
 

@@ -72,7 +72,7 @@ class Rows:
             lacking = ", ".join(f'"{name}"' for name in missing)
             raise _l.NotFound(
                 f"the data given to predict() has no {what} {lacking}: the model takes {', '.join(self._taken)}, "
-                f"and the data has {', '.join(names) or 'none'}"
+                f"but the data has {', '.join(names) or 'none'}"
             )
 
     def _cut(self, frame: Any, names: Sequence[str]) -> None:

@@ -152,7 +152,7 @@ class ProcessGroup:
             raise _l.InvalidArgument("rank and world_size are given both, or neither")
         if world_size is not None:
             if _check.whole(world_size, "world_size", -(2**31)) < 1:
-                raise _l.InvalidArgument(f"world_size is {world_size}, and has to be at least 1")
+                raise _l.InvalidArgument(f"world_size is {world_size}, but must be at least 1")
             rank = _check.whole(rank, "rank", 0, 2**31 - 1)
             local_world_size = _check.whole(local_world_size, "local_world_size", 0, 2**31 - 1)
             options.rank, options.world_size, options.local_world_size = rank, world_size, local_world_size
@@ -249,7 +249,7 @@ class ProcessGroup:
         ``[*shape]``. Types as of ``all_reduce``."""
         sent = as_array(array, "the array")
         if len(sent.shape) == 0 or sent.shape[0] != self.world_size:
-            raise _l.InvalidArgument(f"the array has to be [{self.world_size}, ...]: a piece for each rank")
+            raise _l.InvalidArgument(f"the array must be [{self.world_size}, ...]: a piece for each rank")
         out = np.empty(sent.shape[1:], sent.dtype) if out is None else _in_place(out)
         send, recv = Tensor(sent), Tensor(out)
         function = _l.lib.tsr_process_group_reduce_scatter
@@ -308,7 +308,7 @@ def _in_place(array: Any) -> np.ndarray:
     out = as_array(array, "the array")
     shares = out is array or (not isinstance(array, (list, tuple)) and np.shares_memory(out, as_view(array)))
     if not shares or not out.flags.writeable:
-        raise _l.InvalidArgument("the array is changed in place, and has to be writable and contiguous")
+        raise _l.InvalidArgument("the array is changed in place, but must be writable and contiguous")
     return out
 
 

@@ -171,7 +171,7 @@ class LayoutPart:
     def _raw(self) -> _Part:
         for given, known in ((self.placement, _PLACEMENTS), (self.combine, _COMBINES)):
             if given not in known:
-                raise _l.InvalidArgument(f'there is no "{given}"; {", ".join(known)} are known')
+                raise _l.InvalidArgument(f'there is no "{given}"; use one of {", ".join(known)}')
         rectangles = (_Rectangle * max(1, len(self.rectangles)))(
             *[_Rectangle(*[int(number) for number in rectangle]) for rectangle in self.rectangles]
         )
@@ -224,7 +224,7 @@ def _offer(layout: Union[Layout, LayoutPart], sink: Any) -> None:
     if isinstance(layout, LayoutPart):
         layout = Layout([layout])
     if not isinstance(layout, Layout):
-        raise TypeError(f"it gives Layouts and LayoutParts, not a {type(layout).__name__}")
+        raise TypeError(f"propose must give Layouts and LayoutParts, not a {type(layout).__name__}")
     parts = (_Part * max(1, len(layout.parts)))(*[part._raw() for part in layout.parts])
     row_sets = sum(part._row_sets() for part in layout.parts)
     raw = _Layout(c.sizeof(_Layout), 0, len(layout.parts), c.sizeof(_Part), row_sets, 0, parts, layout.cookie)
@@ -241,7 +241,7 @@ class _SharderPart(Component):
         if not callable(propose):
             raise TypeError(f"the sharder {id} is a function, or has propose(table, topology, limits)")
         if hasattr(made, "route") != hasattr(made, "unroute"):
-            raise TypeError(f"the sharder {id} has one of route and unroute: it takes both, or neither")
+            raise TypeError(f"the sharder {id} has only one of route and unroute: it needs both, or neither")
         self._propose, self._sharder = propose, made
         table = _Sharder(c.sizeof(_Sharder), _WHEN_ASKED, _Propose(self._on_propose))
         if hasattr(made, "route"):

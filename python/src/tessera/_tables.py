@@ -308,7 +308,7 @@ def check_planner(planner: Any, modules: Mapping[str, Module]) -> None:
             )
     if planner.shardings and (planner.search is not None or planner.time_limit_s is not None):
         what = "search" if planner.search is not None else "time_limit_s"
-        raise _l.InvalidArgument(f"{what} of the planner has no effect beside shardings, which leave nothing to search")
+        raise _l.InvalidArgument(f"{what} of the planner has no effect with shardings, which leave nothing to search")
 
 
 def _table_json(table: EmbeddingConfig, kind: str, constraints: Mapping[str, ParameterConstraints]) -> dict:

@@ -43,7 +43,7 @@ def _is_sections(value: Any) -> bool:
 
 def _key(name: Any) -> str:
     if not isinstance(name, str):
-        raise _l.InvalidArgument(f"a key of the config is {name!r}, and has to be a text")
+        raise _l.InvalidArgument(f"a key of the config is {name!r}, but must be a text")
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
 
 
@@ -66,8 +66,8 @@ def _toml(value: Any, name: str) -> str:
     if isinstance(value, (str, os.PathLike)):
         return _quoted(os.fspath(value))
     raise _l.InvalidArgument(
-        f"{name} of the config is of type {type(value).__name__}: texts, numbers, truth values, lists and mappings are "
-        "taken"
+        f"{name} of the config is of type {type(value).__name__}: use texts, numbers, truth values, lists and "
+        "mappings"
     )
 
 
@@ -83,7 +83,7 @@ class _Source:
 
     def __call__(self, path: str) -> Any:
         if path not in self._data:
-            raise ValueError(f'data.test_path of the job is "{path}", beside data that is given: give test, too')
+            raise ValueError(f'data.test_path of the job is "{path}", but data is given: give test as well')
         data = self._data[path]
         if hasattr(data, "__next__"):
             data = self._data[path] = list(data)
@@ -122,17 +122,17 @@ def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -
     for given, name in ((data, "data"), (test, "test")):
         if isinstance(given, (str, bytes, os.PathLike)):
             raise _l.InvalidArgument(
-                f"an object of type {type(given).__name__} is no data: {name} takes rows, such as a frame or a mapping "
-                'of columns; of a file say {"data": {"reader": "csv", "path": ...}} in the config'
+                f"an object of type {type(given).__name__} is not data: {name} takes rows, such as a frame or a "
+                'mapping of columns; for a file, set {"data": {"reader": "csv", "path": ...}} in the config'
             )
     if test is not None and data is None:
-        raise _l.InvalidArgument("test is for data that is given, too: a job's own has data.test_path")
+        raise _l.InvalidArgument("test needs data: for a job's own data, set data.test_path")
     listed = hasattr(overrides, "__iter__") and not isinstance(overrides, (str, bytes, Mapping))
     if not listed or not all(isinstance(one, str) for one in overrides):
         raise _l.InvalidArgument('overrides is a list of texts, such as ["data.epochs=2"]')
     for one in overrides if data is not None else ():
         if re.match(r"\s*data\.(reader|path)\s*=", one):
-            raise _l.InvalidArgument(f"the override {one} has no effect beside data: leave one of them out")
+            raise _l.InvalidArgument(f"the override {one} has no effect with data: leave one of the two out")
     if watch is not None and not callable(watch):
         raise _l.InvalidArgument(f"watch is a function of an event, not an object of type {type(watch).__name__}")
     if group is not None:
@@ -141,11 +141,11 @@ def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -
 
 def _check_saving(save: Any, save_every: int, keep: Optional[int], load: Any, new_data: bool) -> None:
     if save is None and save_every:
-        raise _l.InvalidArgument("save_every has no effect without save: say in which directory")
+        raise _l.InvalidArgument("save_every has no effect without save: name a directory")
     if save is None and keep is not None:
-        raise _l.InvalidArgument("keep has no effect without save: say in which directory")
+        raise _l.InvalidArgument("keep has no effect without save: name a directory")
     if load is None and new_data:
-        raise _l.InvalidArgument("new_data has no effect without load: say which checkpoint to go on from")
+        raise _l.InvalidArgument("new_data has no effect without load: name the checkpoint to continue from")
 
 
 def _warn_of_sections(text: str) -> None:
@@ -217,7 +217,7 @@ def train(
         group._calls += 2  # it goes on: Ctrl-C ends it here, instead of the group
         try:
             if max_steps == 0:
-                raise _l.InvalidArgument("max_steps=0 is for data that has an end, and these rows arrive without one")
+                raise _l.InvalidArgument("max_steps=0 needs data that ends, but these rows arrive without end")
             return int(watch is not None and event is not None and watch(json.loads(event)) is True)
         except BaseException as error:  # KeyboardInterrupt, too
             raised.append(error)

@@ -27,9 +27,9 @@ class RefusedValue(ValueError):
 class Column:
     """Values of some rows, of the types that they came in (float32, float64, int64, uint64) until ``wanted_as``.
 
-    unit: of int64 that are no plain numbers, "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on of a day's
+    unit: of int64 that are not plain numbers, "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on of a day's
     times. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin. present: 0 where
-    a row has no value. weights: of lists, float32, one beside each value. refused: why it is no column, which is an
+    a row has no value. weights: of lists, float32, one beside each value. refused: why it is not a column, which is an
     error if it is wanted."""
 
     type: int
@@ -103,7 +103,7 @@ def column_of(value: Any) -> Column:
             value = np.asarray(value, object if hasattr(kind, "na_value") else None)
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiubmMOUS" or value.ndim not in (1, 2):
-            raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
+            raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is not a column")
         if value.ndim == 2:
             return _of_rows(value)
         if value.dtype.kind in "fiub":
@@ -145,7 +145,7 @@ def _list_of(row: Any, i: int) -> Any:
         return row
     if not isinstance(row, np.ndarray) and is_nothing(row):
         return ()
-    raise RefusedValue(f"it has lists, and here a value of type {type(row).__name__} that is none", i)
+    raise RefusedValue(f"it has lists, but here a value of type {type(row).__name__}", i)
 
 
 _NOTHING = ("NoneType", "NAType", "NaTType")
@@ -193,7 +193,7 @@ def _of_weighted(rows: Sequence[Any]) -> Column:
     """A column from lists of pairs: a value and its weight."""
     pairs = [pair for row in rows for pair in row]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise TypeError("a list with weights has pairs alone: a value and its weight")
+        raise TypeError("a list with weights has only pairs of a value and its weight")
     return with_weights(_of_lists([[value for value, _ in row] for row in rows]), [weight for _, weight in pairs])
 
 
@@ -201,11 +201,11 @@ def with_weights(column: Column, weights: Any) -> Column:
     try:
         column.weights = np.ascontiguousarray(weights, np.float64)
     except (TypeError, ValueError):
-        raise TypeError("a weight is no number") from None
+        raise TypeError("a weight is not a number") from None
     wrong = ~(np.abs(column.weights) <= LARGEST)
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise RefusedValue(f"a weight is {column.weights[first]}, and is no finite number of 32 bits",
+        raise RefusedValue(f"a weight is {column.weights[first]}, and is not a finite number of 32 bits",
                            column.row_of(first))  # fmt: skip
     column.weights = column.weights.astype(np.float32)
     return column
@@ -250,8 +250,8 @@ def _kind_of(value: Any) -> str:
         if isinstance(value, kind):
             return f"{type(value).__name__} of {value.dtype}" if name == "numpy" else name
     raise TypeError(
-        f"a value of type {type(value).__name__} is none of a column: numbers, texts, dates and times are, and lists "
-        "of them"
+        f"a value of type {type(value).__name__} cannot be in a column: use numbers, texts, dates, times, "
+        "and lists of them"
     )
 
 

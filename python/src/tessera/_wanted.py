@@ -46,12 +46,12 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
     if column.refused is not None:
         raise column.refused if isinstance(column.refused, ValueError) else ValueError(str(column.refused))
     if column.lists is not None and not is_list:
-        raise ValueError("it has lists, and one value a row is wanted")
+        raise ValueError("it has lists, but one value for each row is wanted")
     if is_list and column.lists is None:
         column = _split(column, separator) if column.type == TEXT else _alone(column)
     if weight_separator and column.weights is None:
         if column.type != TEXT:
-            raise ValueError("it has no weights, and weighted lists are wanted: give pairs of a value and its weight")
+            raise ValueError("it has no weights, but weighted lists are wanted: give pairs of a value and its weight")
         column = _weighed(column, weight_separator)
     if type == TEXT:
         return with_words(column)
@@ -116,7 +116,7 @@ def _whole(column: Column) -> Column:
     elif values.dtype.kind == "f":
         if (values != np.trunc(values)).any():
             first = int(np.argmax(values != np.trunc(values)))
-            raise RefusedValue("it has floats that are no whole numbers, and whole numbers are wanted: "
+            raise RefusedValue("it has floats that are not whole numbers, but whole numbers are wanted: "
                                f"{float(values[first])!r}", column.row_of(first))  # fmt: skip
         wrong = ~((values < 2.0**63) & (values >= -(2.0**63)))
     else:
@@ -139,7 +139,7 @@ def _parsed(column: Column, type: int) -> Column:
             numbers.append(_TRUTH[word] if word in _TRUTH else _number_of(word, type, column.row_of(i)))
             continue
         if present[i] and word and word.lower() not in _MISSING:
-            raise RefusedValue(f'it has text, and {_NAMES[type]} are wanted: "{word[:60]}" is no number',
+            raise RefusedValue(f'it has text, but {_NAMES[type]} are wanted: "{word[:60]}" is not a number',
                                column.row_of(i))  # fmt: skip
         if column.lists is not None:
             raise RefusedValue(NOTHING_INSIDE, column.row_of(i))
@@ -193,7 +193,7 @@ def _items(word: bytes, separator: bytes) -> List[bytes]:
     if closed and word.endswith(closed) and (closed != b")" or b"," in word):
         return _printed(word)
     if closed in (b"]", b"}"):
-        raise ValueError(f'"{_shown(word)}" begins with {word[:1].decode()} and does not end as a list does')
+        raise ValueError(f'"{_shown(word)}" begins with {word[:1].decode()} but does not end like a list')
     items = [item.strip() for item in word.split(None if separator.isspace() else separator)]
     if b"" in items:
         raise ValueError("there is a value missing in the list")
@@ -233,10 +233,10 @@ def _weighed(column: Column, separator: str) -> Column:
     parts = [word.decode().rpartition(separator) for word in column.words()]
     lacking = next((i for i, (_, found, _) in enumerate(parts) if not found), None)
     if lacking is not None:
-        raise RefusedValue(f'a value has no weight behind "{separator}"', column.row_of(lacking))
+        raise RefusedValue(f'a value has no weight after "{separator}"', column.row_of(lacking))
     out = text_column([value.encode() for value, _, _ in parts], lists=column.lists)
     try:
         weights = [float(weight) for _, _, weight in parts]
     except ValueError as error:
-        raise ValueError(f'what stands behind "{separator}" is no weight ({error})') from None
+        raise ValueError(f'the text after "{separator}" is not a weight ({error})') from None
     return with_weights(out, weights)

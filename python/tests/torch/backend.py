@@ -137,7 +137,7 @@ elif what == "messages":  # of any type and size, in both directions at once, ou
     gathered = [None] * world if rank == 0 else None
     dist.gather_object(rank, gathered, dst=0)
     assert rank or gathered == [0, 1]
-    try:  # the sizes have to be equal; what follows goes on
+    try:  # the sizes must be equal; what follows goes on
         dist.send(torch.zeros(3), 1) if rank == 0 else dist.recv(torch.zeros(4), 0)
         assert rank == 0
     except ValueError as error:

@@ -242,7 +242,7 @@ Table Block::exchange(uint64_t value, int width, const Where& where) {
   Thread& self = *running_;
   self.where = where;
   if (width < 1 || width > warp_size_ || !std::has_single_bit(static_cast<unsigned>(width))) {
-    give_up("the width " + std::to_string(width) + " at " + text(where) + " is no power of 2 up to the warp's " +
+    give_up("the width " + std::to_string(width) + " at " + text(where) + " is not a power of 2 up to the warp's " +
             std::to_string(warp_size_) + " lanes");
   }
   const size_t thread = self.number;

@@ -101,8 +101,8 @@ TEST(Wrappers, NamedAloneWithNothingToWrapAreRefused) {
   where.world_size = 2;
   EXPECT_EQ(
       outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
-      "tessera.collective/1 \"test.damaging\" works around another component of its kind, and no other can be used "
-      "here: see tessera plugins; soon");
+      "tessera.collective/1 \"test.damaging\" wraps another component of its kind, but no other can be used here: "
+      "see tessera plugins; soon");
 }
 
 }  // namespace

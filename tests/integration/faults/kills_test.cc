@@ -102,7 +102,7 @@ class DisturbedJob {
     const std::string text = ", after step ";
     std::istringstream lines(output);
     for (std::string line; std::getline(lines, line);) {
-      int64_t step = line.find("begins anew") == std::string::npos ? -1 : 0;
+      int64_t step = line.find("starts again") == std::string::npos ? -1 : 0;
       if (const size_t at = line.find(text); at != std::string::npos) step = std::stoll(line.substr(at + text.size()));
       if (step < 0) continue;
       EXPECT_GE(step, reached_) << "a checkpoint is lost:\n" << output;

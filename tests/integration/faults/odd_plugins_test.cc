@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, WrongSharder,
                                          Wrong{"leaves_outputs",
                                                "route takes id 3 to row -1 of row set -1, which does not exist"},
                                          Wrong{"leaves_ids", "to id -1, but the table has 100003 rows"},
-                                         Wrong{"other_layout_on_each_rank", "is another one than on rank 0"},
+                                         Wrong{"other_layout_on_each_rank", "differs from that on rank 0"},
                                          Wrong{"other_on_each_rank", "on rank 0: it must give the same on every rank"}),
                          [](const auto& info) { return std::string(info.param.fault); });
 

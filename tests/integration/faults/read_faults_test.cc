@@ -104,7 +104,7 @@ TEST_P(ReadFaults, OfAJobThatLooksForItsCheckpoint) {
     if (GetParam() == kHalf) break;
     const Finished done = resumed(call, 1000);
     EXPECT_THAT(done.status, testing::AnyOf(1, 2)) << done.output;
-    EXPECT_THAT(done.output, AllOf(HasSubstr(file("saved/save-1")), Not(HasSubstr("begins anew:"))));
+    EXPECT_THAT(done.output, AllOf(HasSubstr(file("saved/save-1")), Not(HasSubstr("starts again:"))));
   }
   EXPECT_EQ(resumed(0, 1).status, 0);
 }

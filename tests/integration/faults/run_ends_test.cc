@@ -170,7 +170,7 @@ TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
     ASSERT_EQ(kill(ranks[1], SIGTERM), 0);
     EXPECT_EQ(job.wait(60), 75) << job.output();
     const std::string said = job.output(), text = "stopped by a signal after ";
-    ASSERT_THAT(said, AllOf(HasSubstr(text), HasSubstr("--load " + saved() + " goes on from there")));
+    ASSERT_THAT(said, AllOf(HasSubstr(text), HasSubstr("--load " + saved() + " continues from there")));
     EXPECT_THAT(said, Not(HasSubstr("AUC")));
     const int64_t steps = std::stoll(said.substr(said.find(text) + text.size()));
     EXPECT_GE(steps, 5);
@@ -186,7 +186,7 @@ TEST_F(RunEnds, OnASignalForTheLauncher) {
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   ASSERT_EQ(kill(job.pid(), SIGINT), 0);
   EXPECT_EQ(job.wait(60), 75);
-  EXPECT_THAT(job.output(), AllOf(HasSubstr("handed signal 2"), HasSubstr("nothing was saved, without --save")));
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("passed signal 2"), HasSubstr("nothing was saved, without --save")));
 }
 
 // Like a service manager: the launcher forwards a signal that the ranks have already received.
@@ -220,7 +220,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   const Arguments again = {"--save", saved(), "--resume", "--keep", "9", "--nproc", "2"};
   Finished done = train(again + Arguments{"--max-steps", "15", "--save-every", "7"});
   EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("begins anew: there is no whole checkpoint at " + saved()));
+  EXPECT_THAT(done.output, HasSubstr("starts again: there is no whole checkpoint at " + saved()));
   EXPECT_GE(report().at("checkpoints").at("saved"), 2) << "behind step 7, and at the end";
   EXPECT_EQ(report().at("checkpoints").at("beside_training"), true);
   done = train(again + Arguments{"--max-steps", "28"});
@@ -238,7 +238,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   folder_.write("saved/" + before, damaged);
   done = train(again + Arguments{"--max-steps", "40"});
   EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr("passed over a checkpoint: "), HasSubstr(before + " is damaged"),
+  EXPECT_THAT(done.output, AllOf(HasSubstr("skipped a checkpoint: "), HasSubstr(before + " is damaged"),
                                  HasSubstr(", after step 28")));
   EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 28, losses.end())));
   // Another number of ranks uses the same samples, so losses agree except for rounding.
@@ -266,7 +266,7 @@ TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
   EXPECT_EQ(done.status, 1) << "the one at its end, too:\n" << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr("the checkpoint of step 4 was not written: cannot reserve"),
                                  HasSubstr("(files of this process may have 30000 bytes: raise ulimit -f)"),
-                                 HasSubstr("those before are whole, and training goes on")));
+                                 HasSubstr("earlier ones are complete, and training continues")));
   args = command({"--save-best", folder_.file("best"), "--max-steps", "20", "--set", "validation.fraction=0.1", "--set",
                   "validation.every_steps=10"});
   args.insert(args.begin(), tessera_path());
@@ -276,7 +276,7 @@ TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
   });
   EXPECT_EQ(best.status, 0) << best.output;
   EXPECT_THAT(best.output, AllOf(HasSubstr("the best checkpoint, of step 10, was not written: cannot reserve"),
-                                 HasSubstr(" validated best and was not saved in " + folder_.file("best") + ": ")));
+                                 HasSubstr(" validated best, but was not saved in " + folder_.file("best") + ": ")));
 }
 
 TEST_F(RunEnds, WithACheckpointForEachMinute) {
@@ -297,7 +297,7 @@ TEST_F(RunEnds, EarlyIsForGood) {
   done = train(settings);
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr(", where training ended early: the last 2 validations were no better by "
-                                           "auc; raise validation.patience to go on"),
+                                           "auc; raise validation.patience to continue"),
                                  HasSubstr("test: AUC "), Not(HasSubstr("ended early, at step"))));
   EXPECT_EQ(names().size(), 1u) << "and nothing is saved again";
   done = train(settings + Arguments{"--set", "validation.patience=3"});
@@ -366,14 +366,14 @@ rows = 10
   const std::string ones = folder_.write("ones.csv", "label,price,film\n1,3,1\n1,4,2\n1,5,3\n1,6,4\n");
   const std::string alike = succeed(
       run_tessera({"train", "--config", columns, "--set", "data.path=" + ones, "--set", "data.test_fraction=0.5"}));
-  EXPECT_THAT(alike, HasSubstr("AUC is not defined: the test rows that have a weight are all of one label"));
+  EXPECT_THAT(alike, HasSubstr("AUC is not defined: all test rows with a weight have the same label"));
 
   const Arguments blank = {"train", "--config", folder_.write("blank.toml", "# nothing\n")};
   expect_refused(run_tessera(blank), HasSubstr("blank.toml is empty"));
   const std::string meant =
       succeed(run_tessera(blank + Arguments{"--set", "data.samples=64", "--set", "data.test_samples=64"}));
-  EXPECT_THAT(meant,
-              AllOf(HasSubstr("data: generated, none of yours"), HasSubstr("(64 samples), generated data, not yours")));
+  EXPECT_THAT(meant, AllOf(HasSubstr("data: generated (set data.path to train on your own)"),
+                           HasSubstr("(64 samples), generated data, not yours")));
 }
 
 TEST_F(RunEnds, AnEarlierRunsBestIsNotReplacedInSilence) {
@@ -427,8 +427,8 @@ TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   }};
   for (const auto& [file, text, why] : wrongs) {
     folder_.write(file, text);
-    expect_refused(train(on), AllOf(HasSubstr("--resume can read no checkpoint in " + saved()), HasSubstr(why),
-                                    HasSubstr("--overwrite"), Not(HasSubstr("begins anew:"))));
+    expect_refused(train(on), AllOf(HasSubstr("--resume cannot read a checkpoint in " + saved()), HasSubstr(why),
+                                    HasSubstr("--overwrite"), Not(HasSubstr("starts again:"))));
     folder_.write(manifest, whole);
     folder_.write(model, tensors);
   }
@@ -511,7 +511,7 @@ TEST_F(RunEnds, OnACheckpointWhoseStepCannotBe) {
     EXPECT_EQ(done.status, 1) << progress << '\n' << done.output;
     EXPECT_THAT(done.output, HasSubstr("does not say at which step of which data")) << progress;
     const std::string looked = succeed({"model", "inspect", saved()});
-    EXPECT_EQ(looked.find(", a checkpoint after step 3 of 1 rank") != std::string::npos,
+    EXPECT_EQ(one_line(looked).find(", a checkpoint after step 3 of 1 rank") != std::string::npos,
               std::string(progress).find('3') == 9)
         << progress << '\n'
         << looked;

@@ -125,7 +125,7 @@ class Mixed final : public Module {
 class Blend final : public Module {
  public:
   explicit Blend(Options& options) : widths_(options.integers("inputs", {})), weight_(options.number("weight", 1)) {
-    if (widths_.empty()) fail(TSR_INVALID_ARGUMENT, "test.blend has to be told its inputs");
+    if (widths_.empty()) fail(TSR_INVALID_ARGUMENT, "test.blend must be told its inputs");
     parameters_ = {{"shares", {static_cast<int64_t>(widths_.size())}, normal(weight_, 0.25)}};
   }
   const std::vector<Parameter>& parameters() const override { return parameters_; }

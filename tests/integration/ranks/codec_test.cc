@@ -56,12 +56,13 @@ TEST_F(CodecJob, LearnsAsWithoutAndSendsWhatThePlanSays) {
 // The same plan for less: the options' costs appear in it.
 TEST_F(CodecJob, IsWhatThePlannerCountsOn) {
   const auto rating = [&](const std::string& backend) {
-    const std::string done = succeed(Arguments{"plan", "--config", path(), "--world-size", "2"} + over(backend));
+    const std::string said =
+        one_line(succeed(Arguments{"plan", "--config", path(), "--world-size", "2"} + over(backend)));
     const std::string before = "busiest rank ";
-    const size_t at = done.find(before);
-    EXPECT_NE(at, std::string::npos) << done;
+    const size_t at = said.find(before);
+    EXPECT_NE(at, std::string::npos) << said;
     // for example "123.4 us per step"
-    return at == std::string::npos ? 0 : std::stod(done.substr(at + before.size()));
+    return at == std::string::npos ? 0 : std::stod(said.substr(at + before.size()));
   };
   const double exact = rating("tcp"), bytes = rating("codec:int8(tcp)");
   EXPECT_GT(bytes, 0);

@@ -98,7 +98,7 @@ TEST(CollectivePlan, WhyThereIsNoneIsKnownEverywhere) {
                                options.constraints["t0"].keep_apart = options.constraints["t1"].keep_apart = {"x"};
                                options.constraints["t0"].ranks = options.constraints["t1"].ranks = {1};
                              }),
-                    HasSubstr("t0 and t1 are to be kept apart (x)"));
+                    HasSubstr("t0 and t1 must be kept apart (x)"));
 }
 
 TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
@@ -129,7 +129,7 @@ TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
                             return e.what();
                           }
                         }),
-      HasSubstr("rank 1 was given another plan than rank 0"));
+      HasSubstr("rank 1 has another plan than rank 0"));
 }
 
 }  // namespace

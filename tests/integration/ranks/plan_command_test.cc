@@ -59,7 +59,7 @@ TEST_F(PlanCommand, ShowsThePlanThatTrainTakes) {
   EXPECT_NE(planned({"--no-data"}), taken) << "or this job shows nothing";
 
   const Finished blind = run_tessera(command("plan", {"--no-data"}));
-  EXPECT_THAT(blind.output, HasSubstr("--no-data: ids per bag are taken to be pooling_factor or 1"));
+  EXPECT_THAT(blind.output, HasSubstr("--no-data: assumes pooling_factor or 1 ids per bag"));
   const Arguments missing{"--set", "data.reader=prepared", "--set", "data.path=/nowhere"};
   EXPECT_THAT(run_tessera(command("plan", missing)).output,
               AllOf(HasSubstr("/nowhere"), HasSubstr("--no-data plans without reading it")));
@@ -88,7 +88,7 @@ TEST_F(PlanCommand, SavedPlansKeepToTheConfig) {
   EXPECT_NE(refused.status, 0);
   EXPECT_THAT(refused.output, HasSubstr("table b: the plan has sharding type row_wise, allowed is table_wise"));
   EXPECT_THAT(run_tessera(command("plan", {"--set", "planner.plan=" + plan})).output,
-              HasSubstr("planner.plan: tessera train takes " + plan + " as it is; this is a new plan"));
+              HasSubstr("planner.plan: tessera train uses " + plan + "; this is a new plan"));
 }
 
 TEST_F(PlanCommand, MemoryMayBeListed) {
@@ -102,7 +102,8 @@ TEST_F(PlanCommand, MemoryMayBeListed) {
   EXPECT_EQ(memory({"--ddr-gib", "8", "4.5"}).output, listed);
   for (const char* wrong : {"8;4", "8GiB", "x", "8, ,4"}) {
     expect_refused(memory({"--ddr-gib", wrong}),
-                   HasSubstr("one number for all ranks, such as 40, or one for each, such as 40,40,80"));
+                   HasSubstr("give one number of GiB for all ranks, such as 40, or one for each, such as "
+                             "40,40,80"));
   }
   EXPECT_THAT(memory({"--ddr-gib", "1,2,3"}).output, HasSubstr("ddr_gib has 3 numbers for 2 ranks"));
   EXPECT_THAT(memory({"--ssd-gib", "1,2,3"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));

@@ -95,8 +95,7 @@ TEST_F(Prediction, TrainEndsWithItsResult) {
 TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
   const std::string file = folder_.file("machine.json");
   const Finished done = run_tessera({"calibrate", "--quick", "-n", "2", "--save", file});
-  if (done.status == 1 &&
-      done.output.find("nothing is saved; run it when the machine has nothing else to do") != std::string::npos)
+  if (done.status == 1 && done.output.find("nothing is saved; run it when the machine is idle") != std::string::npos)
     GTEST_SKIP() << "other programs take the processors";
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("inside the host (tcp, 2 ranks)"));
@@ -114,10 +113,10 @@ TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
   const Finished far =
       run_tessera({"plan", "--config", path(), "--world-size", "4", "--local-world-size", "2", "--topology", file});
   EXPECT_NE(far.status, 0);
-  EXPECT_THAT(far.output, HasSubstr("nothing of exchanges between hosts; for 2 hosts start tessera calibrate"));
+  EXPECT_THAT(far.output, HasSubstr("no figures of exchanges between hosts; for 2 hosts start tessera calibrate"));
   const Finished gpu = run_tessera({"plan", "--config", path(), "--compute-device", "cuda", "--topology", file});
   EXPECT_NE(gpu.status, 0);
-  EXPECT_THAT(gpu.output, HasSubstr("was measured on cpu and the plan is for cuda"));
+  EXPECT_THAT(gpu.output, HasSubstr("was measured on cpu but the plan is for cuda"));
 }
 
 TEST_F(Prediction, WrongInputGetsASentence) {
@@ -130,7 +129,7 @@ TEST_F(Prediction, WrongInputGetsASentence) {
     return done.output;
   };
   EXPECT_THAT(plan({"--topology", "/no/such/file"}), HasSubstr("cannot read the topology file /no/such/file"));
-  EXPECT_THAT(plan({"--topology", path()}), HasSubstr(" is no JSON: line 2, byte 2: unexpected 'j'"));
+  EXPECT_THAT(plan({"--topology", path()}), HasSubstr(" is not JSON: line 2, byte 2: unexpected 'j'"));
   EXPECT_THAT(plan({"--topology", newer}), HasSubstr("its format is 7 and this program reads 2"));
   EXPECT_THAT(plan({"--cost-model", "oracle"}), HasSubstr("there is no cost model \"oracle\"; known are"));
   EXPECT_THAT(plan({"--batch-size", "-3"}), HasSubstr("batch_size -3 is negative"));
@@ -145,7 +144,7 @@ TEST_F(Prediction, PlansAreExplainedAndDrawn) {
   const std::string done =
       succeed({"plan", "--config", path(), "--world-size", "2", "--explain", "c0", "--picture", picture});
   EXPECT_THAT(done, HasSubstr("Table c0 is sharded "));
-  EXPECT_THAT(done, HasSubstr("The best alternative, "));
+  EXPECT_THAT(one_line(done), HasSubstr("The best alternative, "));
   EXPECT_THAT(contents(picture), HasSubstr("<svg "));
   EXPECT_THAT(contents(picture), HasSubstr("c0: "));
 }

@@ -83,8 +83,7 @@ TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
   // wait a moment earlier, its deadline passes first, and it names that rank.
   int named = 0;
   for (const int rank : {0, 1, 2, 3}) {
-    const char* other_host =
-        rank < 2 ? "ranks 2, 3 cannot be reached any more" : "ranks 0, 1 cannot be reached any more";
+    const char* other_host = rank < 2 ? "ranks 2, 3 can no longer be reached" : "ranks 0, 1 can no longer be reached";
     expect_failed(done[rank],
                   AnyOf(HasSubstr(other_host), AllOf(HasSubstr(" was late: "), HasSubstr("inside the host"))));
     named += done[rank].output.find(other_host) != std::string::npos ? 1 : 0;

@@ -114,7 +114,7 @@ TEST_F(TwoLaunchers, OneThatIsKilledCostsItsRanks) {
   EXPECT_THAT(first->output(),
               AllOf(HasSubstr("start 1 of the job: 1 rank on each of nodes 0, 1"), HasSubstr("rank 1 died during"),
                     HasSubstr("start 2 of the job: 1 rank on each of node 0"),
-                    ContainsRegex("goes on from .*/save-[0-9]+, after step [0-9]+")));
+                    ContainsRegex("continues from .*/save-[0-9]+, after step [0-9]+")));
   expect_all_steps();
 }
 
@@ -150,9 +150,9 @@ TEST_F(TwoLaunchers, TheOneOfAHostThatIsCutOffIsLeftOut) {
   hosts.cut();
   EXPECT_EQ(first->wait(120), 0) << first->output();
   EXPECT_THAT(first->output(),
-              AllOf(HasSubstr("rank 1 cannot be reached any more"), HasSubstr("1 rank on each of node 0")));
+              AllOf(HasSubstr("rank 1 can no longer be reached"), HasSubstr("1 rank on each of node 0")));
   EXPECT_EQ(second->wait(20), 0) << second->output();
-  EXPECT_THAT(second->output(), AllOf(HasSubstr("rank 0 cannot be reached any more"),
+  EXPECT_THAT(second->output(), AllOf(HasSubstr("rank 0 can no longer be reached"),
                                       HasSubstr("start 2 of the job is without this node")));
   expect_all_steps();
 }

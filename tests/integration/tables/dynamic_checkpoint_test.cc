@@ -189,7 +189,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
   }
   EXPECT_GT(lost, 0);
   EXPECT_THAT(run_tessera({"model", "inspect", last.changes, "--verify"}).output,
-              testing::HasSubstr(" rows changed or are new, "));
+              testing::HasSubstr(" rows are new or changed, "));
 
   trained(2, {"--load", last.changes, "--save", at("again"), "--max-steps", str_cat(last.step), "--set", kWithoutEnd});
   for (const char* table : {"item", "shop"}) {
@@ -246,7 +246,7 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   }
   const std::string newest_save = newest(at("saved"));
   const json small = begun(2, newest_save, {"--set", "table.item.rows=128"});
-  EXPECT_THAT(small.at("start").dump(), testing::HasSubstr("rows have room here, the others begin anew"));
+  EXPECT_THAT(small.at("start").dump(), testing::HasSubstr("rows have room here, the others start again"));
 
   // Moves rows between a table of all ids and one whose ids have a bound.
   const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
@@ -267,7 +267,7 @@ TEST_F(DynamicCheckpoints, AnotherRunBeginsWithTheirRows) {
   save("dynamic", dynamic);
   const json here = begun(2, at("dynamic"), fixed);
   ASSERT_TRUE(here.is_object());
-  EXPECT_THAT(here.at("start").dump(), testing::HasSubstr(" of 300 rows are there, the others begin anew"));
+  EXPECT_THAT(here.at("start").dump(), testing::HasSubstr(" of 300 rows are there, the others start again"));
 }
 
 // Fill, hits and ages of the table of 200 rows on two ranks, each of which has all buckets and uses its own.
@@ -290,14 +290,14 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   const double trained_loss = report.at("test").at("logloss").get<double>();
   const Finished checkpoint = run_tessera({"model", "inspect", at("saved"), "--verify"});
   EXPECT_EQ(checkpoint.status, 0) << checkpoint.output;
-  EXPECT_THAT(checkpoint.output, testing::HasSubstr(", a checkpoint after step "));
-  expect_figures(checkpoint.output, report);
+  EXPECT_THAT(one_line(checkpoint.output), testing::HasSubstr(", a checkpoint after step "));
+  expect_figures(one_line(checkpoint.output), report);
   for (const auto& [format, bound] : {std::pair("fp32", 1e-6), std::pair("int8", 1e-2)}) {
     const std::string model = at(format), scores = at("scores.csv");
     succeed({"quantize", "--load", at("saved"), "--save", model, "--weights", format});
     const std::string inspected = succeed({"model", "inspect", model, "--verify"});
-    EXPECT_THAT(inspected, testing::HasSubstr("rows of item are those of so many ids"));
-    expect_figures(inspected, report);
+    EXPECT_THAT(inspected, testing::HasSubstr("item: an index of "));
+    expect_figures(one_line(inspected), report);
     succeed({"predict", "--model", model, "--config", config_, "--part", "test", "--output", scores});
     EXPECT_NEAR(logloss_of(scores), trained_loss, bound) << format;
   }
@@ -335,13 +335,13 @@ TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
   };
   std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.compute_kernel=fused"};
   other.insert(other.end(), bounded.begin(), bounded.end());
-  EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" have come on demand in "));
+  EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" were created on demand in "));
   EXPECT_THAT(refused({"--set", "table.shop.compute_kernel=fused"}),
               testing::HasSubstr("with any_id a row comes when its id does"));
   EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}),
-              testing::HasSubstr("on cpu, as ids of any_id have no ranges to cut"));
+              testing::HasSubstr("on cpu, because ids of any_id have no ranges to split"));
   EXPECT_THAT(refused({"--set", "table.item.rows=0"}),
-              testing::HasSubstr("table \"item\" takes any id: say with rows how many it has room for"));
+              testing::HasSubstr("table \"item\" takes any id: set rows to the number of rows that it may have"));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(DynamicOnline, ADirectoryIsForOneModel) {
   const std::vector<std::string> publish = {"train",     "--config", job,       "--max-steps", "2",
                                             "--publish", published,  "--every", "2steps"};
   ASSERT_EQ(run_tessera(publish).status, 0);
-  EXPECT_EQ(run_tessera(publish).status, 0) << "the same model begins anew";
+  EXPECT_EQ(run_tessera(publish).status, 0) << "the same model starts again";
   std::vector<std::string> other = publish;
   other.insert(other.end(), {"--set", "data.columns=3"});
   expect_refused(

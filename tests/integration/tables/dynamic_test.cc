@@ -149,7 +149,7 @@ TEST(DynamicPlan, IsForTablesThatAsk) {
     }
     return "it runs";
   });
-  EXPECT_THAT(said.front(), testing::HasSubstr("needs a kernel whose rows come on demand, and \"fused\" is none"));
+  EXPECT_THAT(said.front(), testing::HasSubstr("needs a kernel with rows on demand, and \"fused\" is not one"));
 }
 
 // A job on texts: their hashes are the ids.

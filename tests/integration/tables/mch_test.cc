@@ -197,7 +197,7 @@ TEST_F(MchJob, TrainsGoesOnAndIsPacked) {
   const std::string model = folder_.file("model"), scores = folder_.file("scores.csv");
   succeed({"quantize", "--load", folder_.file("saved"), "--save", model, "--weights", "fp32"});
   const Finished inspected = run_tessera({"model", "inspect", model});
-  EXPECT_THAT(inspected.output, testing::HasSubstr("other ids share one row"));
+  EXPECT_THAT(one_line(inspected.output), testing::HasSubstr("other ids share one row"));
   succeed({"predict", "--model", model, "--config", config_, "--part", "test", "--output", scores});
   EXPECT_NEAR(logloss_of(scores), loss(alone), 1e-6);
 }
@@ -243,8 +243,8 @@ TEST_F(MchJob, ChangesAreTheTableToo) {
 TEST_F(MchJob, WrongOptionsAreNamed) {
   for (const auto& [kernel, says] :
        {std::pair("mch?policy=fifo", "there are lfu, lru and distance_lfu"),
-        std::pair("mch?threshold_skew_multiplier=2", "threshold_skew_multiplier is of dynamic alone"),
-        std::pair("mch?decay_exponent=2", "decay_exponent is of lru and distance_lfu alone"),
+        std::pair("mch?threshold_skew_multiplier=2", "threshold_skew_multiplier belongs to dynamic"),
+        std::pair("mch?decay_exponent=2", "decay_exponent belongs to lru and distance_lfu"),
         std::pair("mch?filter=median", "there are none, average and dynamic"),
         std::pair("mch?eviction_interval=0", "needs 1 step or more"),
         std::pair("mch?zch_size=1", "needs 2 rows or more: ids without one share the last"),

@@ -61,7 +61,7 @@ TEST_P(SharedRow, JobsGoOnAnywhereAndArePacked) {
   const std::string model = at("model"), scores = at("scores.csv");
   succeed({"quantize", "--load", at("saved"), "--save", model, "--weights", "fp32"});
   const Finished inspected = run_tessera({"model", "inspect", model});
-  EXPECT_THAT(inspected.output, testing::HasSubstr("other ids share one row"));
+  EXPECT_THAT(one_line(inspected.output), testing::HasSubstr("other ids share one row"));
   succeed({"predict", "--model", model, "--config", config_, "--part", "test", "--output", scores});
   EXPECT_NEAR(logloss_of(scores), loss(alone), 1e-6) << "as the evaluation reads it";
 }
@@ -73,8 +73,8 @@ TEST_P(SharedRow, IsOneOnAnyNumberOfRanks) {
   EXPECT_NE(refused.status, 0);
   EXPECT_THAT(
       refused.output,
-      testing::HasSubstr("table \"item\": its ids without a row share one, but its rows are cut (hash), and each "
-                         "part would have its own: shard it table_wise or column_wise"));
+      testing::HasSubstr("table \"item\": its ids without a row share one row, but its rows are split (hash), and "
+                         "each part would have a shared row of its own: shard it table_wise or column_wise"));
   EXPECT_NEAR(loss(trained(1, hash)), loss(trained(1, {})), 1e-6) << "one part is whole";
   const std::vector<std::string> columns{"--set", "table_defaults.sharding=[\"column_wise\"]", "--set",
                                          "table_defaults.min_partition=4"};

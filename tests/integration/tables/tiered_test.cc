@@ -109,8 +109,9 @@ TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
     setrlimit(RLIMIT_FSIZE, &small);
   });
   EXPECT_EQ(full.wait(60), 1) << full.output();
-  EXPECT_THAT(full.output(), HasSubstr("its file in \"/var/tmp\" cannot be written: File too large; make room there, "
-                                       "or give the table another \"directory\", and go on from the last checkpoint"));
+  EXPECT_THAT(full.output(), HasSubstr("its file in \"/var/tmp\" cannot be written: File too large; make room "
+                                       "there, or give the table another \"directory\", and continue from the last "
+                                       "checkpoint"));
   expect_same(trained(1, cached({"--load", save})), trained(1, in_memory({"--load", save})));
 }
 
@@ -145,7 +146,7 @@ TEST_F(TieredJobs, SaveTheRowsThatHaveChanged) {
   expect_same_test(trained(2, in_memory(with({"--load", from}))), whole);
   expect_same_test(trained(1, cached(with({"--load", from}))), trained(1, in_memory(with({"--load", from}))));
   EXPECT_THAT(run_tessera({"model", "inspect", from}).output,
-              HasSubstr("of some tables only the rows that changed since save-1, beside it"));
+              HasSubstr("some tables have only the rows that changed since save-1"));
   // The checkpoint, also for programs without the job, equals one with all rows.
   const std::string all = folder_.file("all");
   trained(1, in_memory({"--load", from, "--set", "data.epochs=100000", "--max-steps",
@@ -226,15 +227,14 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     EXPECT_TRUE(has_struck(broken.output)) << broken.output;
     const std::string sentence =
         str_cat("its file in \"", disk, "\" cannot be ", name, ": ", std::strerror(with),
-                "; go on from the last checkpoint, with another \"directory\" where the disk is "
-                "broken");
+                "; continue from the last checkpoint, with another \"directory\" where the disk is broken");
     EXPECT_THAT(broken.output, HasSubstr(sentence));
     EXPECT_EQ(broken.output.find(sentence), broken.output.rfind(sentence)) << broken.output;
     const std::string report = folder_.file("report.json");
     std::vector<std::string> again = job;
     again.insert(again.end(), {"--set", "report.json=" + report});
     const std::string resumed = succeed(run_tessera(again));
-    EXPECT_THAT(resumed, HasSubstr("goes on from"));
+    EXPECT_THAT(resumed, HasSubstr("continues from"));
     for (const char* key : {"samples", "auc", "logloss", "calibration"})
       EXPECT_EQ(json::parse(contents(report))["test"][key], whole["test"][key]) << of;
   }

@@ -126,7 +126,7 @@ TEST_F(ArrivingFromKafka, GoOnBehindBadMessages) {
   const std::string model = folder_.file("model"), file = folder_.write("ask.csv", arriving_file(0, 3));
   succeed({"quantize", "--load", saved, "--save", model, "--weights", "fp32"});
   expect_refused({"predict", "--model", model, "--data", file},
-                 HasSubstr("have no end: --reader csv, or another one of files, reads a file"));
+                 HasSubstr("have no end: use --reader csv, or another reader of files"));
   const std::string scored = succeed({"predict", "--model", model, "--data", file, "--reader", "csv"});
   EXPECT_THAT(scored, HasSubstr("row,label,score\n0,1,"));
 }

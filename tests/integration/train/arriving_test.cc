@@ -78,7 +78,7 @@ TEST_F(ArrivingRanks, WhatCannotBeReadEndsAllOfThem) {
   arrive("b.csv", kArrivingColumns + "\n1,cheap,3,film1:0.5,1\n");
   const Finished done = run_tessera(arguments(2, {}));
   EXPECT_EQ(done.status, 2) << done.output;
-  const std::string why = "b.csv, row 1, column \"price\": \"cheap\" is no number";
+  const std::string why = "b.csv, row 1, column \"price\": \"cheap\" is not a number";
   EXPECT_THAT(done.output, HasSubstr(why));
   EXPECT_THAT(done.output, HasSubstr("rank 0 aborted: " + in_ + "/" + why));
 }

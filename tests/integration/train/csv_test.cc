@@ -167,7 +167,7 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   expect_answers_as_rows_come(folder, model);
   const Finished wrong = piped("person,price,film\nperson 2,cheap,film 3\n");
   EXPECT_NE(wrong.status, 0);
-  EXPECT_THAT(wrong.output, HasSubstr("standard input, row 1, column \"price\": \"cheap\" is no number"));
+  EXPECT_THAT(wrong.output, HasSubstr("standard input, row 1, column \"price\": \"cheap\" is not a number"));
   EXPECT_THAT(piped("person,price,film\nnobody,0,film 0\n", "--part test").output,
               HasSubstr("--part test: there are no such rows in standard input"));
 }
@@ -225,9 +225,8 @@ TEST(CsvJob, AnotherModelOverTheSameColumns) {
     return refused.output;
   };
   EXPECT_THAT(refusal("deepfn"), HasSubstr("there is no model \"deepfn\"; the nearest is \"deepfm\""));
-  EXPECT_THAT(refusal("two_tower"),
-              AllOf(HasSubstr("takes \"c0\", which this job has not"), HasSubstr("your columns'")));
-  EXPECT_THAT(refusal("mmoe"), HasSubstr("has 2 heads, and the job has 1 column as = \"label\""));
+  EXPECT_THAT(refusal("two_tower"), AllOf(HasSubstr("takes \"c0\", which this job lacks"), HasSubstr("your columns'")));
+  EXPECT_THAT(refusal("mmoe"), HasSubstr("has 2 heads, but the job has 1 column as = \"label\""));
 }
 
 TEST(CsvJob, AConfigFromAPipeIsForAllRanks) {
@@ -315,7 +314,7 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   EXPECT_EQ(columns.at("price").as, "dense");
   EXPECT_EQ(columns.at("price value").ids, "vocabulary") << "ten values: a category as well";
   EXPECT_FALSE(columns.contains("session")) << "every row has another one";
-  EXPECT_THAT(contents(job), HasSubstr("# left out, as nearly every row has another one: \"session\""));
+  EXPECT_THAT(contents(job), HasSubstr("# left out because nearly every row has a different value: \"session\""));
 
   const std::string report = folder.file("report.json");
   succeed({"train", "--config", job, "--set", "job.device=cpu", "--set", "data.epochs=4", "--set", "data.batch=64",
@@ -325,7 +324,7 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
                  HasSubstr(job + " exists: write to another file, or remove it first"));
   expect_refused({"data", "describe", path, "--label", "film"},
                  testing::ContainsRegex(
-                     "column \"film\" has .* different texts .*, and a label is a number or one of at most 20 words"));
+                     "column \"film\" has .* different texts .*, but a label is a number or one of at most 20 words"));
   expect_refused({"data", "describe", path, "--label", "films"},
                  HasSubstr("there is no column \"films\"; did you mean \"film\"? The files have the columns label, "));
   expect_refused({"data", "describe", folder.write("none.csv", "label,film\n")}, HasSubstr("there are no rows"));
@@ -450,8 +449,8 @@ TEST(CsvJob, TablesThatAreTooSmallAreToldAtOnce) {
     return run_tessera(more);
   };
   const std::string says =
-      "table \"person\" has 5 rows, but column \"person\" has 41 ids: let the table's rows be 41 or more, leave them "
-      "out, or hash the column to fewer (ids = \"hash\", rows = 5)";
+      "table \"person\" has 5 rows, but column \"person\" has 41 ids: set the table's rows to 41 or more, leave "
+      "them out, or hash the column to fewer (ids = \"hash\", rows = 5)";
   for (const char* command : {"train", "plan"}) {
     const Finished refused = run({command, "--set", "table.person.rows=5"});
     EXPECT_EQ(refused.status, 2) << refused.output;

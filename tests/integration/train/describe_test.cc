@@ -73,7 +73,7 @@ TEST_F(Describe, ListsWithWeights) {
     EXPECT_EQ(columns.at("seen").separator, "|");
     EXPECT_FALSE(columns.at("seen").weighted);
     EXPECT_EQ(columns.at("seen").pooling, "sum");
-    EXPECT_THAT(job_, HasSubstr("# 9 ids, each with a number behind \":\" that weighs its row"));
+    EXPECT_THAT(one_line(job_), HasSubstr(" 9 ids, each with the weight of its row after \":\""));
     EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
   }
 }
@@ -83,7 +83,7 @@ TEST_F(Describe, WeightsAreThoseOfAllItems) {
                                   return str_cat(i % 2, ",2026-01-0", i % 9 + 1, " 1", i % 10, ":30,a:1;b", i % 3,
                                                  i % 5 ? ":2" : "", ",a:0.5;", i % 7 ? "b:1" : "");
                                 }));
-  EXPECT_EQ(columns.at("at hour").take, "hour") << "a time is no weight";
+  EXPECT_EQ(columns.at("at hour").take, "hour") << "a time is not a weight";
   EXPECT_FALSE(columns.at("tags").weighted);
   EXPECT_EQ(columns.at("tags").separator, ";");
   EXPECT_EQ(columns.at("marks").separator, "") << "the reader refuses a list without an item behind \";\"";
@@ -123,9 +123,9 @@ TEST_F(Describe, NamesAreNoListsOfWords) {
   EXPECT_EQ(columns.at("query").separator, " ") << "8 words in some thousand queries";
   EXPECT_EQ(columns.at("query").pooling, "mean");
   EXPECT_THAT(job_, HasSubstr("# 8 items in "));
-  EXPECT_THAT(job_, HasSubstr("leave separator and pooling\n# out.\n[[column]]\nname = \"query\""));
+  EXPECT_THAT(one_line(job_), HasSubstr("leave separator and pooling out. [[column]] name = \"query\""));
   EXPECT_EQ(columns.at("kind").separator, "") << "125 values, each in some thirty rows";
-  EXPECT_THAT(job_, HasSubstr("separator = \" \" and pooling = \"mean\".\n[[column]]\nname = \"kind\""));
+  EXPECT_THAT(one_line(job_), HasSubstr("separator = \" \" and pooling = \"mean\". [[column]] name = \"kind\""));
   EXPECT_EQ(columns.at("tags").separator, ",");
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
@@ -157,10 +157,11 @@ TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
   EXPECT_THAT(none.output, HasSubstr(broken + ", row 2 has 3 fields, but the header has 2"));
   const std::string semicolons = folder_.write("b.csv", "click;film\n1;a\n0;b,c\n");
   expect_refused({"data", "describe", semicolons, "--reader", "csv"},
-                 HasSubstr("row 2 has 2 fields, but the header has 1; is the delimiter another one?"));
+                 HasSubstr("row 2 has 2 fields, but the header has 1; does the file have another "
+                           "delimiter?"));
   EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
   expect_refused({"data", "describe", folder_.write("a.xlsx", "PK")},
-                 HasSubstr("is a spreadsheet, which no reader takes: write it as CSV or Parquet first"));
+                 HasSubstr("is a spreadsheet, which no reader reads: write it as CSV or Parquet first"));
 }
 
 // The comment is true: the label as a number, with another loss, can be trained.
@@ -200,9 +201,13 @@ TEST_F(Describe, OtherLabelsAreNoFeatures) {
   EXPECT_EQ(columns.at("click").as, "label");
   EXPECT_FALSE(columns.at("click").threshold);
   EXPECT_FALSE(columns.contains("y")) << job_;
-  EXPECT_THAT(job_, HasSubstr("# left out, as it is named as labels are: \"y\". If it is a feature, known before the "
-                              "label is:\n# [[column]]\n# name = \"y\"\n# as = \"dense\"\n"));
-  EXPECT_THAT(job_, HasSubstr("# If it is to be predicted as well, name both by --label"));
+  EXPECT_THAT(one_line(job_),
+              HasSubstr("left out because it has a name like a label: \"y\". If it is a feature that is "
+                        "known before the label, use: [[column]]"));
+  EXPECT_THAT(job_, HasSubstr("# [[column]]\n"
+                              "# name = \"y\"\n"
+                              "# as = \"dense\"\n"));
+  EXPECT_THAT(one_line(job_), HasSubstr("To predict it as well, name both with --label"));
   EXPECT_NE(train("1"), nlohmann::json());
 
   columns = describe("b.csv", text("stars,click,seen,film,x", false), {"--label", "stars"});
@@ -227,7 +232,8 @@ TEST_F(Describe, AnotherLabelMayBeTakenAsAFeature) {
     ASSERT_NE(at, job_.npos) << line << job_;
     job_.erase(at + 1, 2);
   }
-  EXPECT_THAT(job_, HasSubstr("# The inputs of the layers \"first\" and \"deep\" are [\"dense\", \"pooled\"] then.\n"));
+  EXPECT_THAT(one_line(job_), HasSubstr("Then set the inputs of the layers \"first\" and \"deep\" to [\"dense\", "
+                                        "\"pooled\"]."));
   for (size_t at = 0; (at = job_.find("inputs = [\"pooled\"]", at)) != job_.npos; at += 1) {
     const std::string layer = job_.substr(job_.rfind("name = ", at), 14);
     if (layer == "name = \"first\"" || layer == "name = \"deep\"\n") job_.insert(at + 10, "\"dense\", ");
@@ -248,7 +254,7 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   for (int i = 0; i < 400; ++i)
     words += str_cat("u", i % 20, ",", i % 20 < 7 ? "yes" : "no", ",", "abc"[i % 3], ",\"", i % 90, ",5\"\n");
   auto columns = describe("words.csv", words);
-  EXPECT_THAT(job_, HasSubstr("# a guess: \"click\" is to be predicted; --label NAME says otherwise\n"));
+  EXPECT_THAT(job_, HasSubstr("# a guess: \"click\" is taken as the label; name another one with --label\n"));
   EXPECT_EQ(columns.at("click").positive, "yes");
   EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
   columns = describe("words.csv", words, {"--label", "grade"});
@@ -265,14 +271,14 @@ TEST_F(Describe, LabelsInTextsAreSaid) {
   EXPECT_EQ(load_config(file("job.toml")).heads.size(), 2u);
   EXPECT_NE(train("1"), nlohmann::json());
   EXPECT_THAT(says("user,click\na,1\nb,0\na,1\n", {"--label", "clic"}), HasSubstr("did you mean \"click\"?"));
-  EXPECT_THAT(says("user,film\na,b\nb,c\n"), HasSubstr("no column is named as a label or has zeros and ones alone"));
+  EXPECT_THAT(says("user,film\na,b\nb,c\n"), HasSubstr("no column has a name like a label, or only zeros and ones"));
 }
 
 TEST_F(Describe, AJobWithoutIdsIsRefused) {
   const std::string text =
       rows(300, "review,rating", [](int i) { return str_cat("a text of row ", i, ",", 1 + i % 5); });
   expect_refused({"data", "describe", folder_.write("a.csv", text), "--output", file("none.toml")},
-                 HasSubstr("no column beside the label \"rating\" seems to be ids"));
+                 HasSubstr("no column except the label \"rating\" seems to hold ids"));
   EXPECT_FALSE(std::filesystem::exists(file("none.toml")));
   const auto columns = describe("b.csv", rows(300, "label,hour", [](int i) { return str_cat(i % 2, ",", i % 24); }));
   EXPECT_EQ(columns.at("hour value").ids, "vocabulary");
@@ -311,8 +317,8 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
                {"--label", "bought", "--html", file("page.html")});
   EXPECT_EQ(columns.size(), 8u) << job_;
   for (const std::string left : {"it has no name", "it counts the rows", "it is a copy of \"user\"",
-                                 "each row has the same", "nearly every row has another one"})
-    EXPECT_THAT(job_, HasSubstr("# left out, as " + left));
+                                 "each row has the same", "nearly every row has a different value"})
+    EXPECT_THAT(job_, HasSubstr("# left out because " + left));
   EXPECT_EQ(columns.at("when hour").take, "hour");
   EXPECT_EQ(columns.at("year").missing->word, "mean");
   EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
@@ -345,7 +351,7 @@ TEST_F(Describe, WordsWhereNumbersAreMissing) {
       << "a text is a text";
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
   expect_refused({"data", "describe", folder_.write("b.csv", text("w,x,land,none")), "--label", "x"},
-                 HasSubstr("column \"x\" has no value in 700 of 2100 rows, and each row needs a label"));
+                 HasSubstr("column \"x\" has no value in 700 of 2100 rows, but each row needs a label"));
   describe("c.tsv", rows(600, "click\tx\tfilm",
                          [](int i) { return str_cat(i % 2, "\t", i % 9 ? str_cat(i, ".5") : "NA", "\tf", i % 20); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "tsv?missing_words=true");

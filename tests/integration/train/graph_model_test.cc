@@ -247,9 +247,9 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
 [table)",
                  R"(]
 [table)",
-                 AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("no input of the model")));
+                 AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("neither an input of the model")));
   expect_refused(all, "name = \"deep\"", "name = \"cross\"", HasSubstr("a second [[layer]] is named \"cross\""));
-  expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" is called like an input"));
+  expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" has the name of an input"));
   expect_refused(
       all, "type = \"linear\"", "type = \"linaer\"",
       HasSubstr("the layer \"aside\": no plugin provides tessera.module/1 \"linaer\"; the nearest is \"linear\""));
@@ -283,13 +283,12 @@ options = { widths = [2] })",
       all, cross, cross + "\nnames = { \"*.u\" = \"u.*\" }",
       HasSubstr("layer \"cross\": names has \"*.u\", but its parameters are 0.v.weight, 0.weight, 0.bias, 1."),
       kMetaAlone);
-  expect_refused(
-      all, cross, cross + "\nnames = { \"0.bias\" = \"deep.1.bias\" }",
-      HasSubstr("the layer \"deep\" calls a parameter \"deep.1.bias\", but so is another one of \"cross\" called"),
-      kMetaAlone);
+  expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = \"deep.1.bias\" }",
+                 HasSubstr("the layer \"deep\" has a parameter \"deep.1.bias\", and so has the layer \"cross\" called"),
+                 kMetaAlone);
   expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = 3 }",
                  HasSubstr("layer \"cross\": names calls \"0.bias\" 3, but a name is a string"));
-  expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
+  expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is not a loss"), kMetaAlone);
   expect_refused(kGraphJob, "inputs = [\"dense\", \"c0\", \"c1\", \"c2\"]\n", "",
                  HasSubstr("model.bottom_mlp must end with the embedding dimension "), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
@@ -302,7 +301,7 @@ options = { widths = [2] })",
                  kMetaAlone);
   std::string dlrm = kGraphJob;
   dlrm.erase(dlrm.find("inputs = "), dlrm.find("[table_defaults]") - dlrm.find("inputs = "));
-  expect_refused(dlrm, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);
+  expect_refused(dlrm, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, but the data has none"), kWhole);
 }
 
 // Wrong settings that are found without samples: there are none to read.
@@ -320,10 +319,10 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   expect_setting("[validation]\npatience = 2", "validation.patience has no effect: no rows are kept for validation");
   expect_setting("[validation]\nfraction = 0.1\nevery_steps = 5\nevery_epochs = 0.5", "validation.every_epochs = 0.5");
   expect_setting("[validation]\nfraction = 0.1\nmonitor = \"acu\"", "there is no metric \"acu\" here");
-  expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is no column of ids");
+  expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is not a column of ids");
   expect_refused(all, "[table_defaults]\n", "[table_defaults]\nsharding = \"row_wies\"\n",
                  AllOf(HasSubstr("table c0"), HasSubstr("\"row_wies\"")), kMetaAlone);
-  expect_setting("[[column]]\nname = \"c0\"", "is of a reader plugin's files");
+  expect_setting("[[column]]\nname = \"c0\"", "is for reader plugins");
   expect_refused(all, "[data]\n", "[data]\norder_by = \"at\"\n",
                  HasSubstr("data.order_by has no effect: the reader \"prepared\""), kMetaAlone);
 }

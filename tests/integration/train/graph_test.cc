@@ -303,7 +303,7 @@ TEST(LayerGraphs, NameBothWidthsWhereTheyDoNotFit) {
   EXPECT_THAT(refusal([](ModelGraph& g) { g.layers[2].type = "test.blned"; }).first,
               AllOf(HasSubstr("\"b\""), HasSubstr("test.blned")));
   EXPECT_THAT(refusal([](ModelGraph& g) { g.heads[1].input = "b:2"; }).first,
-              HasSubstr("\"b:2\" is taken, but that layer has 2 outputs"));
+              HasSubstr("\"b:2\" is an input, but that layer has 2 outputs"));
 }
 
 TEST(LayerGraphs, CallParametersAsTheyAreToldTo) {
@@ -319,9 +319,8 @@ TEST(LayerGraphs, CallParametersAsTheyAreToldTo) {
     const LayerGraph twice(runtime(), named, {});
     ADD_FAILURE() << "it was made";
   } catch (const Error& e) {
-    EXPECT_EQ(e.what(),
-              str_cat("the layer \"b\" calls a parameter \"", made.parameters()[0]->name,
-                      "\", but so is another one of \"", named.layers[0].name, "\" called: change their names"));
+    EXPECT_EQ(e.what(), str_cat("the layer \"b\" has a parameter \"", made.parameters()[0]->name,
+                                "\", and so has the layer \"", named.layers[0].name, "\": change their names"));
   }
 }
 

@@ -215,7 +215,8 @@ TEST_F(Ranking, ComparesSamplesOfOneGroupAlone) {
 TEST_F(Ranking, NeedsOneIdOfEachSample) {
   fill({1, 2, 1, 1, 1, 1});
   EXPECT_THAT(refusal([&] { trainer_->step(batch_); }),
-              HasSubstr("sample 1 of a batch has 2 ids of \"user\", but what takes its ids needs one of each sample"));
+              HasSubstr("sample 1 of a batch has 2 ids of \"user\", but layers that take its ids need one id for "
+                        "each sample"));
   fill({1, 1, 1, 0, 1, 1});
   EXPECT_THAT(refusal([&] { trainer_->step(batch_); }), HasSubstr("sample 3 of a batch has 0 ids of \"user\""));
 }

@@ -83,11 +83,11 @@ TEST(RunPages, ReportsAreCompared) {
   EXPECT_THAT(done, AllOf(HasSubstr("samples_per_s"), HasSubstr("us a step, lookup")));
   const Finished same = run_tessera({"report", a, a});
   EXPECT_THAT(same.output, HasSubstr("settings: all the same"));
-  EXPECT_THAT(run_tessera({"report", a}).output, HasSubstr("give A and B"));
+  EXPECT_THAT(run_tessera({"report", a}).output, HasSubstr("two reports are needed, A and B"));
   expect_refused({"report", a, job.file("c.json")},
                  HasSubstr("cannot read the report " + job.file("c.json") + ": No such file"));
   expect_refused({"report", job.write("d.json", "{}"), a},
-                 HasSubstr("d.json is no report of tessera train: it has no \"model\""));
+                 HasSubstr("d.json is not a report of tessera train: it has no \"model\""));
 }
 
 }  // namespace

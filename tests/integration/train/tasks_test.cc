@@ -251,15 +251,15 @@ TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
   expect_refused(run_columns({}),
                  HasSubstr("rows.csv, row 1, column \"weight\": the weight is -2, but must be 0 or more"));
   expect_refused(run_columns({"--set", "data.reader=synthetic"}),
-                 HasSubstr("data.path has no effect: the reader \"synthetic\" makes its data itself"));
+                 HasSubstr("data.path has no effect: the reader \"synthetic\" generates its data"));
 }
 
 TEST_F(Tasks, MetricsThatDoNotFitALabelAreRefusedBeforeDataIsRead) {
   folder_.write("rows.csv", "user,film,age,click,rating,weight\nno number\n");
   for (const std::string key : {"metrics.names", "metrics.training"}) {
     expect_refused(run_columns({"--set", key + "=[\"click.ne\", \"stars.ne\"]"}),
-                   AllOf(HasSubstr("the metric \"ne\" is of labels from 0 to 1, but the label \"rating\" of "
-                                   "the head \"stars\" may be any number (real = true)"),
+                   AllOf(HasSubstr("the metric \"ne\" needs labels from 0 to 1, but the label \"rating\" of the "
+                                   "head \"stars\" may be any number (real = true)"),
                          testing::Not(HasSubstr("rows.csv"))));
   }
   const Finished fits = run_columns({"--set", "metrics.names=[\"click.ne\", \"stars.rmse\"]"});

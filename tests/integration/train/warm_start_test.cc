@@ -92,12 +92,12 @@ TEST_F(WarmStart, SaysWhatDoesNotFit) {
   const std::string grown = succeed(run(2, {"--start", trained_, "--max-steps", "0", "--set", "data.rows=[400, 40, 20]",
                                             "--set", "table.c2.embedding_dim=8", "--set", "data.dense=4"}));
   EXPECT_THAT(grown, HasSubstr("--start: begins with 2 of 3 tables and 3 of 4 parameters"));
-  EXPECT_THAT(grown, HasSubstr("--start: table c0: 300 of 400 rows are there, the others begin anew"));
-  EXPECT_THAT(grown, HasSubstr("--start: table c1: 10 of its 50 rows there are none here"));
+  EXPECT_THAT(grown, HasSubstr("--start: table c0: 300 of 400 rows are there, the others start again"));
+  EXPECT_THAT(grown, HasSubstr("--start: table c1: 10 of its 50 stored rows have no place here"));
   EXPECT_THAT(grown, HasSubstr("--start: table c2 is float32 [20, 4] there, and has 8 values a row here"));
   EXPECT_THAT(grown, HasSubstr("is float32 [8, 25] there, and float32 [8, 28] here"));
   expect_refused(run(1, {"--start", trained_, "--load", trained_}),
-                 HasSubstr("--start begins a new run, --load goes on with one: give one of them"));
+                 HasSubstr("--start begins a new run, --load continues one: give only one of them"));
   expect_refused(run(2, {"--start", folder_.file("nothing")}),
                  HasSubstr("there is no checkpoint at " + folder_.file("nothing")));
 }
@@ -163,7 +163,7 @@ TEST_F(WordStart, RowsFollowTheirWords) {
   EXPECT_LT(loss, 0.5) << "it has learned which films are clicked";
   const std::string said = train({"--start", trained_, "--max-steps", "0", "--set", second_});
   EXPECT_THAT(said, HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"));
-  EXPECT_THAT(said, HasSubstr("table film: 21 of 31 rows are there, the others begin anew"));
+  EXPECT_THAT(said, HasSubstr("table film: 21 of 31 rows are there, the others start again"));
   EXPECT_NEAR(test_loss(), loss, 1e-6);
 }
 
@@ -184,8 +184,8 @@ TEST_F(WordStart, RowsOnDemandFollowThemToo) {
   text.replace(text.find("\"vocabulary\""), 12, "\"hash\", rows = 1000");
   job_ = folder_.write("hashed.toml", text);
   EXPECT_THAT(train({"--start", there, "--max-steps", "0"}),
-              HasSubstr("table film has texts as ids, which have been numbered by a vocabulary there alone, and begins "
-                        "anew"));
+              HasSubstr("table film has texts as ids, which were numbered by a vocabulary only there, and starts "
+                        "again"));
 }
 
 // A checkpoint without the hash's name comes from a version that used another hash.
@@ -213,7 +213,7 @@ TEST_F(WordStart, RowsOfAnotherHashBeginAnew) {
   EXPECT_NEAR(test_loss(), loss, 1e-6);
   forget_hash(trained_ + "/save-1");
   EXPECT_THAT(train({"--start", trained_, "--max-steps", "0"}),
-              HasSubstr("table film has texts as ids, hashed by fnv1a there and by xxh64 here, and begins anew"));
+              HasSubstr("table film has texts as ids, hashed by fnv1a there and by xxh64 here, and starts again"));
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ std::vector<Line> read_result(const std::string& path, const std::string& option
     const Line line = parsed(text);
     if (!line.is_object() || !line.contains("bench") || !line["bench"].is_string()) {
       throw UsageError(str_cat(option, ": ", path, ":", number,
-                               " is no line of a bench: name a file that tessera bench ", "--json has printed"));
+                               " is not a line of a bench: name a file that tessera bench ", "--json has printed"));
     }
     if (const std::string fault = is_peer(line) ? fault_of_peer(line) : ""; !fault.empty())
       throw UsageError(str_cat(option, ": ", path, ":", number, ": ", fault));

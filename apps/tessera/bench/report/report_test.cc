@@ -217,7 +217,7 @@ TEST(Compare, AFileThatIsNoResultIsOneSentence) {
   EXPECT_THAT(message_of([] { (void)read_result("/no/such/file"); }), HasSubstr("cannot read /no/such/file"));
   const std::string damaged =
       folder.write("damaged", lookup_line("cpu", "forward", 1, 1).dump() + "\n{\"bench\": \"loo");
-  EXPECT_THAT(message_of([&] { (void)read_result(damaged); }), HasSubstr("damaged:2 is no line of a bench"));
+  EXPECT_THAT(message_of([&] { (void)read_result(damaged); }), HasSubstr("damaged:2 is not a line of a bench"));
   const std::string empty = folder.write("empty", run_line().dump() + "\n");
   EXPECT_THAT(message_of([&] { (void)read_result(empty); }), HasSubstr("has no measurement"));
 }

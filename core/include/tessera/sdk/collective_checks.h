@@ -17,7 +17,7 @@ inline namespace v1 {
 inline void check_rendezvous(std::string_view transport, const tsr_rendezvous& where) {
   if (where.world_size < 1 || where.rank < 0 || where.rank >= where.world_size) {
     fail(TSR_INVALID_ARGUMENT, transport, ": rank ", where.rank, " of ", where.world_size,
-         " cannot be: ranks go from 0 to WORLD_SIZE - 1");
+         " does not exist: ranks go from 0 to WORLD_SIZE - 1");
   }
   if (!(where.timeout_s > 0)) fail(TSR_INVALID_ARGUMENT, transport, ": the timeout must be above 0 s");
 }

@@ -58,7 +58,7 @@ inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text, 
 // `known`.
 inline void check_flags(uint32_t flags, uint32_t known, const char* what) {
   if ((flags & TSR_MUST_UNDERSTAND & ~known) != 0)
-    fail(TSR_UNIMPLEMENTED, what, " has flags ", flags, ", which ask for something that this plugin does not know");
+    fail(TSR_UNIMPLEMENTED, what, " has flags ", flags, ", which this plugin does not know");
 }
 
 // Runs `body` and lets no exception pass. Passes on the result of a body that returns a tsr_code (and fills `err`).

@@ -41,11 +41,11 @@ inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
   for (std::string_view known : {"avx512", "avx2", "portable"}) {
     if (forced == known) {
       fail(TSR_UNAVAILABLE, "TESSERA_ISA=", forced, ": this processor or this build lacks ", forced,
-           "; unset TESSERA_ISA to take the best that runs here");
+           "; unset TESSERA_ISA to use the best variant for this processor");
     }
   }
   if (forced.empty()) fail(TSR_UNAVAILABLE, "no variant of this component runs on this processor");
-  fail(TSR_INVALID_ARGUMENT, "TESSERA_ISA=", forced, " is none of avx512, avx2, portable");
+  fail(TSR_INVALID_ARGUMENT, "TESSERA_ISA=", forced, " is not avx512, avx2 or portable");
 }
 
 }  // namespace v1

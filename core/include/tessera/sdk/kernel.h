@@ -83,7 +83,8 @@ class OptimizerRef {
       if (code == TSR_OUT_OF_RANGE) return;
       call.check(code);
       if (num_states_ == kMaxStates)
-        fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has more than ", kMaxStates, " states, and no more are kept");
+        fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has more than ", kMaxStates,
+             " states, which is the most that are kept");
       check_flags(state.flags, 0, "a state of an optimizer");
       states_[num_states_] = state;
     }

@@ -128,8 +128,8 @@ class MlpLayers {
     if (widths_.size() < 2) options.finish();  // an unknown option "width" is a better error than missing "widths"
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
       fail(TSR_INVALID_ARGUMENT,
-           "option \"widths\" must list the width of each layer's output, one at least, all above ",
-           "0; without \"inputs\", \"layers\" lists the input's width in front of them");
+           "option \"widths\" must list the widths of the layers' outputs, at least one, all above 0; without "
+           "\"inputs\", \"layers\" must begin with the input's width");
     }
     if (joined > 0 && joined != input())
       fail(TSR_INVALID_ARGUMENT, "\"layers\" begins with ", input(), ", but \"inputs\" have ", joined, " values");
@@ -153,7 +153,7 @@ class MlpLayers {
   // For components that compute only plain ones.
   void need_plain(const char* where) const {
     if (plain()) return;
-    fail(TSR_UNIMPLEMENTED, "mlp ", where, " computes linear layers with biases and ReLU alone, without \"norm\", ",
+    fail(TSR_UNIMPLEMENTED, "mlp ", where, " computes only linear layers with biases and ReLU, without \"norm\", ",
          "\"dropout\" and other activations: run this model on the CPU");
   }
   const std::string& activation(size_t k) const { return k + 1 < count() ? activation_ : final_activation_; }
@@ -210,7 +210,7 @@ struct InteractionShape {
     const int64_t dim = widths[0], pooled = widths[1];
     if (dim < 1 || pooled < 0 || pooled % dim != 0) {
       fail(TSR_INVALID_ARGUMENT, "dot_interaction needs pooled embeddings as wide as the dense input: ", pooled,
-           " values are no multiple of ", dim);
+           " values are not a multiple of ", dim);
     }
     const int64_t n = pooled / dim + 1;
     return dim + n * (n - 1) / 2;
@@ -246,7 +246,7 @@ class CrossLayers {
       low_rank_ = rank;
     } else if (kind != "full") {
       fail(kind == "vector" || kind == "mixture" ? TSR_UNIMPLEMENTED : TSR_INVALID_ARGUMENT, "cross: kind \"", kind,
-           "\" is not computed here: full and low_rank are everywhere, vector and mixture on the CPU");
+           "\" is not supported here: full and low_rank are supported everywhere, vector and mixture on the CPU");
     }
     if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must give the input's width, above 0");
     if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"layers\" must be above 0, not ", layers_);

@@ -98,12 +98,12 @@ inline std::string number_advice(std::string_view text) {
   using number_text_detail::reads_as_number;
   text = trimmed(text);
   if (is_missing_word(text))
-    return "the reader's option missing_words=true (reader = \"csv?missing_words=true\") takes such words for missing "
-           "values";
+    return "the reader's option missing_words=true (reader = \"csv?missing_words=true\") reads such words as "
+           "missing values";
   if (time_of(text))
-    return "take = \"days\", \"hour\", \"weekday\" or \"month\" in its [[column]] takes a number of a time";
+    return "take = \"days\", \"hour\", \"weekday\" or \"month\" in its [[column]] makes numbers of times";
   if (!number_text_detail::is_one_number(text)) return "";
-  if (text.find('(') != std::string_view::npos) return "a negative number has a minus here, and no parentheses";
+  if (text.find('(') != std::string_view::npos) return "a negative number must have a minus, not parentheses";
   const std::string others = number_text_detail::other_characters(text);
   const size_t comma = text.rfind(','), point = text.rfind('.');
   const bool has_comma = comma != std::string_view::npos, has_point = point != std::string_view::npos;
@@ -119,7 +119,7 @@ inline std::string number_advice(std::string_view text) {
   if (as_decimal) return also + (also.empty() ? "" : "and ") + "decimal = \",\" in its [[column]] reads it";
   if (as_thousands || (!others.empty() && reads_as_number(text, others, '.')))
     return "strip = \"" + others + (as_thousands ? "," : "") +
-           "\" in its [[column]] leaves out what is no part of the number";
+           "\" in its [[column]] leaves out what is not part of the number";
   return "";
 }
 
@@ -129,9 +129,9 @@ inline std::string no_number(std::string_view text) {
   const std::string_view number = trimmed(text);
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (code == std::errc::result_out_of_range && end == number.data() + number.size())
-    return shown_text(text) + " is a number beyond what a double holds";
+    return shown_text(text) + " is too large for a double";
   const std::string advice = number_advice(text);
-  return shown_text(text) + " is no number" + (advice.empty() ? "" : ": " + advice);
+  return shown_text(text) + " is not a number" + (advice.empty() ? "" : ": " + advice);
 }
 
 }  // namespace v1

@@ -136,7 +136,7 @@ inline Blame late(const std::vector<int32_t>& ranks, const PairwiseOp& op) {
   return {rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + not_within(op), first_of(ranks)};
 }
 inline Blame out_of_reach(const std::vector<int32_t>& ranks, const std::string& why) {
-  return {rank_list(ranks) + " cannot be reached any more: " + why, first_of(ranks)};
+  return {rank_list(ranks) + " can no longer be reached: " + why, first_of(ranks)};
 }
 inline Blame closed(int32_t rank, const OpHeader& header) {
   return {rank_list({rank}) + " closed its group before " + name_of(header) + " was done", rank};

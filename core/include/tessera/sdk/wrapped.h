@@ -194,7 +194,8 @@ class WrappedCollective : public Collective {
   static constexpr uint32_t kFlags = TSR_COLLECTIVE_WRAPS;
   // `id`: the component's id, for the error if there is no inner component.
   WrappedCollective(const Setup& setup, const char* id) : inner_(setup.inner) {
-    if (inner_ == nullptr) fail(TSR_INVALID_ARGUMENT, id, " works through another transport: say ", id, "(tcp)");
+    if (inner_ == nullptr)
+      fail(TSR_INVALID_ARGUMENT, id, " works through another transport: name it, as in ", id, "(tcp)");
     check_flags(api().flags, TSR_COLLECTIVE_WRAPS, inner_->component->id);
   }
   virtual std::unique_ptr<Group> wrap(InnerGroup inner) const = 0;

@@ -35,9 +35,8 @@ std::unique_ptr<CostModel> make_cost_model(const PlannerOptions& options, Comput
                                            const std::vector<PricedTable>& tables) {
   const Topology& t = options.topology;
   if (!(t.hbm_mem_bw > 0) || !(t.intra_host_bw > 0))
-    bad_input(
-        str_cat("the cost model \"torchrec\" needs the bandwidths of memory and links, and nobody knows those of ",
-                t.compute_device, ": use the cost model \"default\" with figures of tessera calibrate"));
+    bad_input(str_cat("the cost model \"torchrec\" needs the bandwidths of memory and links, which are not known for ",
+                      t.compute_device, ": use the cost model \"default\" with figures of tessera calibrate"));
   return std::make_unique<FormulaModel>(t, tables);
 }
 

@@ -252,7 +252,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         if output.dtype != input.dtype or output.numel() != self._size * input.numel():
             raise ValueError(
-                f"all_gather: the output has {output.numel()} values of {output.dtype}, and has to have "
+                f"all_gather: the output has {output.numel()} values of {output.dtype}, but must have "
                 f"{self._size * input.numel()} of {input.dtype}: the input's, once for each rank"
             )
         _received(output, lambda memory: self.group.all_gather(_sent(input), memory))
@@ -288,7 +288,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         if own.numel() != into.numel() or own.dtype != into.dtype:  # said before the other ranks take part
             raise ValueError(
                 f"rank {self._rank} has {own.numel()} values of {own.dtype} for itself, and room for {into.numel()} of "
-                f"{into.dtype}: the two have to agree"
+                f"{into.dtype}: the two must agree"
             )
         memory = [_sent(piece) for piece in inputs]
         counts = [_checked(piece).numel() * piece.element_size() for piece in outputs]

@@ -189,7 +189,7 @@ def _seed_of(group: ProcessGroup) -> int:
 
 
 class ShardingEnv:
-    """TorchRec's: ranks by number, or those of a group of torch.distributed, which has to be all of them."""
+    """TorchRec's: ranks by number, or those of a group of torch.distributed, which must be all of them."""
 
     def __init__(self, world_size: int, rank: int, pg: Any = None, output_dtensor: bool = False) -> None:
         refuse("ShardingEnv", {"output_dtensor": output_dtensor}, {"output_dtensor": False})

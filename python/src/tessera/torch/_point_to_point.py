@@ -138,8 +138,8 @@ class _Direction:
     def _take(self, into: np.ndarray, data: np.ndarray, tag: int) -> None:
         if data.size != into.size:
             raise ValueError(
-                f"rank {self._ends[0]} has sent {data.size} bytes with tag {tag}, and the tensor to receive them has "
-                f"{into.size}: both ranks give tensors of one size and type"
+                f"rank {self._ends[0]} has sent {data.size} bytes with tag {tag}, but the tensor to receive them has "
+                f"{into.size}: both ranks need tensors of one size and type"
             )
         if data is not into:
             np.copyto(into, data)

@@ -46,7 +46,7 @@ class ArrivingReader : public Reader {
 
   // Rows without an end have no list of blocks.
   void open(std::string_view, int64_t) override {
-    fail(TSR_UNIMPLEMENTED, "its rows arrive without end: tessera train reads them, and nothing else does");
+    fail(TSR_UNIMPLEMENTED, "its rows arrive without end: only tessera train reads them");
   }
   const std::vector<std::string>& files() const override { return no_files_; }
   const std::vector<ReaderBlock>& blocks() const override { return no_blocks_; }

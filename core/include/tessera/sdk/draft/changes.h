@@ -41,7 +41,7 @@ class Changes {
   }
   Changes& since_mark(uint32_t follower) {
     if ((marked_ & bit_of(follower)) == 0)
-      fail(TSR_FAILED_PRECONDITION, "changes are known since a mark, and follower ", follower,
+      fail(TSR_FAILED_PRECONDITION, "changes are known only after a mark, but follower ", follower,
            " has none: call mark first");
     return *this;
   }

@@ -22,7 +22,7 @@ inline const void* waits_extension(std::string_view id) {
     return guard(err, [&] {
       const Group& group = *reinterpret_cast<const Group*>(raw);
       if (!group.waited_s({seconds, static_cast<size_t>(group.world_size())}))
-        fail(TSR_UNIMPLEMENTED, "this group does not know for whom it has waited");
+        fail(TSR_UNIMPLEMENTED, "this group does not record which ranks it has waited for");
     });
   };
   static constexpr tsr_collective_waits kTable{sizeof(tsr_collective_waits), 0, waited};
