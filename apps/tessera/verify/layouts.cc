@@ -98,7 +98,7 @@ std::vector<int64_t> some_ids(int64_t rows, Random& random) {
     add(i);
     add(rows - 1 - i);
   }
-  for (int i = 0; i < 200000; ++i) add(between(random, 0, rows - 1));
+  for (int i = 0; i < 50000; ++i) add(between(random, 0, rows - 1));
   return {ids.begin(), ids.end()};
 }
 

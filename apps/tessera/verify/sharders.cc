@@ -462,7 +462,7 @@ void check_sharder_large(Subject& subject) {
   const Asked sharder(subject);
   const bool routes = TSR_HAS(tsr_sharder, &sharder.api(), route);
   std::vector<Question> all = {{"t", 1000003, 16, 3, 3},
-                               {"t", 300007, 257, 8, 4, TSR_POOLING_MEAN},
+                               {"t", 30011, 257, 8, 4, TSR_POOLING_MEAN},
                                {"t", 70001, 1031, 40, 8},
                                {"t", 65537, 4096, 64, 8, TSR_POOLING_NONE},
                                {"t", (int64_t{1} << 32) + 12345, 32, 6, 2}};  // rows are counted in 64 bits
