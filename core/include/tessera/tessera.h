@@ -359,11 +359,11 @@ tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_
                         const DLTensor* const* states, uint32_t num_states, tsr_error* err);
 tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
                          const DLTensor* const* states, uint32_t num_states, tsr_error* err);
-/* Gives a view of a shard's own memory, for programs that read and write rows in place: [rows, cols] for `state` -1, and
- * for state i [rows] or [rows, cols]. The rows have the element type in which they are stored, and states are float32;
- * strides are given. The next lookup reads what is written there. Write only while no call on the collection's group
- * runs. The memory lives until the view's deleter is called, whatever is closed before that. Not collective.
- * TSR_UNIMPLEMENTED: the kernel gives no view, or the rows are on a device; use tsr_shard_read() and
+/* Gives a view of a shard's own memory, for programs that read and write rows in place: [rows, cols] for `state` -1,
+ * and for state i [rows] or [rows, cols]. The rows have the element type in which they are stored, and states are
+ * float32; strides are given. The next lookup reads what is written there. Write only while no call on the
+ * collection's group runs. The memory lives until the view's deleter is called, whatever is closed before that. Not
+ * collective. TSR_UNIMPLEMENTED: the kernel gives no view, or the rows are on a device; use tsr_shard_read() and
  * tsr_shard_write(). */
 tsr_code tsr_shard_export(const tsr_collection* collection, uint32_t shard, int32_t state,
                           DLManagedTensorVersioned** view, tsr_error* err);

@@ -158,7 +158,9 @@ def test_frozen_tables_stay_with_their_states(name):
     assert (rows == again).all() and all((states[k] == states_again[k]).all() for k in states)
     assert not torch.equal(other, ebc.embedding_bags["b"].weight)
     ebc.requires_grad_(False)
-    assert not ebc(batch()).values().requires_grad
+    whole = [parameter.detach().clone() for parameter in ebc.parameters()]
+    ebc(batch()).values().sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(whole, ebc.parameters()))
     ebc.requires_grad_(True)
     loss_of(ebc(batch()).values()).backward()
     assert (ebc.core.read_shard(shard)[0] != again).any()
@@ -482,6 +484,33 @@ def test_quantize_dynamic_makes_quantized_collections():
                             mapping={tt.EmbeddingBagCollection: tt.QuantEmbeddingBagCollection})  # fmt: skip
     assert isinstance(made["e"], tt.QuantEmbeddingBagCollection) and isinstance(made["over"], nn.Linear)
     torch.testing.assert_close(made["e"](batch()).values(), model["e"](batch()).values(), rtol=0.02, atol=0.01)
+
+
+class Scored(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.over = bags(), nn.Linear(6, 1)
+
+    def forward(self, dense, ids, lengths):
+        features = tt.KeyedJaggedTensor(["y", "x"], ids, lengths=lengths)
+        return self.over(self.e(features).values() * dense)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_exported_and_traced_models_need_no_library():
+    model, dense = Scored().eval(), torch.rand(2, 6)
+    first = (torch.tensor([3, 0, 1, 1, 2]), torch.tensor([1, 2, 2, 0]))
+    other = (torch.tensor([1, 1, 3, 2, 0, 4, 5]), torch.tensor([3, 0, 1, 3]))
+    traced = torch.jit.trace(model, (dense, *first))
+    torch.testing.assert_close(traced(dense, *other), model(dense, *other))
+    made = torch.export.export(model, (dense, *first))
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    file.seek(0)
+    torch.testing.assert_close(torch.export.load(file).module()(dense, *first), model(dense, *first))
+    torch.testing.assert_close(tt._traced.pooled(model.e, batch()).values(), model.e(batch()).values())
+    with pytest.raises(NotImplementedError, match="sequences cannot be exported"):
+        torch.export.export(tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "x")]), (batch(),))
 
 
 @pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "tutorial", "rank0"])

@@ -274,7 +274,7 @@ def test_a_compiled_model_has_a_graph_break_for_each_collection():
     explained = torch._dynamo.explain(model)(dense, batch())
     assert explained.graph_break_count == 2, explained.break_reasons
     torch._dynamo.reset()
-    compiled, before = torch.compile(model, backend="aot_eager"), model.state_dict()
+    compiled, before = torch.compile(model, backend="aot_eager"), copy.deepcopy(model.state_dict())
     out = compiled(dense, batch())
     torch.testing.assert_close(out, expected)
     out.sum().backward()

@@ -225,8 +225,8 @@ def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] 
 
     Weights stay the same parameters, now over the tables' memory. Rows are updated during backward by ``optimizer``,
     unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is None, and also
-    those of a weight that another module has, such as a tied output layer. Modules are refused if they have a forward of
-    their own, hooks, or options without a counterpart.
+    those of a weight that another module has, such as a tied output layer. Modules are refused if they have a forward
+    of their own, hooks, or options without a counterpart.
 
     plan: how tables are cut over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
     ``row_wise()`` and the like; collective then, as lookups and ``release`` are. A table of PyTorch has the name of its

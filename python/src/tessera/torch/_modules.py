@@ -264,6 +264,10 @@ class Embeddings(nn.Module):
         for parameter in self._fused:
             torch.autograd.graph.increment_version(parameter)
 
+    def _asked(self) -> Tensor:
+        """Lets rows of tables with an optimizer have a backward, as TorchRec's have, even if it updates none."""
+        return self._anchor if self._fused else self._anchor.detach()
+
     def _given(self, rows: Tensor) -> Tensor:
         return rows if self._dtype is torch.float32 else rows.to(self._dtype)
 
@@ -375,7 +379,7 @@ class EmbeddingBagCollection(Embeddings):
             work = Work(self, batch, features)
             weights = features.weights_or_none() if self._is_weighted else None
             learnt = weights if weights is not None and weights.requires_grad else None
-            values = Pooled.apply(self._anchor if work.trains else self._anchor.detach(), work, learnt, *work.dense)
+            values = Pooled.apply(self._asked(), work, learnt, *work.dense)
         else:
             values = torch.from_numpy(core.lookup(**batch))
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), self._given(values))
@@ -440,7 +444,7 @@ class EmbeddingCollection(Embeddings):
         batch = batch_arguments(features, core.features, False, False)
         if torch.is_grad_enabled():
             work = Work(self, batch, features)
-            rows = Sequences.apply(self._anchor if work.trains else self._anchor.detach(), work, *work.dense)
+            rows = Sequences.apply(self._asked(), work, *work.dense)
         else:
             rows = [torch.from_numpy(rows) for rows in core.forward(**batch).outputs.values()]
         return sequences_of(features, dict(zip(core.outputs, map(self._given, rows))), self._need_indices)
