@@ -2,8 +2,9 @@
 // emulator and to the simulation of the TCP transport.
 //
 // ThreadSanitizer sees each fiber as a thread. Switching orders nothing unless the fiber switched to is `ordered`; only
-// release() and acquire() do. Two GPU threads that touch the same memory without a barrier between them are therefore a data race, as on a GPU. The
-// emulator's own files are compiled without instrumentation, so that only the kernels' accesses count.
+// release() and acquire() do. Two GPU threads that touch the same memory without a barrier between them are therefore a
+// data race, as on a GPU. The emulator's own files are compiled without instrumentation, so that only the kernels'
+// accesses count.
 #pragma once
 
 #include <cstddef>

@@ -214,7 +214,7 @@ TEST(Checkpoint, CarriesWhatAKernelKeepsOfRowsBesides) {
   for (const std::string& line : loaded(two, "d", "e")) EXPECT_THAT(line, testing::EndsWith(": 0"));
 }
 
-// tests/integration/plugins/hot_sharder.cc: three rows on every rank, the others striped.
+// plugins/hot_sharder.cc: three rows on every rank, the others striped.
 ParameterSharding hot_and_striped(const EmbeddingBagConfig& t, int world) {
   constexpr int64_t kHot = 3;
   ParameterSharding p{"test.hot?routed=true", "fused", Combine::kSum, true, {}, 1 + kHot};

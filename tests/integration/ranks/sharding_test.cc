@@ -36,7 +36,7 @@ const T& pick(std::mt19937_64& random, const std::vector<T>& from) {
 // acme.stripe is plugins/template: it routes rows instead of dividing them into ranges.
 const std::vector<std::string> kAllTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                             "table_row_wise", "table_column_wise", "grid_shard",  "acme.stripe"};
-// Layouts with several row sets, and routed rows whose columns are also divided: tests/integration/plugins/hot_sharder.cc.
+// Layouts with several row sets, and routed rows whose columns are also divided: plugins/hot_sharder.cc.
 const std::vector<std::string> kHotTypes = {
     "test.hot",         "test.hot?routed=true",         "test.hot?columns=true",
     "test.hot?hot=100", "test.hot?hot=100&routed=true", "test.hot?hot=0&routed=true&columns=true"};

@@ -21,7 +21,8 @@ model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
 data = {reader = "synthetic", columns = 3, rows = [40, 300, 300], samples = 2000, test_samples = 777, batch = 100}
 validation = {fraction = 0.2, monitor = "ndcg?k=3&key=c0"}
 [metrics]
-names = ["auc", "auc?bins=1000", "gauc?key=c0", "ndcg?k=3&key=c0", "recall_at_k?k=2&key=c1", "hit_rate?k=2&key=c0", "logloss", "ne", "rmse", "precision?threshold=0.2", "acme.lift?at=0.2"]
+names = ["auc", "auc?bins=1000", "gauc?key=c0", "ndcg?k=3&key=c0", "recall_at_k?k=2&key=c1",
+         "hit_rate?k=2&key=c0", "logloss", "ne", "rmse", "precision?threshold=0.2", "acme.lift?at=0.2"]
 )";
 
 class MetricsJob : public testing::Test, protected JobFile {
