@@ -1,5 +1,5 @@
-# Debian packages, one for each component of cmake/TesseraInstall.cmake. scripts/release makes them by `cpack` in a build
-# with the prefix /usr.
+# Debian packages, one for each component of cmake/TesseraInstall.cmake. scripts/release makes them by `cpack` in a
+# build with the prefix /usr.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tessera)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
