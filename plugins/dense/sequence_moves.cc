@@ -6,40 +6,7 @@ namespace {
 using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
-
-// An input's rows of each sample: those of a sequence, or the one of a dense input.
-class Rows {
- public:
-  Rows(const ModuleCall& call, size_t i, const char* layer)
-      : width_(call.inputs[i].shape[1]),
-        dense_(call.offsets.empty() || call.offsets[i].data == nullptr),
-        offsets_(dense_ ? nullptr : offsets_of(call, i, layer)) {
-    const int64_t rows = call.inputs[i].shape[0];
-    if (dense_ && rows != call.batch)
-      fail(TSR_INVALID_ARGUMENT, layer, " takes a dense input with a row for each sample");
-    values_ = matrix(call.inputs[i], rows, width_, layer);
-    if (!call.grad_inputs.empty()) gradient_ = matrix_or_null(call.grad_inputs[i], rows, width_, layer);
-  }
-  bool dense() const { return dense_; }
-  int64_t begin(int64_t sample) const { return dense_ ? sample : offsets_[sample]; }
-  int64_t count(int64_t sample) const { return dense_ ? 1 : offsets_[sample + 1] - offsets_[sample]; }
-  const float* values(int64_t sample) const { return values_ + begin(sample) * width_; }
-  // NULL: not wanted.
-  float* gradient(int64_t sample) const { return gradient_ ? gradient_ + begin(sample) * width_ : nullptr; }
-
- private:
-  int64_t width_;
-  bool dense_;
-  const int64_t* offsets_;
-  const float* values_ = nullptr;
-  float* gradient_ = nullptr;
-};
-
-std::vector<Rows> rows_of_all(const ModuleCall& call, const char* layer) {
-  std::vector<Rows> out;
-  for (size_t i = 0; i < call.inputs.size(); ++i) out.emplace_back(call, i, layer);
-  return out;
-}
+using Rows = SampleRows;
 
 // The width of inputs, which must be equal.
 int64_t one_width(std::span<const Value> inputs, size_t least, const char* layer) {
@@ -82,6 +49,23 @@ int64_t first_part(int64_t rows, int64_t like, int64_t sample) {
 
 }  // namespace
 
+SampleRows::SampleRows(const ModuleCall& call, size_t i, const char* layer)
+    : width_(call.inputs[i].shape[1]),
+      dense_(call.offsets.empty() || call.offsets[i].data == nullptr),
+      offsets_(dense_ ? nullptr : offsets_of(call, i, layer)) {
+  const int64_t rows = call.inputs[i].shape[0];
+  if (dense_ && rows != call.batch)
+    fail(TSR_INVALID_ARGUMENT, layer, " takes a dense input with a row for each sample");
+  values_ = matrix(call.inputs[i], rows, width_, layer);
+  if (!call.grad_inputs.empty()) gradient_ = matrix_or_null(call.grad_inputs[i], rows, width_, layer);
+}
+
+const std::vector<SampleRows>& MovesRows::take_rows(const ModuleCall& call, const char* layer) {
+  rows_.clear();
+  for (size_t i = 0; i < call.inputs.size(); ++i) rows_.emplace_back(call, i, layer);
+  return rows_;
+}
+
 void MovesRows::backward(const ModuleCall& call, tsr_module_context*) {
   for (const DLTensor& t : call.grad_inputs) {
     if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);
@@ -98,7 +82,7 @@ void ConcatSequences::max_rows(const ModuleCall& call, std::span<int64_t> rows) 
 }
 
 void ConcatSequences::compute(const ModuleCall& call) {
-  const std::vector<Rows> all = rows_of_all(call, "concat_sequences");
+  const std::vector<Rows>& all = take_rows(call, "concat_sequences");
   const int64_t width = call.inputs[0].shape[1];
   float* to = output(call, 0, "concat_sequences' output");
   int64_t* offsets = written_offsets(call, 0);
@@ -112,10 +96,10 @@ void ConcatSequences::compute(const ModuleCall& call) {
   }
 }
 
-void ConcatSequences::compute_back(const ModuleCall& call) const {
+void ConcatSequences::compute_back(const ModuleCall& call) {
   const float* from = gradient_of(call, 0, "the gradient of concat_sequences' output");
   if (!from) return;
-  const std::vector<Rows> all = rows_of_all(call, "concat_sequences");
+  const std::vector<Rows>& all = take_rows(call, "concat_sequences");
   const int64_t width = call.inputs[0].shape[1];
   for (int64_t s = 0; s < call.batch; ++s) {
     for (const Rows& rows : all) {
@@ -153,7 +137,7 @@ void SplitSequences::compute(const ModuleCall& call) {
   }
 }
 
-void SplitSequences::compute_back(const ModuleCall& call) const {
+void SplitSequences::compute_back(const ModuleCall& call) {
   const Rows rows(call, 0, "split_sequences");
   const int64_t* like = offsets_of(call, 1, "split_sequences");
   const int64_t width = call.inputs[0].shape[1];
@@ -186,7 +170,7 @@ void LastRow::compute(const ModuleCall& call) {
   }
 }
 
-void LastRow::compute_back(const ModuleCall& call) const {
+void LastRow::compute_back(const ModuleCall& call) {
   const float* from = gradient_of(call, 0, "the gradient of last_row's output");
   const Rows rows(call, 0, "last_row");
   const int64_t width = call.inputs[0].shape[1];
@@ -218,7 +202,7 @@ void RowsOf::compute(const ModuleCall& call) {
   }
 }
 
-void RowsOf::compute_back(const ModuleCall& call) const {
+void RowsOf::compute_back(const ModuleCall& call) {
   const float* from = gradient_of(call, 0, "the gradient of rows_of's output");
   const Rows rows(call, 0, "rows_of");
   const int64_t width = call.inputs[0].shape[1];
@@ -240,7 +224,7 @@ std::vector<Value> Add::outputs(std::span<const Value> inputs) const {
 }
 
 void Add::compute(const ModuleCall& call) {
-  const std::vector<Rows> all = rows_of_all(call, "add");
+  const std::vector<Rows>& all = take_rows(call, "add");
   const int64_t width = call.inputs[0].shape[1];
   float* to = output(call, 0, "add's output");
   std::copy_n(all[0].values(0), tessera::sdk::numel(call.inputs[0]), to);
@@ -256,10 +240,10 @@ void Add::compute(const ModuleCall& call) {
   }
 }
 
-void Add::compute_back(const ModuleCall& call) const {
+void Add::compute_back(const ModuleCall& call) {
   const float* from = gradient_of(call, 0, "the gradient of add's output");
   if (!from) return;
-  const std::vector<Rows> all = rows_of_all(call, "add");
+  const std::vector<Rows>& all = take_rows(call, "add");
   const int64_t width = call.inputs[0].shape[1];
   for (const Rows& rows : all) {
     for (int64_t s = 0; s < call.batch; ++s) {

@@ -7,6 +7,25 @@
 
 namespace tessera_dense {
 
+// An input's rows of each sample: those of a sequence, or the one of a dense input.
+class SampleRows {
+ public:
+  SampleRows(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
+  bool dense() const { return dense_; }
+  int64_t begin(int64_t sample) const { return dense_ ? sample : offsets_[sample]; }
+  int64_t count(int64_t sample) const { return dense_ ? 1 : offsets_[sample + 1] - offsets_[sample]; }
+  const float* values(int64_t sample) const { return values_ + begin(sample) * width_; }
+  // NULL: not wanted.
+  float* gradient(int64_t sample) const { return gradient_ ? gradient_ + begin(sample) * width_ : nullptr; }
+
+ private:
+  int64_t width_;
+  bool dense_;
+  const int64_t* offsets_;
+  const float* values_ = nullptr;
+  float* gradient_ = nullptr;
+};
+
 // Backward needs only the inputs. Gradients of inputs are zeros before compute_back(), which adds to them.
 class MovesRows : public tessera::sdk::Module {
  public:
@@ -23,12 +42,15 @@ class MovesRows : public tessera::sdk::Module {
     tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
   }
   virtual void compute(const tessera::sdk::ModuleCall& call) = 0;
-  virtual void compute_back(const tessera::sdk::ModuleCall& call) const = 0;
+  virtual void compute_back(const tessera::sdk::ModuleCall& call) = 0;
+  // The rows of all inputs; valid until the next call.
+  const std::vector<SampleRows>& take_rows(const tessera::sdk::ModuleCall& call, const char* layer);
 
   const Loops& loops_;
 
  private:
   std::vector<tessera::sdk::Parameter> none_;
+  std::vector<SampleRows> rows_;
 };
 
 // "concat_sequences": for each sample the rows of the first input, then those of the second, and so on. A dense input
@@ -41,7 +63,7 @@ class ConcatSequences : public MovesRows {
 
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
 // "split_sequences": the inverse. The second input is a sequence with as many rows as the first output gets; the second
@@ -54,7 +76,7 @@ class SplitSequences : public MovesRows {
 
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
 // "last_row": a sample's last row; zeros if it has none.
@@ -65,7 +87,7 @@ class LastRow : public MovesRows {
 
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
 // "rows_of": the last rows of each sample, as many as the second input, an integer for each sample, says.
@@ -77,7 +99,7 @@ class RowsOf : public MovesRows {
 
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
 // "add": the sum of inputs of one width. The first is a sequence; others have its rows, or one row for each sample,
@@ -89,7 +111,7 @@ class Add : public MovesRows {
 
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) const override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
 }  // namespace tessera_dense

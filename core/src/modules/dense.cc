@@ -74,6 +74,7 @@ struct DenseLayer::Impl {
   std::vector<Tensor> memory;            // of the outputs, which only grows
   std::vector<Tensor> own_offsets;       // memory of those that outputs have of their own, which only grows
   std::vector<Tensor> outputs, offsets;  // offsets: of the outputs; undefined: dense
+  std::vector<int64_t> most_rows;        // of outputs with offsets of their own
   int64_t batch = 0;
   bool kept = false;                       // the last forward may have a backward
   std::vector<Tensor> grad_memory, grads;  // of the inputs
@@ -132,10 +133,10 @@ struct DenseLayer::Impl {
   }
   void take(const std::vector<DenseInput>& now);
   int32_t first_with_offsets(const Tensor& offsets) const;
-  const std::vector<tsr_value>& describe_outputs();
+  void describe_outputs();
   void start_call(bool train);
   void make_outputs();
-  std::vector<int64_t> most_rows();
+  void ask_most_rows();
   void take_own_offsets();
   static tsr_code sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept;
   // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
@@ -165,7 +166,7 @@ struct DenseLayer::Impl {
 };
 
 // The part is asked again where the inputs are others than before.
-const std::vector<tsr_value>& DenseLayer::Impl::describe_outputs() {
+void DenseLayer::Impl::describe_outputs() {
   const auto same = [](const tsr_value& a, const tsr_value& b) {
     return a.flags == b.flags && a.width == b.width && a.rows_like == b.rows_like && a.dtype.code == b.dtype.code &&
            a.dtype.bits == b.dtype.bits;
@@ -174,7 +175,6 @@ const std::vector<tsr_value>& DenseLayer::Impl::describe_outputs() {
     described = layer_outputs(*part, options.name, values);
     asked = values;
   }
-  return described;
 }
 
 // Index of the first input with these offsets; the next input if there is none.
@@ -211,9 +211,10 @@ void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
   if (!jagged) dl_offsets.clear();
 }
 
-// The most rows that outputs with offsets of their own can have.
-std::vector<int64_t> DenseLayer::Impl::most_rows() {
-  std::vector<int64_t> rows(described.size(), 0);
+// Fills most_rows.
+void DenseLayer::Impl::ask_most_rows() {
+  std::vector<int64_t>& rows = most_rows;
+  rows.assign(described.size(), 0);
   AbiError err;
   const plugin::CallScope asked_for(*part, "max_rows", options.name);
   check(api().max_rows(part->self(), &call, rows.data(), err.out()), err, "max_rows");
@@ -225,7 +226,6 @@ std::vector<int64_t> DenseLayer::Impl::most_rows() {
     fail(Code::kInternal, "layer ", options.name, " (", part->id(), ") says that output ", k, " may have ", rows[k],
          " rows");
   }
-  return rows;
 }
 
 // Makes memory for the outputs, and adds them to the call.
@@ -242,11 +242,11 @@ void DenseLayer::Impl::make_outputs() {
   if (own && options.stream)
     fail(Code::kUnimplemented, "layer ", options.name, " (", part->id(),
          ") gives a sequence with offsets of its own, which models on a device cannot have: train on the CPU");
-  const std::vector<int64_t> most = own ? most_rows() : std::vector<int64_t>();
+  if (own) ask_most_rows();
   for (size_t k = 0; k < out.size(); ++k) {
     int64_t rows = batch;
     if (has_own_rows(out[k])) {
-      rows = most[k];
+      rows = most_rows[k];
       if (!own_offsets[k].defined() || own_offsets[k].numel() < batch + 1)
         own_offsets[k] = Tensor::empty({batch + 1}, DType::kInt64);
       offsets[k] = own_offsets[k].first({batch + 1});
