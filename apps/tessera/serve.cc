@@ -42,7 +42,7 @@ struct ServeArguments {
 
 Options options_of(ServeArguments& a) {
   Options options(
-      "serve", "--model [NAME=]DIR [--model ...] [--follow [NAME=]DIR] [OPTIONS]",
+      "serve", "--model [NAME=]DIR [OPTIONS]\n--follow [NAME=]DIR [OPTIONS]",
       "Send it rows, POST /v1/score with {\"rows\": [{\"user\": \"u3\", \"age\": 31}]}, or use the Open Inference "
       "Protocol. docs/serving.md has more.");
   auto add = options.add_options();

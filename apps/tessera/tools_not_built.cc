@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,7 +15,7 @@ int not_built(const std::string& name, const std::vector<std::string>& args) {
   const bool asks =
       std::any_of(args.begin(), args.end(), [](const std::string& a) { return a == "--help" || a == "-h"; });
   if (!asks && args != std::vector<std::string>{"--man"}) throw UsageError(text);
-  std::cout << (asks ? "" : ".SH DESCRIPTION\n") << text << '\n';
+  std::cout << (asks ? wrapped(text) : ".SH DESCRIPTION\n" + text + '\n');
   return 0;
 }
 

@@ -301,13 +301,15 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
                           options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
   const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
   if (job.save_best().empty() && best != all.rend() && best != all.rbegin())
-    progress.note(str_cat("tessera: warning: the model validated best at step ", best->step, " (",
-                          monitor_text(job.monitor(), best->metrics),
-                          "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
-                          "DIR keeps it"));
-  const std::string restored = config.validation.restore_best && job.tested_step() != job.first_step() + job.steps_done()
-                                   ? str_cat(", with the model of step ", job.tested_step(), ", which validated best")
-                                   : "";
+    progress.note(
+        str_cat("tessera: warning: the model validated best at step ", best->step, " (",
+                monitor_text(job.monitor(), best->metrics),
+                "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
+                "DIR keeps it"));
+  const std::string restored =
+      config.validation.restore_best && job.tested_step() != job.first_step() + job.steps_done()
+          ? str_cat(", with the model of step ", job.tested_step(), ", which validated best")
+          : "";
   if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save, restored));
 }
 

@@ -199,8 +199,8 @@ constexpr Animal kSharders[] = {
      "FAILED sharder.arguments, bad.sharder: propose failed with TSR_INTERNAL and an empty message [abi/base.h, "
      "tsr_error]"},
     {"sharders", "ignores_flags",
-     "FAILED sharder.flags, bad.sharder: propose with a flag in tsr_table that must be understood succeeded, but has "
-     "to be refused [abi/base.h, flags]"},
+     "FAILED sharder.flags, bad.sharder: propose with an unknown flag in tsr_table that must be understood succeeded, "
+     "but must be refused [abi/base.h, flags]"},
     {"sharders", "compares_sizes", "FAILED sharder.arguments, bad.sharder: propose for a table of "},
     {"sharders", "leaves_a_hole",
      "FAILED sharder.tiling, bad.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: the "
@@ -273,28 +273,28 @@ constexpr Animal kKernels[] = {
      "FAILED kernel.contexts, bad.kernel: backward failed with TSR_FAILED_PRECONDITION: "},
     {"kernels", "keeps_the_last_row", "FAILED kernel.update, bad.kernel: export_rows gave 6 of 7 rows"},
     {"kernels", "ignores_flags",
-     "FAILED kernel.flags, bad.kernel: forward with a flag that must be understood, and that nobody knows, "
-     "succeeded, but must be refused [abi/base.h, "},
+     "FAILED kernel.flags, bad.kernel: forward with an unknown flag that must be understood succeeded, but must be "
+     "refused [abi/base.h, "},
     {"kernels", "exports_a_snapshot",
      "FAILED kernel.cursors, bad.kernel: column 0 of row 0 of a table of 200 rows is "},
     {"row_makers", "inserts_when_reading",
      "FAILED kernel.read_only, bad.on_demand: a lookup with TSR_LOOKUP_READ_ONLY took the rows in use from 0 to "},
     {"row_makers", "forgets_start_values",
-     "FAILED kernel.start_values, bad.on_demand: the first lookup of rows that did not exist gave 0, where "},
+     "FAILED kernel.start_values, bad.on_demand: the first lookup of rows that did not exist gave 0, but their "},
     {"row_makers", "counts_again_in_each_part",
      "FAILED kernel.estimate, bad.products: estimate of a table of 1048576 rows is 4195328 bytes, and 41953280 in "
      "total for 10 parts of it [abi/draft/cost.h, tsr_kernel_cost::estimate]"},
     {"row_makers", "keeps_replaced_rows",
      "FAILED kernel.rows, bad.on_demand: import_rows of one row with TSR_IMPORT_REPLACE leaves 5 rows"},
     {"kernels", "has_one_scratch",
-     "FAILED kernel.threads, bad.kernel: beside lookups by other threads, forward gave other results than by itself"},
+     "FAILED kernel.threads, bad.kernel: during lookups by other threads, forward gave other results than by itself"},
     {"kernels", "loses_updates_of_prefetched_rows", "FAILED kernel.prefetch, bad.kernel: "},
     {"kernels", "forgets_extra", "FAILED kernel.extra, bad.kernel: byte "},
     {"kernels", "imports_in_order", "FAILED kernel.rows, bad.kernel: column 0 of row 0 is "},
     {"kernels", "reads_rows_in_order", "FAILED kernel.read_rows, bad.kernel: read_rows gives other weights for row "},
     {"kernels", "ignores_flags_of_updates",
-     "FAILED kernel.flags, bad.kernel: backward with a flag in tsr_update that must be understood succeeded, but must "
-     "be refused [abi/base.h, "},
+     "FAILED kernel.flags, bad.kernel: backward with an unknown flag in tsr_update that must be understood "
+     "succeeded, but must be refused [abi/base.h, "},
     {"kernels", "uses_the_rate_before", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "is_one_percent_off", "FAILED kernel.update, bad.kernel: column "},
     {"kernels", "stops_at_column_256", "FAILED kernel.large, bad.kernel: column 256 of row "},
@@ -373,8 +373,8 @@ constexpr Animal kCollectives[] = {
     {"collectives", "skips_barriers",
      "FAILED collective.barrier, bad.through: a barrier ended on rank # before rank # had come"},
     {"collectives", "ignores_flags",
-     "FAILED collective.flags, bad.through: barrier with a flag that must be understood, and that nobody knows, "
-     "succeeded, but must be refused"},
+     "FAILED collective.flags, bad.through: barrier with an unknown flag that must be understood succeeded, but "
+     "must be refused"},
     {"collectives", "leaves_a_thread_in_use",
      "FAILED collective.alone, bad.through: 1 thread that it started runs on after"},
 };

@@ -145,10 +145,10 @@ TEST(DenseInHostMemory, IsSaidWithItsReason) {
   EXPECT_EQ(why_on_the_host(bottom + net + both + head),
             "the layer \"top\" takes \"bottom\", which the layer \"net\" also takes");
   EXPECT_EQ(why_on_the_host(bottom + net + top + head + "loss = \"mse\"\n"),
-            "the head \"click\" has the loss mse, but devices only support binary_cross_entropy alone");
+            "the head \"click\" has the loss mse, but devices support only binary_cross_entropy");
   const std::string aside = layer("aside", "mlp", "inputs = [\"dense\"]\noptions = { widths = [1] }");
   EXPECT_EQ(why_on_the_host(bottom + net + top + head + aside + "[[head]]\nname = \"buy\"\ninput = \"aside\"\n"),
-            "there is the head \"buy\" beside \"click\", but devices train only one");
+            "there are the heads \"buy\" and \"click\", but devices train only one");
 }
 
 TEST(JobDevice, ThatIsNotThereIsOneSentence) {

@@ -160,9 +160,9 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
     throw UsageError("--pass train cannot go with --dtype " + dtype + ": quantized tables only infer");
   }
   const bool copies = std::count(b->passes.begin(), b->passes.end(), LookupPass::kCopy) > 0;
-  if (copies && b->device == "cpu") throw UsageError("--pass copy is a device's: say which with --device");
+  if (copies && b->device == "cpu") throw UsageError("--pass copy needs a device: name it with --device");
   if (std::count(b->passes.begin(), b->passes.end(), LookupPass::kLimit) > 0 && b->device != "cpu")
-    throw UsageError("--pass limit is of host memory: a device's is --pass copy");
+    throw UsageError("--pass limit measures host memory: use --pass copy for a device");
   return true;
 }
 

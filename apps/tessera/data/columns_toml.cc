@@ -114,7 +114,8 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   if (d.times) {
     if (c.hours || c.form == Form::kNumbers) out += table(c, "hour", "take = \"hour\"\nids = \"row\"\nrows = 24\n");
     out += table(c, "weekday", "take = \"weekday\"\nids = \"row\"\nrows = 7\n");
-    return out + number(c, "days", str_cat("take = \"days\"\n", missing_key(c, "mean"), "transform = \"standardise\"\n"));
+    return out +
+           number(c, "days", str_cat("take = \"days\"\n", missing_key(c, "mean"), "transform = \"standardise\"\n"));
   }
   if (d.dense) out += number(c, "", dense_keys(c));
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));

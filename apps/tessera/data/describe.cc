@@ -162,13 +162,12 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
                                                     : str_cat(looked.rows, " of ", looked.of, " rows");
   Description out;
   out.guess = guess_of(columns, labels);
-  out.job =
-      str_cat("# Made by `tessera data describe` from ", rows, ": look at it before you train.\n",
-              "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that validates best\n",
-              out.guess.empty() ? "" : comment(out.guess),
-              "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
-              "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested, "\n",
-              features.text, model_toml(columns, labels, features, facts, test.in_time));
+  out.job = str_cat("# Made by `tessera data describe` from ", rows, ": look at it before you train.\n",
+                    "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that validates best\n",
+                    out.guess.empty() ? "" : comment(out.guess),
+                    "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
+                    "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested,
+                    "\n", features.text, model_toml(columns, labels, features, facts, test.in_time));
   out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;
 }

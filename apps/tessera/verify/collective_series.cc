@@ -199,7 +199,7 @@ void check_collective_flags(Subject& subject) {
       tsr_work* work = nullptr;
       Call call;
       const tsr_code code = start(&work, call.out());
-      call.fails(code, str_cat(what, " with a flag that must be understood, and that nobody knows,"));
+      call.fails(code, str_cat(what, " with an unknown flag that must be understood"));
     };
     refused("all_to_all_v", [&](tsr_work** w, tsr_error* e) {
       return api.all_to_all_v(g, a.raw(), counts.data(), b.raw(), counts.data(), &how, w, e);
@@ -215,7 +215,7 @@ void check_collective_flags(Subject& subject) {
     refused("barrier", [&](tsr_work** w, tsr_error* e) { return api.barrier(g, &how, w, e); });
   });
   const auto ends = in_ranks(subject, {.world = 1, .flags = kMust}, [](Group&) {});
-  require(ends[0].threw, "connect with a flag that must be understood, and that nobody knows, succeeded");
+  require(ends[0].threw, "connect with an unknown flag that must be understood succeeded");
 }
 
 // ---- what a wrapper hands to the inner transport ----
@@ -306,7 +306,7 @@ void count_exchanges(const Group& group, const Made& wrapper, const Counted& cou
     const int64_t before = counted.bytes;
     group.run(what, start);
     require(counted.bytes - before <= allowed(bytes), what, " of ", n, " float32 gave the inner transport ",
-            counted.bytes - before, " bytes to send, where ", bytes, " are enough");
+            counted.bytes - before, " bytes to send, but ", bytes, " are enough");
   };
   std::vector<float> data(static_cast<size_t>(n), 1), all(static_cast<size_t>(n * world));
   const std::vector<int64_t> counts(static_cast<size_t>(world), n);

@@ -170,7 +170,7 @@ void check_device_stats(Subject& subject) {
   device.api.free(device.part.self(), 0, nullptr, 0, device.stream);
   device.synchronize();
   require(device.stats().held_bytes == before, "after free, stats says ", device.stats().held_bytes,
-          " held bytes, where ", before, " were held before");
+          " held bytes, but ", before, " were held before");
   void* pinned = nullptr;
   subject.doing("host_alloc");
   Call call;

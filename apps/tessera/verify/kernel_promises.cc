@@ -55,20 +55,20 @@ void check_kernel_flags(Subject& subject) {
     return k.api.supports(k.part.self(), &config, call.out());
   };
   Call hinted, told;
-  hinted.succeeds(supports(kHint, hinted), "supports with a hint that nobody knows");
-  must_refuse(supports(kMust, told), told, "supports with a flag that must be understood, and that nobody knows,");
+  hinted.succeeds(supports(kHint, hinted), "supports with an unknown hint");
+  must_refuse(supports(kMust, told), told, "supports with an unknown flag that must be understood");
   Random random = subject.random();
   LookupBatch batch = batch_of(random, bed.shape());
   Outputs plain(batch, bed.shape().output), out(batch, bed.shape().output);
   bed.release(bed.forward(batch, plain, bed.shape().train));
   batch.raw.flags = kHint;
   bed.release(bed.forward(batch, out, bed.shape().train));
-  require(values_of(plain) == values_of(out), "forward gives something else with a hint that nobody knows");
+  require(values_of(plain) == values_of(out), "forward gives other results with an unknown hint");
   batch.raw.flags = kMust;
   Call call;
   subject.doing("forward");
   const tsr_code code = k.api.forward(bed.instance(), &batch.raw, out.raw(), nullptr, nullptr, call.out());
-  must_refuse(code, call, "forward with a flag that must be understood, and that nobody knows,");
+  must_refuse(code, call, "forward with an unknown flag that must be understood");
   batch.raw.flags = 0;
   if (!bed.updates_rows()) return;
   Outputs grad(batch, bed.shape().output);
@@ -79,9 +79,9 @@ void check_kernel_flags(Subject& subject) {
     const tsr_code updated = bed.backward_with(flags, batch, context, grad, updating);
     bed.release(context);
     if (flags == kHint)
-      updating.succeeds(updated, "backward with a hint in tsr_update that nobody knows");
+      updating.succeeds(updated, "backward with an unknown hint in tsr_update");
     else
-      must_refuse(updated, updating, "backward with a flag in tsr_update that must be understood");
+      must_refuse(updated, updating, "backward with an unknown flag in tsr_update that must be understood");
   }
 }
 
@@ -240,12 +240,12 @@ void check_kernel_prefetch(Subject& subject) {
       throw;
     }
     ahead.join();
-    call.succeeds(code, "prefetch beside a step");
+    call.succeeds(code, "prefetch during a step");
     Outputs out(next, kFloat32);
     bed.release(bed.forward(next, out, true));
     plain.compare_outputs(next, out);
   }
-  plain.compare_rows(bed, "after steps with batches that were prefetched beside them");
+  plain.compare_rows(bed, "after steps with batches that were prefetched during them");
 }
 
 // A planner asks about bands of a table's rows. Memory that a kernel has once for all of them must not count in each
@@ -318,7 +318,7 @@ void check_kernel_threads(Subject& subject) {
     });
   }
   for (std::thread& t : threads) t.join();
-  for (const std::string& text : wrong) require(text.empty(), "beside lookups by other threads, ", text);
+  for (const std::string& text : wrong) require(text.empty(), "during lookups by other threads, ", text);
 }
 
 }  // namespace tessera::cli::verify

@@ -73,7 +73,7 @@ struct Metric {
     const tsr_code code = api.add(part.self(), &samples, sums.data(), call.out());
     call.fails_well(code, "add");
     call.succeeds(code, "add");
-    require(sums.back() == kBehind, "add writes behind its ", info.sums, " sums");
+    require(sums.back() == kBehind, "add writes past its ", info.sums, " sums");
     sums.pop_back();
   }
   double value(const std::vector<double>& sums) const {
@@ -129,7 +129,7 @@ void check_metric_info(Subject& subject) {
   subject.doing("add");
   Call call;
   call.fails(metric.api.add(metric.part.self(), &told, sums.data(), call.out()),
-             "add with a flag that must be understood, and that nobody knows,");
+             "add with an unknown flag that must be understood");
 }
 
 void check_metric_sums(Subject& subject) {

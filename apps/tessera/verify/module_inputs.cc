@@ -55,7 +55,7 @@ std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values
     if (is_sequence(value) && value.rows_like != TSR_ROWS_OWN) {
       const auto like = static_cast<size_t>(value.rows_like);
       require(value.rows_like >= 0 && like < inputs.size() && is_sequence(inputs[like]), "output ", i,
-              " has the rows of input ", value.rows_like, ", which is no sequence");
+              " has the rows of input ", value.rows_like, ", which is not a sequence");
     }
     require(!has_own_rows(value) || TSR_HAS(tsr_module, &api, max_rows), "output ", i,
             " has offsets of its own, but there is no max_rows()");

@@ -134,7 +134,7 @@ class Layer {
     subject_.doing("forward");
     Call call;
     call.fails(api_.forward(part_.self(), &raw.call, nullptr, call.out()),
-               "forward with a flag that must be understood, and that nobody knows,");
+               "forward with an unknown flag that must be understood");
   }
   // The sum of outputs * directions of a training forward, so that buffers of an earlier one do not matter.
   Loss loss() {
@@ -327,7 +327,7 @@ void check_module_outputs(Subject& subject) {
   Call call;
   const tsr_code code = api.output(part.self(), 0, static_cast<uint32_t>(strange.size()), sizeof(tsr_value),
                                    strange.data(), &value, call.out());
-  call.fails(code, "output for inputs with the flag 0x80000000, which nobody knows,");
+  call.fails(code, "output for inputs with the unknown flag 0x80000000");
 }
 
 void check_module_inference(Subject& subject) {
@@ -390,7 +390,7 @@ void check_module_accumulation(Subject& subject) {
 
 // A layer with an input of 257 values, if its options or its inputs allow that, and its usual inputs otherwise.
 Layer wide_layer(Subject& subject, Random& random, int64_t batch) {
-  const Values wide = dense({257});
+  const Values wide = {value_of(257)};
   for (const std::string& options : {with_widths(subject.what().options, {257}), subject.what().options}) {
     try {
       Made part = subject.make(options);

@@ -168,7 +168,7 @@ class Opened {
         next = 0;
       }
       require(b.first_row == next && b.rows >= 0, "block ", i, " has ", b.rows, " rows from row ", b.first_row,
-              " of its file, where row ", next, " comes next");
+              " of its file, but row ", next, " comes next");
       next += b.rows;
     }
   }
@@ -288,7 +288,7 @@ void check_reader_columns(Subject& subject) {
   for (size_t c = wants.size(); c-- > 0;) {
     reader.select({wants[c]});
     require(joined(reader.pass(reader.in_order()))[0] == all[c], "column ", wants[c].name,
-            " has other values when it is selected alone");
+            " has other values when only it is selected");
     if (wants[c].type != TSR_READER_TEXT || (wants[c].flags & TSR_READER_LIST) != 0) continue;
     std::vector<double> numbers;
     for (const std::string& cell : all[c]) {
@@ -327,7 +327,7 @@ void check_reader_errors(Subject& subject) {
   want = reader.wants().at(0);
   want.flags |= 1u << 31;
   Call told;
-  told.fails(reader.try_select({want}, told), "select with a flag that must be understood, and that nobody knows,");
+  told.fails(reader.try_select({want}, told), "select with an unknown flag that must be understood");
   tsr_reader_source source{};
   source.struct_size = sizeof(source);
   const std::string missing = path + ".there_is_no_such_file";

@@ -402,7 +402,7 @@ void check_sharder_routes(Subject& subject) {
   if (routed == 0) throw Warning("it has route, but proposes no routed layout");
 }
 
-// A flag that must be understood, and that nobody knows, is refused in each struct that propose gets.
+// An unknown flag that must be understood is refused in each struct that propose gets.
 void check_sharder_flags(Subject& subject) {
   constexpr uint32_t kMust = 1u << 31;
   const Asked sharder(subject);
@@ -423,7 +423,7 @@ void check_sharder_flags(Subject& subject) {
     subject.doing(str_cat("propose with an unknown flag in ", what));
     Call call;
     const tsr_code code = sharder.api().propose(sharder.self(), &table, &topology, &limits, &sink, call.out());
-    const std::string of = str_cat("propose with a flag in ", what, " that must be understood");
+    const std::string of = str_cat("propose with an unknown flag in ", what, " that must be understood");
     call.fails(code, of);
     require(code == TSR_UNIMPLEMENTED, of, " fails with ", name_of(code), ", but that is TSR_UNIMPLEMENTED");
   }

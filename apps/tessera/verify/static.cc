@@ -150,7 +150,7 @@ void check_static_manifest(Subject& subject) {
   for (const plugin::ManifestLine& line : library.note().components) {
     if (std::find(std::begin(kKinds), std::end(kKinds), line.kind) == std::end(kKinds))
       throw Warning(
-          str_cat("\"", line.id, "\" is a ", line.kind, ", which this core does not know: nobody will ask for it"));
+          str_cat("\"", line.id, "\" is a ", line.kind, ", which this core does not know: it will not be used"));
   }
 }
 

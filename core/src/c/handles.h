@@ -29,8 +29,9 @@ class OpenRuntime {
   bool elsewhere() const { return process_ != getpid(); }
   void check_process() const {
     if (elsewhere()) {
-      fail(Code::kFailedPrecondition, "this process was forked from the one that opened the runtime: start it anew ",
-           "instead (Python: multiprocessing's \"spawn\"), or open a runtime here");
+      fail(Code::kFailedPrecondition,
+           "this process was forked from the one that opened the runtime: start a new "
+           "process instead (Python: multiprocessing's \"spawn\"), or open a runtime here");
     }
   }
 

@@ -20,7 +20,7 @@ KeyedJaggedTensor tessera::c::batch_of(const std::vector<std::string>& features,
   if (in.keys == nullptr) {
     if (in.num_keys != features.size())
       fail(Code::kInvalidArgument, "the batch has ", in.num_keys, " keys, and the collection's features are ",
-           features.size(), ": give keys where there are others");
+           features.size(), ": set keys if the batch has others");
     out.keys = features;
   } else {
     for (uint32_t k = 0; k < in.num_keys; ++k) {

@@ -149,13 +149,13 @@ Manifest manifest_from(const JsonObject& j) {
   for (const JsonObject& f : j.objects("files")) {
     m.files.push_back({f.get<std::string>("name"), count(f, "bytes", 0), f.hex("crc32")});
     if (m.files.back().name.find('/') != std::string::npos)
-      fail(Code::kDataLoss, "\"", m.files.back().name, "\" is not a file beside it");
+      fail(Code::kDataLoss, "\"", m.files.back().name, "\" is not a file next to it");
   }
   if (j.has("base")) {
     const JsonObject base = j.object("base");
     m.base = Manifest::Base{base.get<std::string>("name"), base.hex("crc32")};
     if (m.base->name.empty() || m.base->name.find('/') != std::string::npos || m.base->name.starts_with('.'))
-      fail(Code::kDataLoss, "its base \"", m.base->name, "\" is not a directory beside it");
+      fail(Code::kDataLoss, "its base \"", m.base->name, "\" is not a directory next to it");
   }
   const auto changes = [](const TableEntry& t) { return t.changes; };
   if (!m.base && std::any_of(m.tables.begin(), m.tables.end(), changes))

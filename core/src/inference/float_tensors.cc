@@ -97,7 +97,7 @@ void FloatTensors::open_index(const std::string& directory, const std::string& i
   }
   for (const std::string& file : files) {
     if (file.empty() || file.find('/') != std::string::npos)
-      fail(Code::kInvalidArgument, index, " names \"", file, "\", which is not a file beside it");
+      fail(Code::kInvalidArgument, index, " names \"", file, "\", which is not a file next to it");
     if (!exists(directory + "/" + file))
       fail(Code::kDataLoss, "there is no file ", directory, '/', file, ", which ", index, " lists");
     add_file(directory + "/" + file);

@@ -156,7 +156,7 @@ std::vector<tsr_value> layer_outputs(const Component& part, const std::string& n
     const auto like = static_cast<size_t>(value.rows_like);
     if (value.rows_like < 0 || like >= inputs.size() || (inputs[like].flags & TSR_VALUE_JAGGED) == 0)
       fail(Code::kInternal, "layer ", name, " (", part.id(), ") has an output with the rows of input ", value.rows_like,
-           ", which is no sequence");
+           ", which is not a sequence");
   }
   const bool own = std::any_of(all.begin(), all.end(), [](const tsr_value& value) { return has_own_rows(value); });
   if (own && !TSR_HAS(tsr_module, &api, max_rows))

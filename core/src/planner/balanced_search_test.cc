@@ -465,7 +465,7 @@ TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
   EXPECT_EQ(planned(options, film("exact_sgd")), "data_parallel dense");
   options.kernel = "fused_only";
   EXPECT_THAT(planned(options, film("exact_sgd")), AllOf(HasSubstr("table film has no sharding of types data_parallel"),
-                                                         HasSubstr("fused_only serves fused alone")));
+                                                         HasSubstr("fused_only serves only fused")));
   options.constraints["film"].sharding_types = {"data_parallel", "table_wise"};
   EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused");
   EXPECT_THAT(planned(options, film("adam")), HasSubstr("fused_only: no optimizer but exact_sgd"));

@@ -166,7 +166,7 @@ std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::
     } else {
       std::string list;
       for (const std::string& s : served) list += str_cat(list.empty() ? "" : ", ", s);
-      why = str_cat(plugin->id(), " serves ", list, " alone");
+      why = str_cat(plugin->id(), " serves only ", list);
     }
     if (!why.empty()) reasons += str_cat(reasons.empty() ? "" : "; ", why);
   }

@@ -22,11 +22,10 @@ std::string what_keeps_it_on_the_host(const DeviceStreamPtr& stream, const Runti
   if (std::string why = LayerGraph::cannot_train_on(stream, runtime, model); !why.empty()) return why;
   for (const HeadSpec& head : model.heads) {
     if (head.loss != kOwnLoss)
-      return str_cat("the head \"", head.name, "\" has the loss ", head.loss, ", but devices only support ", kOwnLoss,
-                     " alone");
+      return str_cat("the head \"", head.name, "\" has the loss ", head.loss, ", but devices support only ", kOwnLoss);
   }
   if (model.heads.size() == 1) return "";
-  return str_cat("there is the head \"", model.heads[1].name, "\" beside \"", model.heads[0].name,
+  return str_cat("there are the heads \"", model.heads[1].name, "\" and \"", model.heads[0].name,
                  "\", but devices train only one");
 }
 

@@ -106,8 +106,8 @@ TEST_F(ValidatedJob, KeepsTheBest) {
   EXPECT_EQ(again->tested_step(), wanted->step);
 }
 
-// The model that validated best is tested and is the last checkpoint, also after a run that was resumed. The folder that
-// kept it goes.
+// The model that validated best is tested and is the last checkpoint, also after a run that was resumed. The folder
+// that kept it goes.
 TEST_F(ValidatedJob, RestoresTheBest) {
   const std::vector<std::string> settings = {"validation.every_steps=3", "validation.monitor=logloss",
                                              "validation.restore_best=true"};

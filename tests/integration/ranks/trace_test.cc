@@ -88,8 +88,7 @@ TEST(TraceCompare, NamesTheFirstDifference) {
   EXPECT_THAT(compared(a, d).output,
               testing::StartsWith("first difference: rank 1, call 0 of group 0: all_reduce \"plan\" of 8 bytes of "
                                   "float32, flags 4, site 00000000000000aa leaves other values"));
-  expect_refused(compared(a, folder.file("e")),
-                 HasSubstr("e.0: a run is the \"file\" of its transport \"trace\""));
+  expect_refused(compared(a, folder.file("e")), HasSubstr("e.0: a run is the \"file\" of its transport \"trace\""));
   EXPECT_THAT(compared(folder.write("f.0", "{}\n").substr(0, folder.file("f").size()), a).output,
               HasSubstr("line 1 is not a call"));
 }

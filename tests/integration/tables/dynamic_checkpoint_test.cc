@@ -188,7 +188,7 @@ TEST_F(DynamicCheckpoints, ChangesAreTheTableToo) {
     lost += gone;
   }
   EXPECT_GT(lost, 0);
-  EXPECT_THAT(run_tessera({"model", "inspect", last.changes, "--verify"}).output,
+  EXPECT_THAT(one_line(run_tessera({"model", "inspect", last.changes, "--verify"}).output),
               testing::HasSubstr(" rows are new or changed, "));
 
   trained(2, {"--load", last.changes, "--save", at("again"), "--max-steps", str_cat(last.step), "--set", kWithoutEnd});

@@ -122,7 +122,7 @@ TEST(Layers, WithWrongSequencesAreRefused) {
   };
   EXPECT_EQ(refusal("", true), "no error");
   EXPECT_THAT(refusal("", false), HasSubstr("takes a sequence, the times of its rows"));
-  EXPECT_THAT(refusal("like", true), HasSubstr("has an output with the rows of input 7, which is no sequence"));
+  EXPECT_THAT(refusal("like", true), HasSubstr("has an output with the rows of input 7, which is not a sequence"));
   EXPECT_THAT(refusal("bound", true), HasSubstr("says that output 1 may have -1 rows"));
   EXPECT_THAT(refusal("beyond", true), HasSubstr("wrote offsets for output 1 that do not rise from 0 to at most 6"));
   EXPECT_THAT(refusal("falls", true), HasSubstr("wrote offsets for output 1"));
