@@ -237,6 +237,34 @@ std::vector<double> waited_by_all(const ProcessGroup& group) {
   return all_say ? seconds : std::vector<double>();
 }
 
+// Says why training ended early, and which validation was the best.
+void note_end(Progress& progress, const TrainJob& job, const Config& config, const TrainJobOptions& options) {
+  const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
+  const std::vector<TrainValidation>& all = job.validations();
+  const int64_t patience = config.validation.patience;
+  if (job.ended_early() && job.steps_done() > 0) {
+    const bool none = std::ssize(all) >= patience && std::all_of(all.end() - patience, all.end(), is_nan);
+    progress.note(str_cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
+                          " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
+  }
+  if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
+    progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
+                          options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
+  const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
+  if (job.save_best().empty() && best != all.rend() && best != all.rbegin())
+    progress.note(
+        str_cat("tessera: warning: the model validated best at step ", best->step, " (",
+                monitor_text(job.monitor(), best->metrics),
+                "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
+                "DIR keeps it"));
+}
+
+// Says which model the last checkpoint has if it is an earlier one.
+std::string restored_text(const TrainJob& job, const Config& config) {
+  if (!config.validation.restore_best || job.tested_step() == job.first_step() + job.steps_done()) return "";
+  return str_cat(", with the model of step ", job.tested_step(), ", which validated best");
+}
+
 // Rank 0 draws progress and serves metrics, and decides for all ranks when losses and stages are collected.
 void train(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
            LiveMetrics* live) {
@@ -288,29 +316,8 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
                             "; its delta exists, and the next publication has a base"));
   };
   job.train(watch);
-  const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
-  const std::vector<TrainValidation>& all = job.validations();
-  const int64_t patience = config.validation.patience;
-  if (job.ended_early() && job.steps_done() > 0) {
-    const bool none = std::ssize(all) >= patience && std::all_of(all.end() - patience, all.end(), is_nan);
-    progress.note(str_cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
-                          " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
-  }
-  if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
-    progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
-                          options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
-  const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
-  if (job.save_best().empty() && best != all.rend() && best != all.rbegin())
-    progress.note(
-        str_cat("tessera: warning: the model validated best at step ", best->step, " (",
-                monitor_text(job.monitor(), best->metrics),
-                "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
-                "DIR keeps it"));
-  const std::string restored =
-      config.validation.restore_best && job.tested_step() != job.first_step() + job.steps_done()
-          ? str_cat(", with the model of step ", job.tested_step(), ", which validated best")
-          : "";
-  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save, restored));
+  note_end(progress, job, config, options);
+  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save, restored_text(job, config)));
 }
 
 void write_reports(const json& report, const Config& config, const TrainArguments& a) {

@@ -43,7 +43,7 @@ void Concat::compute_back(const ModuleCall& call) {
 
 Split::Split(const tessera::sdk::Setup& setup)
     : widths_(setup.options.integers("widths", {})),
-      joined_(setup.host, "split", tessera::sdk::joined_width(setup.options)) {
+      joined_(setup.host, "split_columns", tessera::sdk::joined_width(setup.options)) {
   int64_t all = 0;
   for (const int64_t width : widths_) {
     if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list widths above 0, not ", width);

@@ -46,7 +46,7 @@ class Concat : public Stateless {
   Joined joined_;
 };
 
-// "split": the columns of the inputs, side by side, as several outputs. Option "widths".
+// "split_columns": the columns of the inputs, side by side, as several outputs. Option "widths".
 class Split : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;

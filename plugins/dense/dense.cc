@@ -94,7 +94,7 @@ TESSERA_PLUGIN(
     component<tessera_dense::RowsOf>({.id = "rows_of", .version = "1.0.0", .about = "the last rows of a sequence"}),
     component<tessera_dense::Add>(
         {.id = "add", .version = "1.0.0", .about = "sum of sequences, or with a row for each sample"}),
-    component<tessera_dense::Split>({.id = "split", .version = "1.0.0", .about = "columns as several outputs"}),
+    component<tessera_dense::Split>({.id = "split_columns", .version = "1.0.0", .about = "columns as several outputs"}),
     component<tessera_dense::L2Norm>({.id = "l2_norm", .version = "1.0.0", .about = "rows of length 1"}),
     component<tessera_dense::SwishLayerNorm>(
         {.id = "swish_layer_norm", .version = "1.0.0", .about = "x times the sigmoid of its layer norm"}),

@@ -364,7 +364,7 @@ TEST_F(BadPlugins, AskingForOneThatNeedsANewerCoreSaysWhy) {
   }
 }
 
-// What a wrapper's name has in parentheses is refused if the component wraps nothing.
+// A name with an inner name in parentheses is refused if the component wraps nothing.
 TEST_F(BadPlugins, AnInnerNameThatNobodyUsesIsRefused) {
   try {
     Runtime().create("tessera.kernel/1", "reference(cpu)");

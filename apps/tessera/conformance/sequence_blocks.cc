@@ -79,7 +79,7 @@ Node hstu_layer(SequenceNet& net, const Node& x, const Times& times, const json&
   const json norm = {{"eps", options.at("eps")}, {"weights", false}};
   Node all = net.linear(net.layer("layer_norm", norm, {x}), prefix + "uvqk", "", Form::kTransposed);
   if (options.at("linear_activation") != "none") all = activation(net, all, "silu");
-  const Node parts = net.layer("split", {{"widths", {dv, dv, dqk, dqk}}}, {all});
+  const Node parts = net.layer("split_columns", {{"widths", {dv, dv, dqk, dqk}}}, {all});
   json attention = {{"heads", heads}, {"kind", "silu"}, {"scale", 1}, {"length", options.at("max_seq_len")}};
   std::vector<Node> inputs = {parts + ":2", parts + ":3", parts + ":1"};
   std::vector<SequenceNet::Parameter> parameters;
@@ -137,7 +137,7 @@ Node stu_layer(SequenceNet& net, const Node& x, const Node& targets, const json&
              keys = heads * options.at("attention_dim").get<int64_t>();
   const Node all =
       net.linear(net.norm(x, prefix + "input_norm", kEps), prefix + "uvqk.w", prefix + "uvqk.b", Form::kTransposed);
-  const Node parts = net.layer("split", {{"widths", {hidden, hidden, keys, keys}}}, {all});
+  const Node parts = net.layer("split_columns", {{"widths", {hidden, hidden, keys, keys}}}, {all});
   const Node u = activation(net, parts, "silu");
   json attention = stu_options(options, !targets.empty());
   if (const json& alpha = options.at("attn_alpha"); alpha.is_number() && alpha != 0) attention["scale"] = alpha;

@@ -246,7 +246,7 @@ void timestamp_norm_op(CaseContext& c) {
   const Node x = net.sequence(input_of(c, "x")), times = net.integers(input_of(c, "timestamps"), x);
   const int64_t width = input_of(c, "x").size(1), more = 2 * static_cast<int64_t>(o.at("time_features").size());
   const Node all = net.layer("time_encoding", calendar_options(o.at("time_features"), o.at("pi")), {x, times});
-  const Node features = net.layer("split", {{"widths", {width, more}}}, {all});
+  const Node features = net.layer("split_columns", {{"widths", {width, more}}}, {all});
   const Node combined = net.linear(all, "combine.w", "combine.b");
   net.check({{"out", net.norm(combined, "", o.at("eps").get<double>())}, {"time_features", features + ":1"}},
             {{"x", x}});

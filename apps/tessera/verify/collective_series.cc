@@ -277,7 +277,7 @@ class CountingCollective : public sdk::WrappedCollective {
   mutable Counted counted;
 };
 
-// What one operation may hand on: what it sends, half as much again, and some headers.
+// One operation may hand on the bytes that it sends, half as many again, and some headers.
 int64_t allowed(int64_t bytes) { return bytes + bytes / 2 + 4096; }
 
 void count_exchanges(const Group& group, const Made& wrapper, const Counted& counted) {

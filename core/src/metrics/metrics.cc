@@ -22,7 +22,7 @@ class MetricComponent : public Metric {
         sizeof(samples), 0, std::ssize(s.scores), s.scores.data(), s.predictions.data(), s.labels.data(),
         s.weights.data()};
     AbiError error;
-    const plugin::CallScope call(*part_, "add");
+    const plugin::CallScope call(*part_, "add samples");
     error.check(part_->api<tsr_metric>().add(part_->self(), &samples, sums.data(), error.out()), part_->id());
   }
   double value(std::span<const double> sums) const override {

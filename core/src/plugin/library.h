@@ -33,7 +33,8 @@ class Library {
   enum class First { kHere, kInAChild };
   // Opens the file, calls its entry once, and checks the result against the note. A second call returns the same
   // verdict. With kInAChild a child process does so first, and this process opens only what it could open: an exception
-  // of a static initializer leaves the C library's lock of its loader held, and others crash, exit or never end. [serial]
+  // of a static initializer leaves the C library's lock of its loader held, and others crash, exit or never end.
+  // [serial]
   const Verdict& open(const tsr_host* host, First first = First::kHere);
 
   // Component i of the note. It may be called only if open() gave no reason.
