@@ -115,9 +115,9 @@ TEST(ElfNote, RefusesOtherReleaseCandidates) {
   Image image;
   image.note.head.epoch = 0;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for release candidate 1 of plugin ABI 1, while this core has "
-                                                "release candidate 2"));
+                                                "release candidate 3"));
   image.note.head.epoch = TSR_ABI_EPOCH + 1;
-  EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for release candidate 3 of plugin ABI 1"));
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for release candidate 4 of plugin ABI 1"));
 }
 
 TEST(ElfNote, TakesTheNoteOfItsOwnVersion) {
