@@ -26,8 +26,8 @@ def tables_of_plan(plan: Dict[str, Any], path: str) -> Dict[str, Dict[str, Any]]
 
 def _cut(module: Embeddings, table: str) -> Optional[List[Tuple[List[int], List[int], int]]]:
     """Offsets, sizes and rank of each shard of a table. None where a state dict has no ShardedTensor of it: ranks of
-    torch.distributed are missing or others, every rank has a copy, or its rows are dealt out, so that its pieces are not
-    rectangles."""
+    torch.distributed are missing or others, every rank has a copy, or its rows are dealt out, so that its pieces are
+    not rectangles."""
     group, planned = module.core._group, getattr(module, "_planned", {}).get(table)
     if planned is None or not dist.is_available() or not dist.is_initialized() or planned.get("routed"):
         return None
