@@ -291,7 +291,7 @@ Tensor side_offsets(const CaseContext& c, const std::string& side, int64_t sampl
   return equal_offsets(samples, options_of(c).at(side + "_is_dense_of").get<int64_t>());
 }
 
-void split_op(CaseContext& c) {
+void split_columns_op(CaseContext& c) {
   const char* known = has_input(c, "left_offsets") ? "left_offsets" : "right_offsets";
   const int64_t samples = input_of(c, known).numel() - 1;
   const Tensor left = side_offsets(c, "left", samples), right = side_offsets(c, "right", samples);
@@ -361,7 +361,7 @@ OpTable sequence_ops() {
                  {"timestamp_layer_norm_postprocessor", timestamp_norm_op},
                  {"hour_of_day", hour_of_day_op},
                  {"concat_2d_jagged", concat_op},
-                 {"split_2d_jagged", split_op},
+                 {"split_2d_jagged", split_columns_op},
                  {"gather_rows", gather_rows_op}};
   for (const char* op : kNotBuilt) out.emplace(op, [op](CaseContext&) { skip(op); });
   return out;

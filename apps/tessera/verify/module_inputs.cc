@@ -57,8 +57,8 @@ std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values
       require(value.rows_like >= 0 && like < inputs.size() && is_sequence(inputs[like]), "output ", i,
               " has the rows of input ", value.rows_like, ", which is not a sequence");
     }
-    require(!has_own_rows(value) || TSR_HAS(tsr_module, &api, max_rows), "output ", i,
-            " has offsets of its own, but there is no max_rows()");
+    const bool bounded = api.struct_size >= TSR_END_OF(tsr_module, max_rows) && api.max_rows != nullptr;
+    require(!has_own_rows(value) || bounded, "output ", i, " has offsets of its own, but there is no max_rows()");
     out.push_back(value);
   }
   broken("its list of outputs does not end");
