@@ -256,10 +256,10 @@ TEST_F(ModelProgram, ACProgramAsks) {
   EXPECT_EQ(asked.status, 0) << asked.output;
   EXPECT_THAT(asked.output, AllOf(HasSubstr("5 dense inputs, 3 features, 2 tables"), HasSubstr("c1: ids 0 to 199"),
                                   HasSubstr("score 0.")));
-  expect_refused(run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60),
-                 AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")), 1);
-  expect_refused(run_program({TESSERA_ASK_MODEL, path(".")}, 60),
-                 HasSubstr("model.json; did you mean " + path("./asked") + "?"), 1);
+  test::expect_refused(run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60),
+                       AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")), 1);
+  test::expect_refused(run_program({TESSERA_ASK_MODEL, path(".")}, 60),
+                       HasSubstr("model.json; did you mean " + path("./asked") + "?"), 1);
 }
 
 TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
