@@ -227,7 +227,7 @@ class TrainJob {
   std::string fingerprint_;  // of the data
   std::vector<std::string> start_notes_, warnings_;
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
-  std::optional<int64_t> tested_step_;  // unset: the test has not begun
+  std::optional<int64_t> tested_step_;          // unset: the test has not begun
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;

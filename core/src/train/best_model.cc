@@ -38,9 +38,8 @@ BestFolder::BestFolder(const TrainJobOptions& options, const ProcessGroup& group
     fail(Code::kInvalidArgument,
          "validation.restore_best keeps the best model in a folder, and this job's hosts have no temporary folder in "
          "common: name one that all of them can write, with --save or --save-best");
-  path_ = checkpoint::together(group, "folder of the best model", [&] {
-    return first_rank_ ? new_temporary_folder() : std::string();
-  })[0];
+  path_ = checkpoint::together(group, "folder of the best model",
+                               [&] { return first_rank_ ? new_temporary_folder() : std::string(); })[0];
 }
 
 BestFolder::~BestFolder() {
