@@ -183,7 +183,8 @@ int verify_command(const std::vector<std::string>& args) {
   std::vector<verify::Result> results = verification.run();
   const verify::Run run{given->plugin, given->level, given->seed, std::move(results), verification.kinds()};
   for (const std::string& kind : run.kinds) {
-    if (given->level >= 4 && !verify::not_looked_at(kind).empty()) std::cout << verify::not_looked_at(kind) << '\n';
+    if (given->level >= 4 && !verify::not_looked_at(kind).empty())
+      std::cout << wrapped(verify::not_looked_at(kind), "", "  ");
   }
   std::cout << verify::summary_of(run.results) << std::endl;
   verify::write(given->json, verify::json_of(run));
