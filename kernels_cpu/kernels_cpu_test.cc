@@ -551,7 +551,8 @@ TEST(Optimizers, WrongOptionsAreRefused) {
   const std::tuple<const char*, const char*, const char*> decays[] = {
       // would have no effect
       {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer has no weight decay"},
-      {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
+      {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})",
+       "this optimizer has no weight decay: leave it out"},
       {"none", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
       {"exact_sgd", R"({"weight_decay": -0.5, "weight_decay_mode": "l2"})", "must be at least 0"},
       {"exact_sgd", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},

@@ -187,7 +187,7 @@ TEST(BenchInfer, WhatCannotBeIsOneSentence) {
         {"--batch 0", "--batch"},
         {"--rows 0", "--rows"},
         {"--dtype int2 --dim 12", "multiples of 8"},
-        {"--kernel cpu --rows 5 --tables 1", "compute kernel \"quant\" is not served"}}) {
+        {"--kernel cpu --rows 5 --tables 1", "rows of the format \"fbgemm.int8\" are not known to this kernel"}}) {
     const Result result = run(std::string("infer ") + arguments, " 2>&1");
     EXPECT_NE(result.status, 0) << arguments;
     EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
@@ -231,7 +231,7 @@ TEST(BenchLookup, WhatCannotBeIsOneSentence) {
       {"--dtype fp12", "fp12"},
       {"--dtype int4 --dim 6", "multiple of 4"},
       {"--dtype int8 --pass train", "--pass train cannot go with --dtype int8"},
-      {"--dtype int8 --kernel reference", "compute kernel \"quant\" is not served"},
+      {"--dtype int8 --kernel reference", "rows of the format \"fbgemm.int8\" are not known to this kernel"},
       {"--index-dist normal", "zipf:A"},
       {"--index-dist zipf:x", "zipf:A"},
       {"--optimizer nothing --pass train", "nothing"},

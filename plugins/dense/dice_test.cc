@@ -119,7 +119,7 @@ TEST(Activations, ThatDoNotFitAreRefusedWithTheNearestName) {
        "dice adds up over the ranks, which mlp does not: use the layer \"mlp_batch_norm\", with norm = \"none\""},
       {"experts", R"({"inputs": [2], "widths": [3, 1], "activation": "dice"})", "which experts does not"},
       {"experts", R"({"inputs": [2], "widths": [3, 1], "norm": "batch"})", "batch norm adds up over the ranks"},
-      {"activation", R"({"inputs": [2], "kind": "dice"})", "take the layer \"dice\""},
+      {"activation", R"({"inputs": [2], "kind": "dice"})", "use the layer \"dice\""},
       {"dice", R"({"inputs": [2], "momentum": 0})", "must be above 0 and not above 1, not 0"},
       {"dice", R"({"inputs": [2], "eps": -1})", "dice: option \"eps\" must be above 0"}};
   for (const auto& [id, options, text] : all) {

@@ -187,9 +187,14 @@ TEST(ManyKinds, BackendsAreStacked) {
   AbiError error;
   EXPECT_EQ(wrapped->api<tsr_collective>().connect(wrapped->self(), &where, &group, error.out()), TSR_UNAVAILABLE);
   EXPECT_STREQ(error.out()->message, "named int8, wraps many.loop");
-  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap"); }, Code::kInvalidArgument),
-            "many.wrap: needs a transport to wrap: wrap(tcp)");
+  // If the name has no inner component, the host picks one.
+  EXPECT_EQ(runtime.create(TSR_COLLECTIVE_KIND, "many.wrap")->id(), "many.wrap(many.loop)");
+  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap(many.wrap)"); }, Code::kInvalidArgument),
+            "many.wrap(many.wrap(many.loop)): needs a transport to wrap: wrap(tcp)");
   message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.wrap(many.lop)"); }, Code::kNotFound);
+  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "many.loop(many.wrap)"); }, Code::kInvalidArgument),
+            "tessera.collective/1 \"many.loop\" wraps no other, so \"many.wrap\" would never be used: leave the "
+            "parentheses out");
 }
 
 // Components and the host's services outlive the Runtime.

@@ -138,12 +138,14 @@ class Loop : public Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return std::make_unique<LoopGroup>(); }
 };
 
-// A wrapping transport: needs an inner component, and only knows its id and its own name.
+// A wrapping transport: needs an inner component that is no wrapper, and only knows its id and its own name.
 class Wrap : public Collective {
  public:
+  static constexpr uint32_t kFlags = TSR_COLLECTIVE_WRAPS;
   explicit Wrap(const Setup& setup) : name_(setup.options.string("name", "")) {
-    if (setup.inner == nullptr) fail(TSR_INVALID_ARGUMENT, "needs a transport to wrap: wrap(tcp)");
+    if (setup.inner == nullptr) fail(TSR_INTERNAL, "the host created a wrapper without an inner component");
     inner_ = setup.inner->component->id;
+    if (inner_ == "many.wrap") fail(TSR_INVALID_ARGUMENT, "needs a transport to wrap: wrap(tcp)");
   }
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override {
     fail(TSR_UNAVAILABLE, "named ", name_, ", wraps ", inner_);

@@ -152,7 +152,7 @@ TEST_F(CSteps, InTwoHalves) {
   REFUSED(TSR_FAILED_PRECONDITION, "tsr_step_wait() first", tsr_step_backward(first, grads, 1, &err));
   OK(tsr_collection_start(tables_, &batch_, &second, &err));
   OK(tsr_step_wait(first, &err));
-  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_wait(first, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "already called for this step", tsr_step_wait(first, &err));
   OK(tsr_step_output(first, 0, &out, &err));
   const auto* rows = static_cast<const float*>(out.data);
   EXPECT_EQ(std::vector<float>(rows, rows + 8), (std::vector<float>{3, 3, 3, 3, 13, 13, 13, 13}));

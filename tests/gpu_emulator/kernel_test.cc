@@ -372,7 +372,7 @@ TEST(GpuKernel, ConfigsThatCannotBeServedAreRefusedWithTheReason) {
   const std::vector<Case> cases = {
       {"only fused, dense", [](Options& o) { o.compute_kernel = "quant"; }},
       {"\"lamb\" has no fused form on a GPU", [](Options& o) { o.optimizer = "lamb"; }},
-      {"the unfused way", [](Options& o) { o.optimizer = "lars_sgd"; }},
+      {"which hands the gradients out", [](Options& o) { o.optimizer = "lars_sgd"; }},
       {"optimizer \"none\" updates none", [](Options& o) { o.optimizer = "none"; }},
       {"no optimizer is given", [](Options& o) { o.optimizer = ""; }},
       {"the type of rows", [](Options& o) { o.weight_dtype = kI32; }},

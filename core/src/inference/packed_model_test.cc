@@ -183,7 +183,7 @@ TEST_F(Packing, DamagedFilesAreRefusedByName) {
   flip("model/table-1.rows", 30);
   EXPECT_THAT(opening(), testing::Pair(HasSubstr("the checksum of its header"), Code::kDataLoss));
   write_text(folder_.file("model/table-1.rows"), file_text(folder_.file("model/table-2.rows")));
-  EXPECT_THAT(opening(), testing::Pair(HasSubstr("of another model"), Code::kDataLoss));
+  EXPECT_THAT(opening(), testing::Pair(HasSubstr("table-1.rows belongs to another model"), Code::kDataLoss));
   write_text(folder_.file("model/table-1.rows"), rows);
   EXPECT_EQ(opening().second, Code::kOk);
 

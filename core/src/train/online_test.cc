@@ -318,7 +318,7 @@ TEST_F(Followed, AVersionStaysAsItIsWhileItIsHeld) {
 
 TEST_F(Followed, AGapIsWaitedFor) {
   copy(Publication::kDelta, 3);
-  stays(1, "delta-2.json is missing, but publication 3 is there");
+  stays(1, "delta-2.json is missing, but publication 3 exists");
   copy(Publication::kDelta, 2);
   goes_on_to(3);
 }

@@ -233,6 +233,8 @@ void options_are_checked() {
     try {
       Options options(wrong);
       tsr_component component{};
+      component.id = "sockets";
+      component.api = &Collective::table<Transport>;
       const tsr_instance inner{&component, nullptr};
       Codec made(Setup{Host(nullptr), options, &inner});
       expect(false, wrong, " is taken");
