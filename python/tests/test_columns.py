@@ -151,8 +151,8 @@ def test_values_that_are_none_of_a_column():
         ([[[1]]], "lists of lists"),
         (np.zeros((1, 2, 3)), "with 3 dimensions is not a column"),
         ([1 + 2j], "of type complex"),
-        ([[1], 2], "a value of type int that is none"),
-        ([{1: 1e300}], "no finite number of 32 bits"),
+        ([[1], 2], "it has lists, but here a value of type int"),
+        ([{1: 1e300}], "is not a finite number of 32 bits"),
     ]:
         with pytest.raises((TypeError, ValueError), match=sentence):
             column_of(value)

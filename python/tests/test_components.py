@@ -110,7 +110,7 @@ def test_errors_of_a_sharder_name_it():
     def odd(table, topology, limits):
         return [tessera.LayoutPart([(0, table.rows, 0, table.cols)], placement="everywhere")]
 
-    with pytest.raises(ValueError, match='there is no "everywhere"; any_rank, '):
+    with pytest.raises(ValueError, match='there is no "everywhere"; use one of any_rank, '):
         plan_of("test.broken")
     with pytest.raises(ValueError, match="not the name of a component"):
         tessera.sharder("Test!")(odd)
@@ -178,7 +178,7 @@ def test_errors_of_a_reader_name_it():
         def read(self, i):
             return {"user": [1], "clicked": [1]}
 
-    with pytest.raises(ValueError, match='reader "test.short".*block 0 has 1 rows, and open.* said 3'):
+    with pytest.raises(ValueError, match='reader "test.short".*block 0 has 1 rows, but open.* said 3'):
         tessera.train(job("test.short"))
     with pytest.raises(ValueError, match="mon, row 1, column .user."):
         tessera.train({**job("test.days"), "column": [COLUMNS[0], {**COLUMNS[1], "rows": 3}]})

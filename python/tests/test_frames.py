@@ -121,9 +121,9 @@ def test_what_cannot_be_scored_is_a_sentence(saved):
         (tessera.NotFound, 'no columns "user", "tags": the model takes age, user, .*, but the data has age, film',
          without),
         (ValueError, "different numbers of rows", {**data, "user": ["u1"]}),
-        (ValueError, "no data", 7),
+        (ValueError, "an object of type int is not data", 7),
         (ValueError, "not the path of a file", "clicks.csv"),
-        (ValueError, 'column "age": .*no number', {**data, "age": ["x"] * ROWS}),
+        (ValueError, 'column "age": .*is not a number', {**data, "age": ["x"] * ROWS}),
         (ValueError, 'column "user".*is not a column', {**data, "user": "u1"}),
     ]:  # fmt: skip
         with pytest.raises(error, match=sentence):

@@ -78,9 +78,9 @@ def test_what_is_wrong_is_a_sentence(folder):
         (tessera.InvalidArgument, "feature film: it has text", {**film, "film": (["1", "2"], [1, 1])}, DENSE),
         (tessera.InvalidArgument, "dense: it has text, but .* numbers as", film, [["1", "2"], ["3", "4"]]),
         (tessera.InvalidArgument, "a tuple of 1", {**film, "film": ([1, 2],)}, DENSE),
-        (tessera.InvalidArgument, "lengths of feature .* has to be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
+        (tessera.InvalidArgument, "lengths of feature .* must be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
         (tessera.InvalidArgument, "dense is NULL", film, None),
-        (tessera.InvalidArgument, "dense has to be", film, DENSE[:, :1]),
+        (tessera.InvalidArgument, "dense must be", film, DENSE[:, :1]),
     ]:
         with pytest.raises(error, match=sentence):
             model.predict(features, dense)

@@ -170,7 +170,7 @@ def test_lists_whose_ids_have_weights(tmp_path):
     for wrong, sentence in [
         ([[1, 2]] * ROWS, "it has no weights"),
         ([[(1, "x")]] * ROWS, "a weight is not a number"),
-        ([{1: float("nan")}] * ROWS, "no finite number"),
+        ([{1: float("nan")}] * ROWS, "is not a finite number"),
         (["3"] * ROWS, 'no weight after ":"'),
         (["3:x"] * ROWS, "is not a weight"),
     ]:
@@ -261,7 +261,7 @@ def test_what_cannot_be_is_said():
     assert isinstance(raised.value.__cause__, TypeError)
     with pytest.raises(ZeroDivisionError):
         tessera.train(CONFIG, columns(), watch=lambda event: 1 / 0)
-    with pytest.raises(ValueError, match="test is for data"):
+    with pytest.raises(ValueError, match="test needs data"):
         tessera.train(CONFIG, test=columns())
 
     for sentence, arguments in [
@@ -280,7 +280,7 @@ def test_what_cannot_be_is_said():
         with pytest.raises(ValueError, match=sentence):
             tessera.train(CONFIG, columns(), **arguments)
     for config, data, sentence in [
-        (CONFIG, "clicks.csv", "of a file say .*reader"),
+        (CONFIG, "clicks.csv", "is not data.*for a file, set .*reader"),
         (columns, CONFIG, "config is the path of a TOML file"),
         ({"model": {}}, columns(), r"no \[\[column\]\]s, .* tessera.describe"),
         ({**CONFIG, "data": {"batch": object()}}, columns(), "data.batch of the config is of type object"),

@@ -21,7 +21,7 @@ for line in sorted((root / "tests/abi/golden").glob("*.txt"))[-1].read_text().sp
         if name in rows and rows[name][1] != line.split()[0]:
             faults.append(f"{name} is at {line.split()[0]}, not at {rows[name][1]}")
     else:
-        name = line.split()[1].rstrip(",")
+        name = re.split("[,(]", line.split()[1])[0]
         struct = name if line.startswith("struct") else struct
     seen += 1
     if name not in anchors:
