@@ -358,7 +358,7 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   EXPECT_EQ(error(path + "buffer_mib = 0.02\n", kNumbered),
             folder_.file("a.csv") +
                 ", row 144, column \"at\": the value is less than that of the row before, but streamed data must be "
-                "in order if data.order_by says; raise data.buffer_mib above the size of the data, or sort the files");
+                "in the order of data.order_by; raise data.buffer_mib above the size of the data, or sort the files");
   folder_.write("a.csv", rows([](int64_t x) { return x == 7 ? std::string("noon") : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") +
                                         ", row 2, column \"at\": \"noon\" is not a number to order by, but the "

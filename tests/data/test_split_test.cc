@@ -51,11 +51,19 @@ class DataTestSplit : public testing::Test {
   }
   Dataset read(const std::string& data, const std::string& more = "") {
     const std::string columns = R"(
-column = [
-  {name = "click", as = "label"},
-  {name = "x", as = "dense"},
-  {name = "word", ids = "vocabulary"},
-  {name = "list", rows = 3, separator = " "}]
+[[column]]
+name = "click"
+as = "label"
+[[column]]
+name = "x"
+as = "dense"
+[[column]]
+name = "word"
+ids = "vocabulary"
+[[column]]
+name = "list"
+rows = 3
+separator = " "
 )";
     return read_dataset(runtime_, parse_config("[data]\nreader = \"csv\"\n" + data + columns + more, "job.toml"));
   }

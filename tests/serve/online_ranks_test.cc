@@ -161,7 +161,7 @@ TEST_F(OnlineRanks, AGapAndAnotherChainAreRefused) {
   publish(2);
   ASSERT_TRUE(answers_with(2)) << server.output();
   publish(4);
-  ASSERT_TRUE(says(server, "delta-3.json is missing, but publication 4 is there")) << server.output();
+  ASSERT_TRUE(says(server, "delta-3.json is missing, but publication 4 exists")) << server.output();
   // Rank 1 has another run's file with that number, of the same job and therefore of the same tables.
   const std::string other = folder_.file("other");
   const auto done = test::run_tessera({"train", "--config", folder_.file("job.toml"), "--set", "data.samples=256",

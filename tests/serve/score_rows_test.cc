@@ -127,11 +127,12 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_THAT(refusal(R"({"rows": {"user": "ann"}})"), HasSubstr("\"rows\" cannot be"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("the request cannot be an array"));
   EXPECT_THAT(refusal(R"({"rows": [{}, )"), HasSubstr("column \"price\""));
-  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}, )"), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}, )"),
+              HasSubstr("the request is not JSON: line 1, byte 25: it ends too early"));
   EXPECT_THAT(refusal(R"({"rows": [{"price":1},{"price":1},{"price":1},{"price":1},{"price":1}]})"),
               HasSubstr("more than 4 rows"));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "model": "other"})"),
-              HasSubstr("says model \"other\", but was sent to \"shop\""));
+              HasSubstr("names model \"other\", but was sent to \"shop\""));
   EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["like"]})"), HasSubstr("output \"like\" is unknown"));
   EXPECT_THAT(refused_row(R"({"price": 1, "age": 1e300})"), HasSubstr("age of sample 1 is too large"));
 }

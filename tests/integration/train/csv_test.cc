@@ -433,7 +433,7 @@ TEST(CsvJob, DescribedWithoutDenseColumns) {
   }
   const std::string path = folder.write("clicks.csv", text), job = folder.file("job.toml");
   succeed({"data", "describe", path, "--output", job});
-  EXPECT_THAT(contents(job), HasSubstr("out of all 12000 rows"));
+  EXPECT_THAT(contents(job), HasSubstr("from all 12000 rows"));
   EXPECT_THAT(contents(job), HasSubstr("# 1500 different, most often "));
   const std::string report = folder.file("report.json");
   succeed({"train", "--config", job, "--set", "data.epochs=3", "--set", "report.json=" + report});

@@ -283,9 +283,10 @@ options = { widths = [2] })",
       all, cross, cross + "\nnames = { \"*.u\" = \"u.*\" }",
       HasSubstr("layer \"cross\": names has \"*.u\", but its parameters are 0.v.weight, 0.weight, 0.bias, 1."),
       kMetaAlone);
-  expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = \"deep.1.bias\" }",
-                 HasSubstr("the layer \"deep\" has a parameter \"deep.1.bias\", and so has the layer \"cross\" called"),
-                 kMetaAlone);
+  expect_refused(
+      all, cross, cross + "\nnames = { \"0.bias\" = \"deep.1.bias\" }",
+      HasSubstr("the layer \"deep\" has a parameter \"deep.1.bias\", and so has the layer \"cross\": change"),
+      kMetaAlone);
   expect_refused(all, cross, cross + "\nnames = { \"0.bias\" = 3 }",
                  HasSubstr("layer \"cross\": names calls \"0.bias\" 3, but a name is a string"));
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is not a loss"), kMetaAlone);
