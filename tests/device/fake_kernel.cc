@@ -169,6 +169,7 @@ class FakeKernel : public sdk::Kernel {
   using Instance = test::Instance;
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLExtDev, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_WRAPS;
   explicit FakeKernel(const sdk::Setup& setup) : inner_(setup.inner) {}
 
   void supports(const tsr_kernel_config& config) const override {
