@@ -428,7 +428,7 @@ constexpr Animal kDrafts[] = {
     {"drafts", "shares_its_port",
      "FAILED endpoint.in_use, bad.deaf: start at an address that is in use succeeded, but must be refused",
      "@bad.deaf"},
-    {"drafts", "gives_no_address", "FAILED endpoint.turns, bad.deaf: start gives  and not an address", "@bad.deaf"},
+    {"drafts", "gives_no_address", "FAILED endpoint.turns, bad.deaf: start gives \"\" and not an address", "@bad.deaf"},
     {"drafts", "keeps_listening", "FAILED endpoint.turns, bad.deaf: start failed with TSR_UNAVAILABLE: port ",
      "@bad.deaf"},
     {"drafts", "counts_nothing", "FAILED device.info, bad.device: the probe succeeded, but count gives 0 devices",

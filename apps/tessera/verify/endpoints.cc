@@ -46,7 +46,7 @@ std::string start(Subject& subject, const Made& part, const Server& server) {
   call.fails_well(code, "start");
   call.succeeds(code, "start");
   require(url != nullptr && std::string(url).find("://") != std::string::npos, "start gives ",
-          url == nullptr ? "no address" : url, " and not an address like \"grpc://127.0.0.1:8001\"");
+          url == nullptr ? "NULL" : str_cat('"', url, '"'), " and not an address like \"grpc://127.0.0.1:8001\"");
   return url;
 }
 
