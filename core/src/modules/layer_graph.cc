@@ -321,9 +321,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
     if (!link.of_layer) {
       const GraphInput& input = graph.inputs[link.index];
       if (input.width < 1)
-        fail(Code::kInvalidArgument, "\"", name,
-             "\" is an input of a layer, but the data has no values "
-             "for it");
+        fail(Code::kInvalidArgument, "\"", name, "\" is an input of a layer, but the data has no values for it");
       if (input.from == GraphInput::kSequence)
         return {kFirstSequence + static_cast<size_t>(input.column), 0, input.width};
       if (input.from == GraphInput::kIds) return {m.first_ids() + static_cast<size_t>(input.column), 0, 1};

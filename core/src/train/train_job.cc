@@ -352,7 +352,10 @@ void TrainJob::train(const TrainWatch& watch) {
     checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
   if (checkpoints_) checkpoints_->release();
   directories_->release();
-  if (best_folder_ && !stopped()) best_folder_->remove();
+  if (best_folder_ && !stopped()) {
+    group_->barrier("best model");  // a rank may still look into the folder
+    best_folder_->remove();
+  }
 }
 
 ReadBatch TrainJob::batches(const TrainWatch& watch) {

@@ -164,7 +164,7 @@ class Embeddings(nn.Module):
             for shard, parameter, (_, states) in zip(own, made, viewed):
                 self._held.append((parameter, config.name, shard))
                 self._states[shard.index] = states
-        # By table, also those of which this rank holds nothing: all ranks make the same calls.
+        # The lists also have tables of which this rank holds nothing, because all ranks make the same calls.
         self._fused, self._plain = [], []
         for config, optimizer in zip(self._configs, self._optimizers):
             kind = self._plain if optimizer is None else self._fused

@@ -45,7 +45,7 @@ def trained_in_backward(parameter: Tensor) -> bool:
     return fused or hasattr(parameter, "_in_backward_optimizers")
 
 
-# What tensors are asked without being changed, although the name ends with "_" or is a setter.
+# These methods do not change a tensor's values, although their names end with "_" or begin like a setter's.
 _HARMLESS = {"requires_grad_", "retain_grad", "rename_", "share_memory_", "pin_memory"}
 
 
