@@ -113,8 +113,11 @@ std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& lab
   constexpr size_t kMany = 100;  // number of tables from which on rows are narrower
   const int64_t dim = features.tables.size() > kMany ? 4 : 8;
   const bool several = labels.columns.size() > 1;
+  // The error of real labels goes on falling, but not at each validation, until the learning rate is low.
+  const bool real = std::any_of(labels.columns.begin(), labels.columns.end(),
+                                [&](size_t label) { return label_form(columns[label]) == LabelForm::kReal; });
   std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
-                            "patience = ", facts.rows < 5000 ? 8 : 3,
+                            "patience = ", real || facts.rows < 5000 ? 8 : 3,
                             "\nrestore_best = true  # the model that validated best is tested and saved\n");
   out +=
       "\n[table_defaults]\ninit_range = 0.01\n"
