@@ -65,8 +65,8 @@ TEST(DeadRank, IsNoticedByRanksThatNeverSleep) {
       },
       R"({"spin_us": 1e9})");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));  // not only at the deadline
-  for (int rank : {0, 2})
-    EXPECT_THAT(said.at(rank), HasSubstr("blames 1: tcp: rank 1 died during barrier \"meeting\"")) << rank;
+  // A slow rank may still be in the barrier of the connection.
+  for (int rank : {0, 2}) EXPECT_THAT(said.at(rank), HasSubstr("blames 1: tcp: rank 1 died during barrier ")) << rank;
 }
 
 TEST(DeadRank, IsNamedOnEveryRankWithTheOperation) {
