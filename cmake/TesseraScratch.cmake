@@ -56,8 +56,9 @@ foreach(target ${targets})
   get_target_property(sources ${target} SOURCES)
   get_target_property(tested_within ${target} TESSERA_TESTED_WITHIN)
   get_target_property(folder ${target} SOURCE_DIR)
-  if(type STREQUAL "MODULE_LIBRARY" AND folder MATCHES "/tests/" AND NOT checked
-      AND NOT sources MATCHES "/(plugins|kernels_[a-z]+)/")  # parts that only tests have
+  # Plugins and a program that only tests use.
+  if(NOT checked AND (target STREQUAL "tessera_tcp_proxy" OR (type STREQUAL "MODULE_LIBRARY"
+      AND folder MATCHES "/tests/" AND NOT sources MATCHES "/(plugins|kernels_[a-z]+)/")))
     target_compile_options(${target} PRIVATE -O0)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
     continue()
