@@ -14,6 +14,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "plan/picture.h"
+#include "plan/scale.h"
 #include "planner/table_json.h"
 #include "plugin_watch.h"
 #include "tessera/config.h"
@@ -36,23 +37,43 @@ using json = nlohmann::ordered_json;
 
 constexpr char kForms[] =
     "--config FILE | --tables FILE [OPTIONS]\n"
+    "--config FILE | --tables FILE --scale RANKS,RANKS,... [OPTIONS]\n"
     "--diff PLAN PLAN";
 
 constexpr char kAbout[] =
     "Plans the sharding of a job's tables and prints the plan, in the form that --format names: as tables with "
     "bytes and times (table), as the file that planner.plan reads (json), as TorchRec prints it (torchrec), or as "
-    "the line in TorchRec's tutorial (tutorial). docs/plans.md describes FILE and PLAN.";
+    "the line in TorchRec's tutorial (tutorial). docs/plans.md describes FILE and PLAN.\n\n"
+    "With --scale, plans for each of several world sizes, and prints what a step of each is predicted to cost, up to "
+    "which it pays to add ranks, and how often to save: docs/scale.md.";
 
 struct Arguments {
-  std::string config, model, tables, compute_device, format, explain, cost_model, topology, picture;
+  std::string config, model, tables, compute_device, format, explain, cost_model, topology, picture, scale, network;
   std::vector<std::string> set, diff;
   int world_size = 0, local_world_size = 0, nproc = 0;
   int64_t batch_size = 0;
+  double host_days = 0, disk_mb_s = 0;
   bool torchrec_limits = false, no_data = false;
   std::string search;
   double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // NaN: not given
   std::vector<std::string> hbm_gib, ddr_gib, ssd_gib;
 };
+
+// Refuses options that have no effect beside --scale, or without it.
+void check_scale(const Arguments& a, const po::variables_map& given) {
+  const auto set = [&](const char* name) { return given.contains(name) && !given[name].defaulted(); };
+  if (a.scale.empty()) {
+    for (const char* name : {"host-days", "disk-mb-s"}) {
+      if (set(name)) throw UsageError(str_cat("--", name, " has no effect without --scale"));
+    }
+    return;
+  }
+  for (const char* name : {"world-size", "nproc", "explain", "picture", "diff"}) {
+    if (set(name)) throw UsageError(str_cat("--", name, " and --scale exclude each other"));
+  }
+  if (a.format != "table" && a.format != "json") throw UsageError("--format of --scale is table or json");
+  if (!(a.host_days > 0 && a.disk_mb_s > 0)) throw UsageError("--host-days and --disk-mb-s must be positive");
+}
 
 // Nothing if help was printed.
 std::optional<Arguments> parse(const std::vector<std::string>& args) {
@@ -65,9 +86,11 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
       "do not read the job's data: use the tables of the config, and guess their ids");
   add("set", po::value(&a.set)->composing(), "change a key of the config, as in section.key=value; may be repeated");
   add("tables", po::value(&a.tables), "plan the tables of this JSON file");
+  add("scale", po::value(&a.scale), "compare these world sizes, such as 8,64,512");
   add("world-size", po::value(&a.world_size)->default_value(1), "number of ranks");
   add("nproc", po::value(&a.nproc), "the same as --world-size, as in tessera train");
-  add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
+  add("local-world-size", po::value(&a.local_world_size)->default_value(0),
+      "ranks per host; 0: all on one, or 8 with --scale");
   add("compute-device", po::value(&a.compute_device),
       "cpu, cuda, hip, or the id of a device plugin (default: as job.device says, or cpu)");
   add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the config says, or 512");
@@ -86,6 +109,10 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("explain", po::value(&a.explain), "print the options of one table and their costs");
   add("cost-model", po::value(&a.cost_model), "default or torchrec (default: as the config says)");
   add("topology", po::value(&a.topology), "figures of the machine, from tessera calibrate");
+  add("network", po::value(&a.network),
+      "network between hosts: bandwidth of a host, as 100Gbit or 25Gbit,50us, or a topology file that has it");
+  add("host-days", po::value(&a.host_days)->default_value(250), "days between two failures of a host, for --scale");
+  add("disk-mb-s", po::value(&a.disk_mb_s)->default_value(500), "MB/s with which a host saves, for --scale");
   add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
   add("diff", po::value(&a.diff)->multitoken(), "print the differences between two plan files");
   const auto given = parse_options(args, options);
@@ -97,6 +124,7 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
           "only one");
     a.world_size = a.nproc;
   }
+  check_scale(a, *given);
   if (!a.model.empty() && a.config.empty())
     throw UsageError("--model gives a job other layers: it needs --config FILE");
   return a;
@@ -106,6 +134,7 @@ struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
   std::unique_ptr<Runtime> runtime;
+  DenseWork dense;                  // empty if unknown
   Config config;                    // set if the tables come from one
   std::vector<TableConfig> tables;  // the config's tables
 };
@@ -187,8 +216,8 @@ Job job_from_config(const Arguments& a) {
   if (!split.sequences.empty())
     job.modules.push_back({kSequencePath, PlannerModule::Kind::kEmbeddingCollection, split.sequences, 0});
   if (data.train || config.model.type != kGraphType) {  // without data, the widths of a graph's layers are unknown
-    job.modules.push_back(
-        {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});
+    job.dense = dense_work(*job.runtime, config, tables, inputs);
+    job.modules.push_back({"dense", PlannerModule::Kind::kDense, {}, job.dense.parameters() * 4});
   }
   const std::string device = !a.compute_device.empty()     ? a.compute_device
                              : config.job.device != "auto" ? config.job.device
@@ -291,6 +320,48 @@ Printer printer_of(const std::string& format) {
   throw UsageError("--format " + format + ": must be table, json, torchrec or tutorial");
 }
 
+// Loads the job, with the choices of `a` that do not depend on the number of ranks.
+Job load_job(const Arguments& a) {
+  Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
+  if (a.batch_size != 0) job.options.batch_size = a.batch_size;
+  job.options.torchrec_limits = a.torchrec_limits;
+  if (!a.search.empty()) job.options.search = planner_search_from(a.search);
+  if (!std::isnan(a.time_limit_s)) job.options.time_limit_s = a.time_limit_s;
+  job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib),
+                                      numbers_of("--ssd-gib", a.ssd_gib));
+  if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
+  if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
+  check_components(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
+  return job;
+}
+
+int scale_command(Arguments a) {
+  constexpr int kRanksPerHost = 8;
+  const int said = a.local_world_size > 0 ? a.local_world_size : kRanksPerHost;
+  std::vector<int> worlds = world_sizes(a.scale, said);
+  a.world_size = worlds.front();
+  a.local_world_size = std::min(said, a.world_size);
+  Job job = load_job(a);
+  const bool configured = job.config.planner.local_world_size > 0;
+  const int ranks_per_host = configured ? static_cast<int>(job.config.planner.local_world_size) : said;
+  if (configured) worlds = world_sizes(a.scale, ranks_per_host);
+  const Topology& topology = job.options.topology;
+  for (const std::vector<int64_t>* caps : {&topology.hbm_caps, &topology.ddr_caps, &topology.ssd_caps}) {
+    if (!caps->empty()) throw UsageError("--scale takes one size of memory for all ranks, not one for each");
+  }
+  if (!a.network.empty()) job.options.network = network_of(a.network, ranks_per_host);
+  const ScaleJob scaled{.runtime = job.runtime.get(),
+                        .modules = std::move(job.modules),
+                        .options = std::move(job.options),
+                        .dense = std::move(job.dense),
+                        .ranks_per_host = ranks_per_host,
+                        .host_days = a.host_days,
+                        .disk_bytes_per_second = a.disk_mb_s * 1e6};
+  const std::vector<ScaledWorld> found = scale(scaled, worlds);
+  std::cout << (a.format == "json" ? scale_json(scaled, found) : scale_text(scaled, found));
+  return 0;
+}
+
 }  // namespace
 
 int plan_command(const std::vector<std::string>& args) {
@@ -302,16 +373,9 @@ int plan_command(const std::vector<std::string>& args) {
   const Printer print = printer_of(a.format);
   check_outputs({{"--picture", a.picture}}, {{a.config, a.tables, a.topology}, {}});
   const PluginWatch watch;
-  Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
-  if (a.batch_size != 0) job.options.batch_size = a.batch_size;
-  job.options.torchrec_limits = a.torchrec_limits;
-  if (!a.search.empty()) job.options.search = planner_search_from(a.search);
-  if (!std::isnan(a.time_limit_s)) job.options.time_limit_s = a.time_limit_s;
-  job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib),
-                                      numbers_of("--ssd-gib", a.ssd_gib));
-  if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
-  if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
-  check_components(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
+  if (!a.scale.empty()) return scale_command(a);
+  Job job = load_job(a);
+  if (!a.network.empty()) job.options.network = network_of(a.network, job.options.topology.local_world_size);
   const PlanResult result = EmbeddingShardingPlanner(*job.runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : fitted(result.explain(a.explain)));

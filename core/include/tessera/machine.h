@@ -50,6 +50,9 @@ struct LinkFigures {
   Curve all_to_all;     // over the bytes that one rank sends
   Curve all_reduce;     // over the bytes of the tensor
   double wait = 0;      // seconds that ranks with equal work wait for each other, per second of work
+  // A network between hosts as its makers state it: a rank sends `bytes_per_second`, and a message takes
+  // `message_seconds` beside. kInvalidArgument: not positive.
+  static LinkFigures of_network(double bytes_per_second, double message_seconds);
   // Scales to other group sizes: messages take as long as measured, but their number changes.
   double all_to_all_at(int group, double bytes) const;
   double all_reduce_at(int group, double bytes) const;

@@ -121,6 +121,7 @@ struct PlannerOptions {
   // Unset: typical figures of cpu, cuda or hip, or those of another device's component; kFailedPrecondition: that has
   // none.
   std::optional<Machine> machine;
+  std::optional<LinkFigures> network;  // between hosts, instead of the figures of `machine`
   std::string kernel = "auto";  // kernel plugin whose estimates are used
   WireBytes wire = nullptr;     // of the transport; the cost model "torchrec" does not use it
   int64_t max_grid_search_proposals = 10000;

@@ -53,7 +53,10 @@ struct RankWork {
 struct StepPrediction {
   double seconds = 0;                // of a step: the slowest ranks' work, exchanges and waiting
   double exchanges = 0;              // part of `seconds`
+  double across_hosts = 0;           // part of `exchanges` that crosses hosts
   double waiting = 0;                // part of `seconds`, although ranks have equal work
+  double imbalance = 0;              // part of `seconds`: what the slowest ranks work beyond the mean of all
+  double bytes_across_hosts = 0;     // that the rank which sends most sends to other hosts
   std::vector<StageSeconds> stages;  // by rank; without waiting for others
   std::vector<RankWork> work;        // by rank
   std::vector<TablePrediction> tables;

@@ -131,6 +131,14 @@ tsr_machine KernelFigures::raw() const {
           run_forward,         run_backward};
 }
 
+LinkFigures LinkFigures::of_network(double bytes_per_second, double message_seconds) {
+  if (!(bytes_per_second > 0 && message_seconds > 0))
+    fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
+  // In a reduction of two ranks each sends half of the tensor, twice.
+  const Curve curve = line(message_seconds, 1 / bytes_per_second);
+  return {.backend = "stated", .ranks = 2, .all_to_all = curve, .all_reduce = curve};
+}
+
 double LinkFigures::all_to_all_at(int group, double bytes) const {
   if (group <= 1) return 0;
   return grown(all_to_all, static_cast<double>(group - 1) / std::max(1, ranks - 1), bytes);
@@ -174,6 +182,7 @@ Machine figures_for(const PlannerOptions& options) {
               : known != std::end(kTypical) ? Machine::typical(known->second)
                                             : stated(t);
   if (!options.machine) m.device = t.compute_device;
+  if (options.network) m.inter_host = options.network;
   m.check_fits(t.world_size, t.local_world_size, t.compute_device);
   return m;
 }

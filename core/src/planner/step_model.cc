@@ -273,28 +273,40 @@ class StepModel {
     }
   }
 
+  // Seconds of exchanges, by link.
+  struct Exchanged {
+    double in_host = 0, across = 0;
+    double seconds() const { return in_host + across; }
+    Exchanged& operator+=(const Exchanged& other) {
+      in_host += other.in_host;
+      across += other.across;
+      return *this;
+    }
+  };
+
   // All ranks exchange; the one that sends or receives most decides.
-  double exchange(const Crossing& sent) const {
-    if (ranks_.size() == 1) return 0;
+  Exchanged exchange(const Crossing& sent) const {
+    Exchanged out;
+    if (ranks_.size() == 1) return out;
     const auto most = [](const std::vector<double>& bytes) { return *std::max_element(bytes.begin(), bytes.end()); };
     const int local = topology_.local_world_size;
-    double seconds = 0;
-    if (local > 1) seconds += machine_.intra_host->all_to_all_at(local, most(sent.in_host));
-    if (topology_.hosts() > 1) {
-      seconds += machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, most(sent.across));
-    }
-    return seconds;
+    if (local > 1) out.in_host = machine_.intra_host->all_to_all_at(local, most(sent.in_host));
+    if (topology_.hosts() > 1)
+      out.across = machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, most(sent.across));
+    return out;
   }
 
   // A header to each peer, with an inline payload if it is small; otherwise the payloads follow.
-  double exchange_ids(const Collection& c) const {
+  Exchanged exchange_ids(const Collection& c) const {
     const int64_t inline_payload =
         inline_payload_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
     const auto message = static_cast<double>(kHeaderBytes + inline_payload);
     Crossing headers;
     headers.in_host.assign(ranks_.size(), message * (topology_.local_world_size - 1));
     headers.across.assign(ranks_.size(), message * (world() - topology_.local_world_size));
-    return exchange(headers) + (inline_payload > 0 || c.largest_payload == 0 ? 0 : exchange(c.ids));
+    Exchanged out = exchange(headers);
+    if (inline_payload == 0 && c.largest_payload > 0) out += exchange(c.ids);
+    return out;
   }
 
   double wait() const {
@@ -302,15 +314,16 @@ class StepModel {
     return topology_.hosts() > 1 ? machine_.inter_host->wait : machine_.intra_host->wait;
   }
 
-  double all_reduce(double bytes) const {
-    if (ranks_.size() == 1 || bytes <= 0) return 0;
-    const LinkFigures& link = topology_.hosts() > 1 ? *machine_.inter_host : *machine_.intra_host;
-    return link.all_reduce_at(topology_.world_size, bytes);
+  Exchanged all_reduce(double bytes) const {
+    if (ranks_.size() == 1 || bytes <= 0) return {};
+    if (topology_.hosts() > 1) return {.across = machine_.inter_host->all_reduce_at(topology_.world_size, bytes)};
+    return {.in_host = machine_.intra_host->all_reduce_at(topology_.world_size, bytes)};
   }
 
   // Forward, backward, all-reduce, update.
   struct Dense {
-    double forward = 0, backward = 0, reduce = 0, update = 0;
+    double forward = 0, backward = 0, update = 0;
+    Exchanged reduce;
   };
   Dense dense() const {
     Dense out;
@@ -323,24 +336,40 @@ class StepModel {
                    dense_.interaction_seconds(f.interaction_backward, batch_) + f.backward.of(beside);
     const double bytes = 4 * static_cast<double>(dense_.parameters());
     const double buckets = std::max(1.0, std::round(bytes / dense_.bucket_bytes));
-    out.reduce = buckets * all_reduce(bytes / buckets);
+    const Exchanged bucket = all_reduce(bytes / buckets);
+    out.reduce = {buckets * bucket.in_host, buckets * bucket.across};
     out.update = f.update.of(dense_.update());
     return out;
   }
 
+  // Ids, rows, gradients and marks, and what reductions over all ranks send: 2 (n - 1) / n of a tensor.
+  double bytes_across_hosts() const {
+    if (topology_.hosts() == 1) return 0;
+    std::vector<double> sent(ranks_.size());
+    double reduced = 4 * static_cast<double>(dense_.parameters());
+    for (const Collection& c : collections_) {
+      reduced += c.reduced_bytes;
+      for (const Crossing* crossing : {&c.ids, &c.rows, &c.gradients, &c.marks}) {
+        for (size_t rank = 0; rank < sent.size(); ++rank) sent[rank] += crossing->across[rank];
+      }
+    }
+    return *std::max_element(sent.begin(), sent.end()) + 2 * reduced * (world() - 1) / world();
+  }
+
   void fill_stages(StepPrediction& out) {
     const Dense dense_part = dense();
-    double ids = 0, rows = 0, gradients = 0, reduce = 0;
+    Exchanged ids, rows, gradients, reduce;
     for (const Collection& c : collections_) {
       ids += exchange_ids(c);
       rows += exchange(c.rows);
       gradients += exchange(c.gradients);
-      if (c.reduced_bytes > 0) reduce += exchange(c.marks) + all_reduce(c.reduced_bytes);
+      if (c.reduced_bytes > 0) reduce += exchange(c.marks);
+      reduce += all_reduce(c.reduced_bytes);
     }
     const KernelFigures* figures = kernels_.figures(machine_);
     const double call_forward = figures == nullptr ? 0 : figures->call_forward;
     const double call_backward = figures == nullptr ? 0 : figures->call_backward;
-    double routing = 0, looking = 0, middle = 0, updating = 0;
+    double routing = 0, looking = 0, middle = 0, updating = 0, worked = 0;
     for (RankTotals& r : ranks_) {
       const RankWork& work = r.work;
       const double route = machine_.route.of(work.route), unpack = machine_.unpack.of(work.unpack);
@@ -351,26 +380,32 @@ class StepModel {
           r.replicated_update + r.replicated_calls * call_backward + machine_.data_parallel.of(work.data_parallel);
       out.work.push_back(work);
       out.stages.push_back({{"route", route},
-                            {"exchange ids", ids + unpack},
+                            {"exchange ids", ids.seconds() + unpack},
                             {"lookup", lookup},
-                            {"exchange rows", rows},
+                            {"exchange rows", rows.seconds()},
                             {"combine", combine},
                             {"dense forward", dense_part.forward},
                             {"dense backward", dense_part.backward},
                             {"split", split},
-                            {"exchange gradients", gradients},
+                            {"exchange gradients", gradients.seconds()},
                             {"table update", update},
-                            {"data parallel", data_parallel + reduce},
-                            {"dense all-reduce", dense_part.reduce},
+                            {"data parallel", data_parallel + reduce.seconds()},
+                            {"dense all-reduce", dense_part.reduce.seconds()},
                             {"dense update", dense_part.update}});
       routing = std::max(routing, route);
       looking = std::max(looking, unpack + lookup);
       middle = std::max(middle, combine + split);
       updating = std::max(updating, update + data_parallel);
+      worked += route + unpack + lookup + combine + split + update + data_parallel;
     }
     const double work =
         routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;
-    out.exchanges = ids + rows + gradients + reduce + dense_part.reduce;
+    Exchanged exchanged = dense_part.reduce;
+    for (const Exchanged& each : {ids, rows, gradients, reduce}) exchanged += each;
+    out.exchanges = exchanged.seconds();
+    out.across_hosts = exchanged.across;
+    out.imbalance = routing + looking + middle + updating - worked / static_cast<double>(ranks_.size());
+    out.bytes_across_hosts = bytes_across_hosts();
     out.waiting = wait() * work;
     out.seconds = work + out.exchanges + out.waiting;
   }

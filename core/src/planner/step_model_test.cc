@@ -240,6 +240,30 @@ TEST_F(StepModelTest, OtherHostsCostMore) {
   EXPECT_GT(rows(far), 5 * rows(near));
 }
 
+TEST_F(StepModelTest, ExchangesAcrossHostsAreToldApart) {
+  PlannerOptions o = options(4, 2);
+  const PlannerModule m = module_of(2, 1000, 16);
+  const ShardingPlan plan = plan_of(m, o.topology, 0);
+  const StepPrediction slow = predict_step(runtime_, o, {m}, plan);
+  EXPECT_GT(slow.across_hosts, 0);
+  EXPECT_LT(slow.across_hosts, slow.exchanges);
+  EXPECT_GT(slow.bytes_across_hosts, 0);
+  EXPECT_GT(slow.imbalance, 0);  // ranks 2 and 3 hold nothing
+
+  // The network that the options state replaces the machine's, which takes 10 ns for a byte.
+  o.network = LinkFigures::of_network(1e9, 1e-12);
+  const StepPrediction fast = predict_step(runtime_, o, {m}, plan);
+  EXPECT_LT(fast.across_hosts, slow.across_hosts / 5);
+  EXPECT_DOUBLE_EQ(fast.exchanges - fast.across_hosts, slow.exchanges - slow.across_hosts);
+  EXPECT_EQ(fast.bytes_across_hosts, slow.bytes_across_hosts);
+  EXPECT_THROW(LinkFigures::of_network(0, 1e-6), Error);
+
+  const PlannerOptions one_host = options(4, 4);
+  const StepPrediction near = predict_step(runtime_, one_host, {m}, plan_of(m, one_host.topology, 0));
+  EXPECT_EQ(near.across_hosts, 0);
+  EXPECT_EQ(near.bytes_across_hosts, 0);
+}
+
 TEST_F(StepModelTest, DataParallelTablesReduceTheRowsOfTheStep) {
   const PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "job_file.h"
 #include "tessera_program.h"
@@ -108,6 +110,59 @@ TEST_F(PlanCommand, MemoryMayBeListed) {
   EXPECT_THAT(memory({"--ddr-gib", "1,2,3"}).output, HasSubstr("ddr_gib has 3 numbers for 2 ranks"));
   EXPECT_THAT(memory({"--ssd-gib", "1,2,3"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));
   EXPECT_THAT(memory({"--set", "planner.ssd_gib=[1,2,3]"}).output, HasSubstr("ssd_gib has 3 numbers for 2 ranks"));
+}
+
+// Each rank has the batch of the smallest world; the sums that are printed are those of the step.
+TEST_F(PlanCommand, ScaleComparesWorlds) {
+  const std::string tables = folder_.write("tables.json", R"([
+    {"name": "a", "num_embeddings": 100000, "embedding_dim": 64, "pooling_factors": [10]},
+    {"name": "b", "num_embeddings": 300000, "embedding_dim": 64, "pooling_factors": [3]}])");
+  const auto scaled = [&](const Arguments& more) {
+    return succeed(Arguments{"plan", "--tables", tables, "--local-world-size", "2", "--ddr-gib", "1"} + more);
+  };
+  const json found = json::parse(scaled({"--scale", "2,4,8", "--network", "10Gbit,50us", "--format", "json"}));
+  ASSERT_EQ(found["worlds"].size(), 3);
+  for (const json& world : found["worlds"]) {
+    const auto ranks = world["ranks"].get<int>();
+    EXPECT_EQ(world["hosts"], ranks / 2);
+    EXPECT_EQ(world["same_batch_per_rank"]["batch_per_rank"], 512);
+    EXPECT_EQ(world["same_batch_in_all"]["batch_per_rank"], 1024 / ranks);
+    for (const char* which : {"same_batch_per_rank", "same_batch_in_all"}) {
+      const json& step = world[which];
+      const double seconds = step["step_s"];
+      EXPECT_NEAR(step["work_s"].get<double>() + step["busiest_rank_s"].get<double>() +
+                      step["exchange_in_host_s"].get<double>() + step["exchange_across_hosts_s"].get<double>(),
+                  seconds, seconds * 1e-6);
+      EXPECT_NEAR(step["samples_per_s"].get<double>(), step["batch_per_rank"].get<double>() * ranks / seconds, 1);
+      EXPECT_EQ(step["exchange_across_hosts_s"].get<double>() > 0, ranks > 2);
+    }
+    const double save = world["save_s"], failures = 250.0 * 86400 / (ranks / 2.0);
+    EXPECT_NEAR(save, 400000.0 * 65 * 4 / (ranks / 2.0) / 500e6, 1e-9);
+    EXPECT_NEAR(world["save_every_s"].get<double>(), std::sqrt(2 * save * failures) - save, 1e-3);
+  }
+  EXPECT_EQ(json::parse(
+                scaled({"--scale", "2,4,8", "--network", "1Mbit", "--format", "json"}))["pays_up_to_same_batch_in_all"],
+            2);
+  const std::string table = scaled({"--scale", "2,4,8"});
+  EXPECT_THAT(table, AllOf(HasSubstr("The same batch in all:"), HasSubstr("Predicted, not measured")));
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80) << line;
+  EXPECT_THAT(succeed(Arguments{"plan", "--tables", tables, "--ddr-gib", "0.01", "--scale", "1,16"}),
+              HasSubstr("no plan: "));
+}
+
+TEST_F(PlanCommand, ScaleRefusesWhatItCannotTake) {
+  const auto refused = [&](const Arguments& more, const std::string& sentence) {
+    expect_refused(command("plan", Arguments{"--no-data"} + more), HasSubstr(sentence));
+  };
+  refused({"--scale", "2,x"}, "\"x\" is no number from 1 to 65536");
+  refused({"--scale", "4,2"}, "2 does not exceed 4");
+  refused({"--scale", "2,9"}, "9 is no multiple of 8, the ranks of a host");
+  refused({"--scale", "2", "--world-size", "4"}, "--world-size and --scale exclude each other");
+  refused({"--scale", "2", "--format", "torchrec"}, "--format of --scale is table or json");
+  refused({"--scale", "2,16", "--network", "10Gbyte"}, "10Gbyte");
+  refused({"--scale", "2,16", "--network", "10Gbit,5s"}, "such as 100Gbit or 25Gbit,50us");
+  refused({"--host-days", "3"}, "--host-days has no effect without --scale");
 }
 
 // Runs under a limit on the address space, which sanitizers do not tolerate.
