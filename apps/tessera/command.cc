@@ -71,8 +71,8 @@ int CommandGroup::run(const std::vector<std::string>& args) const {
   if (!command) {
     std::vector<std::string> names;
     for (const Command& c : commands) names.push_back(c.name);
-    throw UsageError(str_cat("unknown command \"", wanted, "\"; the nearest is \"", sdk::nearest_name(wanted, names),
-                             "\": see ", name, " --help"));
+    throw UsageError(
+        str_cat("unknown command \"", wanted, '"', sdk::nearest_text(wanted, names), ": see ", name, " --help"));
   }
   if (rest == std::vector<std::string>{"--man"})
     std::cout << manual_head(page_name(name + " " + wanted), command->summary);

@@ -7,12 +7,11 @@
 
 #include "bench/report/html.h"
 #include "command.h"
-#include "config/reader_of_path.h"
 #include "data/describe.h"
+#include "data/reader_choice.h"
 #include "data/toml_text.h"
 #include "options.h"
 #include "plugin_watch.h"
-#include "tessera/abi/draft/reader.h"
 #include "train/progress.h"
 
 namespace tessera::cli {
@@ -35,8 +34,8 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "column to predict, or several as A,B (default: a column named like a label, or the first one of zeros and "
       "ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
-      "reader plugin, such as \"csv?delimiter=;\" (default: as the ending of the name says, such as .tsv or "
-      ".parquet; otherwise csv with the delimiter that fits)");
+      "reader plugin, such as \"csv?delimiter=;\" (default: the one that opens the path; otherwise csv with the delimiter "
+      "that fits)");
   add("rows", po::value(&out->describe.rows)->value_name("N"),
       "number of rows to look at, evenly spread (default: all)");
   add("html", po::value(&out->html)->value_name("FILE"), "also write what was seen as a page with small histograms");
@@ -55,16 +54,6 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   return true;
 }
 
-// Refuses a directory that one of the core's own readers reads, because such data need no column descriptions.
-void refuse_described(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const auto has = [&](const char* file) { return std::filesystem::exists(path / file, ignored); };
-  const char* const reader = has("meta.json") ? "prepared" : has("ml-100k.inter") ? "movielens-100k" : nullptr;
-  if (reader == nullptr) return;
-  fail(Code::kInvalidArgument, path.native(), " describes its own columns: read it with reader = \"", reader,
-       "\" and path in [data], without any [[column]]");
-}
-
 // Files of formats that pandas reads and no reader here does.
 void refuse_other_formats(const std::string& path) {
   const std::string ending = lower(std::filesystem::path(path).extension().string());
@@ -79,16 +68,20 @@ void refuse_other_formats(const std::string& path) {
   }
 }
 
-// The reader plugins named like the path's extension, compressed or not. For text, readers with other delimiters
-// follow.
+// The reader that opens the path. For text, readers with other delimiters follow.
 std::vector<std::string> readers_for(const Runtime& runtime, const std::string& path) {
   refuse_other_formats(path);
   std::string first = "csv";
   try {
-    const std::string named = config::reader_of_path(path);
-    if (runtime.has(TSR_READER_KIND, named.substr(0, named.find('?')))) first = named;
+    DataConfig data;
+    data.reader.clear();
+    data.path = path;
+    first = data::reader_of(runtime, data);
   } catch (const Error&) {  // the name does not tell; the rows may
   }
+  if (!data::description_of(runtime, first, path).empty())
+    fail(Code::kInvalidArgument, path, " describes its own columns: read it with reader = \"", first,
+         "\" and path in [data], without any [[column]]");
   std::vector<std::string> texts = {"csv", "tsv", "csv?delimiter=;", "csv?delimiter=|"};
   const auto own = std::find(texts.begin(), texts.end(), first);
   if (own == texts.end()) return {first};
@@ -105,7 +98,6 @@ int data_command(const std::vector<std::string>& args) {
   if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
   if (!a.html.empty()) check_writable(a.html);
-  if (a.reader.empty()) refuse_described(a.describe.path);
   const PluginWatch watch;
   const Runtime runtime;
   a.describe.readers = a.reader.empty() ? readers_for(runtime, a.describe.path) : std::vector<std::string>{a.reader};

@@ -16,10 +16,8 @@ const ModelPreset& preset_of(const std::string& name) {
   const auto presets = model_presets();
   const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
   if (found != presets.end()) return *found;
-  std::string all;
-  for (const std::string& known : preset_names()) all += (all.empty() ? "" : ", ") + known;
-  throw UsageError(str_cat("--model: there is no model \"", name, "\"; the nearest is \"",
-                           sdk::nearest_name(name, preset_names()), "\" of ", all));
+  throw UsageError(
+      str_cat("--model: ", sdk::unknown_name("model", name, preset_names()), " of ", sdk::joined(preset_names())));
 }
 
 bool changes_layers(const std::string& override_text) {

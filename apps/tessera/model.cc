@@ -174,8 +174,7 @@ int print_preset(const std::string& name) {
   const auto presets = model_presets();
   const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
   if (found == presets.end()) {
-    throw UsageError(str_cat("there is no model \"", name, "\"; the nearest is \"",
-                             sdk::nearest_name(name, preset_names()), "\" of ", list(preset_names())));
+    throw UsageError(str_cat(sdk::unknown_name("model", name, preset_names()), " of ", list(preset_names())));
   }
   std::cout << found->text;
   return 0;

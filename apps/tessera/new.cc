@@ -7,6 +7,7 @@
 #include "command.h"
 #include "options.h"
 #include "project_templates.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 namespace {
@@ -30,12 +31,11 @@ struct NewProject {
 };
 
 const ProjectTemplate& template_of(const std::string& kind) {
-  std::string known;
   for (const ProjectTemplate& t : project_templates()) {
     if (t.kind == kind) return t;
-    known += (known.empty() ? "" : ", ") + std::string(t.kind);
   }
-  throw UsageError(str_cat("there is no project of the kind \"", kind, "\", only: ", known));
+  throw UsageError(str_cat("there is no project of the kind \"", kind,
+                           "\", only: ", sdk::joined(project_templates(), &ProjectTemplate::kind)));
 }
 
 NewProject checked_project(const std::string& kind, const std::string& id, const std::string& folder) {

@@ -10,6 +10,7 @@
 #include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/runtime.h"
+#include "tessera/sdk/nearest.h"
 #include "wrapped.h"
 
 namespace tessera::cli {
@@ -74,20 +75,15 @@ std::string usable_by_kind(const LoadReport& report) {
     std::vector<std::string>& names = usable ? ids[short_kind(e.kind)] : others[e.reason];
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  const auto with_commas = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-  };
   std::string out;
   for (const auto& [kind, names] : ids) {
     const std::string head = kind + std::string(kind.size() < kIndent ? kIndent - kind.size() : 1, ' ');
-    out += wrapped(with_commas(names), head, std::string(kIndent, ' '));
+    out += wrapped(sdk::joined(names), head, std::string(kIndent, ' '));
   }
   if (out.empty()) out = "no plugin was found; --verbose names the folders that were searched\n";
   if (!others.empty()) out += "\nnot usable here:\n";
   for (const auto& [reason, names] : others)
-    out += wrapped(with_commas(names), "  ", "  ") + wrapped(reason, "      ", "      ");
+    out += wrapped(sdk::joined(names), "  ", "  ") + wrapped(reason, "      ", "      ");
   return out;
 }
 

@@ -8,13 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <optional>
 
 #include "command.h"
 #include "config/json.h"
 #include "data/arriving_rows.h"
-#include "data/line_reader.h"
+#include "data/reader_choice.h"
 #include "data/readers.h"
 #include "data/test_split.h"
 #include "inference/model_data.h"
@@ -71,9 +70,7 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("data", po::value(&out->data)->value_name("FILE"),
       "data as the model was trained on (file, directory or pattern); or a file in the prepared format, with the "
       "model's features in its order; or data for --reader. - is standard input, which csv and tsv score as it comes");
-  add("reader", po::value(&out->reader)->value_name("NAME"),
-      "reader of the data: csv, prepared, criteo-tsv, ... "
-      "(docs/data.md)");
+  add("reader", po::value(&out->reader)->value_name("NAME"), "reader of the data, such as csv (docs/data.md)");
   add("config", po::value(&out->config)->value_name("FILE"), "read the [data] of this job; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("part", po::value(&out->part)->value_name("PART"), "part of the data: all (train, then test), train or test");
@@ -99,40 +96,35 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   return true;
 }
 
-// Describes prepared lines that come without a description: labels in the order of the model's heads, and the model's
-// columns.
-Dataset lines_of(const InferenceModel& model) {
-  Dataset set;
-  set.labels.clear();
+// Lines in the prepared format that come without a description: labels in the order of the model's heads, its dense
+// inputs, and its features.
+struct Lines {
+  std::string reader, encoding;
+};
+Lines lines_of(const InferenceModel& model) {
+  std::vector<std::string> labels;
+  bool binary = true;
   for (const HeadSpec& head : model.graph.heads) {
-    if (std::find(set.labels.begin(), set.labels.end(), head.label) == set.labels.end())
-      set.labels.push_back(head.label);
-    set.binary_labels = set.binary_labels && head.loss == kOwnLoss;
+    if (std::find(labels.begin(), labels.end(), head.label) == labels.end()) labels.push_back(head.label);
+    binary = binary && head.loss == kOwnLoss;
   }
-  set.binary_labels = set.binary_labels && set.labels.size() == 1;
-  for (int64_t i = 0; i < model.description.dense_inputs; ++i) set.dense.push_back(str_cat("I", i + 1));
-  for (const ModelFeature& f : model.description.features) set.columns.push_back({f.name, f.ids, "sum"});
-  return set;
-}
-
-data::Examples examples_of(const Dataset& set) {
-  return {set.dense.size(), set.columns, {set.labels.size(), set.weighted_samples, set.binary_labels}};
-}
-
-// Reads at most `most` lines of a file without a description.
-ExamplesPtr next_lines(data::LineReader& lines, const Dataset& set, int64_t most) {
-  data::Examples examples = examples_of(set);
-  for (std::string_view line; examples.size() < most && lines.next(line);)
-    data::add_prepared_line(line, set.name, lines.line(), examples);
-  return data::finish(std::move(examples));
-}
-
-Dataset read_prepared_file(const std::string& path, Dataset set) {
-  set.name = path;
-  data::LineReader lines(path);
-  set.train.kept = next_lines(lines, set, std::numeric_limits<int64_t>::max());
-  set.test.kept = std::make_shared<const data::Examples>(examples_of(set));
-  return set;
+  binary = binary && labels.size() == 1;
+  const auto dense = model.description.dense_inputs;
+  const std::vector<ModelFeature>& features = model.description.features;
+  json columns = json::array();
+  const auto add = [&](const std::string& name, const char* as, const char* field, int64_t i) -> json& {
+    return columns.emplace_back(json{{"name", name}, {"column", str_cat(field, i)}, {"as", as}, {"table", name}});
+  };
+  for (int64_t i = 0; i < std::ssize(labels); ++i)
+    add(labels[static_cast<size_t>(i)], "label", "label", i + 1)["real"] = !binary;
+  for (int64_t i = 1; i <= dense; ++i) add(str_cat("I", i), "dense", "dense", i);
+  for (int64_t i = 0; i < std::ssize(features); ++i) {
+    const ModelFeature& f = features[static_cast<size_t>(i)];
+    add(f.name, "ids", "column", i + 1)["rows"] = f.ids;
+  }
+  const std::string reader = str_cat("prepared?labels=", labels.size(), "&dense=", dense, "&columns=", features.size(),
+                                     "&binary=", binary ? "true" : "false");
+  return {reader, json{{"reader", reader}, {"columns", columns}}.dump()};
 }
 
 constexpr const char* kStandardInput = "standard input";
@@ -202,7 +194,7 @@ struct Session {
   Config config;
   PluginWatch watch;
   Runtime runtime;
-  Dataset lines;  // describes prepared lines for the model; has no samples
+  Lines lines;
   std::unique_ptr<Predictor> predictor;
   std::vector<size_t> asked;  // indices of the model's outputs to compute
 };
@@ -218,9 +210,13 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   if (!a.data.empty() && !pattern && !std::filesystem::exists(a.data, ignored))
     fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
   const bool bare = is_bare(a);
-  if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored))
-    return read_prepared_file(a.data, session.lines);
   DataConfig& data = config.data;
+  if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored)) {
+    data = {.reader = session.lines.reader, .path = a.data, .test_fraction = 0};
+    Dataset set = data::read_files(session.runtime, config, session.lines.encoding, false);
+    set.name = a.data;
+    return set;
+  }
   if (a.config.empty()) {
     data.reader = bare ? own_reader(model) : a.reader;
     data.test_fraction = 0;
@@ -234,9 +230,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   }
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (!a.data.empty()) data.path = a.data;
-  const std::vector<std::string> inside = reader_names();
-  if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
-    return read_dataset(session.runtime, config, model.encoding);
+  if (data.reader == data::kGenerated) return read_dataset(session.runtime, config, model.encoding);
   const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
   try {
     return data::read_files(session.runtime, config, encoding, false);
@@ -304,38 +298,28 @@ class Scores {
   int64_t done_ = 0;
 };
 
-// Prepared lines without a description, of any number; samples are not kept.
-void predict_lines(const PredictArguments& a, Session& session) {
-  Dataset set = session.lines;
-  set.name = kStandardInput;
-  data::LineReader lines(STDIN_FILENO, kStandardInput);
-  Scores scores(a, session, set, true, 0);
-  for (Samples some = next_lines(lines, set, a.batch); some.size() > 0; some = next_lines(lines, set, a.batch)) {
-    if (session.model().bounds_check == BoundsCheckMode::kFatal && !some.kept->bad_id().empty())
-      fail(Code::kInvalidArgument, some.kept->bad_id());
-    scores.add(some);
-  }
-  scores.finish();
-}
-
-// The reader for standard input that works as data comes; empty if no reader can, or if all data is needed first.
-std::string pipe_reader(const PredictArguments& a, const Session& session) {
-  if (!a.config.empty() || a.part == "test" || wants_items(a)) return "";
+// The reader and the encoding for standard input that works as data comes; no reader if none can, or if all data is
+// needed first.
+Lines pipe_lines(const PredictArguments& a, const Session& session) {
+  if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) return session.lines;
+  if (!a.config.empty() || a.part == "test" || wants_items(a)) return {};
   const std::string reader =
       data::ArrivingRows::file_reader(session.runtime, is_bare(a) ? own_reader(session.model()) : a.reader);
-  return data::ArrivingRows::reads(session.runtime, reader, TSR_READER_PIPE) ? reader : "";
+  if (!data::ArrivingRows::reads(session.runtime, reader, TSR_READER_PIPE)) return {};
+  return {reader, looked_up_columns(session.model())};
 }
 
 // Rows of standard input, of any number: each batch has the rows that have arrived.
-void predict_pipe(const PredictArguments& a, Session& session, const std::string& reader) {
+void predict_pipe(const PredictArguments& a, Session& session, const Lines& lines) {
   constexpr double kWait = 1;  // seconds per call, so that a plugin that takes long is reported
   Config config;
-  config.data.reader = reader;
+  config.data.reader = lines.reader;
   config.data.path = "-";
-  data::ArrivingRows rows(session.runtime, config, looked_up_columns(session.model()), TSR_READER_PIPE);
+  data::ArrivingRows rows(session.runtime, config, lines.encoding, TSR_READER_PIPE);
   if (session.model().bounds_check == BoundsCheckMode::kFatal) rows.require_known_ids();
   rows.follow("");
-  const Dataset set = rows.dataset();
+  Dataset set = rows.dataset();
+  set.name = kStandardInput;
   Scores scores(a, session, set, true, 0);
   for (bool last = false; !last;) {
     data::Examples some = rows.form();
@@ -389,10 +373,8 @@ int predict_command(const std::vector<std::string>& args) {
   check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data::test_file(data)}, {a.model}});
   if (a.data != "-") {
     predict_data(a, session);
-  } else if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) {
-    predict_lines(a, session);
-  } else if (const std::string reader = pipe_reader(a, session); !reader.empty()) {
-    predict_pipe(a, session, reader);
+  } else if (const Lines lines = pipe_lines(a, session); !lines.reader.empty()) {
+    predict_pipe(a, session, lines);
   } else {
     const StandardInput input;
     a.data = input.path();

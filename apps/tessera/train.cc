@@ -8,6 +8,7 @@
 
 #include "bench/report/html.h"
 #include "command.h"
+#include "data/reader_choice.h"
 #include "data/test_split.h"
 #include "job_config.h"
 #include "kept_file.h"
@@ -420,9 +421,10 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   });
 }
 
-int run_rank(const Config& config, const TrainArguments& a, const RankEnvironment& where) {
+int run_rank(Config config, const TrainArguments& a, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
+  config.data.reader = data::reader_of(runtime, config.data);
   TrainJobOptions job = a.job;
   try {
     job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel_plugin);

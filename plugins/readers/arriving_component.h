@@ -2,27 +2,13 @@
 #pragma once
 
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tessera/sdk/draft/arriving.h"
+#include "test_values.h"
 
 namespace tessera_readers {
-
-inline tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
-  return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
-}
-
-// The message of the failure that `call` throws.
-inline std::string failure(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const tessera::sdk::Failure& e) {
-    return e.what();
-  }
-  return "no failure";
-}
 
 class ArrivingComponent {
  public:

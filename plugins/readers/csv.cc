@@ -2,15 +2,16 @@
 // tessera.reader.pipe/draft-1.
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 
 #include "csv_column.h"
 #include "csv_pipe.h"
 #include "csv_rows.h"
 #include "files.h"
-#include "record_reader.h"
 #include "tessera/sdk/draft/arriving.h"
-#include "text_file.h"
+#include "tessera/sdk/draft/reader_paths.h"
+#include "text_blocks.h"
 
 namespace tessera_readers {
 namespace {
@@ -24,6 +25,33 @@ using tessera::sdk::ReaderWant;
 
 constexpr std::string_view kEndings[] = {".csv",    ".tsv",     ".txt",     ".csv.gz", ".tsv.gz",
                                          ".txt.gz", ".csv.zst", ".tsv.zst", ".txt.zst"};
+
+constexpr char kAnyDelimiter = '\0';
+
+// The delimiter that the ending of a name implies.
+struct TextKind {
+  char delimiter;
+  std::string_view ending;
+};
+constexpr std::array<TextKind, 3> kKinds = {{{',', ".csv"}, {'\t', ".tsv"}, {kAnyDelimiter, ".txt"}}};
+
+// The most frequent delimiter in the first line of a file, if `own` is not in that line.
+char delimiter_in(const std::string& file, char own) {
+  constexpr size_t kLongest = size_t{1} << 16;
+  std::string line(kLongest, '\0');
+  std::error_code ignored;
+  try {  // a pipe can be read only once
+    line.resize(std::filesystem::is_regular_file(file, ignored) ? TextFile(file).read(line.data(), kLongest) : 0);
+  } catch (const std::exception&) {  // open() says what is wrong
+    line.clear();
+  }
+  line.resize(std::min(line.find('\n'), line.size()));
+  const auto count = [&](char c) { return std::count(line.begin(), line.end(), c); };
+  if (own != kAnyDelimiter && count(own) > 0) return own;
+  constexpr std::string_view kAll = ",\t;|";
+  const char most = *std::max_element(kAll.begin(), kAll.end(), [&](char a, char b) { return count(a) < count(b); });
+  return count(most) > 0 ? most : own == kAnyDelimiter ? ',' : own;
+}
 
 // iconv(3)'s name; null for UTF-8, which needs no conversion.
 const char* encoding_of(const std::string& name) {
@@ -56,6 +84,20 @@ class Csv : public tessera::sdk::ArrivingReader {
     format_.encoding = encoding_of(options.string("encoding", "utf-8"));
   }
 
+  // tsv opens text with tabs, csv any other. The first lines of files decide.
+  const char* opens(const std::string& path) {
+    const bool tabs = format_.delimiter == '\t';
+    for (const auto& [own, ending] : kKinds) {
+      std::vector<std::string_view> endings;
+      std::copy_if(std::begin(kEndings), std::end(kEndings), std::back_inserter(endings),
+                   [&, ending = ending](std::string_view end) { return end.starts_with(ending); });
+      const std::string file = first_match(path, endings);
+      if (file.empty()) continue;
+      const char delimiter = delimiter_in(file, own);
+      if ((delimiter == '\t') == tabs) return delimiter == ';' ? "delimiter=;" : delimiter == '|' ? "delimiter=|" : "";
+    }
+    return nullptr;
+  }
   void open(std::string_view path, int64_t block_bytes) override {
     close();
     files_ = files_of(path, kEndings);
@@ -64,7 +106,7 @@ class Csv : public tessera::sdk::ArrivingReader {
   }
   const std::vector<std::string>& files() const override { return files_; }
   const std::vector<ReaderColumn>& columns() const override { return columns_; }
-  const std::vector<ReaderBlock>& blocks() const override { return blocks_; }
+  const std::vector<ReaderBlock>& blocks() const override { return blocks_.all(); }
 
   void select(std::span<const ReaderWant> wants) override {
     selected_.clear();
@@ -79,10 +121,9 @@ class Csv : public tessera::sdk::ArrivingReader {
   }
 
   std::span<const tsr_reader_values> read(int64_t block) override {
-    load(block);
-    const ReaderBlock& b = blocks_[static_cast<size_t>(block)];
+    const ReaderBlock& b = blocks_[block];
     for (CsvColumn& column : selected_) column.start_block(b.rows);
-    parse(b);
+    parse(b, blocks_.load(block, files_));
     return values();
   }
 
@@ -104,18 +145,11 @@ class Csv : public tessera::sdk::ArrivingReader {
   std::string position() const override { fail(TSR_UNIMPLEMENTED, "a pipe can be read only once: it has no position"); }
 
  private:
-  // The place of a block's text in its file.
-  struct Place {
-    int64_t offset = 0, bytes = 0;
-  };
-
   void close() {
     files_.clear();
     rows_.clear();
     columns_.clear();
-    blocks_.clear();
-    places_.clear();
-    open_file_.reset();
+    blocks_ = TextBlocks(format_);
     pipe_.reset();
     selected_.clear();
   }
@@ -132,49 +166,15 @@ class Csv : public tessera::sdk::ArrivingReader {
     std::string_view record;
     if (!records.next(record, 0)) fail(TSR_INVALID_ARGUMENT, path, " is empty: its first line must name the columns");
     rows_.emplace_back(path, format_, record);
-    int64_t row = 0, begin = records.offset();
-    const size_t first_block = blocks_.size();
-    while (records.next(record, row)) {
-      if (blocks_.size() == first_block || begin - places_.back().offset >= block_bytes) {
-        blocks_.push_back({file, row, 0, 0, records.compressed() && blocks_.size() > first_block});
-        places_.push_back({begin, 0});
-      }
-      row += rows_.back().is_blank(record) ? 0 : 1;
-      begin = records.offset();
-      blocks_.back().rows = row - blocks_.back().first_row;
-      places_.back().bytes = begin - places_.back().offset;
-      blocks_.back().bytes = places_.back().bytes;
-    }
+    blocks_.add(file, block_bytes, records, [&](std::string_view row) { return !rows_.back().is_blank(row); });
   }
 
-  // Loads the text of a block into text_.
-  void load(int64_t block) {
-    const ReaderBlock& b = blocks_[static_cast<size_t>(block)];
-    const Place& place = places_[static_cast<size_t>(block)];
-    const std::string& path = files_[static_cast<size_t>(b.file)];
-    if (!open_file_ || open_file_->path() != path) open_file_ = std::make_unique<TextFile>(path, format_.encoding);
-    text_.resize(static_cast<size_t>(place.bytes));
-    size_t got = 0;
-    try {
-      if (open_file_->offset() != place.offset) open_file_->seek(place.offset);
-      got = open_file_->read(text_.data(), text_.size());
-    } catch (const Damaged& e) {
-      fail(TSR_DATA_LOSS, path, " ", e.what(), " after row ", b.first_row);
-    }
-    if (got < text_.size()) changed(b);
-  }
-
-  [[noreturn]] void changed(const ReaderBlock& b) const {
-    fail(TSR_DATA_LOSS, files_[static_cast<size_t>(b.file)], " has changed since it was opened, after row ",
-         b.first_row);
-  }
-
-  void parse(const ReaderBlock& b) {
+  void parse(const ReaderBlock& b, std::string_view text) {
     CsvRows& rows = rows_[static_cast<size_t>(b.file)];
     rows.direct(selected_);
     RecordEnds ends(format_);
-    const char* at = text_.data();
-    const char* const end = at + text_.size();
+    const char* at = text.data();
+    const char* const end = at + text.size();
     int64_t row = b.first_row;
     while (at < end) {
       const char* line = ends.find(at, end);
@@ -184,7 +184,7 @@ class Csv : public tessera::sdk::ArrivingReader {
       if (++row - b.first_row > b.rows) break;
       rows.parse(row, record, ends.quoted());
     }
-    if (row - b.first_row != b.rows) changed(b);
+    if (row - b.first_row != b.rows) blocks_.changed(b, files_[static_cast<size_t>(b.file)]);
   }
 
   CsvFormat format_;
@@ -192,25 +192,28 @@ class Csv : public tessera::sdk::ArrivingReader {
   std::vector<std::string> files_;
   std::vector<CsvRows> rows_;          // per file
   std::vector<ReaderColumn> columns_;  // of the first file
-  std::vector<ReaderBlock> blocks_;
-  std::vector<Place> places_;  // per block
+  TextBlocks blocks_;
   std::vector<CsvColumn> selected_;
-  std::unique_ptr<TextFile> open_file_;
   std::unique_ptr<CsvPipe> pipe_;  // used in place of files
-  std::vector<char> text_;
   std::vector<tsr_reader_values> values_;
 };
 
 class Comma : public Csv {
  public:
   explicit Comma(Options& options) : Csv(options, ',') {}
-  const void* extension(std::string_view id) const { return tessera::sdk::pipe_extension<Comma>(id); }
+  const void* extension(std::string_view id) const {
+    const void* const paths = tessera::sdk::paths_extension<Comma>(id);
+    return paths != nullptr ? paths : tessera::sdk::pipe_extension<Comma>(id);
+  }
 };
 
 class Tab : public Csv {
  public:
   explicit Tab(Options& options) : Csv(options, '\t') {}
-  const void* extension(std::string_view id) const { return tessera::sdk::pipe_extension<Tab>(id); }
+  const void* extension(std::string_view id) const {
+    const void* const paths = tessera::sdk::paths_extension<Tab>(id);
+    return paths != nullptr ? paths : tessera::sdk::pipe_extension<Tab>(id);
+  }
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csv_files.h"
-#include "tessera/sdk/draft/reader.h"
+#include "test_values.h"
 #ifdef TESSERA_ZSTD
 #include <zstd.h>
 #endif
@@ -17,14 +17,14 @@ extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* 
 
 namespace {
 
+using tessera_readers::failure;
 using tessera_readers::gzipped;
+using tessera_readers::numbers_of;
 using tessera_readers::TestDirectory;
+using tessera_readers::texts_of;
+using tessera_readers::want;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
-  return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
-}
 
 // Uses a component like the core does. Failed calls throw their message.
 class Part {
@@ -90,27 +90,6 @@ class Part {
   std::vector<tsr_reader_values> values_;
 };
 
-template <class T>
-std::vector<T> numbers(const void* values, size_t n) {
-  return {static_cast<const T*>(values), static_cast<const T*>(values) + n};
-}
-std::vector<std::string> texts(const tsr_reader_values& v, size_t n) {
-  std::vector<std::string> out;
-  for (size_t i = 0; i < n; ++i)
-    out.emplace_back(static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i]));
-  return out;
-}
-
-template <class Body>
-std::string sentence(const Body& body) {
-  try {
-    body();
-  } catch (const tessera::sdk::Failure& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Csv, ReadsTypesQuotesAndMissingValues) {
   const TestDirectory dir;
   const std::string path = dir.write("a.csv",
@@ -127,15 +106,15 @@ TEST(Csv, ReadsTypesQuotesAndMissingValues) {
   EXPECT_EQ(csv.blocks()[0].rows, 4);
   csv.select({want("name", TSR_READER_TEXT), want("price", TSR_READER_FLOAT32), want("the film", TSR_READER_INT64)});
   const auto& values = csv.read();
-  EXPECT_THAT(texts(values[0], 4), ElementsAre("plain", "with, comma and \"quotes\"\r\nand a line", "", "last"));
-  const auto prices = numbers<float>(values[1].values, 4);
+  EXPECT_THAT(texts_of(values[0], 4), ElementsAre("plain", "with, comma and \"quotes\"\r\nand a line", "", "last"));
+  const auto prices = numbers_of<float>(values[1].values, 4);
   EXPECT_EQ(prices[0], 0.5f);
   EXPECT_EQ(prices[1], -1000.0f);
   EXPECT_TRUE(std::isnan(prices[2]));
   EXPECT_EQ(prices[3], 2.25f);
-  EXPECT_THAT(numbers<int64_t>(values[2].values, 4), ElementsAre(7, 12, 0, -3));
+  EXPECT_THAT(numbers_of<int64_t>(values[2].values, 4), ElementsAre(7, 12, 0, -3));
   ASSERT_NE(values[2].present, nullptr);
-  EXPECT_THAT(numbers<uint8_t>(values[2].present, 4), ElementsAre(1, 1, 0, 1));
+  EXPECT_THAT(numbers_of<uint8_t>(values[2].present, 4), ElementsAre(1, 1, 0, 1));
 }
 
 TEST(Csv, WordsForNoNumber) {
@@ -145,20 +124,20 @@ TEST(Csv, WordsForNoNumber) {
   csv.open(path).select({want("x", TSR_READER_FLOAT32), want("id", TSR_READER_INT64), want("land", TSR_READER_TEXT)});
   const auto& values = csv.read();
   ASSERT_NE(values[0].present, nullptr);
-  EXPECT_THAT(numbers<uint8_t>(values[0].present, 5), ElementsAre(0, 0, 0, 0, 1));
-  EXPECT_EQ(numbers<float>(values[0].values, 5)[4], 1.5f);
-  EXPECT_THAT(numbers<uint8_t>(values[1].present, 5), ElementsAre(0, 0, 0, 1, 1));
-  EXPECT_THAT(numbers<int64_t>(values[1].values, 5), ElementsAre(0, 0, 0, -1, 7));
+  EXPECT_THAT(numbers_of<uint8_t>(values[0].present, 5), ElementsAre(0, 0, 0, 0, 1));
+  EXPECT_EQ(numbers_of<float>(values[0].values, 5)[4], 1.5f);
+  EXPECT_THAT(numbers_of<uint8_t>(values[1].present, 5), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(numbers_of<int64_t>(values[1].values, 5), ElementsAre(0, 0, 0, -1, 7));
   EXPECT_EQ(values[2].present, nullptr) << "a text is a text";
-  EXPECT_THAT(texts(values[2], 5), ElementsAre("NA", "-", "b", "c", "NaN"));
+  EXPECT_THAT(texts_of(values[2], 5), ElementsAre("NA", "-", "b", "c", "NaN"));
   Part strict("csv");
   strict.open(path).select({want("x", TSR_READER_FLOAT32)});
-  EXPECT_EQ(sentence([&] { strict.read(); }),
+  EXPECT_EQ(failure([&] { strict.read(); }),
             path +
                 ", row 1, column \"x\": \"NA\" is not a number: the reader's option missing_words=true (reader = "
                 "\"csv?missing_words=true\") reads such words as missing values");
   csv.open(dir.write("b.csv", "x\nnone of it\n")).select({want("x", TSR_READER_FLOAT32)});
-  EXPECT_THAT(sentence([&] { csv.read(); }), HasSubstr("\"none of it\" is not a number"));
+  EXPECT_THAT(failure([&] { csv.read(); }), HasSubstr("\"none of it\" is not a number"));
 }
 
 TEST(Csv, NumbersAreThoseOfTheirText) {
@@ -178,7 +157,7 @@ TEST(Csv, NumbersAreThoseOfTheirText) {
   for (const std::string& number : written) text += number + "\n";
   Part csv("csv");
   csv.open(dir.write("x.csv", text)).select({want("x", TSR_READER_FLOAT32)});
-  const auto read = numbers<float>(csv.read()[0].values, written.size());
+  const auto read = numbers_of<float>(csv.read()[0].values, written.size());
   for (size_t i = 0; i < written.size(); ++i)
     EXPECT_EQ(read[i], static_cast<float>(std::stod(written[i]))) << written[i];
 }
@@ -189,9 +168,10 @@ TEST(Csv, Doubles) {
   csv.open(dir.write("x.csv", "x\n0.1\n1700000000123\n1e300\n\"-2.5\"\nTrue\n 7 \n"));
   csv.select({want("x", TSR_READER_FLOAT64), want("x", TSR_READER_TEXT), want("x", TSR_READER_FLOAT64)});
   const auto& values = csv.read();
-  EXPECT_THAT(numbers<double>(values[0].values, 6), ElementsAre(0.1, 1700000000123, 1e300, -2.5, 1, 7));
-  EXPECT_THAT(texts(values[1], 6), ElementsAre("0.1", "1700000000123", "1e300", "-2.5", "True", " 7 "));
-  EXPECT_EQ(numbers<double>(values[2].values, 6), numbers<double>(values[0].values, 6)) << "one column, wanted twice";
+  EXPECT_THAT(numbers_of<double>(values[0].values, 6), ElementsAre(0.1, 1700000000123, 1e300, -2.5, 1, 7));
+  EXPECT_THAT(texts_of(values[1], 6), ElementsAre("0.1", "1700000000123", "1e300", "-2.5", "True", " 7 "));
+  EXPECT_EQ(numbers_of<double>(values[2].values, 6), numbers_of<double>(values[0].values, 6))
+      << "one column, wanted twice";
 }
 
 // The items of one field, separated by blanks, or the error message.
@@ -209,7 +189,7 @@ std::string items_of(const std::string& field, char separator, int32_t type = TS
     std::string out;
     for (size_t i = 0; i < n; ++i) {
       if (i > 0) out += "|";
-      out += type == TSR_READER_TEXT ? texts(v, n)[i] : std::to_string(static_cast<const int64_t*>(v.values)[i]);
+      out += type == TSR_READER_TEXT ? texts_of(v, n)[i] : std::to_string(static_cast<const int64_t*>(v.values)[i]);
       if (flags != 0) out += "=" + std::to_string(v.weights[i]).substr(0, 3);
     }
     return out;
@@ -268,7 +248,7 @@ TEST(Csv, Encodings) {
   const auto words = [&](const std::string& bytes, const char* options, const char* name = "a.csv") {
     Part csv("csv", options);
     csv.open(dir.write(name, bytes)).select({want("wort", TSR_READER_TEXT)});
-    return texts(csv.read()[0], 2);
+    return texts_of(csv.read()[0], 2);
   };
   EXPECT_THAT(words(latin, R"({"encoding": "latin-1"})"), ElementsAre("Caf\xc3\xa9", "na\xc3\xafve"));
   EXPECT_THAT(words(gzipped(latin), R"({"encoding": "latin-1"})"), ElementsAre("Caf\xc3\xa9", "na\xc3\xafve"));
@@ -279,15 +259,15 @@ TEST(Csv, Encodings) {
     EXPECT_THAT(words(bytes, R"({"encoding": "utf-16"})"), ElementsAre("ab", "c\nd"));
     EXPECT_THAT(words(bytes, little ? R"({"encoding": "utf-16le"})" : R"({"encoding": "utf-16be"})"),
                 ElementsAre("ab", "c\nd"));
-    EXPECT_THAT(sentence([&] { words(bytes, "{}"); }),
+    EXPECT_THAT(failure([&] { words(bytes, "{}"); }),
                 HasSubstr("a.csv begins like UTF-16: the reader's option encoding=utf-16"));
-    EXPECT_THAT(sentence([&] { words(bytes.substr(2), "{}"); }), HasSubstr("encoding=utf-16le or utf-16be"));
-    EXPECT_THAT(sentence([&] { words(bytes.substr(0, bytes.size() - 1), R"({"encoding": "utf-16"})"); }),
+    EXPECT_THAT(failure([&] { words(bytes.substr(2), "{}"); }), HasSubstr("encoding=utf-16le or utf-16be"));
+    EXPECT_THAT(failure([&] { words(bytes.substr(0, bytes.size() - 1), R"({"encoding": "utf-16"})"); }),
                 HasSubstr("a.csv ends inside a character in the encoding UTF-16 after row 1"));
   }
-  EXPECT_THAT(sentence([&] { words("wort,x\na,1\n\x81,2\n", R"({"encoding": "windows-1252"})"); }),
+  EXPECT_THAT(failure([&] { words("wort,x\na,1\n\x81,2\n", R"({"encoding": "windows-1252"})"); }),
               HasSubstr("a.csv has bytes that are not text in the encoding WINDOWS-1252 after row 1"));
-  EXPECT_THAT(sentence([&] { words(latin, R"({"encoding": "ebcdic"})"); }),
+  EXPECT_THAT(failure([&] { words(latin, R"({"encoding": "ebcdic"})"); }),
               HasSubstr("encoding is \"ebcdic\", but must be utf-8, utf-16"));
 }
 
@@ -301,7 +281,7 @@ TEST(Csv, EncodedFilesAreReadInBlocks) {
   ASSERT_GT(blocks.size(), 4u);
   for (const size_t at : {size_t{3}, size_t{1}, blocks.size() - 1, size_t{0}}) {
     const auto& values = csv.read(static_cast<int64_t>(at));
-    EXPECT_EQ(texts(values[0], 1)[0], "\xc3\xa9\xc3\xa9" + std::to_string(blocks[at].first_row)) << at;
+    EXPECT_EQ(texts_of(values[0], 1)[0], "\xc3\xa9\xc3\xa9" + std::to_string(blocks[at].first_row)) << at;
   }
 }
 
@@ -313,13 +293,13 @@ TEST(Csv, Lists) {
                          want("scored", TSR_READER_INT64, TSR_READER_LIST | TSR_READER_WEIGHTED, ','),
                          want("words", TSR_READER_TEXT, TSR_READER_LIST, '|')});
   const auto& values = csv.read();
-  EXPECT_THAT(numbers<int64_t>(values[0].lists, 4), ElementsAre(0, 3, 3, 4));
-  EXPECT_THAT(numbers<int64_t>(values[0].values, 4), ElementsAre(3, 4, 900, 7));
-  EXPECT_THAT(numbers<int64_t>(values[1].lists, 4), ElementsAre(0, 2, 2, 3));
-  EXPECT_THAT(numbers<int64_t>(values[1].values, 3), ElementsAre(5, -6, 8));
-  EXPECT_THAT(numbers<float>(values[1].weights, 3), ElementsAre(0.5f, 2.0f, 10.0f));
-  EXPECT_THAT(numbers<int64_t>(values[2].lists, 4), ElementsAre(0, 2, 2, 3));
-  EXPECT_THAT(texts(values[2], 3), ElementsAre("red", "blue", "green"));
+  EXPECT_THAT(numbers_of<int64_t>(values[0].lists, 4), ElementsAre(0, 3, 3, 4));
+  EXPECT_THAT(numbers_of<int64_t>(values[0].values, 4), ElementsAre(3, 4, 900, 7));
+  EXPECT_THAT(numbers_of<int64_t>(values[1].lists, 4), ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(numbers_of<int64_t>(values[1].values, 3), ElementsAre(5, -6, 8));
+  EXPECT_THAT(numbers_of<float>(values[1].weights, 3), ElementsAre(0.5f, 2.0f, 10.0f));
+  EXPECT_THAT(numbers_of<int64_t>(values[2].lists, 4), ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(texts_of(values[2], 3), ElementsAre("red", "blue", "green"));
 }
 
 // Rows of two columns: a number, and a text that sometimes has line feeds in quotes.
@@ -336,7 +316,7 @@ std::vector<int64_t> ids_of(Part& part, bool backward = false) {
   std::vector<std::vector<int64_t>> found(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     const size_t b = backward ? blocks.size() - 1 - i : i;
-    found[b] = numbers<int64_t>(part.read(static_cast<int64_t>(b))[0].values, static_cast<size_t>(blocks[b].rows));
+    found[b] = numbers_of<int64_t>(part.read(static_cast<int64_t>(b))[0].values, static_cast<size_t>(blocks[b].rows));
   }
   std::vector<int64_t> out;
   for (const auto& part_of : found) out.insert(out.end(), part_of.begin(), part_of.end());
@@ -390,10 +370,10 @@ TEST(Csv, Zstd) {
   for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], static_cast<int64_t>(i));
   EXPECT_EQ(ids_of(csv, true), ids);
   const std::string cut = dir.write("cut.csv.zst", packed.substr(0, packed.size() / 2));
-  EXPECT_THAT(sentence([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off after row "));
+  EXPECT_THAT(failure([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off after row "));
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
   const std::string bad = dir.write("bad.csv.zst", packed);
-  EXPECT_THAT(sentence([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
+  EXPECT_THAT(failure([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
 }
 #endif
 
@@ -409,14 +389,14 @@ TEST(Csv, DamagedGzip) {
   std::string packed = gzipped(many_rows(0, 5000));
   Part csv("csv");
   const std::string cut = dir.write("cut.csv.gz", packed.substr(0, packed.size() / 2));
-  const std::string cut_off = sentence([&] { csv.open(cut); });
+  const std::string cut_off = failure([&] { csv.open(cut); });
   EXPECT_THAT(cut_off, testing::StartsWith(cut + " is cut off after row "));
   EXPECT_GT(rows_before(cut_off), 1000) << "of some 2500 in the first half of the file";
   EXPECT_LT(rows_before(cut_off), 4000);
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
   const std::string bad = dir.write("bad.csv.gz", packed);
-  EXPECT_THAT(sentence([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
-  EXPECT_GT(rows_before(sentence([&] { csv.open(bad); })), 1000);
+  EXPECT_THAT(failure([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
+  EXPECT_GT(rows_before(failure([&] { csv.open(bad); })), 1000);
 }
 
 TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
@@ -454,7 +434,7 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
     Part csv("csv");
     csv.open(path).select({want("x", TSR_READER_FLOAT32), want("id", TSR_READER_INT64),
                            want("tags", TSR_READER_INT64, TSR_READER_LIST, ';')});
-    EXPECT_EQ(sentence([&] { csv.read(); }), path + c.error);
+    EXPECT_EQ(failure([&] { csv.read(); }), path + c.error);
   }
 }
 
@@ -463,35 +443,35 @@ TEST(Csv, AnotherDelimiterIsAskedFor) {
   const std::string path = dir.write("a.csv", "x;y\n1;2\n1,5;2\n");
   Part csv("csv");
   csv.open(path).select({want("x;y", TSR_READER_TEXT)});
-  EXPECT_EQ(sentence([&] { csv.read(); }),
+  EXPECT_EQ(failure([&] { csv.read(); }),
             path + ", row 2 has 2 fields, but the header has 1; does the file have another delimiter?");
 }
 
 TEST(Csv, WrongFilesAndOptions) {
   const TestDirectory dir;
   Part csv("csv");
-  EXPECT_EQ(sentence([&] { csv.open(dir.path() + "/no.csv"); }),
+  EXPECT_EQ(failure([&] { csv.open(dir.path() + "/no.csv"); }),
             "there is no file " + dir.path() + "/no.csv, and none that it matches as a pattern");
-  EXPECT_THAT(sentence([&] { csv.open(dir.path()); }),
+  EXPECT_THAT(failure([&] { csv.open(dir.path()); }),
               HasSubstr(" has no files whose names end in one of .csv, .tsv, .txt, .csv.gz"));
   const std::string empty = dir.write("a.csv", "");
-  EXPECT_EQ(sentence([&] { csv.open(empty); }), empty + " is empty: its first line must name the columns");
+  EXPECT_EQ(failure([&] { csv.open(empty); }), empty + " is empty: its first line must name the columns");
   const std::string binary = dir.write("a.csv", std::string("\x7f"
                                                             "ELF\0\1,b\n1,2\n",
                                                             13));
-  EXPECT_EQ(sentence([&] { csv.open(binary); }),
+  EXPECT_EQ(failure([&] { csv.open(binary); }),
             binary +
                 " is not a text: its first line, which must name the columns, has a byte of value 0; UTF-16 without "
                 "a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   const std::string twice = dir.write("a.csv", "a,b,a\n");
-  EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
+  EXPECT_EQ(failure([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
-  EXPECT_EQ(sentence([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
+  EXPECT_EQ(failure([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
             second + " has no column \"film\"; the nearest is \"fylm\", and there are \"fylm\", \"user\"");
-  EXPECT_EQ(sentence([&] { csv.open(first).select({want("user\tid", TSR_READER_INT64)}); }),
+  EXPECT_EQ(failure([&] { csv.open(first).select({want("user\tid", TSR_READER_INT64)}); }),
             first + " has no column \"user\tid\"; the nearest is \"user\", and there are \"user\", \"film\"");
-  EXPECT_THAT(sentence([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));
-  EXPECT_THAT(sentence([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
+  EXPECT_THAT(failure([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));
+  EXPECT_THAT(failure([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
 }
 
 // A column may be at another place in the next file.
@@ -510,9 +490,9 @@ TEST(Csv, FilesThatChangeAreNoticed) {
   Part csv("csv");
   csv.open(path).select({want("id", TSR_READER_INT64)});
   dir.write("a.csv", "id\n12\n\n");
-  EXPECT_EQ(sentence([&] { csv.read(); }), "no error") << "an empty row of one column is a missing value";
+  EXPECT_EQ(failure([&] { csv.read(); }), "no error") << "an empty row of one column is a missing value";
   dir.write("a.csv", "id\n1");
-  EXPECT_EQ(sentence([&] { csv.read(); }), path + " has changed since it was opened, after row 0");
+  EXPECT_EQ(failure([&] { csv.read(); }), path + " has changed since it was opened, after row 0");
 }
 
 TEST(Tsv, TabsAndQuotesAsTheyStand) {
@@ -520,8 +500,8 @@ TEST(Tsv, TabsAndQuotesAsTheyStand) {
   Part tsv("tsv", R"({"quotes": false})");
   tsv.open(dir.write("a.tsv", "a\tb\n\"x, y\t1\n")).select({want("a", TSR_READER_TEXT), want("b", TSR_READER_INT64)});
   const auto& values = tsv.read();
-  EXPECT_THAT(texts(values[0], 1), ElementsAre("\"x, y"));
-  EXPECT_THAT(numbers<int64_t>(values[1].values, 1), ElementsAre(1));
+  EXPECT_THAT(texts_of(values[0], 1), ElementsAre("\"x, y"));
+  EXPECT_THAT(numbers_of<int64_t>(values[1].values, 1), ElementsAre(1));
 }
 
 }  // namespace

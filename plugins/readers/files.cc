@@ -3,10 +3,12 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 
 #include "tessera/sdk/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera_readers {
 namespace {
@@ -116,12 +118,9 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
   std::vector<std::string> out;
   if (fs::is_directory(name, ignored)) {
     Collected{endings, keys, out}.add(name, 0);
-    if (out.empty()) {
-      std::string all;
-      for (const std::string_view end : endings) (all += all.empty() ? "" : ", ") += end;
-      fail(TSR_NOT_FOUND, "directory ", name, " has no files whose names end in one of ", all,
+    if (out.empty())
+      fail(TSR_NOT_FOUND, "directory ", name, " has no files whose names end in one of ", tessera::sdk::joined(endings),
            ": give a pattern for others");
-    }
   } else if (fs::exists(name, ignored)) {
     out.push_back(name);
   } else {
@@ -131,6 +130,29 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
   for (const std::string& file : out) check_file(file);
   std::sort(out.begin(), out.end());
   return out;
+}
+
+std::string first_match(const std::string& path, std::span<const std::string_view> endings) {
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) {
+    std::string name = path;
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    const bool ends =
+        std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
+    return ends ? path : "";
+  }
+  constexpr int kMostFiles = 10000;
+  std::string first;
+  int seen = 0;
+  for (fs::recursive_directory_iterator at(path, failed), end; !failed && at != end && seen < kMostFiles;
+       at.increment(failed), ++seen) {
+    std::error_code ignored;
+    const std::string& file = at->path().native();
+    if (is_table(at->path().filename().native(), endings) && at->is_regular_file(ignored) &&
+        (first.empty() || file < first))
+      first = file;
+  }
+  return first;
 }
 
 FolderKeys folder_keys(std::string_view path, const std::string& file) {

@@ -19,6 +19,10 @@ enum class KeyFolders { kRefused, kRead };
 std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings,
                                   KeyFolders keys = KeyFolders::kRefused);
 
+// The path, if its name has one of `endings` in any case; or the first file of the directory and its folders whose name
+// has one. Empty: neither. Only names are looked at.
+std::string first_match(const std::string& path, std::span<const std::string_view> endings);
+
 // The keys of a file's folders below the directory `path`, and their values, which may be missing.
 using FolderKeys = std::vector<std::pair<std::string, std::optional<std::string>>>;
 FolderKeys folder_keys(std::string_view path, const std::string& file);

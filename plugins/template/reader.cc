@@ -107,8 +107,7 @@ class Logs : public Reader {
     selected_.clear();
     for (const ReaderWant& want : wants) {
       if (std::find(known.begin(), known.end(), want.name) == known.end())
-        fail(TSR_NOT_FOUND, "there is no column \"", want.name, "\"; the nearest is \"", nearest_name(want.name, known),
-             '"');
+        fail(TSR_NOT_FOUND, unknown_name("column", want.name, known));
       if (want.weighted) fail(TSR_UNIMPLEMENTED, "column \"", want.name, "\" has no weights");
       selected_.emplace_back(want);
     }

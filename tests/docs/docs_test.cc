@@ -98,7 +98,6 @@ TEST(Docs, MainJobHasTheDocumentedRates) {
   }
   EXPECT_EQ(config.dense_optimizer.learning_rate, 0.02);
   EXPECT_EQ(config.data.batch, 128);
-  EXPECT_EQ(config.data.split, "user");
 }
 
 TEST(Docs, ConfigBlocksAreRead) {

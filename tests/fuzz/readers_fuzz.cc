@@ -20,15 +20,17 @@ namespace {
 struct ReaderKind {
   const char* reader;
   std::vector<const char*> files;
+  bool knows_columns = false;
 };
 
 const std::vector<ReaderKind>& kinds() {
-  static const std::vector<ReaderKind> kAll = {{"prepared", {"meta.json", "train.tsv", "test.tsv"}},
-                                               {"movielens-100k", {"ml-100k.inter", "ml-100k.item", "ml-100k.user"}},
-                                               {"criteo-tsv", {"day.tsv"}},
-                                               {"csv", {"clicks.csv"}},
-                                               {"tsv", {"clicks.tsv"}},
-                                               {"csv", {"clicks.csv.gz"}}};
+  static const std::vector<ReaderKind> kAll = {
+      {"prepared", {"meta.json", "train.tsv", "test.tsv"}, true},
+      {"movielens-100k", {"ml-100k.inter", "ml-100k.item", "ml-100k.user"}, true},
+      {"criteo-tsv", {"day.tsv"}, true},
+      {"csv", {"clicks.csv"}},
+      {"tsv", {"clicks.tsv"}},
+      {"csv", {"clicks.csv.gz"}}};
   return kAll;
 }
 
@@ -69,9 +71,8 @@ Config config_of(const ReaderKind& kind, const std::string& path) {
   Config config;
   config.data.reader = kind.reader;
   config.data.path = path;
-  if (kind.files.size() > 1) return config;
-  config.data.path += std::string("/") + kind.files[0];
-  if (config.data.reader == "criteo-tsv") return config;
+  if (kind.files.size() == 1) config.data.path += std::string("/") + kind.files[0];
+  if (kind.knows_columns) return config;
   config.data.buffer_mib = 1;
   config.columns = {column("clicked", "label"), column("age", "dense"), column("film", "ids", "vocabulary"),
                     column("user", "ids", "hash", 100), column("tags", "ids", "row", 50)};

@@ -162,7 +162,8 @@ top_mlp = [4, 1]
 [data]
 reader = "prepared"
 path = ")" + path("prepared") + "\"\nbatch = 16\n");
-  const std::string report = path("bounds.json"), saved = path("bounds"), told = path("prepared") + "/train.tsv:65: ";
+  const std::string report = path("bounds.json"), saved = path("bounds"),
+                    told = path("prepared") + "/train.tsv, row 65, ";
   const auto train_with = [&](const std::string& policy, const std::string& save) {
     return run_tessera({"train", "--config", job, "--save", save, "--set", "table_defaults.bounds_check=" + policy,
                         "--set", "report.json=" + report});
@@ -246,8 +247,8 @@ TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
   }
   const std::string beyond = folder_->write("beyond.tsv", "1\t0.5,0,0,0,1\t300\t\t7\n");
   expect_refused({"predict", "--model", path("plain"), "--data", beyond}, 2,
-                 AllOf(HasSubstr("beyond.tsv:1"), HasSubstr("row 300"), HasSubstr("300 rows")));
-  EXPECT_THAT(piped(beyond, "1").output, AllOf(HasSubstr("standard input:1"), HasSubstr("row 300")));
+                 AllOf(HasSubstr("beyond.tsv, row 1"), HasSubstr("row 300"), HasSubstr("300 rows")));
+  EXPECT_THAT(piped(beyond, "1").output, AllOf(HasSubstr("standard input, row 1"), HasSubstr("row 300")));
 }
 
 TEST_F(ModelProgram, ACProgramAsks) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "fake_predictor.h"
 #include "serve/protocol.h"
 
@@ -30,13 +31,8 @@ std::vector<WantedOutput> wanted(const std::string& outputs, const FakeOptions& 
 }
 
 std::string refusal(const std::string& outputs, const FakeOptions& model) {
-  try {
-    wanted(outputs, model);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "accepted";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { wanted(outputs, model); }, "accepted");
 }
 
 TEST(Outputs, AreAskedForByTheirHeads) {

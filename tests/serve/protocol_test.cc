@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "data/columns.h"
 #include "fake_predictor.h"
 
@@ -37,13 +38,8 @@ InferRequest parse(const std::string& body, const FakeOptions& model = {}) {
 }
 
 std::string refusal(const std::string& body, std::optional<size_t> json_bytes = {}, const FakeOptions& model = {}) {
-  try {
-    parse_infer(FakePredictor(model).model(), body, json_bytes, {4});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "accepted";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { parse_infer(FakePredictor(model).model(), body, json_bytes, {4}); }, "accepted");
 }
 
 std::string replaced(std::string text, const std::string& what, const std::string& with) {
@@ -91,12 +87,7 @@ class Described {
     return parse_infer(model_, body, json_bytes, {4, &columns_});
   }
   std::string refusal(const std::string& body, std::optional<size_t> json_bytes = {}) const {
-    try {
-      parse(body, json_bytes);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal([&] { parse(body, json_bytes); }, "accepted");
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "data/columns.h"
 #include "fake_predictor.h"
 
@@ -40,13 +41,12 @@ class ScoreRows : public ::testing::Test {
     return parse_scores(model_, str_cat("{\"rows\": ", rows, "}"), {4, &columns_, "shop"});
   }
   std::string refusal(const std::string& body) const {
-    try {
-      parse_scores(model_, body, {4, &columns_, "shop"});
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Code::kInvalidArgument);
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal(
+        Code::kInvalidArgument,
+        [&] {
+          parse_scores(model_, body, {4, &columns_, "shop"});
+        },
+        "accepted");
   }
   std::string refused_row(const std::string& row) const {
     return refusal(str_cat(R"({"rows": [{"price": 1}, )", row, "]}"));
@@ -176,12 +176,7 @@ TEST_F(ScoreRows, OfAModelWithoutColumns) {
   EXPECT_THAT(ids_of(request, 0), ElementsAre(3));
   EXPECT_THAT(ids_of(request, 1), ElementsAre(7, 9));
   const auto refused = [&](const std::string& row) -> std::string {
-    try {
-      ask(row);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal([&] { ask(row); }, "accepted");
   };
   EXPECT_EQ(refused(R"({"dense": [1], "user": 3})"),
             "row 1, column \"dense\": the model takes 2 numbers, and this row has 1");

@@ -5,6 +5,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "running_server.h"
 #include "serve/connection.h"
 
@@ -223,12 +224,7 @@ TEST(Limits, WhereTheServerCannotListen) {
   Metrics metrics;
   Log log(Level::kError, -1);
   const auto refused = [&](const ServerOptions& options) -> std::string {
-    try {
-      Server other(options, metrics, log);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal([&] { Server other(options, metrics, log); }, "accepted");
   };
   EXPECT_EQ(refused({.port = server.port()}), "cannot listen at 127.0.0.1:" + std::to_string(server.port()) +
                                                   ": Address already in use; choose another --port");

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "running_server.h"
 
 namespace tessera::serve {
@@ -306,12 +307,7 @@ TEST(Server, Tls) {
   Metrics metrics;
   Log log(Level::kError, -1);
   const auto refused = [&](const std::string& c, const std::string& k) -> std::string {
-    try {
-      Server server({.port = 0, .tls_cert = c, .tls_key = k}, metrics, log);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal([&] { Server server({.port = 0, .tls_cert = c, .tls_key = k}, metrics, log); }, "accepted");
   };
   EXPECT_THAT(refused(folder / "bad.pem", key), HasSubstr("cannot use the TLS certificate"));
   EXPECT_THAT(refused(folder / "absent.pem", key), HasSubstr("absent.pem"));

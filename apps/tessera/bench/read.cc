@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "bench/bench.h"
+#include "data/reader_choice.h"
 #include "options.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
@@ -31,8 +32,9 @@ double used_by_process_s() {
 }
 
 int run_read(const ReadBench& b) {
-  const Config config = load_config(b.config, b.overrides);
+  Config config = load_config(b.config, b.overrides);
   const Runtime runtime({config.plugins.path, config.plugins.require, true, b.common.threads});
+  config.data.reader = data::reader_of(runtime, config.data);
   const Stopwatch opening;
   const Dataset data = read_dataset(runtime, config);
   const double open_s = opening.us() / 1e6;

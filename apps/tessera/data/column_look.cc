@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "data/line_reader.h"
 #include "data/xxh64.h"
+#include "tessera/sdk/fields.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::cli {
@@ -19,7 +19,7 @@ ColumnLook::ColumnLook(std::string name, bool list, bool weighted, Room room)
 ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
   const std::string_view text = trimmed(field);
   const std::string_view unsigned_text = text.starts_with("+") && !text.starts_with("+-") ? text.substr(1) : text;
-  if (data::parse_number(unsigned_text, number)) return Kind::kNumber;
+  if (sdk::parse_number(unsigned_text, number)) return Kind::kNumber;
   if (sdk::is_missing_word(text)) return Kind::kWord;
   if (const auto time = sdk::time_of(text)) {
     number = static_cast<double>(time->nanoseconds) / kDay;

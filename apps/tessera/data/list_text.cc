@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "data/line_reader.h"
+#include "tessera/sdk/fields.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,7 +14,7 @@ constexpr size_t kMostItems = 200000;  // bound on the different items that are 
 std::string_view id_with_weight(std::string_view item) {
   const size_t colon = item.rfind(':');
   double weight = 0;
-  if (colon == std::string_view::npos || !data::parse_number(trimmed(item.substr(colon + 1)), weight)) return {};
+  if (colon == std::string_view::npos || !sdk::parse_number(trimmed(item.substr(colon + 1)), weight)) return {};
   return item.substr(0, colon);
 }
 
@@ -57,8 +57,8 @@ ListText::Items ListText::cut(const std::vector<Value>& values, char separator) 
     out.fields += times;
     ++out.wholes;
     int64_t length = 0;
-    for (std::string_view rest = field; !data::finished(rest);) {
-      const std::string_view item = trimmed(data::cut(rest, separator));
+    for (std::string_view rest = field; !sdk::finished(rest);) {
+      const std::string_view item = trimmed(sdk::cut(rest, separator));
       if (item.empty()) {
         out.empty += separator == ' ' ? 0 : times;
         continue;
@@ -117,8 +117,8 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     std::string_view inside = text;
     between_brackets(text, inside);
     int64_t length = 0;
-    for (std::string_view rest = inside; !data::finished(rest);) {
-      const std::string_view item = without_quotes(trimmed(data::cut(rest, separator)));
+    for (std::string_view rest = inside; !sdk::finished(rest);) {
+      const std::string_view item = without_quotes(trimmed(sdk::cut(rest, separator)));
       if (item.empty()) continue;
       ++length;
       items.all += times;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <regex>
 
+#include "config/test_refusal.h"
 #include "data/column_look.h"
 #include "data/decisions.h"
 #include "data/encoding.h"
@@ -194,12 +195,7 @@ TEST(Labels, AreChosenOrRefusedByName) {
   EXPECT_THAT(guess.candidates, ElementsAre(1u));
   EXPECT_THAT(choose_labels(columns, "bought,age").columns, ElementsAre(1u, 2u));
   const auto refusal = [&](const std::string& label) -> std::string {
-    try {
-      choose_labels(columns, label);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return test::refusal([&] { choose_labels(columns, label); }, "");
   };
   EXPECT_THAT(refusal("bougt"), HasSubstr("did you mean \"bought\"? The files have the columns female, bought, age"));
   EXPECT_THAT(refusal("name"), HasSubstr("100 different texts"));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "data/line_reader.h"
+#include "tessera/sdk/fields.h"
 
 namespace tessera::cli {
 namespace {
@@ -100,7 +100,7 @@ std::optional<double> WrittenNumber::read(std::string_view text) const {
   trim(plain);
   if (plain.starts_with("+")) plain.erase(0, 1);
   double value = 0;
-  if (!data::parse_number(plain, value)) return std::nullopt;
+  if (!sdk::parse_number(plain, value)) return std::nullopt;
   return value;
 }
 

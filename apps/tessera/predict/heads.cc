@@ -14,8 +14,7 @@ size_t output_of(const ModelDescription& model, const std::string& name) {
   for (const ModelOutput& output : model.outputs) known.push_back(output.name);
   const auto at = std::find(known.begin(), known.end(), name);
   if (at == known.end())
-    fail(Code::kInvalidArgument, "--head: the model has no head \"", name, "\"; the nearest is \"",
-         sdk::nearest_name(name, known), '"');
+    fail(Code::kInvalidArgument, "--head: the model has no head \"", name, '"', sdk::nearest_text(name, known));
   return static_cast<size_t>(at - known.begin());
 }
 

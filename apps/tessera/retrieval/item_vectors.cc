@@ -6,6 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::retrieval {
 namespace {
@@ -35,11 +36,9 @@ ItemVectors item_vectors(const InferenceModel& model, const std::string& items, 
   }
   const auto& tables = model.description.tables;
   const auto at = std::find_if(tables.begin(), tables.end(), [&](const ModelTable& t) { return t.name == items; });
-  if (at == tables.end()) {
-    std::string known;
-    for (const ModelTable& t : tables) known += (known.empty() ? "" : ", ") + t.name;
-    fail(Code::kNotFound, "--items: \"", items, "\" is neither a file nor a table of the model, which has ", known);
-  }
+  if (at == tables.end())
+    fail(Code::kNotFound, "--items: \"", items, "\" is neither a file nor a table of the model, which has ",
+         sdk::joined(tables, &ModelTable::name));
   const QuantizedTable& table = model.tables[static_cast<size_t>(at - tables.begin())];
   if (table.config.remapping)
     fail(Code::kInvalidArgument, "--items: the rows of table \"", items, "\" have ids of their own: name a file");

@@ -62,8 +62,8 @@ void add_output(InferenceModel& model, const std::string& layer) {
   for (const LayerSpec& spec : model.graph.layers) known.push_back(spec.name);
   const std::string name = layer.substr(0, layer.rfind(':'));  // "gate:1" is the second output of a layer
   if (std::find(known.begin(), known.end(), name) == known.end() && !known.empty())
-    fail(Code::kInvalidArgument, "the model has no layer \"", name, "\" and no such input; the nearest is \"",
-         sdk::nearest_name(name, known), '"');
+    fail(Code::kInvalidArgument, "the model has no layer \"", name, "\" and no such input",
+         sdk::nearest_text(name, known));
   model.graph.heads.push_back({layer, layer, "none"});  // without a loss, values are returned as they are
 }
 

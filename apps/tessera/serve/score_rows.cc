@@ -182,8 +182,8 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
       const std::string& field = column.form().field;
       if (std::find(known.begin(), known.end(), field) == known.end()) known.push_back(field);
     }
-    fail(Code::kInvalidArgument, "row ", row_, ": the model has no column \"", shown(key_), "\"; the nearest is \"",
-         sdk::nearest_name(key_, known), "\", of ", listed(known));
+    fail(Code::kInvalidArgument, "row ", row_, ": the model has no column \"", shown(key_), '"',
+         sdk::nearest_text(key_, known), ", of ", listed(known));
   }
   bool is_of_data() const {
     const ColumnConfig* const column = limits_.columns->column(key_);

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "plugin/component_name.h"
+#include "tessera/sdk/nearest.h"
 #include "verify/report.h"
 #include "verify/run.h"
 #include "wrapped.h"
@@ -107,11 +108,9 @@ std::vector<Subject::What> components_of(const Arguments& a) {
       if (line.id != part.id) continue;
       out.push_back({a.plugin, line, options, part.inner, a.compute_kernel, a.seed, a.level, a.input});
     }
-    if (out.size() == before) {
-      std::string ids;
-      for (const plugin::ManifestLine& line : lines) ids += (ids.empty() ? "" : ", ") + line.id;
-      throw UsageError(str_cat("the plugin has no component \"", part.id, "\": it has ", ids));
-    }
+    if (out.size() == before)
+      throw UsageError(str_cat("the plugin has no component \"", part.id, "\": it has ",
+                               sdk::joined(lines, &plugin::ManifestLine::id)));
   }
   return out;
 }

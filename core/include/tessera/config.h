@@ -142,7 +142,6 @@ struct DataConfig {
   std::string reader = "synthetic";
   std::string path;
   std::string test_path;
-  std::string split = "user";
   int64_t batch = 128;
   int64_t epochs = 1;
   bool shuffle = true;

@@ -57,7 +57,7 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
-  std::string test_split;     // the choice of test rows: "10 % of the rows, random"; empty: the reader's own
+  std::string test_split;     // the choice of test rows: "10 % of the rows, random"; empty: the reader's own part
   bool test_is_last = false;  // the test rows are the end of the files, in file order
   // The encoding of the files' columns with learned vocabularies, as JSON. It is saved with a model, so that later data
   // are read in the same way. Empty for readers without one.
@@ -75,19 +75,12 @@ struct Dataset {
 // (ids out of range are not an error here: Dataset::require_known_ids). kNotFound: a missing file. kDataLoss: a damaged
 // gzip file. `seed` is used by the synthetic reader and for a random test part.
 //
-// prepared: a directory with meta.json, train.tsv and test.tsv; the latter two may end in .gz. Each line is a sample:
-//   the label, dense values (comma-separated), then for each column a comma-separated list of rows, which may be empty.
-//   Tabs separate the fields.
-// movielens-100k: a directory with ml-100k.inter, .item and .user (RecBole's column format); see
-//   prepare_movielens_100k.
-// criteo-tsv: a file of lines with label, 13 integers and 26 hexadecimal categories, separated by tabs. A dense value
-//   is ln(1 + max(x, 0)); an empty one is 0. A category's row is mix(fnv1a("C1=" + text)) mod rows; empty text is
-//   treated like any other. The last test_fraction of the rows is the test part unless `test` says otherwise.
-// synthetic: uniform or Zipf-distributed ids (row 0 is the most frequent), normal dense values, and labels drawn from a
-//   hidden logistic model of both, so that training has something to find.
+// synthetic, the only reader of this function: uniform or Zipf-distributed ids (row 0 is the most frequent), normal
+//   dense values, and labels drawn from a hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);
 
-// Also reads with reader plugins: `data.reader` names one, and the [[column]]s describe its columns. Its files are read
+// Also reads with reader plugins. `data.reader` names one; if it is empty, the plugins say which of them opens
+// `data.path`. The [[column]]s describe the columns, unless the reader knows them. Its files are read
 // once to find their blocks, and again if a column learns from the training rows. Samples are kept in memory if they
 // take at most data.buffer_mib, and are streamed otherwise. Columns do not learn from rows that `config.validation`
 // holds out. `encoding`: that of an earlier Dataset, instead of learning. kInvalidArgument: the [[column]]s contradict
@@ -97,17 +90,6 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
 // Returns what is known of the data before samples are read: names of dense inputs and columns. A column has 1 row if
 // only samples tell how many there are.
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
-
-// Values of DataConfig::reader that are no reader plugins, ascending.
-std::vector<std::string> reader_names();
-
-// The prepared text (train.tsv, test.tsv) made from the raw MovieLens-100K files in `directory`, and its meta.json
-// without row counts. `split`: "user" (the last floor(n/5) rows of each user are the test) or "time" (the last fifth of
-// all rows is).
-struct PreparedText {
-  std::string train, test, meta;
-};
-PreparedText prepare_movielens_100k(const std::string& directory, const std::string& split);
 
 // One rank's slice of one global batch. BatchReader::next fills it and reuses the memory of the previous batch. A
 // caller that keeps two batches needs two objects, and tensors of a Batch are invalid after it is refilled.

@@ -10,7 +10,6 @@
 #include "config/effects.h"
 #include "config/json.h"
 #include "config/read_file.h"
-#include "config/reader_of_path.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/sdk/other_columns.h"
 
@@ -155,8 +154,7 @@ void apply_to_list(const Override& o, std::vector<S>& list) {
     known.push_back(one.name);
     if (one.name == o.path[1]) return apply_to(o, one);
   }
-  fail(Code::kNotFound, o.source, ": there is no ", o.path[0], " \"", o.path[1], "\"",
-       known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(o.path[1], known), "\""));
+  fail(Code::kNotFound, o.source, ": ", sdk::unknown_name(o.path[0], o.path[1], known));
 }
 
 // Applies overrides except those of lists, which are applied later.
@@ -311,17 +309,6 @@ config::Given given_keys(const toml::table& file, const std::vector<Override>& o
   return given;
 }
 
-// A job with a path but no reader gets the reader that the path's name implies.
-void choose_reader(const config::Given& given, Config& config) {
-  const auto path = given.find("data.path");
-  if (path == given.end() || config.data.path.empty() || given.contains("data.reader")) return;
-  try {
-    config.data.reader = config::reader_of_path(config.data.path);
-  } catch (const Error& e) {
-    throw Error(e.code(), str_cat(path->second, ": ", e.what()));
-  }
-}
-
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides) {
@@ -346,7 +333,8 @@ Config parse_config(const std::string& text, const std::string& source, const st
     }
   }
   const config::Given given = given_keys(file, parsed);
-  choose_reader(given, config);
+  // The reader of the path is then asked from the reader plugins (data/reader_choice.h).
+  if (!config.data.path.empty() && !given.contains("data.reader")) config.data.reader.clear();
   config::check_effects(config, given);
   return config;
 }

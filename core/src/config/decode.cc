@@ -89,11 +89,9 @@ void read(const toml::node& node, const Rule& rule, std::optional<double>& out) 
 void read(const toml::node& node, const Rule& rule, std::string& out) {
   const auto v = node.value_exact<std::string>();
   if (!v) wrong_type(node, rule.name, "a string");
-  if (!rule.choices.empty() && std::find(rule.choices.begin(), rule.choices.end(), *v) == rule.choices.end()) {
-    std::string all;
-    for (const std::string& c : rule.choices) all += (all.empty() ? "" : ", ") + c;
-    fail(Code::kInvalidArgument, where(node), ": ", rule.name, " is \"", *v, "\", but must be one of ", all);
-  }
+  if (!rule.choices.empty() && std::find(rule.choices.begin(), rule.choices.end(), *v) == rule.choices.end())
+    fail(Code::kInvalidArgument, where(node), ": ", rule.name, " is \"", *v, "\", but must be one of ",
+         sdk::joined(rule.choices));
   out = *v;
 }
 
@@ -228,6 +226,10 @@ std::string renamed_key(std::string_view section, std::string_view key) {
 
 void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
                  const std::vector<std::string>& known) {
+  if (section == "data" && key == "split")
+    fail(Code::kInvalidArgument, where(at),
+         ": \"split\" in [data] is an option of its reader now: reader = "
+         "\"movielens-100k?split=time\"");
   if (const std::string now = renamed_key(section, key); !now.empty())
     fail(Code::kInvalidArgument, where(at), ": \"", key, "\" in [", section, "] is called \"", now, "\" now");
   const std::string nearest = sdk::nearest_name(key, known);

@@ -11,49 +11,26 @@
 namespace tessera::config {
 namespace {
 
-// The keys of [data] that a built-in reader uses, except those that all use.
-struct ReaderKeys {
-  std::string_view reader;
-  std::vector<std::string_view> keys;
-};
-
-const std::vector<ReaderKeys>& inside() {
-  static const std::vector<ReaderKeys> all = {
-      {"criteo-tsv", {"path", "test_path", "rows", "test", "test_fraction", "limit"}},
-      {"movielens-100k", {"path", "split", "limit"}},
-      {"prepared", {"path", "limit"}},
-      // Must be last. Its keys may stay in a file if --set names another reader.
-      {"synthetic", {"rows", "samples", "test_samples", "columns", "dense", "pooling", "labels", "index_dist"}},
-  };
-  return all;
-}
+// The reader that generates data, its keys, and those of reader plugins.
+constexpr std::string_view kGenerator = "synthetic";
+constexpr std::array<std::string_view, 8> kGeneratorKeys = {"rows",  "samples", "test_samples", "columns",
+                                                            "dense", "pooling", "labels",       "index_dist"};
+constexpr std::array<std::string_view, 8> kFileKeys = {"path",          "rows",  "test_path",  "test",
+                                                       "test_fraction", "limit", "buffer_mib", "order_by"};
 
 template <class List>
 bool has(const List& list, std::string_view key) {
   return std::find(list.begin(), list.end(), key) != list.end();
 }
 
-// Lists the readers that use the key; `parts` adds reader components.
-std::string takers(std::string_view key, bool parts) {
-  std::string out;
-  for (const ReaderKeys& r : inside()) {
-    if (has(r.keys, key)) out += str_cat(out.empty() ? "\"" : ", \"", r.reader, '"');
-  }
-  return str_cat(out, parts ? str_cat(out.empty() ? "" : " and ", "reader plugins such as \"csv\"") : "");
-}
-
 std::string of_data(const Config& config, std::string_view key) {
-  constexpr std::array<std::string_view, 4> kAny = {"reader", "batch", "epochs", "shuffle"};
-  constexpr std::array<std::string_view, 7> kParts = {"path",  "test_path",  "test",    "test_fraction",
-                                                      "limit", "buffer_mib", "order_by"};
   const DataConfig& data = config.data;
-  const bool for_parts = has(kParts, key);
-  const auto own =
-      std::find_if(inside().begin(), inside().end(), [&](const ReaderKeys& r) { return data.reader == r.reader; });
-  const bool taken = own == inside().end() ? for_parts : has(own->keys, key);
-  if (!taken && !has(kAny, key))
-    return str_cat("the reader \"", data.reader, "\" ", data.reader == "synthetic" ? "generates its data and " : "",
-                   "does not use it, unlike ", takers(key, for_parts), ": leave it out, or set data.reader");
+  const bool generated = data.reader == kGenerator;
+  if (generated && has(kFileKeys, key) && !has(kGeneratorKeys, key))
+    return "the reader \"synthetic\" generates its data and does not use it, unlike reader plugins such as \"csv\": "
+           "leave it out, or set data.reader";
+  if (!generated && has(kGeneratorKeys, key) && !has(kFileKeys, key))
+    return "only the reader \"synthetic\" uses it, and this job reads files: leave it out";
   const bool file = !data.test_path.empty() || data.test.starts_with("file:");
   if (key == "test_fraction" && file && data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction)
     return str_cat("the test rows are those of ", data.test_path.empty() ? data.test.substr(5) : data.test_path,
@@ -143,7 +120,7 @@ bool is_off(const Config& config, std::string_view section, std::string_view key
 bool is_of_replaced_reader(const Given& given, std::string_view section, std::string_view key, const std::string& at) {
   constexpr std::string_view kSet = "--set";
   const auto reader = given.find("data.reader");
-  return section == "data" && has(inside().back().keys, key) && !at.starts_with(kSet) && reader != given.end() &&
+  return section == "data" && has(kGeneratorKeys, key) && !at.starts_with(kSet) && reader != given.end() &&
          reader->second.starts_with(kSet);
 }
 
@@ -165,13 +142,16 @@ bool takes_effect(const Config& config, std::string_view section, std::string_vi
   });
 }
 
-void check_effects(const Config& config, const Given& given) {
+void check_effects(Config& config, const Given& given) {
   for (const auto& [path, at] : given) {
     const size_t dot = path.find('.');
     for (const EffectRule& rule : kRules) {
       if (path.compare(0, dot, rule.section) != 0) continue;
       const std::string_view key = std::string_view(path).substr(dot + 1);
-      if (is_of_replaced_reader(given, rule.section, key, at)) continue;
+      if (is_of_replaced_reader(given, rule.section, key, at)) {
+        if (key == "rows" && config.data.reader != kGenerator) config.data.rows.clear();
+        continue;
+      }
       const std::string why = rule.missing(config, key);
       if (!why.empty() && !given.contains(rule.switched) && !is_off(config, rule.section, key))
         fail(Code::kInvalidArgument, at, ": ", path, " has no effect: ", why);

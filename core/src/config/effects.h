@@ -19,7 +19,7 @@ bool takes_effect(const Config& config, std::string_view section, std::string_vi
 
 // kInvalidArgument: a given key that is neither 0 nor empty has no effect. Keys are allowed in a section that another
 // given key switches off: `validation.fraction = 0`. Keys of generated data in a file are also allowed if --set names
-// another reader.
-void check_effects(const Config& config, const Given& given);
+// another reader; data.rows, which such a reader could take for its own, is then unset.
+void check_effects(Config& config, const Given& given);
 
 }  // namespace tessera::config

@@ -240,14 +240,11 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
   using S = DataConfig;
   static const std::vector<Field<S>> table = {
       {"reader", &S::reader, "",
-       "A reader plugin such as `csv`, or `prepared`, `movielens-100k`, `criteo-tsv` or `synthetic`. If only `path` "
-       "is set, its ending chooses the reader. See docs/data.md."},
+       "A reader plugin such as `csv`, or `synthetic`, which generates data. If only `path` is set, the reader plugins "
+       "say which of them opens it. See docs/data.md."},
       {"path", &S::path, "directory or file",
-       "Place of the files, relative to the working directory. Reader plugins also take a pattern."},
-      {"test_path", &S::test_path, "file",
-       "Reader plugins and `criteo-tsv`: file of the test rows. Empty: as `test` says."},
-      {"split", &S::split, "",
-       "`movielens-100k`: `user` tests on the last fifth of each user, `time` on the newest rows."},
+       "Place of the files, relative to the working directory. Most reader plugins also take a pattern."},
+      {"test_path", &S::test_path, "file", "Reader plugins: file of the test rows. Empty: as `test` says."},
       {"batch", &S::batch, "samples",
        "Size of the global batch, divided evenly between the ranks. The last two batches of an "
        "epoch share the rest.",
@@ -255,18 +252,16 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"epochs", &S::epochs, "passes", "Passes over the training rows.", range(0, kInt32)},
       {"shuffle", &S::shuffle, "", "Put the training rows into a new order in each epoch, drawn from `job.seed`."},
       {"rows", &S::rows, "rows",
-       "`criteo-tsv` and `synthetic`: sizes of the tables, one number for all columns or one for "
-       "each. Empty: 100000.",
+       "`synthetic`, and readers whose texts are hashed to rows: sizes of the tables, one number for all columns or "
+       "one for each. Empty: 100000.",
        range(1, kMany)},
       {"test", &S::test, "",
-       "Reader plugins and `criteo-tsv`: test rows, `random`, `last`, the newest by `time:COLUMN`, or `file:PATH`. "
-       "Empty: `last` with `order_by` and for `criteo-tsv`, otherwise `random`."},
+       "Reader plugins: test rows, `random`, `last`, the newest by `time:COLUMN`, or `file:PATH`. Empty: `last` with "
+       "`order_by` and for readers that know their columns, otherwise `random`."},
       {"test_fraction", &S::test_fraction, "",
-       "Reader plugins and `criteo-tsv`: share of the rows that are test rows, if no file has them.", range(0, 0.99)},
+       "Reader plugins: share of the rows that are test rows, if no file has them.", range(0, 0.99)},
       {"limit", &S::limit, "samples",
-       "Maximum number of samples per file (`movielens-100k`: per part; reader plugins: of all "
-       "files). 0: no limit.",
-       range(0, kMany)},
+       "Maximum number of samples of all files, and of the test part's files. 0: no limit.", range(0, kMany)},
       {"samples", &S::samples, "samples", "`synthetic`: number of training rows.", range(0, kMany)},
       {"test_samples", &S::test_samples, "samples", "`synthetic`: number of test rows.", range(0, kMany)},
       {"columns", &S::columns, "columns", "`synthetic`: number of sparse columns.", range(1, 1e6)},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 namespace tessera::config {
 namespace {
 
@@ -13,13 +14,7 @@ const JsonSource kSource{"file.json", Code::kDataLoss, 1000};
 
 template <class Call>
 std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kDataLoss);
-    return e.what();
-  }
-  return "no error";
+  return test::refusal(Code::kDataLoss, [&] { call(); });
 }
 std::string parsing(const std::string& text) {
   return error_of([&] { parse_json(text, kSource); });

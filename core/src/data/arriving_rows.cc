@@ -43,9 +43,6 @@ void check_settings(const Config& config) {
 
 bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader, const char* draft) {
   const std::string id = reader.substr(0, reader.find_first_of("?:("));
-  for (const std::string& own : reader_names()) {
-    if (own == id) return false;
-  }
   if (!runtime.has(TSR_READER_KIND, id)) return false;
   return runtime.ask(TSR_READER_KIND, reader)->extension<tsr_reader_arriving>(draft) != nullptr;
 }

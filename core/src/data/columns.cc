@@ -9,9 +9,9 @@
 #include "config/json.h"
 #include "data/column_check.h"
 #include "data/column_numbers.h"
-#include "data/hash.h"
 #include "data/words.h"
 #include "data/xxh64.h"
+#include "tessera/sdk/fields.h"
 
 namespace tessera::data {
 namespace {
@@ -285,7 +285,7 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
     collect_each([&](int64_t i) { return xxh64_row(words.of(text_of(v, i)), c.rows); });
   } else if (c.ids == "hash") {
     const std::string prefix = column.table + "=";
-    collect_each([&](int64_t i) { return row_of(prefix, words.of(text_of(v, i)), c.rows); });
+    collect_each([&](int64_t i) { return sdk::row_of(prefix, words.of(text_of(v, i)), c.rows); });
   } else {
     const Vocabulary& vocabulary = vocabularies_.at(column.table);
     collect_each([&](int64_t i) { return vocabulary.row(words.of(text_of(v, i))); });
@@ -329,7 +329,7 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
     const size_t all = texts.size(), taken = longest > 0 ? std::min(all, static_cast<size_t>(longest)) : all;
     const int64_t rows = column.config.rows;
     for (size_t i = all - taken; i < all; ++i)
-      out.values.push_back(xxh64_ ? xxh64_row(texts[i], rows) : row_of(prefix, texts[i], rows));
+      out.values.push_back(xxh64_ ? xxh64_row(texts[i], rows) : sdk::row_of(prefix, texts[i], rows));
     out.begins.push_back(std::ssize(out.values));
   }
 }

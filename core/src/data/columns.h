@@ -153,7 +153,7 @@ class Columns {
   std::map<std::string, Vocabulary> vocabularies_;  // by table
   std::vector<WantedColumn> wanted_;
   bool learned_ = false, labelled_ = true;
-  bool xxh64_ = true;  // false: an older model hashes texts as row_of() does
+  bool xxh64_ = true;  // false: an older model hashes texts as sdk::row_of() does
   bool words_ = true;  // false: an older model looks up texts unchanged
 };
 

@@ -6,11 +6,11 @@
 
 #include "data/columns.h"
 #include "data/hold_out.h"
+#include "data/reader_choice.h"
 #include "data/readers.h"
 #include "data/row_order.h"
 #include "data/sample_stream.h"
 #include "data/test_split.h"
-#include "tessera/sdk/nearest.h"
 
 namespace tessera::data {
 namespace {
@@ -25,33 +25,71 @@ struct Budget {
   }
 };
 
-void check_reader(const Runtime& runtime, const std::string& reader) {
-  const std::string id = reader.substr(0, reader.find_first_of("?:("));
-  if (!runtime.has(TSR_READER_KIND, id)) {
-    std::vector<std::string> known = reader_names();
-    for (const std::string& part : runtime.ids(TSR_READER_KIND)) known.push_back(part);
-    std::string all;
-    for (const std::string& name : known) all += str_cat(all.empty() ? "" : ", ", name);
-    fail(Code::kInvalidArgument, "there is no reader \"", reader, "\": set data.reader to one of ", all,
-         "; the nearest is \"", sdk::nearest_name(id, known), "\"");
+// How the files of a job are read.
+struct Form {
+  DataConfig data;  // data.reader is set
+  Columns columns;
+  TestSplit test = {};
+  bool described = false;   // by the reader, in place of [[column]]s or a model's encoding
+  bool takes_rows = false;  // texts are hashed to data.rows
+  std::string name = {};    // the data set's
+  int64_t test_files = 0;   // the last files of the reader are the test part
+};
+
+// Texts that are hashed get data.rows rows if their reader does not say how many. Returns true if there are any.
+bool fill_rows(const DataConfig& data, nlohmann::ordered_json& columns) {
+  std::vector<nlohmann::ordered_json*> hashed;
+  for (auto& column : columns) {
+    if (column.is_object() && column.value("ids", "") == "hash" && !column.contains("rows")) hashed.push_back(&column);
   }
+  if (hashed.empty()) return false;
+  const std::vector<int64_t> rows = rows_of(data, hashed.size());
+  for (size_t i = 0; i < rows.size(); ++i) (*hashed[i])["rows"] = rows[i];
+  return true;
 }
 
-// Chooses the test rows if the job does not.
-TestSplit::Rows default_test(const DataConfig& data) {
-  return data.order_by.empty() ? TestSplit::Rows::kRandom : TestSplit::Rows::kLast;
+// The reader's description is read like the encoding of a model that was trained on its columns.
+Form described_form(const DataConfig& data, const std::string& description) {
+  const config::JsonSource source{str_cat("the description of the reader \"", data.reader, '"'), Code::kInternal};
+  auto all = config::parse_json(description, source);
+  const config::JsonObject object(all, source);
+  const auto name = object.get<std::string>("name", "");
+  const auto test_files = object.get<int64_t>("test_files", 0);
+  all["reader"] = data.reader;
+  const bool takes_rows = fill_rows(data, all["columns"]);
+  return {data, Columns(all.dump(), source.name), {}, true, takes_rows, name, test_files};
+}
+
+TestSplit test_of(const Form& form) {
+  const DataConfig& data = form.data;
+  const bool last = form.described || !data.order_by.empty();
+  if (form.test_files == 0) return TestSplit::from(data, last ? TestSplit::Rows::kLast : TestSplit::Rows::kRandom);
+  const bool share = data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction;
+  require_no_test_keys(data);
+  if (share)
+    fail(Code::kInvalidArgument, "data.test_fraction has no effect: the data of the reader \"", data.reader,
+         "\" come with a test part: leave it out");
+  return {TestSplit::Rows::kFile, "", 0, ""};
+}
+
+Form form_of(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  Config job = config;
+  job.data.reader = reader_of(runtime, config.data);
+  const std::string description = description_of(runtime, job.data.reader, job.data.path);
+  if (!description.empty() && !config.columns.empty())
+    fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" has no effect: the reader \"",
+         job.data.reader, "\" knows the columns of its files: leave it out, or set data.reader");
+  Form form = !description.empty() ? described_form(job.data, description)
+              : encoding.empty()   ? Form{job.data, Columns(job)}
+                                   : Form{job.data, Columns(encoding, "the model's encoding of columns")};
+  form.test = test_of(form);
+  if (form.name.empty()) form.name = std::filesystem::path(job.data.path).filename();
+  return form;
 }
 
 std::unique_ptr<ReaderComponent> open(const Runtime& runtime, const std::string& reader, const std::string& path,
                                       const Budget& budget) {
-  check_reader(runtime, reader);
   return std::make_unique<ReaderComponent>(runtime, reader, path, budget.block);
-}
-
-int64_t rows_of(const ReaderComponent& part, int64_t limit) {
-  int64_t rows = 0;
-  for (const FileBlock& block : part.blocks()) rows += block.rows;
-  return limit > 0 ? std::min(rows, limit) : rows;
 }
 
 int64_t rows_in(const Pieces& pieces) {
@@ -72,12 +110,14 @@ Pieces rows_between(const Pieces& pieces, int64_t begin, int64_t end) {
   return out;
 }
 
-// Takes the first rows of all blocks, as many as data.limit allows.
-Pieces pieces_of(const ReaderComponent& part, int64_t limit) {
+// Takes the first rows of the files [begin, end), as many as data.limit allows.
+Pieces pieces_of(const ReaderComponent& part, int64_t begin, int64_t end, int64_t limit) {
   Pieces out;
-  for (int64_t i = 0; i < std::ssize(part.blocks()); ++i)
-    out.push_back({i, 0, part.blocks()[static_cast<size_t>(i)].rows});
-  return rows_between(out, 0, rows_of(part, limit));
+  for (int64_t i = 0; i < std::ssize(part.blocks()); ++i) {
+    const FileBlock& block = part.blocks()[static_cast<size_t>(i)];
+    if (block.file >= begin && block.file < end) out.push_back({i, 0, block.rows});
+  }
+  return limit > 0 ? rows_between(out, 0, std::min(rows_in(out), limit)) : out;
 }
 
 // The division of the rows of data.path.
@@ -248,33 +288,36 @@ void describe(const Columns& columns, Dataset* set) {
 }
 
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
-  check_reader(runtime, config.data.reader);
-  (void)TestSplit::from(config.data, default_test(config.data));
-  const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
+  const Form form = form_of(runtime, config, encoding);
+  if (!config.data.rows.empty() && !form.takes_rows)
+    fail(Code::kInvalidArgument, "data.rows has no effect: the reader \"", form.data.reader,
+         "\" does not use it: leave it out, or set data.reader");
   Dataset set;
-  set.name = std::filesystem::path(config.data.path).filename();
-  describe(columns, &set);
+  set.name = form.name;
+  describe(form.columns, &set);
   return set;
 }
 
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label) {
-  const DataConfig& data = config.data;
-  Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
-  if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
-  const TestSplit test_split = TestSplit::from(data, default_test(data));
+  Form form = form_of(runtime, config, encoding);
+  const DataConfig& data = form.data;
+  Columns& columns = form.columns;
+  if (!form.described && !encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
-  Parts parts{.files = pieces_of(*train.part, data.limit)};
-  if (test_split.rows == TestSplit::Rows::kFile) {
-    test.part = open(runtime, data.reader, test_split.of, budget);
+  const int64_t files = train.part->files(), train_files_end = files - form.test_files;
+  Parts parts{.files = pieces_of(*train.part, 0, train_files_end, data.limit)};
+  Pieces test_files = pieces_of(*train.part, train_files_end, files, data.limit);
+  if (!form.test.of.empty() && form.test.rows == TestSplit::Rows::kFile) {
+    test.part = open(runtime, data.reader, form.test.of, budget);
     test.part->select(columns.wanted());
+    test_files = pieces_of(*test.part, 0, test.part->files(), data.limit);
   }
-  const Pieces test_files = test.part ? pieces_of(*test.part, data.limit) : Pieces();
   const int64_t test_bytes = test.part ? memory_of(*test.part, test_files, columns) : 0;
-  const bool keep = memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
-  divide(*train.part, test_split, static_cast<uint64_t>(config.job.seed), keep, &parts);
-  if (test.part) parts.test = test_files;
+  const bool keep = form.described || memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
+  divide(*train.part, form.test, static_cast<uint64_t>(config.job.seed), keep, &parts);
+  if (form.test.rows == TestSplit::Rows::kFile) parts.test = std::move(test_files);
   train.part->select(columns.wanted());
   if (columns.must_learn()) learn(*train.part, parts, HoldOut::of(config), !keep, columns);
   columns.finish_learning();
@@ -284,10 +327,10 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const auto train_files = std::make_shared<const ColumnFiles>(std::move(train));
   const bool from_file = test.part != nullptr;
   Dataset set;
-  set.name = std::filesystem::path(data.path).filename();
+  set.name = form.name;
   describe(columns, &set);
-  test_split.describe(&set);
-  set.encoding = columns.json();
+  if (form.test_files == 0) form.test.describe(&set);
+  if (!form.described) set.encoding = columns.json();
   set.labelled = columns.labelled();
   const bool at_once = keep && (parts.ordered || parts.train_choice.random);
   if (at_once)

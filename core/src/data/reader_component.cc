@@ -54,6 +54,12 @@ ReaderComponent::ReaderComponent(const Runtime& runtime, const std::string& read
     const plugin::CallScope call(*part_, "open", path);
     error.check(api().open(part_->self(), &source, error.out()));
   }
+  list(*part_, "file", [&](int64_t i, tsr_error* err) {
+    const char* path = nullptr;
+    const tsr_code code = api().file(part_->self(), i, &path, err);
+    files_ += code == TSR_OK ? 1 : 0;
+    return code;
+  });
   int64_t before = 0;
   list(*part_, "block", [&](int64_t i, tsr_error* err) {
     tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0};

@@ -45,6 +45,7 @@ class ReaderComponent {
   ReaderComponent(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes);
 
   const std::vector<FileBlock>& blocks() const { return blocks_; }
+  int64_t files() const { return files_; }  // their number
   std::string file(int64_t i) const;
   std::vector<FileColumn> columns() const { return columns_of(*part_); }  // of the first file
   // Columns of the first file that cannot be read; `about` gives their type.
@@ -60,6 +61,7 @@ class ReaderComponent {
   const tsr_reader& api() const { return part_->api<tsr_reader>(); }
 
   ComponentPtr part_;
+  int64_t files_ = 0;
   std::vector<FileBlock> blocks_;
   mutable std::mutex mutex_;  // held during calls of the component
   mutable std::vector<tsr_reader_values> values_;

@@ -1,70 +1,30 @@
-// Readers by name.
-#include <algorithm>
+// Reads or generates the data of a job.
+#include <utility>
 
+#include "data/reader_choice.h"
 #include "data/readers.h"
-#include "tessera/sdk/nearest.h"
 
 namespace tessera {
-namespace {
-
-struct ReaderEntry {
-  const char* name;
-  Dataset (*read)(const DataConfig&, uint64_t seed);
-  Dataset (*describe)(const DataConfig&);
-  bool divides = false;  // true: it splits off the test rows as data.test says
-};
-
-constexpr ReaderEntry kReaders[] = {
-    {"criteo-tsv", data::read_criteo, data::describe_criteo, true},
-    {"movielens-100k", data::read_movielens_100k, data::describe_movielens_100k},
-    {"prepared", data::read_prepared, data::describe_prepared},
-    {"synthetic", data::make_synthetic, data::describe_synthetic},
-};
-
-void check_keys(const DataConfig& config, const ReaderEntry& reader) {
-  if (!config.order_by.empty())
-    fail(Code::kInvalidArgument, "data.order_by = \"", config.order_by, "\" is for reader plugins, and \"",
-         config.reader, "\" is not one: leave it out");
-  if (!reader.divides && !config.test.empty())
-    fail(Code::kInvalidArgument, "data.test = \"", config.test, "\" has no effect on \"", config.reader,
-         "\", whose data come with a test part: leave it out");
-}
-
-}  // namespace
-
-std::vector<std::string> reader_names() {
-  std::vector<std::string> names;
-  for (const ReaderEntry& reader : kReaders) names.emplace_back(reader.name);
-  return names;
-}
-
 Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
-  const bool part = std::none_of(std::begin(kReaders), std::end(kReaders),
-                                 [&](const ReaderEntry& r) { return config.data.reader == r.name; });
-  if (part) return data::read_files(runtime, config, encoding);
+  if (config.data.reader != data::kGenerated) return data::read_files(runtime, config, encoding);
   return read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
 }
 
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
-  for (const ReaderEntry& reader : kReaders) {
-    if (config.data.reader != reader.name) continue;
-    check_keys(config.data, reader);
-    if (!config.columns.empty())
-      fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" is for reader plugins, and \"",
-           config.data.reader, "\" is not one: leave it out, or set data.reader");
-    return reader.describe(config.data);
-  }
-  return data::describe_files(runtime, config, encoding);
+  if (config.data.reader != data::kGenerated) return data::describe_files(runtime, config, encoding);
+  data::require_no_test_keys(config.data);
+  if (!config.columns.empty())
+    fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" is for reader plugins, and \"",
+         config.data.reader, "\" is not one: leave it out, or set data.reader");
+  return data::describe_synthetic(config.data);
 }
 
 Dataset read_dataset(const DataConfig& config, uint64_t seed) {
-  for (const ReaderEntry& reader : kReaders) {
-    if (config.reader != reader.name) continue;
-    check_keys(config, reader);
-    return reader.read(config, seed);
-  }
-  fail(Code::kInvalidArgument, "there is no reader \"", config.reader, "\"; the nearest is \"",
-       sdk::nearest_name(config.reader, reader_names()), "\"");
+  if (config.reader != data::kGenerated)
+    fail(Code::kInvalidArgument, "the reader \"", config.reader,
+         "\" is a plugin: read its data with a Runtime, which finds it");
+  data::require_no_test_keys(config);
+  return data::make_synthetic(config, seed);
 }
 
 namespace data {
@@ -72,6 +32,16 @@ namespace data {
 ExamplesPtr finish(Examples examples) {
   examples.shrink_to_fit();
   return std::make_shared<const Examples>(std::move(examples));
+}
+
+void require_no_test_keys(const DataConfig& config) {
+  for (const auto& [key, given] :
+       {std::pair("test", !config.test.empty()), std::pair("test_path", !config.test_path.empty()),
+        std::pair("order_by", !config.order_by.empty())}) {
+    if (given)
+      fail(Code::kInvalidArgument, "data.", key, " has no effect: the data of the reader \"", config.reader,
+           "\" come with a test part: leave it out");
+  }
 }
 
 std::vector<int64_t> rows_of(const DataConfig& config, size_t columns) {

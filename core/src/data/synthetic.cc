@@ -4,16 +4,16 @@
 #include <numeric>
 
 #include "data/index_distribution.h"
-#include "data/line_reader.h"
 #include "data/random.h"
 #include "data/readers.h"
+#include "tessera/sdk/fields.h"
 
 namespace tessera::data {
 
 IndexDistribution::IndexDistribution(const std::string& text, int64_t rows) : rows_(rows) {
   if (text == "uniform") return;
   double exponent = 0;
-  if (!text.starts_with("zipf:") || !parse_number(std::string_view(text).substr(5), exponent) || exponent < 0) {
+  if (!text.starts_with("zipf:") || !sdk::parse_number(std::string_view(text).substr(5), exponent) || exponent < 0) {
     fail(Code::kInvalidArgument, "data.index_dist is \"", text,
          "\", but must be uniform or zipf:A with a number A >= 0");
   }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "config/test_refusal.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
@@ -42,12 +43,7 @@ class TestDirectory {
 
 // Returns the error of reading, or of the check of ids after it.
 inline std::string reading_error(const DataConfig& config) {
-  try {
-    read_dataset(config, 1).require_known_ids();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return test::refusal([&] { read_dataset(config, 1).require_known_ids(); });
 }
 
 // Path of a data set that is too big for the repository, in its data folder or beside it; "": not available.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 namespace tessera {
 namespace {
 
@@ -14,13 +15,8 @@ std::string refusal(const std::vector<FeatureBags>& bags, const std::vector<int6
   for (size_t s = 0; s < table_features.size(); ++s) table_features[s].feature = str_cat("f", s);
   int64_t ids = 0;
   for (const int64_t n : lengths) ids += n;
-  try {
-    check_counts(table_features, bags, Tensor::from(lengths), ids, sequence);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kOutOfRange);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kOutOfRange, [&] { check_counts(table_features, bags, Tensor::from(lengths), ids, sequence); }, "");
 }
 
 TEST(CheckCounts, BoundsTheIdsOfABag) {

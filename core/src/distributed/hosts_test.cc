@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "config/test_refusal.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -17,13 +18,8 @@ int of_some(const std::vector<int32_t>& hosts) { return ranks_per_host_or_one(ho
 
 template <class F>
 std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "nothing was refused";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { f(); }, "nothing was refused");
 }
 
 TEST(Hosts, FromTheLauncher) {

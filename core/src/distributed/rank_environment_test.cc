@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "config/test_refusal.h"
 #include "tessera/process_group.h"
 
 namespace tessera {
@@ -39,12 +40,7 @@ RankEnvironment with(const std::map<std::string, std::string>& variables) {
 }
 
 std::string refusal(const std::map<std::string, std::string>& variables) {
-  try {
-    with(variables);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
+  return test::refusal([&] { with(variables); }, "accepted");
 }
 
 TEST(RankEnvironment, OneRankWithoutALauncher) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "config/test_refusal.h"
 #include "distributed/host_row_moves.h"
 #include "distributed/host_sums.h"
 #include "distributed/output_moves.h"
@@ -376,13 +377,8 @@ TEST(Route, IsTheSameOnAnyNumberOfThreads) {
 }
 
 std::string refusal(Job& job, int rank) {
-  try {
-    job.unpack_at(job.rank(rank));
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kDataLoss);
-    return e.what();
-  }
-  return "taken";
+  return test::refusal(
+      Code::kDataLoss, [&] { job.unpack_at(job.rank(rank)); }, "taken");
 }
 
 TEST(Unpack, PayloadsThatContradictTheWiringAreRefused) {

@@ -8,6 +8,7 @@
 #include "inference/manifest.h"
 #include "modules/graph_json.h"
 #include "tessera/packed_model.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace inference {
@@ -180,9 +181,8 @@ class FloatModelReader {
       for (const auto& [table, tensor] : table_tensors_) tables.push_back(plain(table));
       std::sort(tables.begin(), tables.end(),
                 [](const auto& a, const auto& b) { return natural_less(a.name, b.name); });
-      std::string order;
-      for (const EmbeddingBagConfig& t : tables) order += str_cat(order.empty() ? "" : ", ", t.name);
-      out_.assumptions.push_back("tensors do not tell the order of the tables; they are sorted by name: " + order);
+      out_.assumptions.push_back("tensors do not tell the order of the tables; they are sorted by name: " +
+                                 sdk::joined(tables, &EmbeddingBagConfig::name));
     }
     out_.assumptions.push_back(
         "tensors do not tell features and pooling: each table has the feature of its own name, pooled by sum");
@@ -226,11 +226,9 @@ class FloatModelReader {
 
   void add_table(const EmbeddingBagConfig& described) {
     const auto found = table_tensors_.find(described.name);
-    if (found == table_tensors_.end()) {
-      std::string known;
-      for (const auto& [name, tensor] : table_tensors_) known += str_cat(known.empty() ? "" : ", ", name);
-      wrong("there is no table \"", described.name, "\", only ", known);
-    }
+    if (found == table_tensors_.end())
+      wrong("there is no table \"", described.name, "\", only ",
+            sdk::joined(table_tensors_, [](const auto& table) -> const std::string& { return table.first; }));
     const checkpoint::StoredTensor& stored = tensors_.all().at(found->second);
     const std::string keys = str_cat(found->second, '/', described.name, kKeys);
     const bool keyed = tensors_.all().contains(keys);

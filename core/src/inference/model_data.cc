@@ -6,6 +6,7 @@
 #include <span>
 
 #include "config/json.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -62,14 +63,12 @@ BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColu
     fail(Code::kInvalidArgument, "the data has ", dense_inputs, " dense values a sample, but the model takes ",
          model.dense_inputs);
   }
-  std::string known;
-  for (const DataColumn& column : columns) known += str_cat(known.empty() ? "" : ", ", column.name);
   for (const ModelFeature& feature : model.features) {
     const auto at =
         std::find_if(columns.begin(), columns.end(), [&](const DataColumn& c) { return c.name == feature.name; });
     if (at == columns.end()) {
       fail(Code::kInvalidArgument, "the model takes feature \"", feature.name,
-           "\", but the data has no such column, only ", known);
+           "\", but the data has no such column, only ", sdk::joined(columns, &DataColumn::name));
     }
     column_of_.push_back(static_cast<size_t>(at - columns.begin()));
   }

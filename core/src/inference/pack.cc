@@ -10,6 +10,7 @@
 #include "inference/staging.h"
 #include "inference/table_file.h"
 #include "tessera/packed_model.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace inference {
@@ -110,13 +111,13 @@ void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
 
 // Checks everything that can be checked before anything is written.
 void check_formats(const InferenceModel& model, const PackOptions& options) {
-  std::string known;
-  for (const QuantizedTable& t : model.tables) known += str_cat(known.empty() ? "" : ", ", t.config.name);
+  const auto name_of = [](const QuantizedTable& t) -> const std::string& { return t.config.name; };
   for (const auto& [name, format] : options.formats) {
     const auto at = std::find_if(model.tables.begin(), model.tables.end(),
                                  [&name = name](const QuantizedTable& t) { return t.config.name == name; });
     if (at == model.tables.end())
-      fail(Code::kNotFound, "there is no table \"", name, "\" in this model, which has: ", known);
+      fail(Code::kNotFound, "there is no table \"", name,
+           "\" in this model, which has: ", sdk::joined(model.tables, name_of));
   }
   for (const QuantizedTable& t : model.tables) {
     if (t.config.remapping && !t.config.remapping->keys().defined()) {

@@ -144,10 +144,7 @@ KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, Parameter
     }
   }
   const std::vector<std::string> known = dense_optimizer_names();
-  std::string all;
-  for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
-  fail(Code::kNotFound, "there is no dense optimizer \"", spec.name, "\"; the nearest is \"",
-       sdk::nearest_name(spec.name, known), "\", and there are ", all);
+  fail(Code::kNotFound, sdk::unknown_name("dense optimizer", spec.name, known), ", and there are ", sdk::joined(known));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "config/test_refusal.h"
 namespace tessera {
 namespace {
 
@@ -20,12 +21,7 @@ ParameterPtr parameter(const char* name, const std::vector<float>& value) {
 }
 
 std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
+  return test::refusal([&] { call(); }, "nothing was refused");
 }
 
 TEST(OptimTest, ParameterWithoutGradientStays) {

@@ -41,8 +41,7 @@ size_t shape_of(const std::string& name, const std::string& stage) {
     names.emplace_back(known_shapes()[i].name);
     if (names.back() == name) return i;
   }
-  fail(Code::kInvalidArgument, "schedule \"", stage, "\": there is no shape \"", name, "\"; the nearest is \"",
-       sdk::nearest_name(name, names), "\"");
+  fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", sdk::unknown_name("shape", name, names));
 }
 
 bool counts(const std::string& key) { return key == "steps" || key == "every"; }
@@ -64,8 +63,8 @@ Options options_of(const KnownShape& shape, const plugin::ComponentName& part, c
   const auto given = config::parse_json(part.options, {"the options of a schedule"});
   for (const auto& [key, value] : given.items()) {
     if (!out.contains(key))
-      fail(Code::kInvalidArgument, "schedule \"", stage, "\": unknown option \"", key, "\"; the nearest is \"",
-           sdk::nearest_name(key, names), "\"");
+      fail(Code::kInvalidArgument, "schedule \"", stage, "\": unknown option \"", key, '"',
+           sdk::nearest_text(key, names));
     if (!value.is_number()) fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", key, " must be a number");
     check(stage, key, out[key] = value.get<double>());
   }

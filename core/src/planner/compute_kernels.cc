@@ -7,6 +7,7 @@
 #include "plugin/calls.h"
 #include "tessera/config.h"
 #include "tessera/sdk/cost.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 
@@ -164,9 +165,7 @@ std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::
     if (std::find(served.begin(), served.end(), compute_kernel_name(name).name) != served.end()) {
       why = refusal_of(*plugin, table, name);
     } else {
-      std::string list;
-      for (const std::string& s : served) list += str_cat(list.empty() ? "" : ", ", s);
-      why = str_cat(plugin->id(), " serves only ", list);
+      why = str_cat(plugin->id(), " serves only ", sdk::joined(served));
     }
     if (!why.empty()) reasons += str_cat(reasons.empty() ? "" : "; ", why);
   }

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <set>
 
+#include "config/test_refusal.h"
 #include "planner/search_space.h"
 #include "tessera/planner.h"
 
@@ -34,15 +34,6 @@ std::vector<PlannerModule> film() {
   t.embedding_dim = 16;
   t.feature_names = {"film"};
   return {{.path = "sparse", .tables = {t}}};
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(ForeignComponents, AreTakenWhereThereAreNoOthers) {
@@ -110,7 +101,7 @@ TEST(ForeignComponents, AreChosenByTheValuesOfTheirOptions) {
   EXPECT_EQ(enumerate(all(), options, film()).options.size(), 3);
   for (const char* wrong : {"acme.on_disk?cache=|0.5", "acme.on_disk?cache=0.5|", "acme.on_disk|fused"}) {
     film_only.compute_kernels = {wrong};
-    EXPECT_THAT(message_of([&] { (void)chosen(1 << 30); }),
+    EXPECT_THAT(test::refusal([&] { (void)chosen(1 << 30); }),
                 HasSubstr(str_cat("\"", wrong, "\" is not a choice of compute kernels: a ")));
   }
 }
@@ -141,7 +132,9 @@ TEST(ForeignComponents, OnDiskAreHeldToTheDisk) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].sharding_types = {"table_wise"};
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
-  const auto error = [&] { return message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); }); };
+  const auto error = [&] {
+    return test::refusal([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); });
+  };
   options.topology.ssd_note = "ssd is what a small disk has free";
   const PlanResult fits = EmbeddingShardingPlanner(all(), options).plan(film());
   EXPECT_THAT(fits.report(),
@@ -177,7 +170,7 @@ TEST(ForeignComponents, RefuseShardsWhichAreThenNoOptions) {
   EXPECT_EQ(types, (std::set<std::string>{"acme.stripe", "row_wise", "table_row_wise"})) << "those that cut rows";
   options.constraints["film"].sharding_types = {"table_wise"};
   EXPECT_THAT(
-      message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
+      test::refusal([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
       AllOf(HasSubstr("table film has no sharding"), HasSubstr("at most 1000000 rows are served, not 1500000")));
 }
 
@@ -186,7 +179,7 @@ TEST(ForeignComponents, WithAllRowsFromTheStartRefuseIdsWithoutEnd) {
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
   std::vector<PlannerModule> modules = film();
   modules[0].tables[0].any_id = true;
-  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
+  EXPECT_THAT(test::refusal([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
               HasSubstr("acme.store has all rows from the start, and with any_id a row comes when its id does"));
 }
 
@@ -218,7 +211,7 @@ TEST(ForeignComponents, ThatHeedNoConstraintAreLeftOut) {
   EXPECT_EQ(result.plan.at("sparse").at("film").sharding_type, "table_wise");
   for (const ShardingOption& o : result.space.options) EXPECT_EQ(o.sharding_type, "table_wise");
   c.sharding_types = {"acme.stubborn"};
-  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); }),
+  EXPECT_THAT(test::refusal([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); }),
               HasSubstr("table film has no sharding of types acme.stubborn"));
 }
 
@@ -241,9 +234,10 @@ TEST(ComputeDevice, NobodyKnowsNeedsFigures) {
   ComputeDevice acme{.id = "acme", .type = kDLExtDev, .memory = int64_t{1} << 30};
   PlannerOptions options{.topology = Topology::of(2, 2, acme)};
   const auto plan = [&] { return EmbeddingShardingPlanner(all(), options).plan(film()); };
-  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("no figures of the device \"acme\""), HasSubstr("tessera calibrate")));
+  EXPECT_THAT(test::refusal(plan),
+              AllOf(HasSubstr("no figures of the device \"acme\""), HasSubstr("tessera calibrate")));
   options.cost_model = "torchrec";
-  EXPECT_THAT(message_of(plan), HasSubstr("which are not known for acme"));
+  EXPECT_THAT(test::refusal(plan), HasSubstr("which are not known for acme"));
   options.cost_model = "default";
   Machine measured = Machine::typical("cuda");
   measured.device = "acme";

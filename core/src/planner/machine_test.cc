@@ -4,23 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
+#include "config/test_refusal.h"
 #include "tessera/sdk/cost.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
@@ -147,7 +138,7 @@ TEST(Machine, FileFormKeepsEveryFigure) {
 TEST(Machine, WaitingNeedNotBeSaid) {
   const std::string now = complete().json();
   EXPECT_EQ(Machine::from_json(replaced(now, "\"wait\"", "\"unknown\""), "test").intra_host->wait, 0);
-  EXPECT_THAT(error_of([&] { Machine::from_json(replaced(now, "\"wait\": 0.0", "\"wait\": -1.0"), "m.json"); }),
+  EXPECT_THAT(test::refusal([&] { Machine::from_json(replaced(now, "\"wait\": 0.0", "\"wait\": -1.0"), "m.json"); }),
               HasSubstr("m.json: intra_host.wait is -1; from 0 to 1000 is expected; tessera calibrate --save FILE"));
 }
 
@@ -181,7 +172,7 @@ TEST(StageWork, EveryUnitCounts) {
 
 TEST(Machine, WrongFilesGetASentence) {
   const std::string good = complete().json();
-  const auto wrong = [](const std::string& text) { return error_of([&] { Machine::from_json(text, "m.json"); }); };
+  const auto wrong = [](const std::string& text) { return test::refusal([&] { Machine::from_json(text, "m.json"); }); };
   EXPECT_THAT(wrong("hello"), HasSubstr("m.json is not JSON: line 1, byte 1: unexpected 'h'"));
   EXPECT_THAT(wrong("[]"), HasSubstr("m.json: it is not an object {...}"));
   EXPECT_THAT(wrong("{}"), HasSubstr("m.json: tessera_machine is missing"));
@@ -195,19 +186,19 @@ TEST(Machine, WrongFilesGetASentence) {
   EXPECT_THAT(wrong(replaced(good, "\"all_reduce_us\"", "\"all_reduce\"")),
               HasSubstr("m.json: intra_host.all_reduce_us is missing"));
   EXPECT_THAT(wrong(replaced(good, "\"unpack\"", "\"unpak\"")), HasSubstr("m.json: stages.unpack is missing"));
-  EXPECT_THAT(error_of([] { load_machine("/no/such/machine.json"); }), HasSubstr("cannot read the topology file"));
+  EXPECT_THAT(test::refusal([] { load_machine("/no/such/machine.json"); }), HasSubstr("cannot read the topology file"));
 }
 
 TEST(Machine, SaysForWhichJobsItIsNot) {
   Machine m = complete();
   m.check_fits(4, 2, "cpu");
-  EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cuda"); }), HasSubstr("was measured on cpu"));
+  EXPECT_THAT(test::refusal([&] { m.check_fits(2, 2, "cuda"); }), HasSubstr("was measured on cpu"));
   m.inter_host.reset();
   m.check_fits(2, 2, "cpu");
-  EXPECT_THAT(error_of([&] { m.check_fits(4, 2, "cpu"); }), HasSubstr("no figures of exchanges between hosts"));
+  EXPECT_THAT(test::refusal([&] { m.check_fits(4, 2, "cpu"); }), HasSubstr("no figures of exchanges between hosts"));
   m.intra_host.reset();
   m.check_fits(1, 1, "cpu");
-  EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cpu"); }), HasSubstr("tessera calibrate -n 2"));
+  EXPECT_THAT(test::refusal([&] { m.check_fits(2, 2, "cpu"); }), HasSubstr("tessera calibrate -n 2"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 #include "planner/rank_rules.h"
 #include "tessera/planner.h"
 #include "tessera/sharding_plan.h"
@@ -36,13 +37,8 @@ ShardingPlan example() {
 }
 
 std::string error_of(const std::string& text) {
-  try {
-    (void)ShardingPlan::from_json(text);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { (void)ShardingPlan::from_json(text); }, "");
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

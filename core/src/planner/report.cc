@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tessera/planner.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 
@@ -235,8 +236,7 @@ std::string PlanResult::report() const {
                    " tables out: a longer one may find a better plan)");
   }
   if (perf_rating) out += str_cat("; busiest rank ", micros(*perf_rating), " us per step");
-  std::string sharders;
-  for (const std::string& id : space.sharders) sharders += str_cat(sharders.empty() ? "" : ", ", id);
+  const std::string sharders = sdk::joined(space.sharders);
   out += str_cat("\n\nSharders tried: ", sharders.empty() ? "none" : sharders, "; times are by ", space.figures);
   out += str_cat("\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
   if (reserved.dense) out += str_cat(", for dense parameters: ", reserved.dense->str());

@@ -12,6 +12,7 @@
 #include "planner/torchrec/formulas.h"
 #include "planner/torchrec/limits.h"
 #include "plugin/component_name.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 
@@ -23,11 +24,7 @@ bool contains(const std::vector<std::string>& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-std::string list_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
-  return text.empty() ? "none" : text;
-}
+std::string list_of(const std::vector<std::string>& names) { return names.empty() ? "none" : sdk::joined(names); }
 
 // Within TorchRec's limits, in its order.
 std::vector<std::string> sharding_types_within_limits(const PlannedTable& t, const Topology& topology,

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "planner/search_space.h"
 #include "planner/sharders.h"
 #include "wiring/tiling.h"
@@ -136,12 +137,7 @@ TEST(MakeSharding, PlacesAsAsked) {
 }
 
 std::string refusal(const ShardingRequest& request, const EmbeddingBagConfig& t = table(10, 16)) {
-  try {
-    (void)make_sharding(runtime(), t, request, Topology::of(4, 2));
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return test::refusal([&] { (void)make_sharding(runtime(), t, request, Topology::of(4, 2)); }, "");
 }
 
 TEST(MakeSharding, RefusesWhatCannotBe) {

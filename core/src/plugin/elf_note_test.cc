@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/plugin.h"
 #include "tessera/error.h"
 
@@ -64,13 +65,8 @@ ElfNote parse(const std::string& bytes) {
 }
 
 std::string refusal(const std::string& bytes) {
-  try {
-    parse(bytes);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "accepted";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { parse(bytes); }, "accepted");
 }
 
 TEST(ElfNote, ReadsTheManifest) {

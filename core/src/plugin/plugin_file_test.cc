@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_refusal.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
@@ -29,13 +30,8 @@ class PluginFileTest : public testing::Test {
   static void mode(const fs::path& path, mode_t mode) { EXPECT_EQ(::chmod(path.c_str(), mode), 0); }
   std::string distrust(const std::string& program = "") const { return PluginFile(path_, program).distrust(); }
   std::string refusal(const fs::path& path) const {
-    try {
-      const PluginFile file(path, "");
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Code::kInvalidArgument);
-      return e.what();
-    }
-    return "opened";
+    return test::refusal(
+        Code::kInvalidArgument, [&] { const PluginFile file(path, ""); }, "opened");
   }
   fs::path root_, path_;
 };

@@ -30,11 +30,7 @@ uint32_t thread_count(int threads) {
   return threads > 0 ? static_cast<uint32_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
 }
 
-std::string joined(const std::vector<std::string>& words, const char* quote = "") {
-  std::string out;
-  for (const std::string& w : words) out += (out.empty() ? "" : ", ") + (quote + w + quote);
-  return out;
-}
+std::string quoted(const std::string& word) { return '"' + word + '"'; }
 
 // One of three: a component that a file announced; a component of the program itself (library null, component set); or
 // a file that announced none (both null).
@@ -194,7 +190,7 @@ void Runtime::Impl::require(const std::string& id) {
   fail(Code::kNotFound, "the required plugin \"", id,
        "\" is not found: name its folder in [plugins] path, or leave it out of "
        "plugins.require; searched ",
-       joined(searched));
+       sdk::joined(searched));
 }
 
 // Opens the candidate's library and probes the component, so that its state is final. The caller has the lock.
@@ -273,9 +269,9 @@ Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) 
   const std::vector<std::string> known = ids(kind);
   if (known.empty())
     fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": name its folder in [plugins] path; searched ",
-         joined(searched));
-  fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\"; the nearest is \"", sdk::nearest_name(id, known),
-       "\", and there are ", joined(known, "\""), "; others are in plugins whose folder [plugins] path has to name");
+         sdk::joined(searched));
+  fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, '"', sdk::nearest_text(id, known), ", and there are ",
+       sdk::joined(known, quoted), "; others are in plugins whose folder [plugins] path has to name");
 }
 
 Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) {
@@ -292,7 +288,7 @@ Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool
   const std::string lines = lines_of(kind, "");
   fail(Code::kNotFound, "no plugin provides a usable ", kind,
        lines.empty() ? ": name a plugin's folder in [plugins] path; searched " : ": ",
-       lines.empty() ? joined(searched) : lines);
+       lines.empty() ? sdk::joined(searched) : lines);
 }
 
 Candidate* Runtime::Impl::pick(const std::string& kind, const std::string& id) {

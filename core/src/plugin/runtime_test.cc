@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/sharder.h"
 
 namespace tessera {
@@ -21,34 +22,25 @@ RuntimeOptions nowhere() {
   return options;
 }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Runtime, WithoutPluginsEveryNameIsUnknown) {
   RuntimeOptions options = nowhere();
   options.plugin_path = {"/nonexistent"};
   const Runtime runtime(options);
   EXPECT_TRUE(runtime.ids("tessera.sharder/1").empty());
   EXPECT_FALSE(runtime.has("tessera.sharder/1", "row_wise"));
-  EXPECT_EQ(message_of([&] { runtime.create("tessera.sharder/1", "row_wise"); }),
+  EXPECT_EQ(test::refusal([&] { runtime.create("tessera.sharder/1", "row_wise"); }),
             "no plugin provides tessera.sharder/1 \"row_wise\": name its folder in [plugins] path; searched "
             "/nonexistent (does not exist)");
-  EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "auto"); }),
+  EXPECT_THAT(test::refusal([&] { runtime.create("tessera.sharder/1", "auto"); }),
               HasSubstr("no plugin provides a usable"));
-  EXPECT_THAT(message_of([&] { runtime.create("tessera.sharder/1", "no such name"); }),
+  EXPECT_THAT(test::refusal([&] { runtime.create("tessera.sharder/1", "no such name"); }),
               HasSubstr("not the name of a component"));
 }
 
 TEST(Runtime, RequiredPluginsMustBeThere) {
   RuntimeOptions options = nowhere();
   options.require = {"acme.stripe"};
-  EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
+  EXPECT_THAT(test::refusal([&] { Runtime runtime(options); }),
               HasSubstr("the required plugin \"acme.stripe\" is not found: name its folder"));
 }
 
@@ -82,10 +74,10 @@ TEST(Runtime, ParallelForPassesTheFirstExceptionOn) {
 
 TEST(Runtime, VariablesThatMeanNothingAreErrors) {
   ASSERT_EQ(::setenv("TESSERA_LOG", "loud", 1), 0);
-  EXPECT_THAT(message_of([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_LOG is \"loud\""));
+  EXPECT_THAT(test::refusal([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_LOG is \"loud\""));
   ASSERT_EQ(::unsetenv("TESSERA_LOG"), 0);
   ASSERT_EQ(::setenv("TESSERA_TRUST_ALL", "yes", 1), 0);
-  EXPECT_THAT(message_of([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_TRUST_ALL is \"yes\""));
+  EXPECT_THAT(test::refusal([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_TRUST_ALL is \"yes\""));
   ASSERT_EQ(::unsetenv("TESSERA_TRUST_ALL"), 0);
 }
 
@@ -154,15 +146,15 @@ TEST(Runtime, PluginsOfTheProgramItself) {
     EXPECT_EQ(runtime.report().entries[1].reason, "asked for by name");
   }
   options.plugins = {&held, &same};
-  EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
+  EXPECT_THAT(test::refusal([&] { Runtime runtime(options); }),
               HasSubstr("plugin \"same\": tessera.sharder/1 \"mine\" has"));
   options.plugins = {&newer};
-  EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("\"newer\": needs core minor"));
+  EXPECT_THAT(test::refusal([&] { Runtime runtime(options); }), HasSubstr("\"newer\": needs core minor"));
   options.plugins = {&older};
-  EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
+  EXPECT_THAT(test::refusal([&] { Runtime runtime(options); }),
               HasSubstr("the program's own plugin: the plugin table is not of release candidate"));
   options.plugins = {nullptr};
-  EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("is NULL"));
+  EXPECT_THAT(test::refusal([&] { Runtime runtime(options); }), HasSubstr("is NULL"));
 }
 
 LoadReport sample() {

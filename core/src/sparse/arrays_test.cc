@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 namespace tessera::sparse {
 namespace {
 
@@ -11,12 +12,7 @@ using ::testing::HasSubstr;
 
 template <class F>
 std::string refusal(F call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return test::refusal([&] { call(); }, "");
 }
 
 TEST(Arrays, OffsetsAndLengthsKeepTheirType) {

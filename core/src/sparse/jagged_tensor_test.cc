@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 namespace tessera {
 namespace {
 
@@ -13,13 +14,8 @@ using ::testing::IsEmpty;
 
 template <class F>
 std::string refusal(F call, Code code = Code::kInvalidArgument) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      code, [&] { call(); }, "");
 }
 
 JaggedTensor three_rows() {

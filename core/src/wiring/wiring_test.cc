@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 namespace tessera {
 namespace {
 
@@ -134,12 +135,7 @@ TEST(Wiring, RoutedRowsNeedARouterOnlyToBeRouted) {
 
 TEST(Wiring, RefusesWhatDoesNotTile) {
   const auto refusal = [](std::vector<ShardMetadata> shards, int world) -> std::string {
-    try {
-      wiring_of(table(6, 8), std::move(shards), world);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return test::refusal([&] { wiring_of(table(6, 8), std::move(shards), world); }, "accepted");
   };
   EXPECT_NE(refusal({{3, 8, 0, 0, 0}}, 2).find("table \"t\""), std::string::npos);
   EXPECT_NE(refusal({{3, 8, 0, 0, 0}, {4, 8, 2, 0, 1}}, 2), "accepted");

@@ -2,6 +2,7 @@
 // by pyarrow in a Python process.
 #include "tessera/sdk/plugin.h"
 #include "columnar/reader.h"
+#include "tessera/sdk/draft/reader_paths.h"
 
 namespace tessera_readers {
 namespace {
@@ -29,11 +30,13 @@ ArrowOpener opener_of(const ArrowFormat& format, Options& options) {
 class Parquet : public ColumnarReader {
  public:
   explicit Parquet(Options& options) : ColumnarReader({".parquet"}, opener_of(kParquet, options)) {}
+  const void* extension(std::string_view id) const { return tessera::sdk::paths_extension<Parquet>(id); }
 };
 
 class Ipc : public ColumnarReader {
  public:
   explicit Ipc(Options& options) : ColumnarReader({".arrow", ".feather"}, opener_of(kIpc, options)) {}
+  const void* extension(std::string_view id) const { return tessera::sdk::paths_extension<Ipc>(id); }
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "files.h"
 #include "tessera/sdk/other_columns.h"
 
 namespace tessera_readers {

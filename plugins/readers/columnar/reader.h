@@ -9,6 +9,7 @@
 
 #include "columnar/column.h"
 #include "columnar/source.h"
+#include "files.h"
 #include "tessera/sdk/draft/reader.h"
 
 namespace tessera_readers {
@@ -19,6 +20,7 @@ class ColumnarReader : public tessera::sdk::Reader {
   ColumnarReader(std::vector<std::string_view> endings, ArrowOpener opener)
       : endings_(std::move(endings)), opener_(std::move(opener)) {}
 
+  const char* opens(const std::string& path) { return first_match(path, endings_).empty() ? nullptr : ""; }
   void open(std::string_view path, int64_t block_bytes) override;
   const std::vector<std::string>& files() const override { return files_; }
   const std::vector<tessera::sdk::ReaderColumn>& columns() const override { return columns_; }

@@ -13,6 +13,8 @@
 #include <map>
 #include <numeric>
 
+#include "test_values.h"
+
 namespace tessera_readers {
 namespace {
 
@@ -261,27 +263,6 @@ class Columnar : public testing::Test {
   std::map<std::string, File> files_;
 };
 
-template <class T>
-std::vector<T> of(const void* values, size_t n) {
-  return {static_cast<const T*>(values), static_cast<const T*>(values) + n};
-}
-std::vector<std::string> texts_of(const tsr_reader_values& v, size_t n) {
-  std::vector<std::string> out;
-  for (size_t i = 0; i < n; ++i)
-    out.emplace_back(static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i]));
-  return out;
-}
-
-template <class Body>
-std::string sentence(const Body& body) {
-  try {
-    body();
-  } catch (const tessera::sdk::Failure& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST_F(Columnar, NumbersOfAllTypesBecomeWhatIsWanted) {
   const std::vector<Made> whole = {numbers<int8_t>("c", {1, 0, 3}),
                                    numbers<uint8_t>("C", {1, 0, 3}),
@@ -298,27 +279,27 @@ TEST_F(Columnar, NumbersOfAllTypesBecomeWhatIsWanted) {
   for (const Made& column : whole) {
     const auto as_int = read(column, TSR_READER_INT64), as_float = read(column, TSR_READER_FLOAT32),
                as_double = read(column, TSR_READER_FLOAT64), as_text = read(column, TSR_READER_TEXT);
-    EXPECT_THAT(of<int64_t>(as_int->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
-    EXPECT_THAT(of<float>(as_float->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
-    EXPECT_THAT(of<double>(as_double->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
+    EXPECT_THAT(numbers_of<int64_t>(as_int->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
+    EXPECT_THAT(numbers_of<float>(as_float->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
+    EXPECT_THAT(numbers_of<double>(as_double->read(0)[0].values, 3), ElementsAre(1, 0, 3)) << column.format;
     if (column.format.starts_with('t')) continue;  // the words of times differ
     EXPECT_THAT(texts_of(as_text->read(0)[0], 3), ElementsAre("1", "0", "3")) << column.format;
     EXPECT_EQ(as_int->read(0)[0].present, nullptr);
   }
   const Made flags{"b", "", 3, {"", bits({true, false, true})}, {}, nullptr};
-  EXPECT_THAT(of<float>(read(flags, TSR_READER_FLOAT32)->read(0)[0].values, 3), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers_of<float>(read(flags, TSR_READER_FLOAT32)->read(0)[0].values, 3), ElementsAre(1, 0, 1));
 }
 
 TEST_F(Columnar, MissingValues) {
   const auto reader = read(numbers<int32_t>("i", {7, 99, -3}, {true, false, true}), TSR_READER_INT64);
   const tsr_reader_values v = reader->read(0)[0];
-  EXPECT_THAT(of<int64_t>(v.values, 3), ElementsAre(7, 0, -3));
+  EXPECT_THAT(numbers_of<int64_t>(v.values, 3), ElementsAre(7, 0, -3));
   ASSERT_NE(v.present, nullptr);
-  EXPECT_THAT(of<uint8_t>(v.present, 3), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers_of<uint8_t>(v.present, 3), ElementsAre(1, 0, 1));
   const auto floats = read(numbers<double>("g", {0.5, std::nan("")}), TSR_READER_FLOAT32);
-  EXPECT_THAT(of<uint8_t>(floats->read(0)[0].present, 2), ElementsAre(1, 0))
+  EXPECT_THAT(numbers_of<uint8_t>(floats->read(0)[0].present, 2), ElementsAre(1, 0))
       << "NaN is how pandas writes what is missing";
-  EXPECT_TRUE(std::isnan(of<float>(floats->read(0)[0].values, 2)[1]));
+  EXPECT_TRUE(std::isnan(numbers_of<float>(floats->read(0)[0].values, 2)[1]));
   const auto words = read(texts({"a", "zzz", "b"}, {true, false, true}), TSR_READER_TEXT);
   EXPECT_THAT(texts_of(words->read(0)[0], 3), ElementsAre("a", "", "b"));
 }
@@ -342,20 +323,20 @@ TEST_F(Columnar, Lists) {
   const Made items = numbers<int32_t>("i", {90, 1, 2, 91, 92, 3});
   const auto reader = read(lists(offsets, items, valid), TSR_READER_INT64, true);
   const tsr_reader_values v = reader->read(0)[0];
-  EXPECT_THAT(of<int64_t>(v.lists, 5), ElementsAre(0, 2, 2, 2, 3));
-  EXPECT_THAT(of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(numbers_of<int64_t>(v.lists, 5), ElementsAre(0, 2, 2, 2, 3));
+  EXPECT_THAT(numbers_of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
   EXPECT_EQ(v.present, nullptr);
   const auto large = read(lists<int64_t>({0, 1, 3}, texts({"a", "b", "c"})), TSR_READER_TEXT, true);
   EXPECT_THAT(texts_of(large->read(0)[0], 3), ElementsAre("a", "b", "c"));
   const Made fixed{"+w:2", "", 2, {""}, {numbers<int64_t>("l", {1, 2, 3, 4})}, nullptr};
-  EXPECT_THAT(of<int64_t>(read(fixed, TSR_READER_INT64, true)->read(0)[0].lists, 3), ElementsAre(0, 2, 4));
+  EXPECT_THAT(numbers_of<int64_t>(read(fixed, TSR_READER_INT64, true)->read(0)[0].lists, 3), ElementsAre(0, 2, 4));
 
   const Made scored = lists(offsets, pairs(items, numbers<double>("g", {0, .5, 1, 0, 0, 2})), valid);
   const auto weighted = read(scored, TSR_READER_INT64, true, true);
   EXPECT_TRUE(weighted->columns()[0].list && weighted->columns()[0].weighted);
   const tsr_reader_values w = weighted->read(0)[0];
-  EXPECT_THAT(of<int64_t>(w.values, 3), ElementsAre(1, 2, 3));
-  EXPECT_THAT(of<float>(w.weights, 3), ElementsAre(.5f, 1.f, 2.f));
+  EXPECT_THAT(numbers_of<int64_t>(w.values, 3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(numbers_of<float>(w.weights, 3), ElementsAre(.5f, 1.f, 2.f));
   EXPECT_EQ(read(scored, TSR_READER_INT64, true)->read(0)[0].weights, nullptr) << "asked for without";
 }
 
@@ -377,8 +358,8 @@ TEST_F(Columnar, WhatABatchHasAsItIsWantedIsNotCopied) {
   EXPECT_FALSE(both(numbers<float>("f", {7, std::nanf("")}), TSR_READER_FLOAT32, false)) << "a value is missing";
   const auto from = read(lists<int32_t>({1, 3, 4}, wide), TSR_READER_INT64, true);
   const tsr_reader_values v = from->read(0)[0];
-  EXPECT_THAT(of<int64_t>(v.lists, 3), ElementsAre(0, 2, 3));
-  EXPECT_THAT(of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(numbers_of<int64_t>(v.lists, 3), ElementsAre(0, 2, 3));
+  EXPECT_THAT(numbers_of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
 }
 
 // Rows with a number, and with a list of i % 3 times that number.
@@ -469,18 +450,18 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
   const std::string other = add("b.made", {{named("usr", ids), named("film", numbers<int64_t>("l", {5, 6}))}});
   const auto files = reader(folder_);
   files->select(std::vector<ReaderWant>{{"film", TSR_READER_INT64}});
-  EXPECT_THAT(of<int64_t>(files->read(0)[0].values, 2), ElementsAre(1, 2));
-  EXPECT_THAT(of<int64_t>(files->read(1)[0].values, 2), ElementsAre(5, 6));
-  EXPECT_EQ(sentence([&] {
+  EXPECT_THAT(numbers_of<int64_t>(files->read(0)[0].values, 2), ElementsAre(1, 2));
+  EXPECT_THAT(numbers_of<int64_t>(files->read(1)[0].values, 2), ElementsAre(5, 6));
+  EXPECT_EQ(failure([&] {
               files->select(std::vector<ReaderWant>{{"user", TSR_READER_INT64}});
             }),
             other + " has no column \"user\"; the nearest is \"usr\", and there are \"usr\", \"film\"");
   const std::string twice = add("c.made", {{named("x", ids), named("x", ids)}});
-  EXPECT_EQ(sentence([&] {
+  EXPECT_EQ(failure([&] {
               reader(twice)->select(std::vector<ReaderWant>{{"x", TSR_READER_INT64}});
             }),
             twice + " has two columns named \"x\"");
-  EXPECT_THAT(sentence([&] { reader(folder_ + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
+  EXPECT_THAT(failure([&] { reader(folder_ + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
 }
 
 // A column, its words, and its numbers as doubles; "-": the row has no value. Without numbers: texts.
@@ -590,7 +571,7 @@ TEST_F(Columnar, ValuesOfEachTypeHaveTheWordsAndNumbersOfTheTable) {
   EXPECT_THAT(words_of(read(numbers<double>("g", {kInfinite, -kInfinite}), TSR_READER_TEXT)->read(0)[0], 2),
               ElementsAre("-", "-"))
       << "infinite values are not words";
-  EXPECT_THAT(of<int64_t>(read(decimals<1>("d:9,2,32", {{1200}}), TSR_READER_INT64)->read(0)[0].values, 1),
+  EXPECT_THAT(numbers_of<int64_t>(read(decimals<1>("d:9,2,32", {{1200}}), TSR_READER_INT64)->read(0)[0].values, 1),
               ElementsAre(12));
 }
 
@@ -615,7 +596,7 @@ TEST_F(Columnar, ListsOfAllLayouts) {
     const auto from = read(column, TSR_READER_TEXT, true);
     EXPECT_TRUE(from->columns()[0].list) << column.format;
     const tsr_reader_values v = from->read(0)[0];
-    EXPECT_THAT(of<int64_t>(v.lists, 4), ElementsAre(0, 2, 2, 5)) << column.format;
+    EXPECT_THAT(numbers_of<int64_t>(v.lists, 4), ElementsAre(0, 2, 2, 5)) << column.format;
     EXPECT_THAT(texts_of(v, 5), ElementsAre("c", "d", "a", "b", "c")) << column.format;
   };
   check(list_views<int32_t>({2, 0, 0}, {2, 4, 3}, items, {true, false, true}));
@@ -628,11 +609,13 @@ TEST_F(Columnar, ListsOfAllLayouts) {
   const auto run = read(runs({2, 3}, held), TSR_READER_TEXT, true);
   EXPECT_THAT(texts_of(run->read(0)[0], 8), ElementsAre("a", "b", "c", "a", "b", "c", "c", "d"));
   const auto empty = read(lists<int32_t>({0, 0, 0}, nulls(0)), TSR_READER_INT64, true);
-  EXPECT_THAT(of<int64_t>(empty->read(0)[0].lists, 3), ElementsAre(0, 0, 0)) << "lists of nothing are of any type";
+  EXPECT_THAT(numbers_of<int64_t>(empty->read(0)[0].lists, 3), ElementsAre(0, 0, 0))
+      << "lists of nothing are of any type";
   const Made times = lists<int32_t>({0, 2}, numbers<int32_t>("tdD", {0, 19753}));
   EXPECT_THAT(texts_of(read(times, TSR_READER_TEXT, true)->read(0)[0], 2), ElementsAre("1970-01-01", "2024-01-31"));
   const Made scored = lists<int32_t>({0, 2}, pairs(texts({"x", "y"}), decimals<1>("d:9,1,32", {{5}, {20}})));
-  EXPECT_THAT(of<float>(read(scored, TSR_READER_TEXT, true, true)->read(0)[0].weights, 2), ElementsAre(.5f, 2.f));
+  EXPECT_THAT(numbers_of<float>(read(scored, TSR_READER_TEXT, true, true)->read(0)[0].weights, 2),
+              ElementsAre(.5f, 2.f));
 }
 
 TEST_F(Columnar, TypesThatCannotBeReadAreListedAndNamed) {
@@ -653,7 +636,7 @@ TEST_F(Columnar, TypesThatCannotBeReadAreListedAndNamed) {
     ASSERT_EQ(file->columns().size(), 2u) << name;
     EXPECT_EQ(file->columns()[1].type, TSR_READER_UNREADABLE) << name;
     EXPECT_EQ(file->columns()[1].about, name);
-    EXPECT_EQ(sentence([&] {
+    EXPECT_EQ(failure([&] {
                 file->select(std::vector<ReaderWant>{{"c", TSR_READER_TEXT}});
               }),
               path + ": column \"c\" is of Arrow type " + name +
@@ -687,9 +670,9 @@ TEST_F(Columnar, FilesDifferInTypes) {
   EXPECT_TRUE(two->columns()[1].list);
   two->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}, {"l", TSR_READER_INT64, true}});
   const auto first = two->read(0);
-  EXPECT_THAT(of<uint8_t>(first[0].present, 2), ElementsAre(0, 0));
-  EXPECT_THAT(of<int64_t>(first[1].lists, 3), ElementsAre(0, 0, 0));
-  EXPECT_THAT(of<int64_t>(two->read(1)[0].values, 2), ElementsAre(4, 5));
+  EXPECT_THAT(numbers_of<uint8_t>(first[0].present, 2), ElementsAre(0, 0));
+  EXPECT_THAT(numbers_of<int64_t>(first[1].lists, 3), ElementsAre(0, 0, 0));
+  EXPECT_THAT(numbers_of<int64_t>(two->read(1)[0].values, 2), ElementsAre(4, 5));
 
   const std::string c = add("c.made", {{named("l", nulls(2)), named("c", texts({"x", "y"}))}});
   const auto three = reader(folder_);
@@ -698,7 +681,7 @@ TEST_F(Columnar, FilesDifferInTypes) {
   EXPECT_THAT(words_of(three->read(0)[0], 2), ElementsAre("-", "-"));
   EXPECT_THAT(words_of(three->read(1)[0], 2), ElementsAre("4", "5"));
   EXPECT_THAT(words_of(three->read(2)[0], 2), ElementsAre("x", "y"));
-  EXPECT_EQ(sentence([&] {
+  EXPECT_EQ(failure([&] {
               three->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}});
             }),
             c + ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string; in " + a +
@@ -719,18 +702,18 @@ TEST_F(Columnar, FoldersOfADirectory) {
       std::vector<ReaderWant>{{"hour", TSR_READER_TEXT}, {"id", TSR_READER_INT64}, {"day", TSR_READER_FLOAT32}});
   const auto first = file->read(0);
   EXPECT_THAT(words_of(first[0], 2), ElementsAre("a b", "a b"));
-  EXPECT_THAT(of<int64_t>(first[1].values, 2), ElementsAre(1, 2));
-  EXPECT_THAT(of<float>(first[2].values, 2), ElementsAre(1, 1));
+  EXPECT_THAT(numbers_of<int64_t>(first[1].values, 2), ElementsAre(1, 2));
+  EXPECT_THAT(numbers_of<float>(first[2].values, 2), ElementsAre(1, 1));
   const auto second = file->read(1);
   EXPECT_THAT(words_of(second[0], 2), ElementsAre("2.50", "2.50"));
-  EXPECT_THAT(of<uint8_t>(second[2].present, 2), ElementsAre(0, 0));
+  EXPECT_THAT(numbers_of<uint8_t>(second[2].present, 2), ElementsAre(0, 0));
   file->select(std::vector<ReaderWant>{{"day", TSR_READER_INT64}});
-  EXPECT_THAT(of<int64_t>(file->read(0)[0].values, 2), ElementsAre(1, 1)) << "no column of the file is needed";
+  EXPECT_THAT(numbers_of<int64_t>(file->read(0)[0].values, 2), ElementsAre(1, 1)) << "no column of the file is needed";
   file->select(std::vector<ReaderWant>{{"hour", TSR_READER_FLOAT32}});
-  EXPECT_EQ(sentence([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is not a number");
+  EXPECT_EQ(failure([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is not a number");
   std::filesystem::create_directories(folder_ + "/old/older");
   add("old/older/x.made", {{named("id", numbers<int64_t>("l", {5}))}});
-  EXPECT_EQ(sentence([&] { reader(folder_); }),
+  EXPECT_EQ(failure([&] { reader(folder_); }),
             "directory " + folder_ +
                 " has the folder old, whose files would be left out: move it away, or give a "
                 "pattern of files, such as " +
@@ -743,12 +726,12 @@ TEST_F(Columnar, DamageIsNamedByColumn) {
   const auto file = reader(path, 16);  // 2 rows
   file->select(std::vector<ReaderWant>{{"id", TSR_READER_INT64}, {"list", TSR_READER_INT64, true}});
   file->read(0);
-  EXPECT_EQ(sentence([&] { file->read(3); }), path + " is damaged after row 6, column \"list\": the page is bad");
+  EXPECT_EQ(failure([&] { file->read(3); }), path + " is damaged after row 6, column \"list\": the page is bad");
   file->read(1);  // continues as far as possible
   files_.at(path).broken.clear();
   files_.at(path).units[0].length = 3;
   file->read(0);
-  EXPECT_EQ(sentence([&] { file->read(3); }),
+  EXPECT_EQ(failure([&] { file->read(3); }),
             path + " is damaged after row 6, column \"id\": it has fewer rows than it says");
 }
 

@@ -144,7 +144,7 @@ std::vector<int32_t> Kafka::partitions() {
       return out;
     }
     fail(TSR_NOT_FOUND, "kafka: there is no topic \"", topic_, "\" at ", brokers_,
-         names.empty() ? "" : "; the nearest is \"" + tessera::sdk::nearest_name(topic_, names) + "\"");
+         tessera::sdk::nearest_text(topic_, names));
   }
 }
 

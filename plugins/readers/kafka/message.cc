@@ -40,8 +40,8 @@ void MessageRows::select(std::span<const ReaderWant> wants, const std::string& t
   time_ = time;
   const auto require = [&](const std::string& name) {
     if (json() || std::find(fields_.begin(), fields_.end(), name) != fields_.end()) return;
-    tessera::sdk::fail(TSR_NOT_FOUND, "kafka: \"columns\" has no \"", name, "\"; the nearest is \"",
-                       tessera::sdk::nearest_name(name, fields_), "\"");
+    tessera::sdk::fail(TSR_NOT_FOUND, "kafka: \"columns\" has no \"", name, '"',
+                       tessera::sdk::nearest_text(name, fields_));
   };
   for (const ReaderWant& want : wants) {
     require(want.name);

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "config/test_refusal.h"
 #include "dynamic_job.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
@@ -142,12 +143,9 @@ TEST(DynamicPlan, IsForTablesThatAsk) {
     request.sharding_type = "hash";
     request.compute_kernel = "fused";
     const auto plan = construct_module_sharding_plan(own, tables, {{"item", request}}, Topology::of(1, 1, "cpu"));
-    try {
-      EmbeddingBagCollectionSharder(own, {}).shard(tables, plan, ProcessGroup::connect(own, where));
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "it runs";
+    return test::refusal(
+        [&] { EmbeddingBagCollectionSharder(own, {}).shard(tables, plan, ProcessGroup::connect(own, where)); },
+        "it runs");
   });
   EXPECT_THAT(said.front(), testing::HasSubstr("needs a kernel with rows on demand, and \"fused\" is not one"));
 }

@@ -192,7 +192,7 @@ TEST(CsvJob, TheReaderFollowsFromTheName) {
     return refused.output;
   };
   EXPECT_THAT(refusal("data.reader=synthetic"), HasSubstr("data.path has no effect: the reader \"synthetic\""));
-  EXPECT_THAT(refusal("data.samples=50"), HasSubstr("data.samples has no effect: the reader \"csv?delimiter=;\""));
+  EXPECT_THAT(refusal("data.samples=50"), HasSubstr("data.samples has no effect: only the reader \"synthetic\""));
   EXPECT_THAT(refusal("data.reader=cvs"), HasSubstr("there is no reader \"cvs\": set data.reader to one of "));
   const std::string other = folder.write("other.csv", "click,price,person,movie\n1,2,a,b\n");
   EXPECT_THAT(refusal("data.path=" + other),

@@ -323,9 +323,9 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is not a column of ids");
   expect_refused(all, "[table_defaults]\n", "[table_defaults]\nsharding = \"row_wies\"\n",
                  AllOf(HasSubstr("table c0"), HasSubstr("\"row_wies\"")), kMetaAlone);
-  expect_setting("[[column]]\nname = \"c0\"", "is for reader plugins");
+  expect_setting("[[column]]\nname = \"c0\"", "has no effect: the reader \"prepared\" knows the columns");
   expect_refused(all, "[data]\n", "[data]\norder_by = \"at\"\n",
-                 HasSubstr("data.order_by has no effect: the reader \"prepared\""), kMetaAlone);
+                 HasSubstr("data.order_by has no effect: the data of the reader \"prepared\""), kMetaAlone);
 }
 
 // A model that the program offers, on data that lacks its columns.

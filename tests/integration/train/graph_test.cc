@@ -7,6 +7,7 @@
 #include <functional>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "tessera/dlrm.h"
 #include "tessera/layer_graph.h"
 
@@ -53,12 +54,7 @@ Tensor random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
 }
 
 std::string refused_by(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return test::refusal([&] { body(); }, "");
 }
 
 // The sum of all heads' values times fixed factors.
@@ -270,12 +266,7 @@ TEST(LayerGraphs, ShareValuesThatAreGiven) {
   EXPECT_EQ(graph.parameters()[2]->value.raw(), values.at("b.shares").raw());
   values.erase("b.shares");
   const auto refusal = [&]() -> std::string {
-    try {
-      const LayerGraph other(runtime(), diamond(), {.values = &values});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return test::refusal([&] { const LayerGraph other(runtime(), diamond(), {.values = &values}); });
   };
   EXPECT_THAT(refusal(), HasSubstr("the model has no parameter \"b.shares\""));
   values["b.shares"] = Tensor::zeros({7});

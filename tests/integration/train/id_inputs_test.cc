@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "graph_job.h"
 #include "job_file.h"
 #include "tessera/model_trainer.h"
@@ -38,12 +39,7 @@ EmbeddingBagConfig table(const std::string& name, int64_t dim) {
 }
 
 std::string refusal(const std::function<void()>& of) {
-  try {
-    of();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
+  return test::refusal([&] { of(); }, "nothing was refused");
 }
 
 // The sum of -log softmax of each sample's own item among those with other ids, times fixed factors.

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "config/test_refusal.h"
 #include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "tessera/dense.h"
@@ -113,12 +114,7 @@ TEST(Layers, WithWrongSequencesAreRefused) {
     const Ragged in;
     std::vector<DenseInput> inputs = in.inputs();
     if (!shares) inputs[1].offsets = in.of_a.clone();
-    try {
-      (void)layer.run(inputs, true);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return test::refusal([&] { (void)layer.run(inputs, true); });
   };
   EXPECT_EQ(refusal("", true), "no error");
   EXPECT_THAT(refusal("", false), HasSubstr("takes a sequence, the times of its rows"));
@@ -130,12 +126,9 @@ TEST(Layers, WithWrongSequencesAreRefused) {
 
 TEST(Layers, ThatDescribeThemselvesWronglyAreRefusedWhenTheyAreMade) {
   const auto refusal = [](const char* fault) -> std::string {
-    try {
+    return test::refusal([&] {
       const DenseLayer layer(runtime(), {"test.odd", str_cat(R"({"fault": ")", fault, "\"}"), "odd"});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    });
   };
   EXPECT_EQ(refusal("none"), "no error");
   EXPECT_THAT(refusal("ndim"), HasSubstr("parameter odd.weight has 9 dimensions, but may have 1 to 4"));

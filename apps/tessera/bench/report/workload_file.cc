@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 namespace {
@@ -118,11 +119,8 @@ std::vector<Workload> load_workloads(const std::string& path, const std::string&
   std::set<std::string> wanted;
   std::istringstream list(only);
   for (std::string name; std::getline(list, name, ',');) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      std::string known;
-      for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;
-      throw UsageError("--only: " + path + " has no workload \"" + name + "\"; it has " + known);
-    }
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw UsageError("--only: " + path + " has no workload \"" + name + "\"; it has " + sdk::joined(names));
     wanted.insert(name);
   }
   std::vector<Workload> out;

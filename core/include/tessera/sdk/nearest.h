@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -52,6 +53,24 @@ inline std::string nearest_name(std::string_view name, const std::vector<std::st
   const auto best = std::min_element(known.begin(), known.end(),
                                      [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   return best == known.end() ? std::string() : *best;
+}
+
+// Returns "a, b, c". `text` takes an item's text, as &Table::name does.
+template <class Items, class Text = std::identity>
+std::string joined(const Items& items, Text text = {}) {
+  std::string out;
+  for (const auto& item : items) (out += out.empty() ? "" : ", ") += std::invoke(text, item);
+  return out;
+}
+
+// Returns `; the nearest is "auc"`, the end of a sentence about an unknown name; "": no name is known.
+inline std::string nearest_text(std::string_view name, const std::vector<std::string>& known) {
+  return known.empty() ? "" : "; the nearest is \"" + nearest_name(name, known) + '"';
+}
+
+// Returns `there is no metric "acu"; the nearest is "auc"`.
+inline std::string unknown_name(std::string_view kind, std::string_view name, const std::vector<std::string>& known) {
+  return ((("there is no " + std::string(kind) + " \"") += name) += '"') + nearest_text(name, known);
 }
 
 }  // namespace v1

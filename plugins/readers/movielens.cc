@@ -1,19 +1,24 @@
-// Turns MovieLens-100K, as RecBole packs it, into prepared text: labels, seven dense values, and nine columns that
-// depend only on earlier ratings.
+#include "movielens.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "data/hash.h"
-#include "data/line_reader.h"
-#include "data/readers.h"
+#include "files.h"
+#include "tessera/sdk/fields.h"
 
-namespace tessera::data {
+namespace tessera_readers {
 namespace {
+
+using tessera::sdk::cut;
+using tessera::sdk::fail;
+using tessera::sdk::finished;
+using tessera::sdk::parse_number;
+using tessera::sdk::row_of;
 
 constexpr size_t kHistory = 20, kMaxGenres = 6, kMaxWords = 12;
 constexpr int64_t kOldest = 150, kMostStars = 5, kLastSecond = int64_t{1} << 40;
@@ -31,47 +36,47 @@ struct Film {
   std::string bags;  // "genres\ttitle"
 };
 
+std::string str(int64_t number) { return std::to_string(number); }
+
 // Calls row(fields, place) for every line after the header, whose names must be `names`.
 template <size_t N, class Row>
 void for_each_row(const std::string& path, const std::array<const char*, N>& names, Row&& row) {
-  LineReader lines(path);
+  RecordReader lines(files_of(path, {}).front(), {'\t', false});
   std::string_view line;
-  if (!lines.next(line)) fail(Code::kInvalidArgument, path, " is empty");
+  int64_t number = 1;
+  if (!lines.next(line, 0)) fail(TSR_INVALID_ARGUMENT, path, " is empty");
   for (const char* name : names) {
     std::string_view field = finished(line) ? std::string_view() : cut(line, '\t');
     if (cut(field, ':') != name) {
-      fail(Code::kInvalidArgument, path, ":1: the header has no \"", name,
+      fail(TSR_INVALID_ARGUMENT, path, ":1: the header has no \"", name,
            "\" in its place: not a RecBole file of MovieLens");
     }
   }
   std::array<std::string_view, N> fields;
-  while (lines.next(line)) {
+  while (lines.next(line, number)) {
+    const LinePlace place{path, ++number};
     for (std::string_view& field : fields) {
-      if (finished(line))
-        fail(Code::kInvalidArgument, lines.where(), ": a line has ", N, " fields; this one has fewer");
+      if (finished(line)) place.wrong("a line has ", N, " fields; this one has fewer");
       field = cut(line, '\t');
     }
-    if (!finished(line)) fail(Code::kInvalidArgument, lines.where(), ": there are more than ", N, " fields");
-    row(fields, lines);
+    if (!finished(line)) place.wrong("there are more than ", N, " fields");
+    row(fields, place);
   }
 }
 
 // Parses an integer from `least` to `most`. The bounds prevent later overflows.
-int64_t integer(std::string_view text, const char* what, int64_t least, int64_t most, const LineReader& lines) {
+int64_t integer(std::string_view text, const char* what, int64_t least, int64_t most, const LinePlace& place) {
   int64_t value = 0;
-  if (!parse_number(text, value)) {
-    fail(Code::kInvalidArgument, lines.where(), ": ", what, " is \"", text, "\", but must be an integer");
-  }
-  if (value < least || value > most)
-    fail(Code::kInvalidArgument, lines.where(), ": ", what, " is ", value, ", but must be ", least, " to ", most);
+  if (!parse_number(text, value)) place.wrong(what, " is \"", text, "\", but must be an integer");
+  if (value < least || value > most) place.wrong(what, " is ", value, ", but must be ", least, " to ", most);
   return value;
 }
 
 // Checks that ids run from 1 in order, without gaps.
-void check_id(std::string_view text, size_t before, const char* what, const LineReader& lines) {
+void check_id(std::string_view text, size_t before, const char* what, const LinePlace& place) {
   int64_t id = 0;
   if (!parse_number(text, id) || id != static_cast<int64_t>(before) + 1)
-    fail(Code::kInvalidArgument, lines.where(), ": ", what, " is ", text, ", but must be ", before + 1);
+    place.wrong(what, " is ", text, ", but must be ", before + 1);
 }
 
 std::vector<User> read_users(const std::string& path) {
@@ -79,9 +84,9 @@ std::vector<User> read_users(const std::string& path) {
   for_each_row(
       path, std::array{"user_id", "age", "gender", "occupation", "zip_code"}, [&](const auto& f, const auto& lines) {
         check_id(f[0], users.size(), "user_id", lines);
-        users.push_back(
-            {integer(f[1], "age", 0, kOldest, lines), str_cat(row_of("o=", f[3], 256), '\t', row_of("s=", f[2], 4),
-                                                              '\t', row_of("z=", f[4].substr(0, 3), 2048))});
+        users.push_back({integer(f[1], "age", 0, kOldest, lines), str(row_of("o=", f[3], 256)) + '\t' +
+                                                                      str(row_of("s=", f[2], 4)) + '\t' +
+                                                                      str(row_of("z=", f[4].substr(0, 3), 2048))});
       });
   return users;
 }
@@ -91,7 +96,7 @@ std::string genre_bag(std::string_view genres) {
   for (size_t n = 0; n < kMaxGenres && !genres.empty();) {
     const std::string_view genre = cut(genres, ' ');
     if (genre.empty()) continue;
-    bag += str_cat(n ? "," : "", row_of("g=", genre, 256));
+    bag += (n > 0 ? "," : "") + str(row_of("g=", genre, 256));
     ++n;
   }
   return bag;
@@ -116,7 +121,7 @@ std::string title_bag(std::string_view title) {
   }
   end_word();
   std::string bag;
-  for (const std::string& w : words) bag += str_cat(bag.empty() ? "" : ",", row_of("t=", w, 8192));
+  for (const std::string& w : words) bag += (bag.empty() ? "" : ",") + str(row_of("t=", w, 8192));
   return bag;
 }
 
@@ -147,11 +152,11 @@ std::vector<Rating> read_ratings(const std::string& path, int64_t users, int64_t
 
 // Formats as %.6f without trailing zeros, and without a minus before zero.
 void append_number(std::string& out, double value) {
-  char text[64];
-  int n = std::snprintf(text, sizeof text, "%.6f", value);
+  std::array<char, 64> text{};
+  auto n = static_cast<size_t>(std::snprintf(text.data(), text.size(), "%.6f", value));
   while (text[n - 1] == '0') --n;
   if (text[n - 1] == '.') --n;
-  const std::string_view number(text, static_cast<size_t>(n));
+  const std::string_view number(text.data(), n);
   out += number == "-0" ? "0" : number;
 }
 
@@ -172,51 +177,46 @@ struct History {
 
 void append_last(std::string& out, const std::vector<int64_t>& films) {
   const size_t first = films.size() > kHistory ? films.size() - kHistory : 0;
-  for (size_t i = first; i < films.size(); ++i) out += str_cat(i > first ? "," : "", films[i]);
+  for (size_t i = first; i < films.size(); ++i) out += (i > first ? "," : "") + str(films[i]);
 }
 
 void append_row(std::string& out, const Rating& r, const User& user, const Film& film, const History& history,
                 const Prior& film_prior) {
   out += r.rating >= 4 ? "1\t" : "0\t";
   const int64_t hour = r.timestamp % 86400 / 3600;
-  const double dense[] = {static_cast<double>(user.age - 35) / 15.0,
-                          history.prior.log_count(),
-                          history.prior.mean(),
-                          film_prior.log_count(),
-                          film_prior.mean(),
-                          film.year,
-                          static_cast<double>(hour - 12) / 12.0};
-  for (size_t i = 0; i < std::size(dense); ++i) {
+  const std::array<double, 7> dense = {static_cast<double>(user.age - 35) / 15.0,
+                                       history.prior.log_count(),
+                                       history.prior.mean(),
+                                       film_prior.log_count(),
+                                       film_prior.mean(),
+                                       film.year,
+                                       static_cast<double>(hour - 12) / 12.0};
+  for (size_t i = 0; i < dense.size(); ++i) {
     if (i > 0) out += ',';
     append_number(out, dense[i]);
   }
-  out += str_cat('\t', r.user, '\t', r.film, '\t', user.bags, '\t', film.bags, '\t');
+  out += '\t' + str(r.user) + '\t' + str(r.film) + '\t' + user.bags + '\t' + film.bags + '\t';
   append_last(out, history.liked);
   out += '\t';
   append_last(out, history.disliked);
   out += '\n';
 }
 
-std::string meta_text(size_t users, size_t films) {
-  using json = nlohmann::ordered_json;
-  json columns = json::array();
-  const auto column = [&](const char* name, size_t rows, const char* pooling, size_t longest) {
-    columns.push_back({{"name", name}, {"rows", rows}, {"pooling", pooling}, {"max_len", longest}});
-  };
-  column("user", users, "sum", 1);
-  column("film", films, "sum", 1);
-  column("occupation", 256, "sum", 1);
-  column("gender", 4, "sum", 1);
-  column("zip3", 2048, "sum", 1);
-  column("genres", 256, "sum", kMaxGenres);
-  column("title", 8192, "mean", kMaxWords);
-  column("liked", films, "mean", kHistory);
-  column("disliked", films, "mean", kHistory);
-  const json meta = {
-      {"name", "movielens-100k"},
-      {"dense", {"age", "log_user_prior", "user_prior_mean", "log_film_prior", "film_prior_mean", "year", "hour"}},
-      {"columns", columns}};
-  return meta.dump(1) + "\n";
+SampleForm form_of(size_t users, size_t films) {
+  const auto user_rows = static_cast<int64_t>(users), film_rows = static_cast<int64_t>(films);
+  SampleForm out;
+  out.name = "movielens-100k";
+  out.dense = {"age", "log_user_prior", "user_prior_mean", "log_film_prior", "film_prior_mean", "year", "hour"};
+  out.tables = {{"user", user_rows},
+                {"film", film_rows},
+                {"occupation", 256},
+                {"gender", 4},
+                {"zip3", 2048},
+                {"genres", 256},
+                {"title", 8192, "mean"},
+                {"liked", film_rows, "mean"},
+                {"disliked", film_rows, "mean"}};
+  return out;
 }
 
 // test(i, rating): true if row i of the sorted ratings belongs to the test part.
@@ -230,10 +230,10 @@ IsTest split_by_time(const std::vector<Rating>& ratings) {
 IsTest split_by_user(const std::vector<Rating>& ratings) {
   int64_t users = 0;
   for (const Rating& r : ratings) users = std::max(users, r.user + 1);
-  std::vector<int64_t> train(users, 0);  // number of the user's training rows still to come
-  for (const Rating& r : ratings) ++train[r.user];
+  std::vector<int64_t> train(static_cast<size_t>(users), 0);  // number of the user's training rows still to come
+  for (const Rating& r : ratings) ++train[static_cast<size_t>(r.user)];
   for (int64_t& n : train) n -= n / kTestEvery;
-  return [train](size_t, const Rating& r) mutable { return train[r.user]-- <= 0; };
+  return [train](size_t, const Rating& r) mutable { return train[static_cast<size_t>(r.user)]-- <= 0; };
 }
 
 struct Split {
@@ -242,43 +242,34 @@ struct Split {
 };
 constexpr Split kSplits[] = {{"user", split_by_user}, {"time", split_by_time}};
 
-IsTest make_split(const std::string& name, const std::vector<Rating>& ratings) {
-  for (const Split& split : kSplits) {
-    if (name == split.name) return split.make(ratings);
-  }
-  fail(Code::kInvalidArgument, "data.split is \"", name, "\", but movielens-100k has the splits user and time");
+const Split* find_split(const std::string& name) {
+  const auto* const found =
+      std::find_if(std::begin(kSplits), std::end(kSplits), [&](const Split& split) { return name == split.name; });
+  return found == std::end(kSplits) ? nullptr : found;
 }
 
-ExamplesPtr parse_part(std::string_view text, const Dataset& set, const char* name, int64_t limit) {
-  Examples examples(set.dense.size(), set.columns);
-  while (!text.empty() && (limit == 0 || examples.size() < limit)) {
-    add_prepared_line(cut(text, '\n'), name, examples.size() + 1, examples);
-  }
-  return finish(std::move(examples));
-}
+std::vector<User> users_in(const std::string& directory) { return read_users(directory + "/ml-100k.user"); }
+std::vector<Film> films_in(const std::string& directory) { return read_films(directory + "/ml-100k.item"); }
 
 }  // namespace
-}  // namespace tessera::data
-
-namespace tessera {
 
 PreparedText prepare_movielens_100k(const std::string& directory, const std::string& split) {
-  using namespace data;
-  const std::vector<User> users = read_users(directory + "/ml-100k.user");
-  const std::vector<Film> films = read_films(directory + "/ml-100k.item");
+  const std::vector<User> users = users_in(directory);
+  const std::vector<Film> films = films_in(directory);
   const std::vector<Rating> ratings = read_ratings(directory + "/ml-100k.inter", static_cast<int64_t>(users.size()),
                                                    static_cast<int64_t>(films.size()));
-  const IsTest is_test = make_split(split, ratings);
+  const IsTest is_test = find_split(split)->make(ratings);
 
   PreparedText text;
-  text.meta = meta_text(users.size(), films.size());
+  text.form = form_of(users.size(), films.size());
   std::vector<History> histories(users.size());
   std::vector<Prior> film_priors(films.size());
   for (size_t i = 0; i < ratings.size(); ++i) {
     const Rating& r = ratings[i];
-    History& history = histories[r.user];
-    Prior& film_prior = film_priors[r.film];
-    append_row(is_test(i, r) ? text.test : text.train, r, users[r.user], films[r.film], history, film_prior);
+    History& history = histories[static_cast<size_t>(r.user)];
+    Prior& film_prior = film_priors[static_cast<size_t>(r.film)];
+    append_row(is_test(i, r) ? text.test : text.train, r, users[static_cast<size_t>(r.user)],
+               films[static_cast<size_t>(r.film)], history, film_prior);
     for (Prior* prior : {&history.prior, &film_prior}) {
       ++prior->count;
       prior->sum += r.rating;
@@ -288,18 +279,37 @@ PreparedText prepare_movielens_100k(const std::string& directory, const std::str
   return text;
 }
 
-namespace data {
-
-Dataset describe_movielens_100k(const DataConfig&) { return parse_meta(meta_text(1, 1), "movielens-100k"); }
-
-// Goes through the text, so that all digits equal those of the prepared files.
-Dataset read_movielens_100k(const DataConfig& config, uint64_t) {
-  const PreparedText text = prepare_movielens_100k(config.path, config.split);
-  Dataset set = parse_meta(text.meta, "movielens-100k");
-  set.train = parse_part(text.train, set, "movielens-100k train rows", config.limit);
-  set.test = parse_part(text.test, set, "movielens-100k test rows", config.limit);
-  return set;
+MovieLens::MovieLens(tessera::sdk::Options& options) : split_(options.string("split", "user")) {
+  if (find_split(split_) == nullptr)
+    fail(TSR_INVALID_ARGUMENT, "split is \"", split_, "\", but movielens-100k has the splits user and time");
 }
 
-}  // namespace data
-}  // namespace tessera
+const char* MovieLens::opens(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path + "/ml-100k.inter", ignored) ? "" : nullptr;
+}
+
+const char* MovieLens::describe(const std::string& path) {
+  said_ = form_of(users_in(path).size(), films_in(path).size()).described();
+  return said_.c_str();
+}
+
+// The values go through the text, so that all digits equal those of the prepared files.
+void MovieLens::open(std::string_view path, int64_t) {
+  text_ = prepare_movielens_100k(std::string(path), split_);
+  form_ = text_.form;
+  start(form_.columns());
+  files_ = {"movielens-100k train rows", "movielens-100k test rows"};
+  parts_.clear();
+  for (const std::string* text : {&text_.train, &text_.test}) {
+    const int64_t file = text == &text_.train ? 0 : 1;
+    const auto rows = static_cast<int64_t>(std::count(text->begin(), text->end(), '\n'));
+    if (rows > 0) parts_.push_back({file, 0, rows, static_cast<int64_t>(text->size())});
+  }
+}
+
+std::string_view MovieLens::text_of(int64_t block) {
+  return parts_[static_cast<size_t>(block)].file == 0 ? text_.train : text_.test;
+}
+
+}  // namespace tessera_readers

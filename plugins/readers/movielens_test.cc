@@ -4,13 +4,13 @@
 #include <array>
 #include <cstdio>
 
-#include "data/test_files.h"
+#include "csv_files.h"
+#include "movielens.h"
+#include "test_values.h"
 
-namespace tessera {
+namespace tessera_readers {
 namespace {
 
-using data::reading_error;
-using data::TestDirectory;
 using testing::HasSubstr;
 
 constexpr const char* kUsers =
@@ -44,47 +44,47 @@ void write_raw(const TestDirectory& dir) {
   dir.write("ml-100k.inter", kRatings);
 }
 
-DataConfig raw_at(const std::string& path) {
-  DataConfig config;
-  config.reader = "movielens-100k";
-  config.path = path;
-  return config;
-}
-
-TEST(MovieLens, PreparesTheTextThatTheFormatSays) {
-  const TestDirectory dir;
-  write_raw(dir);
-  const PreparedText user = prepare_movielens_100k(dir.path(), "user");
-  EXPECT_EQ(user.train, kTrain);
-  EXPECT_EQ(user.test, kTest);
-  // "time" splits the same nine rows after the seventh: 9 * 4 / 5.
-  const PreparedText time = prepare_movielens_100k(dir.path(), "time");
-  EXPECT_EQ(time.train + time.test, kTrain + kTest);
-  EXPECT_EQ(std::count(time.train.begin(), time.train.end(), '\n'), 7);
+// The bytes of all values that a reader gives.
+std::string values_of(SampleReader& reader, const std::string& path) {
+  reader.open(path, 1 << 20);
+  std::vector<tessera::sdk::ReaderWant> wants;
+  for (const auto& c : reader.columns()) wants.push_back({c.name, c.type, c.list});
+  reader.select(wants);
+  std::string out;
+  for (int64_t block = 0; block < std::ssize(reader.blocks()); ++block) {
+    const auto rows = static_cast<size_t>(reader.blocks()[static_cast<size_t>(block)].rows);
+    const auto values = reader.read(block);
+    for (size_t k = 0; k < wants.size(); ++k) {
+      const tsr_reader_values& v = values[k];
+      const size_t size = wants[k].type == TSR_READER_FLOAT32 ? 4 : 8;
+      const size_t count = v.lists != nullptr ? static_cast<size_t>(v.lists[rows]) : rows;
+      out.append(static_cast<const char*>(v.values), count * size);
+      if (v.lists != nullptr) out.append(reinterpret_cast<const char*>(v.lists), (rows + 1) * sizeof(int64_t));
+    }
+  }
+  return out;
 }
 
 TEST(MovieLens, ReaderEqualsThePreparedFiles) {
   const TestDirectory dir;
   write_raw(dir);
   const PreparedText text = prepare_movielens_100k(dir.path(), "user");
-  dir.write("meta.json", text.meta);
-  dir.write_gz("train.tsv.gz", text.train);
+  const std::string described = text.form.described();
+  dir.write("meta.json", R"({"dense": ["a", "b", "c", "d", "e", "f", "g"], "columns": [
+    {"name": "user", "rows": 3}, {"name": "film", "rows": 3}, {"name": "occupation", "rows": 256},
+    {"name": "gender", "rows": 4}, {"name": "zip3", "rows": 2048}, {"name": "genres", "rows": 256},
+    {"name": "title", "rows": 8192}, {"name": "liked", "rows": 3}, {"name": "disliked", "rows": 3}]})");
+  dir.write("train.tsv.gz", gzipped(text.train));
   dir.write("test.tsv", text.test);
-  DataConfig prepared = raw_at(dir.path());
-  prepared.reader = "prepared";
-  const Dataset a = read_dataset(raw_at(dir.path()), 1), b = read_dataset(prepared, 1);
-  EXPECT_EQ(a.dense, b.dense);
-  ASSERT_EQ(a.columns.size(), 9u);
-  EXPECT_EQ(a.columns[1].rows, 3);
-  EXPECT_EQ(a.columns[8].name, "disliked");
-  EXPECT_EQ(a.columns[8].pooling, "mean");
-  Batch x, y;
-  ASSERT_TRUE(BatchReader(a.train, {.batch = 100}).next(x));
-  ASSERT_TRUE(BatchReader(b.train, {.batch = 100}).next(y));
-  EXPECT_EQ(x.labels.to_vector<float>(), y.labels.to_vector<float>());
-  EXPECT_EQ(x.dense.to_vector<float>(), y.dense.to_vector<float>());
-  EXPECT_EQ(x.sparse.lengths().to_vector<int32_t>(), y.sparse.lengths().to_vector<int32_t>());
-  EXPECT_EQ(x.sparse.values().to_vector<int32_t>(), y.sparse.values().to_vector<int32_t>());
+  tessera::sdk::Options none("{}"), plain("{}");
+  MovieLens raw(none);
+  Prepared prepared(plain);
+  EXPECT_EQ(raw.describe(dir.path()), described);
+  EXPECT_THAT(described, HasSubstr(R"({"name":"disliked","column":"disliked","as":"ids","table":"disliked","rows":3,)"
+                                   R"("pooling":"mean"})"));
+  const std::string values = values_of(raw, dir.path());
+  EXPECT_GT(values.size(), 1000U);
+  EXPECT_EQ(values, values_of(prepared, dir.path()));
 }
 
 TEST(MovieLens, HistoryKeepsTheLastTwenty) {
@@ -108,7 +108,7 @@ TEST(MovieLens, WrongFilesNameFileAndLine) {
   const auto error_with = [&](const char* name, const std::string& text) {
     write_raw(dir);
     dir.write(name, text);
-    return reading_error(raw_at(dir.path()));
+    return failure([&] { (void)prepare_movielens_100k(dir.path(), "user"); });
   };
   const std::string at = dir.path() + "/ml-100k.";
   const auto rating_error = [&](const std::string& line) {
@@ -132,11 +132,11 @@ TEST(MovieLens, WrongFilesNameFileAndLine) {
             at + "user:5: user_id is 5, but must be 4");
   EXPECT_EQ(error_with("ml-100k.item", ""), at + "item is empty");
   EXPECT_THAT(error_with("ml-100k.item", "a\tb\n"), HasSubstr("item:1: the header has no \"item_id\""));
-  write_raw(dir);
-  DataConfig config = raw_at(dir.path());
-  config.split = "users";
-  EXPECT_EQ(reading_error(config), "data.split is \"users\", but movielens-100k has the splits user and time");
-  EXPECT_THAT(reading_error(raw_at("/nonexistent")), HasSubstr("cannot read /nonexistent/ml-100k.user"));
+  tessera::sdk::Options wrong(R"({"split": "users"})");
+  EXPECT_EQ(failure([&] { const MovieLens reader(wrong); }),
+            "split is \"users\", but movielens-100k has the splits user and time");
+  EXPECT_THAT(failure([&] { (void)prepare_movielens_100k("/nonexistent", "user"); }),
+              HasSubstr("there is no file /nonexistent/ml-100k.user"));
 }
 
 std::string sha256(const TestDirectory& dir, const std::string& text) {
@@ -151,10 +151,13 @@ std::string sha256(const TestDirectory& dir, const std::string& text) {
 
 // Runs only if scripts/fetch_ml100k has put the files into data/ml-100k.
 TEST(RealData, MovieLensTextHasTheKnownHashes) {
-  const std::string path = data::real_data("ml-100k/ml-100k.inter");
-  if (path.empty()) GTEST_SKIP() << "MovieLens-100K is not here: scripts/fetch_ml100k data/ml-100k gets it";
+  std::string directory;
+  for (const char* place : {"/data/ml-100k", "/../shared/data/ml-100k"}) {
+    if (std::filesystem::exists(std::string(TESSERA_SOURCE_DIR) + place))
+      directory = std::string(TESSERA_SOURCE_DIR) + place;
+  }
+  if (directory.empty()) GTEST_SKIP() << "MovieLens-100K is not here: scripts/fetch_ml100k data/ml-100k gets it";
   const TestDirectory dir;
-  const std::string directory = path.substr(0, path.rfind('/'));
   const PreparedText time = prepare_movielens_100k(directory, "time"), user = prepare_movielens_100k(directory, "user");
   EXPECT_EQ(sha256(dir, time.train), "17c46ac2e22f1e0836dbc5cc46d21aee1abd3b7939e6f7b9e3f13c5965a379a6");
   EXPECT_EQ(sha256(dir, time.test), "aab8e5a652f6426500f23f5610551a4025a7041d418327ec1167981ac6a809dc");
@@ -163,4 +166,4 @@ TEST(RealData, MovieLensTextHasTheKnownHashes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera_readers
