@@ -41,7 +41,7 @@ foreach(target ${TESSERA_PLUGIN_TARGETS})
 endforeach()
 # The content of the Python wheel (python/pyproject.toml). Wheels have no links, so the library there has its soname.
 if(SKBUILD)
-  set_target_properties(tessera PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
+  set_target_properties(tessera PROPERTIES VERSION ${TESSERA_SOVERSION})
 endif()
 set(in_wheel COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${in_wheel})

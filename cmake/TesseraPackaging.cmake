@@ -31,7 +31,7 @@ macro(tessera_package component package description)
     EXCLUDE_FROM_ALL)
 endmacro()
 set(CPACK_COMPONENTS_ALL)
-set(library_package libtessera${PROJECT_VERSION_MAJOR})  # as the soname says
+set(library_package libtessera${TESSERA_SOVERSION})  # as the soname says
 tessera_package(library ${library_package}
   "The library and its plugins: sharders, CPU kernels, optimizers, dense layers, readers, the tcp transport." "")
 tessera_package(program tessera

@@ -22,6 +22,11 @@ static int64_t describe(const tsr_model* model, uint32_t* num_features, tsr_erro
   return info.dense_inputs;
 }
 
+static DLTensor tensor(void* data, uint8_t code, uint8_t bits, int64_t* shape, int32_t ndim) {
+  return (DLTensor){
+      .data = data, .device = {kDLCPU, 0}, .ndim = ndim, .dtype = {code, bits, 1}, .shape = shape, .byte_offset = 0};
+}
+
 int main(int argc, char** argv) {
   if (argc < 2) {
     fprintf(stderr, "usage: ask_model MODEL [PLUGIN_DIRECTORY]\n");
@@ -30,7 +35,7 @@ int main(int argc, char** argv) {
   int status = 1;
   uint32_t num_features = 0;
   float* dense = NULL;
-  tsr_model_ids* features = NULL;
+  const DLTensor **ids = NULL, **lengths = NULL;
   tsr_model* model = NULL;
   tsr_error err = {.struct_size = sizeof(err)};
   const tsr_model_options options = {.struct_size = sizeof(options), .plugin_path = argc > 2 ? argv[2] : NULL};
@@ -38,19 +43,29 @@ int main(int argc, char** argv) {
   const int64_t dense_inputs = describe(model, &num_features, &err);
   if (dense_inputs < 0) goto done;
 
-  /* One sample: each feature has the single id 0. */
-  static const int64_t id = 0;
-  static const int32_t one = 1;
-  dense = calloc((size_t)dense_inputs + 1, sizeof(float));
-  features = calloc((size_t)num_features + 1, sizeof(tsr_model_ids));
-  if (dense == NULL || features == NULL) goto done;
-  for (uint32_t i = 0; i < num_features; ++i) {
-    features[i] = (tsr_model_ids){.values = &id, .lengths = &one, .num_values = 1};
-  }
-  const tsr_model_input input = {
-      .struct_size = sizeof(input), .num_features = num_features, .batch = 1, .dense = dense, .features = features};
+  /* One sample: each feature has the single id 0. Several features may share a tensor. */
+  static int64_t id = 0;
+  static int32_t one = 1;
   float score = 0;
-  if (tsr_model_predict(model, &input, &score, &err) != TSR_OK) goto done;
+  int64_t shape[] = {1, dense_inputs};
+  const DLTensor id_tensor = tensor(&id, kDLInt, 64, shape, 1), one_tensor = tensor(&one, kDLInt, 32, shape, 1),
+                 score_tensor = tensor(&score, kDLFloat, 32, shape, 1);
+  dense = calloc((size_t)dense_inputs + 1, sizeof(float));
+  ids = calloc((size_t)num_features + 1, sizeof(*ids));
+  lengths = calloc((size_t)num_features + 1, sizeof(*lengths));
+  if (dense == NULL || ids == NULL || lengths == NULL) goto done;
+  for (uint32_t i = 0; i < num_features; ++i) {
+    ids[i] = &id_tensor;
+    lengths[i] = &one_tensor;
+  }
+  const DLTensor dense_tensor = tensor(dense, kDLFloat, 32, shape, 2);
+  const DLTensor* const outputs[] = {&score_tensor}; /* only the first one */
+  const tsr_model_input input = {.struct_size = sizeof(input),
+                                 .num_features = num_features,
+                                 .dense = &dense_tensor,
+                                 .values = ids,
+                                 .lengths = lengths};
+  if (tsr_model_predict(model, &input, outputs, 1, &err) != TSR_OK) goto done;
   tsr_model_stats stats = {.struct_size = sizeof(stats)};
   if (tsr_model_get_stats(model, &stats, &err) != TSR_OK) goto done;
   printf("score %.6f (%llu prediction)\n", (double)score, (unsigned long long)stats.predictions);
@@ -59,7 +74,8 @@ int main(int argc, char** argv) {
 done:
   if (status != 0) fprintf(stderr, "ask_model: %s\n", err.message);
   tsr_model_close(model);
-  free(features);
+  free(ids);
+  free(lengths);
   free(dense);
   return status;
 }

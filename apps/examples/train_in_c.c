@@ -50,7 +50,7 @@ static tsr_code train(tsr_process_group* group, tsr_collection* tables, float* b
   const DLTensor grad_rows = tensor(grad, kDLFloat, 32, rows_shape, 2),
                  dense = tensor(&bias_grad, kDLFloat, 32, &one, 1);
   const DLTensor* const grads[] = {&grad_rows};
-  code = tsr_step_backward(step, grads, 1, err); /* rows are updated on the ranks that own them */
+  code = tsr_step_backward(step, grads, 1, NULL, err); /* rows are updated on the ranks that own them */
   tsr_step_close(step);
   if (code == TSR_OK) code = tsr_process_group_all_reduce(group, &dense, 0, err); /* sums the dense part over ranks */
   tsr_process_group_info info = {.struct_size = sizeof(info)};
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     code = train(group, tables, &bias, &loss, &err);
     if (code == TSR_OK && who.rank == 0 && step % 100 == 0) printf("step %d, loss %.4f\n", step, (double)loss);
   }
-  if (code == TSR_OK && argc > 1) code = tsr_model_parallel_save(model, argv[1], "{}", 0, &err);
+  if (code == TSR_OK && argc > 1) code = tsr_model_parallel_save(model, argv[1], NULL, &err);
   if (code == TSR_OK) code = tsr_process_group_barrier(group, &err); /* no rank leaves while another needs it */
   if (code != TSR_OK) fprintf(stderr, "train_in_c: %s\n", err.message);
   tsr_collection_close(tables);

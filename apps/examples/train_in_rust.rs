@@ -52,7 +52,7 @@ struct GroupInfo {
 #[repr(C)]
 struct ModelOptions {
     struct_size: u32,
-    reserved: u32,
+    flags: u32,
     model: *const c_char,
     plan: *const c_char,
     planner: *const c_char,
@@ -70,7 +70,7 @@ struct Batch {
     strides: *const i64,
     inverse: *const DLTensor,
     finished: i32,
-    reserved: i32,
+    flags: u32,
     refused: *const c_char,
 }
 
@@ -89,12 +89,13 @@ extern "C" {
     fn tsr_model_parallel_close(model: Handle);
     fn tsr_model_parallel_collection(model: Handle, path: *const c_char, out: *mut Handle, err: *mut Error) -> i32;
     fn tsr_model_parallel_save(
-        model: Handle, directory: *const c_char, progress: *const c_char, keep: i32, err: *mut Error) -> i32;
+        model: Handle, directory: *const c_char, options: *const c_void, err: *mut Error) -> i32;
     fn tsr_collection_close(collection: Handle);
     fn tsr_collection_forward(
         collection: Handle, batch: *const Batch, output: *const DLTensor, step: *mut Handle, err: *mut Error) -> i32;
     fn tsr_step_output(step: Handle, i: u32, view: *mut DLTensor, err: *mut Error) -> i32;
-    fn tsr_step_backward(step: Handle, grads: *const *const DLTensor, num_grads: u32, err: *mut Error) -> i32;
+    fn tsr_step_backward(
+        step: Handle, grads: *const *const DLTensor, num_grads: u32, options: *const c_void, err: *mut Error) -> i32;
     fn tsr_step_close(step: Handle);
 }
 
@@ -148,7 +149,7 @@ fn train(group: &Owned, ranks: i32, tables: &Owned, random: &mut Random, bias: &
     let (values, ones) = (tensor(&mut ids, 0, &both), tensor(&mut lengths, 0, &both));
     let batch = Batch {
         struct_size: std::mem::size_of::<Batch>() as u32, num_keys: 2, keys: null(), values: &values, lengths: &ones,
-        offsets: null(), weights: null(), strides: null(), inverse: null(), finished: 0, reserved: 0, refused: null(),
+        offsets: null(), weights: null(), strides: null(), inverse: null(), finished: 0, flags: 0, refused: null(),
     };
     let forward = |out, err| unsafe { tsr_collection_forward(tables.0, &batch, null(), out, err) };
     let step = opened(tsr_step_close, forward)?;
@@ -169,7 +170,7 @@ fn train(group: &Owned, ranks: i32, tables: &Owned, random: &mut Random, bias: &
     let shape = [BATCH as i64, 2 * DIM as i64];
     let (of_rows, dense) = (tensor(&mut grad, 2, &shape), tensor(&mut of_bias, 2, &[1]));
     let grads = [&of_rows as *const DLTensor];
-    call(|err| unsafe { tsr_step_backward(step.0, grads.as_ptr(), 1, err) })?; // updates the rows where they live
+    call(|err| unsafe { tsr_step_backward(step.0, grads.as_ptr(), 1, null(), err) })?; // updates the rows
     call(|err| unsafe { tsr_process_group_all_reduce(group.0, &dense, 0, err) })?; // the dense part: a sum over ranks
     *bias -= 0.1 * of_bias[0] / ranks as f32;
     Ok(loss)
@@ -186,7 +187,7 @@ fn run() -> Result<(), String> {
     call(|err| unsafe { tsr_process_group_describe(group.0, &mut who, err) })?;
     let text = CString::new(MODEL).unwrap();
     let options = ModelOptions {
-        struct_size: std::mem::size_of::<ModelOptions>() as u32, reserved: 0, model: text.as_ptr(), plan: null(),
+        struct_size: std::mem::size_of::<ModelOptions>() as u32, flags: 0, model: text.as_ptr(), plan: null(),
         planner: null(),
     };
     let create = |out, err| unsafe { tsr_model_parallel_create(runtime.0, group.0, &options, out, err) };
@@ -202,8 +203,8 @@ fn run() -> Result<(), String> {
         }
     }
     if let Some(directory) = std::env::args().nth(1) {
-        let (directory, progress) = (CString::new(directory).unwrap(), CString::new("{}").unwrap());
-        call(|err| unsafe { tsr_model_parallel_save(model.0, directory.as_ptr(), progress.as_ptr(), 0, err) })?;
+        let directory = CString::new(directory).unwrap();
+        call(|err| unsafe { tsr_model_parallel_save(model.0, directory.as_ptr(), null(), err) })?;
     }
     call(|err| unsafe { tsr_process_group_barrier(group.0, err) }) // nobody leaves while another one needs it
 }

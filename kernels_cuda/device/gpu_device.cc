@@ -106,6 +106,10 @@ void GpuDevice::event_synchronize(int32_t index, tsr_event event) {
   gpu::event_synchronize(event_of(event));
 }
 
+bool GpuDevice::event_query(int32_t index, tsr_event event) {
+  return on(index, [&] { return gpu::event_done(event_of(event)); });
+}
+
 void GpuDevice::stats(int32_t index, tsr_device_stats& out) {
   const Memory& memory = memory_of(index);
   out.held_bytes = memory.held;

@@ -39,6 +39,7 @@ class GpuDevice : public sdk::Device, public sdk::DeviceOps {
   void event_record(int32_t index, tsr_event event, tsr_stream stream) override;
   void event_wait(int32_t index, tsr_event event, tsr_stream stream) override;
   void event_synchronize(int32_t index, tsr_event event) override;
+  bool event_query(int32_t index, tsr_event event) override;
   void stats(int32_t index, tsr_device_stats& out) override;
   void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;

@@ -156,6 +156,10 @@ def test_shards_with_their_states():
     np.testing.assert_array_equal(tables.weight("a"), weights * 2)
     assert (tables.read_shard(shard, 3, 1)[1]["momentum1"] == 7).all()
     np.testing.assert_array_equal(tables.shard_ids(shard, 2, 3), [2, 3, 4])
+    blocks = list(tables.shard_rows(shard, 4))
+    assert [ids.tolist() for ids, _, _ in blocks] == [[0, 1, 2, 3], [4, 5]]
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows, _ in blocks]), tables.weight("a"))
+    assert (blocks[0][2]["momentum1"][3] == 7).all()
 
 
 def test_a_view_of_a_shard_is_its_memory():

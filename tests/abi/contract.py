@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares a compiler's view of C headers (constants, types, structs, functions) with golden files.
 
-  contract.py [--update] [--strided STRUCT...] --golden FOLDER --include FOLDER [--include ...] HEADER...
+  contract.py [--update] [--strided STRUCT...] [--sized] --golden FOLDER --include FOLDER [--include ...] HEADER...
 
 Nothing is listed by hand: it is read from debug information (pyelftools), so a new struct is compared as soon as it is
 written. FOLDER holds a file for each minor, such as 1.0.txt. Today's headers have to say what the newest says, word for
@@ -143,7 +143,11 @@ def contract(args):
                     if die.tag == "DW_TAG_structure_type" and (here or name in ("DLDevice", "DLDataType", "DLTensor")):
                         size = die.attributes.get("DW_AT_byte_size")
                         head = f"struct {name}, " + (f"{size.value} bytes" if size else "opaque")
-                        out["struct " + (name or "")] = [head, *struct_lines(die, problems)]
+                        lines = struct_lines(die, problems)
+                        out["struct " + (name or "")] = [head, *lines]
+                        if args.sized and here and lines and not lines[0].endswith(" struct_size") and (
+                                not name.startswith("DL")):
+                            problems.append(f"{name}: does not begin with struct_size, so it can never grow")
                     elif not here:
                         continue
                     elif die.tag == "DW_TAG_enumeration_type":
@@ -208,6 +212,7 @@ def main():
     parser.add_argument("--golden", type=pathlib.Path, required=True)
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--strided", action="append", default=[], help="a struct that stands in arrays with a stride")
+    parser.add_argument("--sized", action="store_true", help="every struct of these headers has to have its size")
     parser.add_argument("header", nargs="+")
     args = parser.parse_args()
     minor = lambda path: [int(n) for n in path.stem.split(".")]  # noqa: E731

@@ -92,6 +92,13 @@ class Contract(unittest.TestCase):
         self.assertIn("struct acme_point: has no struct_size, so it never grows", text)
         self.assertEqual(self.run_on(new, {"1.0": old, "1.1": new}, "--strided", "acme_point"), (0, ""))
 
+    def test_headers_of_sized_structs_have_no_others(self):
+        old = HEADER + "typedef struct acme_point { double x; } acme_point; typedef struct acme_handle acme_handle;"
+        self.assertEqual(self.run_on(old, {"1.0": old}), (0, ""))
+        status, text = self.run_on(old, {"1.0": old}, "--sized")
+        self.assertEqual(status, 1)
+        self.assertEqual(text.splitlines()[0], "acme_point: does not begin with struct_size, so it can never grow")
+
     def test_a_struct_that_may_grow_never_stands_by_value(self):
         by_value = HEADER.replace("const char* name;", "acme_inner inner;")
         status, text = self.run_on(by_value, {"1.0": by_value})

@@ -437,6 +437,8 @@ constexpr Animal kDrafts[] = {
      "@bad.device"},
     {"drafts", "copies_up_to_a_megabyte", "FAILED device.copies, bad.device: of 5000011 bytes that went to the device",
      "@bad.device"},
+    {"drafts", "never_reaches_an_event", "FAILED device.events, bad.device: event_query gives 0 for an event",
+     "@bad.device"},
     {"drafts", "fills_words", "FAILED device.copies, bad.device: ", "@bad.device"},
     {"drafts", "forgets_what_it_freed", "FAILED device.stats, bad.device: after free, stats says 1000000 held bytes",
      "@bad.device"},

@@ -7,12 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <memory>
 #include <random>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "tessera/tessera.h"
+#include "tessera/tessera_draft.h"
 
 namespace tessera::test {
 
@@ -63,6 +65,29 @@ class View {
 
  private:
   std::vector<int64_t> shape_;
+};
+
+// A batch for infer.h in compact tensors over the caller's vectors.
+class ModelBatch {
+ public:
+  ModelBatch(std::vector<std::vector<int64_t>>& values, std::vector<std::vector<int32_t>>& lengths,
+             std::vector<float>& dense, int64_t batch)
+      : dense_(dense, {batch, std::ssize(dense) / std::max<int64_t>(1, batch)}) {
+    for (size_t f = 0; f < values.size(); ++f) {
+      values_.push_back(std::make_unique<View<int64_t>>(values[f], std::vector<int64_t>{std::ssize(values[f])}));
+      lengths_.push_back(std::make_unique<View<int32_t>>(lengths[f], std::vector<int64_t>{batch}));
+      of_values_.push_back(&*values_.back());
+      of_lengths_.push_back(&*lengths_.back());
+    }
+    raw = {sizeof(raw), static_cast<uint32_t>(values.size()), &dense_, of_values_.data(), of_lengths_.data(), nullptr};
+  }
+  tsr_model_input raw;
+
+ private:
+  View<float> dense_;
+  std::vector<std::unique_ptr<View<int64_t>>> values_;
+  std::vector<std::unique_ptr<View<int32_t>>> lengths_;
+  std::vector<const DLTensor*> of_values_, of_lengths_;
 };
 
 }  // namespace tessera::test

@@ -1,6 +1,9 @@
 // Components that a program gives to tessera.h: a transport, a sharder, a log sink. Also steps in two halves, outputs
 // with an owner, packed models, and the trainer.
+#include <atomic>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -149,18 +152,31 @@ TEST_F(CSteps, InTwoHalves) {
   std::vector<float> ones(16, 1);
   View<float> grad(ones, {2, 8});
   const DLTensor* grads[] = {&grad};
-  REFUSED(TSR_FAILED_PRECONDITION, "tsr_step_wait() first", tsr_step_backward(first, grads, 1, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "tsr_step_wait() first", tsr_step_backward(first, grads, 1, nullptr, &err));
   OK(tsr_collection_start(tables_, &batch_, &second, &err));
   OK(tsr_step_wait(first, &err));
   REFUSED(TSR_FAILED_PRECONDITION, "already called for this step", tsr_step_wait(first, &err));
   OK(tsr_step_output(first, 0, &out, &err));
   const auto* rows = static_cast<const float*>(out.data);
   EXPECT_EQ(std::vector<float>(rows, rows + 8), (std::vector<float>{3, 3, 3, 3, 13, 13, 13, 13}));
-  OK(tsr_step_backward(first, grads, 1, &err));
+  tsr_backward_options how{sizeof(how), 1u << 20};
+  REFUSED(TSR_UNIMPLEMENTED, "options->flags has bit 20", tsr_step_backward(first, grads, 1, &how, &err));
+  how.flags = 1;  // a hint, which may be ignored
+  OK(tsr_step_backward(first, grads, 1, &how, &err));
   OK(tsr_step_wait(second, &err));  // sees the updated rows
   OK(tsr_step_output(second, 0, &out, &err));
   EXPECT_EQ(static_cast<const float*>(out.data)[0], 1);
-  OK(tsr_step_backward(second, grads, 1, &err));
+  OK(tsr_step_backward(second, grads, 1, nullptr, &err));
+  OK(tsr_collection_start(tables_, &batch_, &unused, &err));
+  OK(tsr_step_cancel(unused, &err));
+  OK(tsr_step_cancel(unused, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "the step was cancelled", tsr_step_output(unused, 0, &out, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "already called", tsr_step_wait(unused, &err));
+  tsr_step_close(unused);
+  OK(tsr_collection_forward(tables_, &batch_, nullptr, &unused, &err));
+  OK(tsr_step_cancel(unused, &err));  // no backward follows
+  REFUSED(TSR_FAILED_PRECONDITION, "the step was cancelled", tsr_step_backward(unused, grads, 1, nullptr, &err));
+  tsr_step_close(unused);
   OK(tsr_collection_start(tables_, &batch_, &unused, &err));
   tsr_step_close(unused);
   tsr_step_close(second);
@@ -168,6 +184,72 @@ TEST_F(CSteps, InTwoHalves) {
   ids_[0] = 6;
   REFUSED(TSR_INVALID_ARGUMENT, "6", tsr_collection_start(tables_, &batch_, &unused, &err));
   EXPECT_EQ(unused, nullptr);
+}
+
+// Two ranks, here threads. Rank 1's finalizer closes a step that was started, while the rank is in another call.
+TEST(CComponents, AFinalizerMayCloseAStepThatOthersWaitFor) {
+  const int32_t port = free_port();
+  std::atomic<bool> closed{false};
+  const auto rank = [&](int32_t me) {
+    tsr_runtime* runtime = nullptr;
+    OK(tsr_runtime_open(nullptr, &runtime, &err));
+    const tsr_process_group_options how{sizeof(how), 2, me, me, 2, port, "127.0.0.1", "a secret of this test",
+                                        "tcp",       20};
+    tsr_process_group* group = nullptr;
+    OK(tsr_process_group_connect(runtime, &how, &group, &err));
+    const tsr_model_parallel_options options{
+        sizeof(options), 0, kModel, nullptr,
+        R"({"shardings": {"a": {"sharding_type": "row_wise"}, "b": {"sharding_type": "row_wise"}}})"};
+    tsr_model_parallel* model = nullptr;
+    OK(tsr_model_parallel_create(runtime, group, &options, &model, &err));
+    tsr_collection* tables = nullptr;
+    OK(tsr_model_parallel_collection(model, "", &tables, &err));
+    std::vector<int64_t> ids{5, 0}, lengths{1, 1};
+    View<int64_t> values(ids, {2}), counts(lengths, {2});
+    const tsr_batch batch{sizeof(batch), 2,       nullptr, &values, &counts, nullptr,
+                          nullptr,       nullptr, nullptr, 0,       0,       nullptr};
+    tsr_step *first = nullptr, *second = nullptr, *last = nullptr;
+    OK(tsr_collection_start(tables, &batch, &first, &err));
+    OK(tsr_collection_start(tables, &batch, &second, &err));
+    std::thread finalizer([&, me] {
+      if (me == 0) return;
+      tsr_collection_info info{};
+      info.struct_size = sizeof(info);
+      while (tsr_collection_describe(tables, &info, nullptr) == TSR_OK) std::this_thread::yield();
+      tsr_step_close(second);
+      closed = true;
+    });
+    while (me == 0 && !closed) std::this_thread::yield();
+    std::vector<float> sum{1};
+    View<float> one(sum, {1});
+    tsr_code summed = TSR_FAILED_PRECONDITION;  // as long as the finalizer looks whether this thread is in the group
+    while (summed == TSR_FAILED_PRECONDITION)
+      summed = tsr_process_group_all_reduce(group, &one, TSR_REDUCE_SUM, nullptr);
+    EXPECT_EQ(summed, TSR_OK);
+    finalizer.join();
+    DLTensor rows{}, again{};
+    OK(tsr_step_wait(first, &err));
+    OK(tsr_step_output(first, 0, &rows, &err));
+    if (me == 0) {
+      OK(tsr_step_wait(second, &err));
+      OK(tsr_step_output(second, 0, &again, &err));
+      EXPECT_EQ(std::memcmp(again.data, rows.data, 8 * sizeof(float)), 0);
+      tsr_step_close(second);
+    }
+    OK(tsr_process_group_barrier(group, &err));
+    // Rank 1 makes no further call: closing its last handle does its part.
+    OK(tsr_collection_start(tables, &batch, &last, &err));
+    if (me == 0) OK(tsr_step_wait(last, &err));
+    tsr_step_close(last);
+    tsr_step_close(first);
+    tsr_collection_close(tables);
+    tsr_model_parallel_close(model);
+    tsr_process_group_close(group);
+    tsr_runtime_close(runtime);
+  };
+  std::thread other(rank, 1);
+  rank(0);
+  other.join();
 }
 
 TEST_F(CSteps, AnOutputWithAnOwnerOutlivesAll) {
@@ -202,9 +284,9 @@ TEST_F(CSteps, TheDensePartIsInCheckpoints) {
   auto* values = static_cast<float*>(weight.data);
   EXPECT_EQ(values[7], 0);
   values[7] = 2.5;
-  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), nullptr, 0, &err));
+  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), nullptr, &err));
   values[7] = -1;
-  OK(tsr_model_parallel_load(model_, folder.file("saved").c_str(), nullptr, &err));
+  OK(tsr_model_parallel_load(model_, folder.file("saved").c_str(), nullptr, nullptr, &err));
   EXPECT_EQ(values[7], 2.5f);
   REFUSED(TSR_NOT_FOUND, "it has top.weight, top.bias", tsr_model_parallel_dense(model_, "top", &weight, &err));
 }
@@ -239,12 +321,14 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   tsr_text_free(report);
   tsr_model* model = nullptr;
   OK(tsr_model_open(to.c_str(), nullptr, &model, &err));
-  const int64_t a = 2, b = 3;
-  const int32_t one = 1;
-  const tsr_model_ids features[] = {{&a, &one, nullptr, 1}, {&b, &one, nullptr, 1}};
-  const tsr_model_input input{sizeof(input), 2, 1, nullptr, features};
-  float score = 0;
-  OK(tsr_model_predict(model, &input, &score, &err));
+  std::vector<std::vector<int64_t>> ids{{2}, {3}};
+  std::vector<std::vector<int32_t>> one{{1}, {1}};
+  std::vector<float> dense, single(1);
+  const ModelBatch input(ids, one, dense, 1);
+  View<float> single_out(single, {1});
+  const DLTensor* into[] = {&single_out};
+  OK(tsr_model_predict(model, &input.raw, into, 1, &err));
+  const float score = single[0];
   EXPECT_NEAR(score, 1 / (1 + std::exp(-(4 * 2 + 4 * 13) / 8.0 + 2)), 1e-6);
 
   // The same twice, from a table of int32 ids whose columns are the features, into every second float.
@@ -258,15 +342,16 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   of_a.tensor.strides = of_b.tensor.strides = out.tensor.strides = &stride;
   of_b.tensor.byte_offset = sizeof(int32_t);
   const DLTensor *values[] = {&of_a, &of_b}, *counts[] = {&lengths, &lengths};
-  tsr_model_tensors tensors_in{sizeof(tensors_in), 2, nullptr, values, counts, nullptr};
-  OK(tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  into[0] = &out;
+  tsr_model_input tensors_in{sizeof(tensors_in), 2, nullptr, values, counts, nullptr};
+  OK(tsr_model_predict(model, &tensors_in, into, 1, &err));
   EXPECT_THAT(scores, ElementsAre(score, -1, score, -1));
   const DLTensor* floats[] = {&out, &of_b};
   tensors_in.values = floats;
-  REFUSED(TSR_INVALID_ARGUMENT, "whole numbers", tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "whole numbers", tsr_model_predict(model, &tensors_in, into, 1, &err));
   tensors_in.values = values;
   ones[0] = 2;
-  REFUSED(TSR_INVALID_ARGUMENT, "a", tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "a", tsr_model_predict(model, &tensors_in, into, 1, &err));
   tsr_model_close(model);
 }
 
@@ -310,24 +395,23 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   View<int64_t> of_a(ids, {2}), of_b(ids, {2}), lengths(ones, {2});
   of_b.tensor.byte_offset = 2 * sizeof(int64_t);
   const DLTensor *values[] = {&of_a, &of_b}, *counts[] = {&lengths, &lengths};
-  const tsr_model_tensors in{sizeof(in), 2, nullptr, values, counts, nullptr};
+  const tsr_model_input in{sizeof(in), 2, nullptr, values, counts, nullptr};
   std::vector<float> scores(2), pairs(8, -1);
   View<float> score(scores, {2}), pair(pairs, {2, 2});
   int64_t strides[] = {4, 2};  // writes every second float
   pair.tensor.strides = strides;
   const DLTensor *both[] = {&score, &pair}, *second[] = {nullptr, &pair}, *none[] = {nullptr, nullptr};
-  OK(tsr_model_predict_outputs(model, &in, both, 2, &err));
+  OK(tsr_model_predict(model, &in, both, 2, &err));
   const auto sigmoid = [](double x) { return static_cast<float>(1 / (1 + std::exp(-x))); };
   EXPECT_THAT(scores, ElementsAre(FloatEq(sigmoid(2 - 1)), FloatEq(sigmoid(1 - 1))));
   EXPECT_THAT(pairs, ElementsAre(13, -1, -26, -1, 10, -1, -20, -1));
   std::fill(pairs.begin(), pairs.end(), 0);
-  OK(tsr_model_predict_outputs(model, &in, second, 2, &err));
+  OK(tsr_model_predict(model, &in, second, 2, &err));
   EXPECT_EQ(pairs[2], -26);
-  REFUSED(TSR_INVALID_ARGUMENT, "all NULL", tsr_model_predict_outputs(model, &in, none, 2, &err));
-  REFUSED(TSR_INVALID_ARGUMENT, "the model has 2", tsr_model_predict_outputs(model, &in, both, 3, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "all NULL", tsr_model_predict(model, &in, none, 2, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "the model has 2", tsr_model_predict(model, &in, both, 3, &err));
   pair.tensor.ndim = 1;
-  REFUSED(TSR_INVALID_ARGUMENT, "\"pair\" must be float32 [2, 2]",
-          tsr_model_predict_outputs(model, &in, both, 2, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "\"pair\" must be float32 [2, 2]", tsr_model_predict(model, &in, both, 2, &err));
   tsr_model_close(model);
 }
 
@@ -405,11 +489,27 @@ TEST(CComponents, ATableTakesAnyId) {
   for (int i = 0; i < 2; ++i) {
     tsr_step* step = nullptr;
     OK(tsr_collection_forward(tables, &batch, &out, &step, &err));
-    OK(tsr_step_backward(step, grads, 1, &err));
+    OK(tsr_step_backward(step, grads, 1, nullptr, &err));
     tsr_step_close(step);
   }
   EXPECT_THAT(got, ElementsAre(-1, -1, -1, -1, -8, -8, -8, -8)) << "rows as the first step left them";
   REFUSED(TSR_UNIMPLEMENTED, "table \"item\" takes any ids", tsr_collection_read_rows(tables, "item", 0, &out, &err));
+  tsr_shard_info shard{};
+  shard.struct_size = sizeof(shard);
+  OK(tsr_collection_get_shard(tables, 0, &shard, &err));
+  EXPECT_EQ(shard.on_demand, 1);
+  REFUSED(TSR_UNIMPLEMENTED, "exist on demand", tsr_shard_read(tables, 0, 0, &out, nullptr, 0, &err));
+  std::map<int64_t, float> rows;
+  std::vector<int64_t> id{0};
+  std::vector<float> row(4);
+  View<int64_t> id_out(id, {1});
+  View<float> row_out(row, {1, 4});
+  int64_t count = 1;
+  for (uint64_t cursor = 0; count > 0;) {
+    OK(tsr_shard_next_rows(tables, 0, &cursor, &id_out, &row_out, nullptr, 0, &count, &err));
+    if (count > 0) rows[id[0]] = row[3];
+  }
+  EXPECT_THAT(rows, ElementsAre(testing::Pair(3, -8), testing::Pair(INT64_MAX - 1, -2)));
   DLManagedTensorVersioned* view = nullptr;
   REFUSED(TSR_UNIMPLEMENTED, "table \"item\", gives no view of its rows", tsr_shard_export(tables, 0, -1, &view, &err));
   ids[1] = INT64_MAX;

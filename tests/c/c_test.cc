@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "c_calls.h"
+#include "tessera/abi/optimizer.h"
 #include "tessera_program.h"
 
 namespace tessera::test {
@@ -139,8 +140,8 @@ TEST_F(CApi, LooksUpAndLearns) {
   std::vector<float> ones(16, 1);
   View<float> grad(ones, {2, 8});
   const DLTensor* grads[] = {&grad};
-  OK(tsr_step_backward(step, grads, 1, &err));
-  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_backward(step, grads, 1, &err));
+  OK(tsr_step_backward(step, grads, 1, nullptr, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_backward(step, grads, 1, nullptr, &err));
   EXPECT_THAT(rows_of(tables_, "a", 0, 1), Each(0)) << "not in the batch";
   EXPECT_THAT(rows_of(tables_, "a", 1, 1), Each(FloatEq(0)));
   EXPECT_THAT(rows_of(tables_, "a", 2, 1), Each(FloatEq(1)));
@@ -169,7 +170,7 @@ TEST_F(CApi, StatsCountStepsFromTheirLastRestart) {
   for (int i = 0; i < 2; ++i) {
     tsr_step* step = nullptr;
     OK(tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
-    OK(tsr_step_backward(step, grads, 1, &err));
+    OK(tsr_step_backward(step, grads, 1, nullptr, &err));
     tsr_step_close(step);
   }
   const json first = stats(1), again = stats(0);
@@ -250,7 +251,7 @@ TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
   View<float> grad(ones, {2, 4});
   const DLTensor* grads[] = {&grad, nullptr};  // y gets no gradient
   const std::vector<float> other = rows_of(tables, "b", 0, 4);
-  OK(tsr_step_backward(step, grads, 2, &err));
+  OK(tsr_step_backward(step, grads, 2, nullptr, &err));
   for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(tables, "a", 1, 2)[i], before[i] - 1);
   EXPECT_EQ(rows_of(tables, "b", 0, 4), other);
   tsr_step_close(step);
@@ -276,11 +277,14 @@ TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
   tsr_state_info state{sizeof(state)};
   OK(tsr_shard_get_state(tables, 0, 0, &state, &err));
   EXPECT_STREQ(state.name, "momentum1");
-  EXPECT_EQ(state.per_row, 1);
+  EXPECT_EQ(state.kind, TSR_STATE_PER_ROW);
+  EXPECT_EQ(state.dtype.code, kDLFloat);
+  EXPECT_EQ(state.dtype.bits, 32);
   std::vector<float> rows{1, 2, 3, 4, 5, 6, 7, 8}, sums{9, 10}, read_rows(8), read_sums(2);
   std::vector<int64_t> ids(2);
   View<float> weights(rows, {2, 4}), momentum(sums, {2}), weights_out(read_rows, {2, 4}), momentum_out(read_sums, {2});
   View<int64_t> ids_out(ids, {2});
+  View<float> one_row(read_rows, {1, 4});
   const DLTensor *in[] = {&momentum}, *out[] = {&momentum_out};
   OK(tsr_shard_write(tables, 0, 3, &weights, in, 1, &err));
   OK(tsr_shard_read(tables, 0, 3, &weights_out, out, 1, &err));
@@ -290,6 +294,21 @@ TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
   EXPECT_THAT(ids, ElementsAre(3, 4));
   EXPECT_EQ(rows_of(tables, "a", 3, 2), rows);
   REFUSED(TSR_OUT_OF_RANGE, "6 rows", tsr_shard_read(tables, 0, 5, &weights_out, out, 1, &err));
+  EXPECT_EQ(shard.on_demand, 0);
+  std::vector<int64_t> seen;
+  int64_t count = 2;
+  for (uint64_t cursor = 0; count > 0;) {
+    OK(tsr_shard_next_rows(tables, 0, &cursor, &ids_out, &weights_out, out, 1, &count, &err));
+    if (count > 0 && ids[0] == 3) {
+      EXPECT_EQ(read_sums[0], 9);
+    }
+    seen.insert(seen.end(), ids.begin(), ids.begin() + count);
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4, 5));
+  uint64_t cursor = 0;
+  REFUSED(TSR_INVALID_ARGUMENT, "room for 2 ids and 1 rows",
+          tsr_shard_next_rows(tables, 0, &cursor, &ids_out, &one_row, nullptr, 0, &count, &err));
   REFUSED(TSR_INVALID_ARGUMENT, "0 states", tsr_shard_read(tables, 0, 0, &weights_out, out, 0, &err));
   tsr_collection_close(tables);
   tsr_model_parallel_close(model);
@@ -323,7 +342,7 @@ TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
   tsr_step* step = nullptr;
   OK(tsr_collection_forward(tables, &batch.raw, &output, &step, &err));
   EXPECT_THAT(std::vector(out.begin() + 4, out.begin() + 8), Each(7));
-  OK(tsr_step_backward(step, grads, 1, &err));
+  OK(tsr_step_backward(step, grads, 1, nullptr, &err));
   tsr_step_close(step);
   tsr_collection_close(tables);
   tsr_model_parallel_close(model);
@@ -336,17 +355,22 @@ TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
 TEST_F(CApi, CheckpointsContinueInAnotherModel) {
   const TestFolder folder;
   set_rows("a", {6, 5, 4, 3, 2, 1});
-  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), "at step 7", 0, &err));
+  tsr_save_options how{sizeof(how), 0, "at step 7", -1, 0};
+  REFUSED(TSR_INVALID_ARGUMENT, "keep is -1",
+          tsr_model_parallel_save(model_, folder.file("saved").c_str(), &how, &err));
+  how.keep = 0;
+  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), &how, &err));
   tsr_model_parallel* other = create(text());
   tsr_collection* tables = nullptr;
   OK(tsr_model_parallel_collection(other, "", &tables, &err));
   tsr_text* progress = nullptr;
-  OK(tsr_model_parallel_load(other, folder.file("saved").c_str(), &progress, &err));
+  OK(tsr_model_parallel_load(other, folder.file("saved").c_str(), nullptr, &progress, &err));
   EXPECT_STREQ(tsr_text_data(progress), "at step 7");
   EXPECT_EQ(rows_of(tables, "a", 0, 6), rows_of(tables_, "a", 0, 6));
   EXPECT_EQ(rows_of(tables, "b", 0, 4), rows_of(tables_, "b", 0, 4));
   tsr_text_free(progress);
-  REFUSED(TSR_NOT_FOUND, "nowhere", tsr_model_parallel_load(other, folder.file("nowhere").c_str(), nullptr, &err));
+  REFUSED(TSR_NOT_FOUND, "nowhere",
+          tsr_model_parallel_load(other, folder.file("nowhere").c_str(), nullptr, nullptr, &err));
   tsr_collection_close(tables);
   tsr_model_parallel_close(other);
 }
@@ -472,12 +496,12 @@ TEST_F(CApi, WrongUsesAreRefused) {
   EXPECT_EQ(step, nullptr);
   OK(tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
   const DLTensor* grads[] = {&output};
-  REFUSED(TSR_INVALID_ARGUMENT, "0 gradients", tsr_step_backward(step, nullptr, 0, &err));
-  REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_step_backward(step, grads, 1, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "0 gradients", tsr_step_backward(step, nullptr, 0, nullptr, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_step_backward(step, grads, 1, nullptr, &err));
   std::vector<float> ones(16, 1);
   View<float> right(ones, {2, 8});
   grads[0] = &right;
-  OK(tsr_step_backward(step, grads, 1, &err));  // the refused gradient did not spend the step
+  OK(tsr_step_backward(step, grads, 1, nullptr, &err));  // the refused gradient did not spend the step
   tsr_step_close(step);
   std::vector<float> rows(4);
   View<float> one(rows, {1, 4});
@@ -500,7 +524,7 @@ TEST_F(CApi, WhatHasNoOptimizerIsNotTrained) {
   const DLTensor* grads[] = {&grad};
   OK(tsr_model_parallel_collection(model, "", &tables, &err));
   OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
-  REFUSED(TSR_FAILED_PRECONDITION, "has no optimizer", tsr_step_backward(step, grads, 1, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "has no optimizer", tsr_step_backward(step, grads, 1, nullptr, &err));
   tsr_step_close(step);
   tsr_collection_close(tables);
   tsr_model_parallel_close(model);
@@ -527,7 +551,7 @@ TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
   std::vector<float> ones(16, 1);
   View<float> grad(ones, {2, 8});
   const DLTensor* grads[] = {&grad};
-  OK(tsr_step_backward(step, grads, 1, &err));
+  OK(tsr_step_backward(step, grads, 1, nullptr, &err));
   tsr_step_close(step);
 }
 
@@ -665,7 +689,7 @@ TEST_F(CApi, OneThreadAtATime) {
         Error err;
         tsr_step* step = nullptr;
         tsr_code code = tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err);
-        if (code == TSR_OK) code = tsr_step_backward(step, grads, 1, &err);
+        if (code == TSR_OK) code = tsr_step_backward(step, grads, 1, nullptr, &err);
         tsr_step_close(step);
         if (code == TSR_OK) ++done;
         if (code == TSR_FAILED_PRECONDITION) ++refused;

@@ -85,7 +85,7 @@ TEST(DevicePlan, WithoutFiguresIsRefused) {
 
 TEST_F(DeviceTest, WhatIsNotThereIsSaidInOneSentence) {
   EXPECT_THAT(message_of([&] { open_device(runtime_, "fpga"); }, Code::kNotFound),
-              HasSubstr("no plugin provides tessera.device/1 \"fpga\""));
+              HasSubstr("no plugin provides tessera.device/draft-1 \"fpga\""));
   EXPECT_THAT(
       message_of([&] { DeviceStream::open(runtime_.create(TSR_DEVICE_KIND, "fake"), 2); }, Code::kInvalidArgument),
       HasSubstr("fake has 2 device(s), so there is no device 2"));
@@ -249,6 +249,20 @@ TEST_F(DeviceTest, AFusedStepOnTheDeviceDoesNotWait) {
   lookup.forward(call.raw, out, &context);
   lookup.backward(std::move(context), call.raw, out, 1);
   EXPECT_EQ(stream->stats().synchronizes, before);
+}
+
+TEST_F(DeviceTest, OptionsWithFlagsThatItDoesNotKnowAreRefused) {
+  const ComponentPtr device = runtime_.create(TSR_DEVICE_KIND, "fake");
+  const auto& api = device->api<tsr_device>();
+  tsr_error err TSR_ERROR_INIT;
+  void* made = nullptr;
+  const tsr_stream_options stream{sizeof(stream), 0x10000u};
+  EXPECT_EQ(api.stream_create(device->self(), 0, &stream, &made, &err), TSR_UNIMPLEMENTED) << err.message;
+  const tsr_event_options event{sizeof(event), 0x10000u};
+  EXPECT_EQ(api.event_create(device->self(), 0, &event, &made, &err), TSR_UNIMPLEMENTED) << err.message;
+  const tsr_host_memory_options memory{sizeof(memory), 0x10000u};
+  EXPECT_EQ(api.host_alloc(device->self(), 64, &memory, &made, &err), TSR_UNIMPLEMENTED) << err.message;
+  EXPECT_EQ(made, nullptr);
 }
 
 // `--kernel NAME` suffices to use a device: its first device is opened, and tensors in host memory are staged.

@@ -192,6 +192,13 @@ void FakeDevice::event_synchronize(int32_t index, tsr_event event) {
   e->wait_for(record);
 }
 
+bool FakeDevice::event_query(int32_t index, tsr_event event) {
+  memory_of(index);
+  const std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const std::lock_guard lock(e->mutex);
+  return e->reached >= e->recorded;
+}
+
 void FakeDevice::stats(int32_t index, tsr_device_stats& out) {
   const Memory& memory = memory_of(index);
   out.held_bytes = memory.held;

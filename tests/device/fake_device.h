@@ -48,6 +48,7 @@ class FakeDevice : public sdk::Device {
   void event_record(int32_t index, tsr_event event, tsr_stream stream) override;
   void event_wait(int32_t index, tsr_event event, tsr_stream stream) override;
   void event_synchronize(int32_t index, tsr_event event) override;
+  bool event_query(int32_t index, tsr_event event) override;
   void stats(int32_t index, tsr_device_stats& out) override;
 
  protected:

@@ -157,7 +157,7 @@ TEST(JobDevice, ThatIsNotThereIsOneSentence) {
   EXPECT_NE(done.status, 0);
   EXPECT_THAT(done.output,
               testing::AllOf(HasSubstr("job.device = \"fpga\" cannot be used here: take \"auto\", or \"cpu\""),
-                             HasSubstr("no plugin provides tessera.device/1 \"fpga\"")));
+                             HasSubstr("no plugin provides tessera.device/draft-1 \"fpga\"")));
 }
 
 }  // namespace

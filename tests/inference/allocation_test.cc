@@ -3,9 +3,9 @@
 
 #include <thread>
 
+#include "c_calls.h"
 #include "inference/test_model.h"
 #include "replaced_malloc.h"
-#include "tessera/infer.h"
 
 namespace {
 
@@ -83,14 +83,12 @@ TEST(Allocations, NoneThroughTheCInterface) {
   tsr_model* model = nullptr;
   ASSERT_EQ(tsr_model_open(folder.file("model").c_str(), nullptr, &model, &err), TSR_OK) << err.message;
   OwnInput input(small_model(folder).model.description, 16, 1);
-  std::vector<tsr_model_ids> features;
-  for (size_t f = 0; f < input.values.size(); ++f)
-    features.push_back(
-        {input.values[f].data(), input.lengths[f].data(), nullptr, static_cast<int64_t>(input.values[f].size())});
-  const tsr_model_input in{sizeof(in), static_cast<uint32_t>(features.size()), 16, input.dense.data(), features.data()};
+  const ModelBatch in(input.values, input.lengths, input.dense, 16);
   std::vector<float> scores(16);
-  ASSERT_EQ(tsr_model_predict(model, &in, scores.data(), &err), TSR_OK) << err.message;
-  EXPECT_EQ(allocations_of([&] { tsr_model_predict(model, &in, scores.data(), &err); }), 0);
+  View<float> out(scores, {16});
+  const DLTensor* outputs[] = {&out};
+  ASSERT_EQ(tsr_model_predict(model, &in.raw, outputs, 1, &err), TSR_OK) << err.message;
+  EXPECT_EQ(allocations_of([&] { tsr_model_predict(model, &in.raw, outputs, 1, &err); }), 0);
   tsr_model_close(model);
 }
 

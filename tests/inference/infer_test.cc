@@ -24,19 +24,10 @@ class Infer : public testing::Test {
   }
   ~Infer() override { tsr_model_close(model_); }
 
-  struct Input {
-    std::vector<tsr_model_ids> features;
-    tsr_model_input raw{};
-  };
-  Input input_of(OwnInput& own) {
-    Input in;
-    for (size_t f = 0; f < own.values.size(); ++f) {
-      in.features.push_back(
-          {own.values[f].data(), own.lengths[f].data(), nullptr, static_cast<int64_t>(own.values[f].size())});
-    }
-    in.raw = {sizeof(tsr_model_input), static_cast<uint32_t>(in.features.size()), own.batch, own.dense.data(),
-              in.features.data()};
-    return in;
+  static ModelBatch input_of(OwnInput& own) { return {own.values, own.lengths, own.dense, own.batch}; }
+  // Predicts the first output.
+  static tsr_code predict(tsr_model* model, const tsr_model_input* in, const DLTensor* scores, tsr_error* err) {
+    return tsr_model_predict(model, in, &scores, 1, err);
   }
   ModelFolder folder_;
   tsr_error err_{};
@@ -47,9 +38,10 @@ TEST_F(Infer, GivesTheScoresOfCpp) {
   const Runtime runtime;
   const auto predictor = open_predictor(runtime, folder_.file("model"));
   OwnInput own(predictor->model(), 20, 3);
-  const Input in = input_of(own);
+  const ModelBatch in = input_of(own);
   std::vector<float> scores(20);
-  ASSERT_EQ(tsr_model_predict(model_, &in.raw, scores.data(), &err_), TSR_OK) << err_.message;
+  View<float> out(scores, {20});
+  ASSERT_EQ(predict(model_, &in.raw, &out, &err_), TSR_OK) << err_.message;
   EXPECT_EQ(scores, scores_of(*predictor, own.view()));
   tsr_model_stats stats{};
   stats.struct_size = sizeof(stats);
@@ -101,34 +93,96 @@ TEST_F(Infer, OlderCallersHaveShorterStructs) {
   EXPECT_EQ(model_, nullptr);
 }
 
+TEST_F(Infer, NewerCallersGetNoLessThanTheyAskFor) {
+  struct {
+    tsr_model_options known{};
+    uint64_t added = 0;
+  } newer;
+  newer.known.struct_size = sizeof(newer);
+  tsr_model* model = nullptr;
+  OK(tsr_model_open(folder_.file("model").c_str(), &newer.known, &model, &err));
+  tsr_model_close(model);
+  newer.added = 1;
+  REFUSED(TSR_UNIMPLEMENTED, "options uses members that libtessera",
+          tsr_model_open(folder_.file("model").c_str(), &newer.known, &model, &err));
+  EXPECT_EQ(model, nullptr);
+  EXPECT_EQ(tsr_version_number() / 1000000, static_cast<uint32_t>(std::stoi(tsr_version())));
+  EXPECT_STREQ(tsr_code_name(TSR_OK), "TSR_OK");
+  EXPECT_STREQ(tsr_code_name(TSR_DATA_LOSS), "TSR_DATA_LOSS");
+  EXPECT_STREQ(tsr_code_name(-1), "TSR_INTERNAL");
+  EXPECT_STREQ(tsr_code_name(99), "TSR_INTERNAL");
+}
+
+// Two models over one runtime, which may be closed before them.
+TEST_F(Infer, ARuntimeServesSeveralModels) {
+  tsr_runtime* runtime = nullptr;
+  OK(tsr_runtime_open(nullptr, &runtime, &err));
+  tsr_model_options options{};
+  options.struct_size = sizeof(options);
+  options.runtime = runtime;
+  options.threads = 2;
+  tsr_model *first = nullptr, *second = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "have no effect with runtime",
+          tsr_model_open(folder_.file("model").c_str(), &options, &first, &err));
+  options.threads = 0;
+  OK(tsr_model_open(folder_.file("model").c_str(), &options, &first, &err));
+  OK(tsr_model_open(folder_.file("model").c_str(), &options, &second, &err));
+  tsr_runtime_close(runtime);
+  OwnInput own(small_model(folder_).model.description, 3, 1);
+  const ModelBatch in = input_of(own);
+  std::vector<float> scores(3), others(3);
+  View<float> out(scores, {3}), other(others, {3});
+  OK(predict(first, &in.raw, &out, &err));
+  tsr_model_close(first);
+  OK(predict(second, &in.raw, &other, &err));
+  EXPECT_EQ(scores, others);
+  tsr_model_close(second);
+}
+
+TEST_F(Infer, WarningsGoToTheCallersLog) {
+  FloatModel lenient = small_model(folder_);
+  lenient.model.description.bounds_check = BoundsCheckMode::kWarning;
+  pack_model(lenient.model, folder_.file("lenient"), {});
+  std::string lines;
+  tsr_model_options options{};
+  options.struct_size = sizeof(options);
+  options.log = [](void* user, int32_t, const char* text) { *static_cast<std::string*>(user) += text; };
+  options.log_user = &lines;
+  tsr_model* model = nullptr;
+  OK(tsr_model_open(folder_.file("lenient").c_str(), &options, &model, &err));
+  OwnInput own(lenient.model.description, 2, 1);
+  own.values[0] = {41};
+  own.lengths[0] = {0, 1};
+  const ModelBatch in = input_of(own);
+  std::vector<float> scores(2);
+  View<float> out(scores, {2});
+  OK(predict(model, &in.raw, &out, &err));
+  EXPECT_THAT(lines, HasSubstr("\"film\""));
+  tsr_model_close(model);
+}
+
 TEST_F(Infer, WrongCallsAreCodes) {
   tsr_model* none = nullptr;
   EXPECT_EQ(tsr_model_open(nullptr, nullptr, &none, &err_), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(tsr_model_open(folder_.file("model").c_str(), nullptr, nullptr, &err_), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(tsr_model_open("nowhere", nullptr, &none, nullptr), TSR_NOT_FOUND) << "no error struct is no error";
-  const tsr_model_options bad{sizeof(bad), 0, nullptr, "no-such-kernel"};
+  tsr_model_options bad{};
+  bad.struct_size = sizeof(bad);
+  bad.kernel = "no-such-kernel";
   EXPECT_EQ(tsr_model_open(folder_.file("model").c_str(), &bad, &none, &err_), TSR_NOT_FOUND);
   EXPECT_THAT(err_.message, HasSubstr("no-such-kernel"));
 
   OwnInput own(small_model(folder_).model.description, 3, 1);
-  Input in = input_of(own);
-  float scores[3];
-  EXPECT_EQ(tsr_model_predict(nullptr, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
-  EXPECT_EQ(tsr_model_predict(model_, nullptr, scores, &err_), TSR_INVALID_ARGUMENT);
-  EXPECT_EQ(tsr_model_predict(model_, &in.raw, nullptr, &err_), TSR_INVALID_ARGUMENT);
-  in.raw.num_features = 4;
-  EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(err_.message, HasSubstr("there are 4 features, but the model takes 5"));
-  in = input_of(own);
-  in.raw.batch = -1;
-  EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
-  in = input_of(own);
-  in.features[1].num_values = -4;
-  EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_INVALID_ARGUMENT);
   own.values[0] = {41};
   own.lengths[0] = {0, 1, 0};
-  in = input_of(own);
-  EXPECT_EQ(tsr_model_predict(model_, &in.raw, scores, &err_), TSR_OUT_OF_RANGE);
+  const ModelBatch in = input_of(own);
+  std::vector<float> scores(3);
+  View<float> out(scores, {3});
+  EXPECT_EQ(predict(nullptr, &in.raw, &out, &err_), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(predict(model_, nullptr, &out, &err_), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(predict(model_, &in.raw, nullptr, &err_), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(tsr_model_predict(model_, &in.raw, nullptr, 1, &err_), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(predict(model_, &in.raw, &out, &err_), TSR_OUT_OF_RANGE);
   EXPECT_THAT(err_.message, AllOf(HasSubstr("\"film\", sample 1: id 41"), HasSubstr("0 to 40")));
   EXPECT_EQ(err_.code, TSR_OUT_OF_RANGE);
   tsr_model_close(nullptr);
@@ -156,8 +210,8 @@ struct InTensors {
     dense_view = std::make_unique<View<double>>(dense, std::vector<int64_t>{batch, kTestDense});
     dense_view->tensor.strides = columns;
   }
-  tsr_model_tensors raw() {
-    return {sizeof(tsr_model_tensors),
+  tsr_model_input raw() {
+    return {sizeof(tsr_model_input),
             static_cast<uint32_t>(values.size()),
             &*dense_view,
             values.data(),
@@ -180,18 +234,18 @@ TEST_F(Infer, TensorsOfAnyTypeAndStridesGiveTheSameScores) {
   OwnInput own(predictor->model(), 20, 3);
   const std::vector<float> expected = scores_of(*predictor, own.view());
   InTensors tensors(own);
-  tsr_model_tensors in = tensors.raw();
+  tsr_model_input in = tensors.raw();
   std::vector<float> scores(20), gaps(60, -1);
   View<float> out(scores, {20}), column(scores, {20, 1}), third(gaps, {20, 1});
-  OK(tsr_model_predict_tensors(model_, &in, &out, &err));
+  OK(predict(model_, &in, &out, &err));
   EXPECT_EQ(scores, expected);
   std::fill(scores.begin(), scores.end(), 0);
-  OK(tsr_model_predict_tensors(model_, &in, &column, &err));
+  OK(predict(model_, &in, &column, &err));
   EXPECT_EQ(scores, expected);
   int64_t strides[] = {3, 1};
   third.tensor.strides = strides;
   third.tensor.byte_offset = sizeof(float);
-  OK(tsr_model_predict_tensors(model_, &in, &third, &err));
+  OK(predict(model_, &in, &third, &err));
   for (size_t i = 0; i < gaps.size(); ++i) EXPECT_EQ(gaps[i], i % 3 == 1 ? expected[i / 3] : -1) << i;
 }
 
@@ -214,18 +268,17 @@ TEST_F(Infer, WeightsAreTensorsToo) {
     weights.push_back(&*views.back());
   }
   weights[1] = nullptr;
-  tsr_model_tensors in = tensors.raw();
+  tsr_model_input in = tensors.raw();
   in.weights = weights.data();
   std::vector<float> scores(10);
   View<float> out(scores, {10});
-  OK(tsr_model_predict_tensors(weighted, &in, &out, &err));
+  OK(predict(weighted, &in, &out, &err));
   EXPECT_EQ(scores, expected);
-  REFUSED(TSR_INVALID_ARGUMENT, "this model takes none", tsr_model_predict_tensors(model_, &in, &out, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "this model takes none", predict(model_, &in, &out, &err));
   as_doubles[2][0] = std::numeric_limits<double>::quiet_NaN();
-  REFUSED(TSR_INVALID_ARGUMENT, "feature \"user\"", tsr_model_predict_tensors(weighted, &in, &out, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "feature \"user\"", predict(weighted, &in, &out, &err));
   weights[0] = tensors.values[0];
-  REFUSED(TSR_INVALID_ARGUMENT, "weights of feature \"film\" must be of floats",
-          tsr_model_predict_tensors(weighted, &in, &out, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "weights of feature \"film\" must be of floats", predict(weighted, &in, &out, &err));
   tsr_model_close(weighted);
 }
 
@@ -235,7 +288,7 @@ TEST_F(Infer, WrongTensorsAreRefusedByName) {
   View<float> out(scores, {4});
   struct Wrong {
     const char* sentence;
-    std::function<void(InTensors&, tsr_model_tensors&, DLTensor&)> make;
+    std::function<void(InTensors&, tsr_model_input&, DLTensor&)> make;
     tsr_code code = TSR_INVALID_ARGUMENT;
   };
   const Wrong cases[] = {
@@ -251,16 +304,16 @@ TEST_F(Infer, WrongTensorsAreRefusedByName) {
       {"dense must be [4, 5]", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.shape[1] = 4; }},
       {"dense has 1 dimensions", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.ndim = 1; }},
       {"dense has no data", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.data = nullptr; }},
-      {"dense is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.dense = nullptr; }},
+      {"dense is NULL", [](InTensors&, tsr_model_input& in, auto&) { in.dense = nullptr; }},
       {"dense input 1 of sample 2 is not finite",
        [](InTensors& t, auto&, auto&) { t.dense[6] = std::numeric_limits<double>::infinity(); }},
       {"lengths of feature \"film\" must be [4]",
        [](InTensors& t, auto&, auto&) { t.count_views[0]->tensor.shape[0] = 3; }},
       {"values has no first dimension", [](InTensors& t, auto&, auto&) { t.views[0]->tensor.ndim = 0; }},
       {"values is NULL", [](InTensors& t, auto&, auto&) { t.values[3] = nullptr; }},
-      {"input->lengths is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.lengths = nullptr; }},
+      {"input->lengths is NULL", [](InTensors&, tsr_model_input& in, auto&) { in.lengths = nullptr; }},
       {"there are 4 features, but the model takes 5",
-       [](InTensors&, tsr_model_tensors& in, auto&) { in.num_features = 4; }},
+       [](InTensors&, tsr_model_input& in, auto&) { in.num_features = 4; }},
       {"must be float32 [4, 1] or [4] in host memory", [](InTensors&, auto&, DLTensor& to) { to.dtype.bits = 64; }},
       {"output \"", [](InTensors&, auto&, DLTensor& to) { to.data = nullptr; }},
       {"the output has no first dimension", [](InTensors&, auto&, DLTensor& to) { to.ndim = 0; }},
@@ -268,15 +321,15 @@ TEST_F(Infer, WrongTensorsAreRefusedByName) {
   for (const Wrong& wrong : cases) {
     SCOPED_TRACE(wrong.sentence);
     InTensors tensors(own);
-    tsr_model_tensors in = tensors.raw();
+    tsr_model_input in = tensors.raw();
     DLTensor to = out.tensor;
     wrong.make(tensors, in, to);
-    REFUSED(wrong.code, wrong.sentence, tsr_model_predict_tensors(model_, &in, &to, &err));
+    REFUSED(wrong.code, wrong.sentence, predict(model_, &in, &to, &err));
   }
   EXPECT_THAT(scores, testing::Each(-1)) << "nothing was written";
   InTensors tensors(own);
-  const tsr_model_tensors in = tensors.raw();
-  OK(tsr_model_predict_tensors(model_, &in, &out, &err));
+  const tsr_model_input in = tensors.raw();
+  OK(predict(model_, &in, &out, &err));
 }
 
 }  // namespace

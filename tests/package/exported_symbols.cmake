@@ -1,6 +1,7 @@
 # Checks what libtessera shares with the libraries and programs around it: no symbol of the SDK, of which they may have
 # another version, none that is unique in a process, and no room in the static TLS block, so that programs may open it.
-#   cmake -D READELF=/usr/bin/readelf -D FILE=lib/libtessera.so -P exported_symbols.cmake
+#   cmake -D READELF=/usr/bin/readelf -D FILE=lib/libtessera.so -D HEADERS=core/include/tessera
+#     -P exported_symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${READELF} --wide --dyn-syms ${FILE} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${READELF} --wide --dynamic ${FILE} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
@@ -19,4 +20,34 @@ foreach(wrong "[^\n]*7tessera3sdk[^\n]*" "[^\n]* UNIQUE [^\n]*")
 endforeach()
 if(dynamic MATCHES "STATIC_TLS")
   message(FATAL_ERROR "${FILE} needs room in the static TLS block (-ftls-model=initial-exec)")
+endif()
+
+# The C functions are those of the headers, each under its version; everything else has the version of C++.
+if(NOT dynamic MATCHES "SONAME[^\n]*libtessera\\.so\\.1]")
+  message(FATAL_ERROR "the soname of ${FILE} is not libtessera.so.1")
+endif()
+if(NOT symbols MATCHES " _ZN7tessera[A-Za-z0-9_]+@@TESSERA_CXX_[0-9]+\\.[0-9]+")
+  message(FATAL_ERROR "the C++ symbols of ${FILE} have no version of their own")
+endif()
+set(prototype "\n(tsr_code|void|uint32_t|const char\\*) (tsr_[a-z_]+)\\(")
+set(declared 0)
+foreach(header infer tessera tessera_draft)
+  file(READ ${HEADERS}/${header}.h text)
+  set(node C_1)
+  if(header MATCHES "draft")
+    set(node C_DRAFT)
+  endif()
+  string(REGEX MATCHALL "${prototype}" found "${text}")
+  foreach(line IN LISTS found)
+    string(REGEX REPLACE "${prototype}" "\\2" name "${line}")
+    if(NOT symbols MATCHES " ${name}@@TESSERA_${node}\n")
+      message(FATAL_ERROR "${FILE} does not export ${name} as TESSERA_${node}: core/src/c/version.map.in lists it")
+    endif()
+    math(EXPR declared "${declared} + 1")
+  endforeach()
+endforeach()
+string(REGEX MATCHALL " tsr_[a-z_]+@@" exported "${symbols}")
+list(LENGTH exported exported)
+if(NOT exported EQUAL declared)
+  message(FATAL_ERROR "${FILE} exports ${exported} C functions, but the headers declare ${declared}")
 endif()

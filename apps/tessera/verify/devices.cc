@@ -1,5 +1,5 @@
 // Checks devices: memory, copies, streams and events.
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Device {
   void make_stream() {
     subject.doing("stream_create");
     Call call;
-    call.succeeds(api.stream_create(part.self(), index, &stream, call.out()), "stream_create");
+    call.succeeds(api.stream_create(part.self(), index, nullptr, &stream, call.out()), "stream_create");
     require(stream != nullptr, "stream_create gives NULL, which is the default stream");
   }
   void* alloc(uint64_t bytes) {
@@ -92,6 +92,26 @@ void check_device_info(Subject& subject) {
              "info of a device that does not exist");
 }
 
+// Options with a flag that must be understood.
+void check_device_options(Subject& subject) {
+  constexpr uint32_t kUnknownFlag = 1u << 31;
+  const Device device(subject);
+  const auto& api = device.api;
+  void *self = device.part.self(), *made = nullptr;
+  const tsr_stream_options stream{sizeof(stream), kUnknownFlag};
+  const tsr_event_options event{sizeof(event), kUnknownFlag};
+  const tsr_host_memory_options memory{sizeof(memory), kUnknownFlag};
+  subject.doing("options with an unknown flag that must be understood");
+  const auto refused = [](tsr_code code, const char* what) {
+    require(code == TSR_UNIMPLEMENTED, what, " with an unknown flag that must be understood gives ", name_of(code),
+            " instead of TSR_UNIMPLEMENTED");
+  };
+  Call call;
+  refused(api.stream_create(self, 0, &stream, &made, call.out()), "stream_create");
+  refused(api.event_create(self, 0, &event, &made, call.out()), "event_create");
+  refused(api.host_alloc(self, 64, &memory, &made, call.out()), "host_alloc");
+}
+
 std::vector<uint8_t> bytes_of(Random& random, uint64_t size) {
   std::vector<uint8_t> out(size);
   for (uint8_t& b : out) b = static_cast<uint8_t>(random());
@@ -137,8 +157,8 @@ void check_device_events(Subject& subject) {
   tsr_event event = nullptr;
   Call call;
   subject.doing("events");
-  call.succeeds(api.stream_create(self, 0, &other, call.out()), "stream_create");
-  call.succeeds(api.event_create(self, 0, &event, call.out()), "event_create");
+  call.succeeds(api.stream_create(self, 0, nullptr, &other, call.out()), "stream_create");
+  call.succeeds(api.event_create(self, 0, nullptr, &event, call.out()), "event_create");
   call.succeeds(api.event_synchronize(self, 0, event, call.out()), "event_synchronize before any record");
   constexpr uint64_t kBytes = 1 << 22;
   void* memory = device.alloc(kBytes);
@@ -151,6 +171,9 @@ void check_device_events(Subject& subject) {
     call.succeeds(api.synchronize(self, 0, other, call.out()), "synchronize");
     require(std::all_of(got.begin(), got.end(), [&](uint8_t x) { return x == value; }),
             "a stream that waited for an event reads what was there before it");
+    int32_t reached = -1;
+    call.succeeds(api.event_query(self, 0, event, &reached, call.out()), "event_query");
+    require(reached == 1, "event_query gives ", reached, " for an event that another stream has waited for");
   }
   api.event_destroy(self, 0, event);
   api.stream_destroy(self, 0, other);
@@ -174,7 +197,7 @@ void check_device_stats(Subject& subject) {
   void* pinned = nullptr;
   subject.doing("host_alloc");
   Call call;
-  call.succeeds(device.api.host_alloc(device.part.self(), 70001, &pinned, call.out()), "host_alloc");
+  call.succeeds(device.api.host_alloc(device.part.self(), 70001, nullptr, &pinned, call.out()), "host_alloc");
   require(pinned != nullptr, "host_alloc gives NULL");
   std::fill_n(static_cast<unsigned char*>(pinned), 70001, static_cast<unsigned char>(1));
   device.api.host_free(device.part.self(), pinned, 70001);
@@ -185,10 +208,11 @@ void check_device_stats(Subject& subject) {
 std::span<const Check> device_checks() {
   static constexpr const char* kKind = TSR_DEVICE_KIND;
   static constexpr Check kChecks[] = {
-      {"device.info", 3, kKind, "abi/device.h, tsr_device_info", 30, check_device_info},
-      {"device.copies", 4, kKind, "abi/device.h, tsr_device::copy", 60, check_device_copies},
-      {"device.events", 4, kKind, "abi/device.h, tsr_device::event_wait", 60, check_device_events},
-      {"device.stats", 4, kKind, "abi/device.h, tsr_device_stats", 30, check_device_stats},
+      {"device.info", 3, kKind, "abi/draft/device.h, tsr_device_info", 30, check_device_info},
+      {"device.options", 3, kKind, "abi/base.h, flags", 30, check_device_options},
+      {"device.copies", 4, kKind, "abi/draft/device.h, tsr_device::copy", 60, check_device_copies},
+      {"device.events", 4, kKind, "abi/draft/device.h, tsr_device::event_wait", 60, check_device_events},
+      {"device.stats", 4, kKind, "abi/draft/device.h, tsr_device_stats", 30, check_device_stats},
   };
   return kChecks;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tessera/abi/collective.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 #include "tessera/abi/draft/endpoint.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"

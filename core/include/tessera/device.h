@@ -1,4 +1,4 @@
-// tessera/device.h - a device of a plugin (abi/device.h), with the stream in whose order the core works on it.
+// tessera/device.h - a device of a plugin (abi/draft/device.h), with the stream in whose order the core works on it.
 //
 //   DeviceStreamPtr device = open_device(runtime, "cuda", /*local_rank=*/0);   // null for "cpu"
 //   Tensor x = device->empty({batch, dim});

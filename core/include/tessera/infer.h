@@ -1,17 +1,27 @@
 /* tessera/infer.h - a packed model (docs/models.md) in a C program: load, describe, predict, count, close.
  *
+ *   1. tsr_model_open() maps the model that a directory has.
+ *   2. tsr_model_describe() and tsr_model_get_feature() tell which features and how many dense values a sample has.
+ *   3. tsr_model_predict() computes the wanted outputs for a batch. Any number of threads may call it.
+ *   4. tsr_model_close() frees the model, after the last prediction has returned.
+ *
  *   tsr_error err = {.struct_size = sizeof(err)};
  *   tsr_model* model;
  *   if (tsr_model_open("model", NULL, &model, &err) != TSR_OK) { puts(err.message); return 1; }
- *   tsr_model_predict(model, &input, scores, &err);
+ *   const DLTensor* const outputs[] = {&scores};
+ *   tsr_model_predict(model, &input, outputs, 1, &err);
  *   tsr_model_close(model);
  *
- * The header is C11, and the functions are in libtessera. Codes and errors are those of the plugin contract
- * (abi/base.h). Every function returns a code; if that is not TSR_OK, it writes one sentence into the caller's
- * tsr_error, which may be NULL. Structs that the caller fills begin with struct_size and grow only at their end.
- * Structs that the library fills are written as far as the caller's struct_size allows. No function throws or exits.
- * Warnings, such as about ids that a model leaves out, go to standard error. Several threads may call all functions
- * except tsr_model_close() at once.
+ * The header is C11, and the functions are in libtessera, under the symbol version TESSERA_C_1. Codes and errors are
+ * those of the plugin contract (abi/base.h). Every function returns a code; if that is not TSR_OK, it writes one
+ * sentence into the caller's tsr_error, which may be NULL. No function throws or exits.
+ *
+ * Structs begin with struct_size, the sizeof that the caller was compiled with, and grow only at their end. In a struct
+ * that the caller fills, zeros are the defaults. A member that this library does not know must be 0, otherwise the call
+ * gets TSR_UNIMPLEMENTED; so nothing that a newer caller asks for is silently left out. A `reserved` member must be 0
+ * too. Structs that the library fills are written as far as the caller's struct_size allows, and the rest is zeroed.
+ *
+ * Several threads may call all functions except tsr_model_close() at once.
  */
 #ifndef TESSERA_INFER_H_
 #define TESSERA_INFER_H_
@@ -22,6 +32,17 @@
 extern "C" {
 #endif
 
+/* Returns the version of the library that runs, as "MAJOR.MINOR.PATCH". */
+const char* tsr_version(void);
+/* Returns the same as a number that can be compared: MAJOR * 1000000 + MINOR * 1000 + PATCH. */
+uint32_t tsr_version_number(void);
+/* Returns the name of a code, such as "TSR_NOT_FOUND". An unknown code is treated as TSR_INTERNAL (abi/base.h), so it
+ * has that name. The text lives as long as the process. */
+const char* tsr_code_name(tsr_code code);
+
+/* A runtime, which finds plugins. tessera.h opens one; a program that only predicts needs none. */
+typedef struct tsr_runtime tsr_runtime;
+
 typedef struct tsr_model tsr_model;
 
 typedef struct tsr_model_options {
@@ -29,6 +50,13 @@ typedef struct tsr_model_options {
   int32_t threads;         /* number for one prediction; 0: one, which is best if predictions run side by side */
   const char* plugin_path; /* directory of plugins that is searched first; NULL: only the installed ones */
   const char* kernel;      /* id of a kernel component; NULL: the best one */
+  /* The runtime whose plugins, threads and log serve this model, such as one for several models. The model keeps it
+   * alive. `threads`, `plugin_path` and `log` are then not set (TSR_INVALID_ARGUMENT). NULL: a runtime of its own. */
+  const tsr_runtime* runtime;
+  /* Gets each logged line, such as a warning about ids that the model leaves out. `level` is a TSR_LOG_* (abi/host.h).
+   * Any thread may call it until the model is closed. NULL: lines go to standard error. */
+  void (*log)(void* user, int32_t level, const char* text);
+  void* log_user; /* first argument of `log` */
 } tsr_model_options;
 
 /* Maps a packed model into memory. Processes on a host share its tables, and a row is read only when it is needed.
@@ -81,46 +109,24 @@ typedef struct tsr_model_output {
 } tsr_model_output;
 tsr_code tsr_model_get_output(const tsr_model* model, uint32_t i, tsr_model_output* output, tsr_error* err);
 
-/* The ids of one feature, for all samples one after the other. */
-typedef struct tsr_model_ids {
-  const int64_t* values;  /* [num_values] */
-  const int32_t* lengths; /* [batch] number of ids of each sample; together num_values */
-  const float* weights;   /* [num_values]; NULL: all 1 */
-  int64_t num_values;
-} tsr_model_ids;
-
-/* A batch of samples, borrowed for the call. */
+/* A batch of samples, as tensors in host memory. They may have any strides, such as a column of a larger array or rows
+ * with gaps. They are borrowed for the call. Compact int64 values, int32 lengths, and float32 dense values and weights
+ * are read in place; others are copied. */
 typedef struct tsr_model_input {
-  uint32_t struct_size;
-  uint32_t num_features;         /* the model's number */
-  int64_t batch;                 /* number of samples */
-  const float* dense;            /* [batch, dense_inputs] */
-  const tsr_model_ids* features; /* [num_features] */
-} tsr_model_input;
-
-/* Computes the first output: scores[batch], probabilities in (0, 1). Repeated calls with batches of the same size
- * allocate no memory. TSR_INVALID_ARGUMENT, TSR_OUT_OF_RANGE: the message names feature, sample and bound, and nothing
- * was written. TSR_FAILED_PRECONDITION: that output has several values for each sample. */
-tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float* scores, tsr_error* err);
-
-/* The same input as tensors in host memory. They may have any strides, such as a column of a larger array or rows with
- * gaps. They are borrowed for the call. Compact int64, int32 (lengths) and float32 tensors are read in place. */
-typedef struct tsr_model_tensors {
   uint32_t struct_size;
   uint32_t num_features;          /* the model's number */
   const DLTensor* dense;          /* float32 or float64 [batch, dense_inputs]; NULL if the model has no dense inputs */
-  const DLTensor* const* values;  /* [num_features], each int64 or int32 [num_values] */
-  const DLTensor* const* lengths; /* [num_features], each int32 or int64 [batch] */
+  const DLTensor* const* values;  /* [num_features], each int64 or int32 [num_values]: all samples' ids in turn */
+  const DLTensor* const* lengths; /* [num_features], each int32 or int64 [batch]: number of ids of each sample */
   const DLTensor* const* weights; /* [num_features], each float32 [num_values] or NULL: all 1; NULL: all are 1 */
-} tsr_model_tensors;
-/* Computes the first output: `scores` is float32 [batch] or [batch, 1]. Errors are those of tsr_model_predict(). */
-tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* input, const DLTensor* scores,
-                                   tsr_error* err);
+} tsr_model_input;
 
 /* Computes all wanted outputs in one prediction. outputs[i] is float32 [batch, width of output i], or [batch] if that
- * width is 1, with any strides. NULL: not wanted; at least one is wanted. Errors are those of tsr_model_predict(). */
-tsr_code tsr_model_predict_outputs(tsr_model* model, const tsr_model_tensors* input, const DLTensor* const* outputs,
-                                   uint32_t num_outputs, tsr_error* err);
+ * width is 1, with any strides. NULL: not wanted; at least one is wanted. Repeated calls with batches of the same size
+ * allocate no memory. TSR_INVALID_ARGUMENT, TSR_OUT_OF_RANGE: the message names feature, sample and bound, and nothing
+ * was written. */
+tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, const DLTensor* const* outputs,
+                           uint32_t num_outputs, tsr_error* err);
 
 typedef struct tsr_model_stats {
   uint32_t struct_size;

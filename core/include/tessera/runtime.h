@@ -107,7 +107,7 @@ class Runtime {
   // "outer(inner)" does the same without a name. A wrapper alone (TSR_COLLECTIVE_WRAPS, TSR_KERNEL_WRAPS) gets the best
   // inner component that fits. Options may follow an id: "tcp?shm=false&spin_us=20".
   //
-  // A device component (abi/device.h) is created only once: it then serves host memory of its device type, and later
+  // A device component (abi/draft/device.h) is created only once: it then serves memory of its device type, and later
   // calls return it, whatever their options. kNotFound: lists the existing ids, and the load report's line if the id
   // was rejected. Other errors are those of probe or create. [any-thread]
   ComponentPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;

@@ -7,10 +7,11 @@
  *   tsr_model_parallel_collection(model, "", &tables, &err);
  *   tsr_collection_forward(tables, &batch, NULL, &step, &err);    // gets the rows of this rank's samples
  *   tsr_step_output(step, 0, &rows, &err);
- *   tsr_step_backward(step, &grad, 1, &err);                      // updates the rows on the ranks that own them
+ *   tsr_step_backward(step, &grad, 1, NULL, &err);                // updates the rows on the ranks that own them
  *
  * This is a DRAFT: functions may change from one version to the next until it is declared final. The functions are in
- * libtessera, under the symbol version TESSERA_C_1. The header is C11.
+ * libtessera, under the symbol version TESSERA_C_1. The header is C11. tessera_draft.h has more functions, which will
+ * stay drafts for longer.
  *
  * Errors. Every function that can fail returns a code. If that is not TSR_OK, the function writes one sentence into the
  * caller's tsr_error, which may be NULL (abi/base.h). A sentence that is longer than the array is cut. No function
@@ -18,11 +19,14 @@
  * that must not be NULL gets TSR_INVALID_ARGUMENT if it is NULL.
  *
  * Memory. Handles are opaque. A handle keeps alive what it was made from, so handles may be closed in any order.
- * Closing NULL is allowed. Structs that the caller fills begin with struct_size and grow only at their end; zeros are
- * the defaults. Structs that the library fills are written as far as the caller's struct_size allows. Strings are
- * NUL-terminated UTF-8. The caller's strings are borrowed for the call; the library's strings live as long as their
- * handle. Tensors are DLPack's, in host memory, compact and row-major. They are borrowed for the call unless a comment
- * says otherwise.
+ * Closing NULL is allowed. A finalizer may close a handle that no call uses, in any thread. Strings are NUL-terminated
+ * UTF-8. The caller's strings are borrowed for the call; the library's strings live as long as their handle. Tensors
+ * are DLPack's, in host memory, compact and row-major. They are borrowed for the call unless a comment says otherwise.
+ *
+ * Structs follow the rules of infer.h: they begin with struct_size, zeros are the defaults, and a member that the
+ * library does not know must be 0 (TSR_UNIMPLEMENTED). The high 16 bits of `flags` are refused if the library does not
+ * know them, the low 16 bits are hints (abi/base.h). Arrays have pointers, numbers or strings as elements, never
+ * structs that may grow.
  *
  * Devices. Tables and tensors are in host memory. A tensor on a device gets TSR_UNIMPLEMENTED, with its name in the
  * message. So no function takes a stream, and all work is done when a call returns.
@@ -59,9 +63,6 @@ typedef struct DLManagedTensorVersioned {
 extern "C" {
 #endif
 
-/* Returns the version of the library that runs, as "MAJOR.MINOR.PATCH". */
-const char* tsr_version(void);
-
 /* ---- Texts of any length, made by the library ----------------------------------------------------------------------
  */
 
@@ -72,8 +73,6 @@ void tsr_text_free(tsr_text* text);
 
 /* ---- Runtime: finds plugins, checks them, creates their components -------------------------------------------------
  */
-
-typedef struct tsr_runtime tsr_runtime;
 
 typedef struct tsr_runtime_options {
   uint32_t struct_size;
@@ -90,7 +89,7 @@ typedef struct tsr_runtime_options {
   void (*log)(void* user, int32_t level, const char* text);
   void* log_user; /* first argument of `log` */
   uint32_t num_plugins;
-  uint32_t reserved; /* 0 */
+  uint32_t flags; /* none is defined: 0 */
 } tsr_runtime_options;
 
 /* Finds and checks the plugins. `options` may be NULL. TSR_NOT_FOUND, TSR_FAILED_PRECONDITION: a required component is
@@ -175,7 +174,7 @@ typedef struct tsr_collection tsr_collection;
 
 typedef struct tsr_model_parallel_options {
   uint32_t struct_size;
-  uint32_t reserved;   /* 0 */
+  uint32_t flags;      /* none is defined: 0 */
   const char* model;   /* the description: modules, their tables, optimizer (docs/c.md) */
   const char* plan;    /* a plan from tsr_plan() or a file; NULL: rank 0 plans for all ranks */
   const char* planner; /* options for that planning; NULL: defaults. The topology is that of the group */
@@ -190,15 +189,30 @@ tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group
 void tsr_model_parallel_close(tsr_model_parallel* model);
 tsr_code tsr_model_parallel_plan(const tsr_model_parallel* model, tsr_text** plan, tsr_error* err);
 
+typedef struct tsr_save_options {
+  uint32_t struct_size;
+  uint32_t flags;       /* none is defined: 0 */
+  const char* progress; /* any text, which tsr_model_parallel_load() returns; NULL: "" */
+  int32_t keep;         /* number of checkpoints that stay in the directory; 0: 2 */
+  uint32_t reserved;    /* 0 */
+} tsr_save_options;
+
 /* Collective. Saves a checkpoint of all tables with their optimizer states (docs/checkpoints.md). It does not depend on
- * the plan or the number of ranks. `progress` is any text, which tsr_model_parallel_load() returns; NULL: none. `keep`
- * is the number of checkpoints that stay in the directory; 0: 2. TSR_UNAVAILABLE, TSR_RESOURCE_EXHAUSTED: the message
- * names the path. */
-tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* directory, const char* progress, int32_t keep,
+ * the plan or the number of ranks. `options` may be NULL. TSR_UNAVAILABLE, TSR_RESOURCE_EXHAUSTED: the message names
+ * the path. */
+tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* directory, const tsr_save_options* options,
                                  tsr_error* err);
-/* Collective. Loads the newest checkpoint in `directory`. `progress` may be NULL. TSR_NOT_FOUND: there is none.
- * TSR_DATA_LOSS: it is damaged. TSR_INVALID_ARGUMENT: it is of another model. If it does not fit, nothing changes. */
-tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, tsr_text** progress, tsr_error* err);
+
+typedef struct tsr_load_options {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+} tsr_load_options;
+
+/* Collective. Loads the newest checkpoint in `directory`. `options` and `progress` may be NULL. TSR_NOT_FOUND: there is
+ * none. TSR_DATA_LOSS: it is damaged. TSR_INVALID_ARGUMENT: it is of another model. If it does not fit, nothing
+ * changes. */
+tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, const tsr_load_options* options,
+                                 tsr_text** progress, tsr_error* err);
 
 /* Gives a view of a parameter of the dense part by its name in the description. It is float32, owned by the library,
  * and valid as long as the model lives. The next checkpoint has what the caller writes there, and a load writes there.
@@ -267,7 +281,7 @@ typedef struct tsr_batch {
   const int64_t* strides;  /* [num_keys] number of samples of each key, if they differ; NULL: they are equal */
   const DLTensor* inverse; /* int64 [num_keys, samples]; with strides: the key's sample that each sample uses */
   int32_t finished;        /* 1: this rank has no more batches; it sends empty ones until all_finished */
-  int32_t reserved;        /* 0 */
+  uint32_t flags;          /* none is defined: 0 */
   const char* refused;     /* the reason why this rank has no batch: ends the step on all ranks; NULL: it has one */
 } tsr_batch;
 
@@ -284,9 +298,18 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
 /* Does the same in two halves, both collective. start() checks and exchanges the ids. wait() looks up the rows and
  * brings them here. Between them the dense part may work, and the group may be used for other calls. `batch` stays
  * unchanged until wait() or, if it follows, backward has returned. After wait() the step is like that of a forward. If
- * wait() fails, the step can only be closed. Closing a step before wait() waits for it, so that is collective. */
+ * wait() fails, the step can only be closed. */
 tsr_code tsr_collection_start(tsr_collection* collection, const tsr_batch* batch, tsr_step** step, tsr_error* err);
 tsr_code tsr_step_wait(tsr_step* step, tsr_error* err);
+/* Gives up a step that was started. Collective, like wait(), in whose place it is called: this rank sends the rows that
+ * other ranks wait for, and drops its own. After wait() it is not collective, and frees what backward would need. The
+ * step can then only be closed. */
+tsr_code tsr_step_cancel(tsr_step* step, tsr_error* err);
+/* Frees the step. It never communicates, so a finalizer may call it in any thread, while another thread is in the
+ * group. If the step was started and neither waited for nor cancelled, this rank's part in it is done at its next
+ * collective call on the group, before that call's own work, in the order in which steps were started; a wait() or
+ * backward of an earlier step comes first. If no such call follows, it is done when the last handle over the group is
+ * closed. Until then the batch's memory stays unchanged, and other ranks that wait for the step keep waiting. */
 void tsr_step_close(tsr_step* step);
 
 typedef struct tsr_step_info {
@@ -302,11 +325,18 @@ tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_e
 /* Gives the same memory with an owner, for libraries that take DLPack's tensors. It lives until its deleter is called,
  * whatever is closed before that. */
 tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersioned** output, tsr_error* err);
+
+typedef struct tsr_backward_options {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+} tsr_backward_options;
+
 /* Collective, once for each step. Updates the tables by their optimizers. grads[i] has the shape of output i and is the
  * gradient of this rank's loss. Ranks are averaged unless the description says otherwise. For sequences grads[i] may be
- * NULL: zeros. TSR_FAILED_PRECONDITION: a table has no optimizer. TSR_INVALID_ARGUMENT: a gradient has another shape;
- * the step still waits for its backward, and so do the other ranks. */
-tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err);
+ * NULL: zeros. `options` may be NULL. TSR_FAILED_PRECONDITION: a table has no optimizer. TSR_INVALID_ARGUMENT: a
+ * gradient has another shape; the step still waits for its backward, and so do the other ranks. */
+tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads,
+                           const tsr_backward_options* options, tsr_error* err);
 /* Collective, before the batch's backward. Computes the gradients of the batch's weights, float32 [n], for a weighted
  * collection of bags. `grad` is [samples, width], as for backward. The rows are looked up again.
  * TSR_FAILED_PRECONDITION: the collection is not weighted. TSR_UNIMPLEMENTED: it is one of sequences. */
@@ -342,136 +372,55 @@ typedef struct tsr_shard_info {
   int32_t shard;       /* index of the shard in the plan */
   uint32_t num_states; /* number of optimizer states */
   int64_t rows, cols;
-  int64_t row, col; /* the first row and column; if the sharder routes rows, row is unused: see tsr_shard_ids() */
+  int64_t row, col;  /* the first row and column; if the sharder routes rows, row is unused: see tsr_shard_ids() */
+  int32_t on_demand; /* 1: rows exist only for ids that occurred (docs/dynamic_tables.md); see tsr_shard_next_rows() */
+  uint32_t reserved; /* 0 */
 } tsr_shard_info;
 tsr_code tsr_collection_get_shard(const tsr_collection* collection, uint32_t i, tsr_shard_info* info, tsr_error* err);
 
+/* A state of the optimizer. */
 typedef struct tsr_state_info {
   uint32_t struct_size;
-  int32_t per_row;  /* 1: [rows]; 0: [rows, cols] */
-  const char* name; /* "momentum1" */
+  int32_t kind;      /* TSR_STATE_PER_ROW: [rows]; TSR_STATE_PER_ELEMENT: [rows, cols] (abi/optimizer.h: 0, 1) */
+  DLDataType dtype;  /* the type of its tensors in the functions below: float32 */
+  uint32_t reserved; /* 0 */
+  const char* name;  /* "momentum1" */
 } tsr_state_info;
 tsr_code tsr_shard_get_state(const tsr_collection* collection, uint32_t shard, uint32_t i, tsr_state_info* info,
                              tsr_error* err);
 /* Read or write rows [first, first + count) of a shard. `weights` is float32 [count, cols]. `states` has all states,
- * each float32 [count] or [count, cols]; NULL: none. Not collective. */
+ * each [count] or [count, cols], of its kind and dtype; NULL: none. Not collective. TSR_UNIMPLEMENTED: the rows have no
+ * range, because they are on demand. */
 tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
                         const DLTensor* const* states, uint32_t num_states, tsr_error* err);
 tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
                          const DLTensor* const* states, uint32_t num_states, tsr_error* err);
+/* Reads the next rows of a shard that exist, with their ids. It serves all kernels, also those whose rows are on
+ * demand.
+ *
+ *   for (uint64_t cursor = 0;;) {
+ *     if (tsr_shard_next_rows(tables, shard, &cursor, &ids, &weights, NULL, 0, &count, &err) != TSR_OK || count == 0)
+ *       break;
+ *     ...  // ids[i] and row i of weights, for i in [0, count)
+ *   }
+ *
+ * `ids` is int64 [capacity], at least 1, and gets the table's ids. `weights` is float32 [capacity, cols]. `states` are
+ * as in tsr_shard_read(), with `capacity` rows. *count becomes the number of rows; 0: there are no more. Rows come in
+ * any order, each once, if no call changes the table between the first and the last. A row that ids without a row share
+ * has the id TSR_SHARED_ROW_ID (abi/draft/shared_row.h). Not collective. */
+tsr_code tsr_shard_next_rows(const tsr_collection* collection, uint32_t shard, uint64_t* cursor, const DLTensor* ids,
+                             const DLTensor* weights, const DLTensor* const* states, uint32_t num_states,
+                             int64_t* count, tsr_error* err);
 /* Gives a view of a shard's own memory, for programs that read and write rows in place: [rows, cols] for `state` -1,
- * and for state i [rows] or [rows, cols]. The rows have the element type in which they are stored, and states are
- * float32; strides are given. The next lookup reads what is written there. Write only while no call on the
- * collection's group runs. The memory lives until the view's deleter is called, whatever is closed before that. Not
- * collective. TSR_UNIMPLEMENTED: the kernel gives no view, or the rows are on a device; use tsr_shard_read() and
- * tsr_shard_write(). */
+ * and for state i [rows] or [rows, cols]. Rows and states have the element type in which they are stored; strides are
+ * given. The next lookup reads what is written there. Write only while no call on the collection's group runs. The
+ * memory lives until the view's deleter is called, whatever is closed before that. Not collective. TSR_UNIMPLEMENTED:
+ * the kernel gives no view, or the rows are on a device; use tsr_shard_read() and tsr_shard_write(). */
 tsr_code tsr_shard_export(const tsr_collection* collection, uint32_t shard, int32_t state,
                           DLManagedTensorVersioned** view, tsr_error* err);
 /* Gives the table's ids of these rows, int64 [count]. */
 tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* ids,
                        tsr_error* err);
-
-/* ---- Quantized tables: they only infer -----------------------------------------------------------------------------
- */
-
-typedef struct tsr_quant_collection tsr_quant_collection;
-
-/* Collective. Makes a copy of a collection with quantized rows (docs/quantization.md). Every rank has all rows, and the
- * copy never communicates. One thread at a time uses it (TSR_FAILED_PRECONDITION). `options` is JSON, such as
- * {"format": "int8", "formats": {"film": "int4"}, "bounds_check": "fatal"}; NULL: all defaults. Formats are int8, int4,
- * int2, fp16, fp8 and fp32. TSR_INVALID_ARGUMENT: a row has NaN or infinity, or the format does not allow the dim; the
- * message names the table. */
-tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options, tsr_quant_collection** quantized,
-                                 tsr_error* err);
-void tsr_quant_collection_close(tsr_quant_collection* quantized);
-/* Gives the number of bytes of all rows. */
-tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64_t* bytes, tsr_error* err);
-/* For bags: writes the pooled rows to `output`, float32 [samples, width]. Columns and features are those of the
- * collection. Batches have no strides. */
-tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr_batch* batch, const DLTensor* output,
-                                      tsr_error* err);
-/* For sequences: writes the rows of output i, as of the collection, to outputs[i], float32 [ids of its feature, dim].
- * NULL: not wanted. */
-tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const tsr_batch* batch,
-                                        const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err);
-
-/* ---- Packed models: tables and a dense part, for predictions (docs/models.md) --------------------------------------
- */
-
-typedef struct tsr_pack_options {
-  uint32_t struct_size;
-  uint32_t num_collections;
-  /* [num_collections], all over one group or all only on this rank. Their tables have different names. At least one
-   * collection is of bags. Sequences are for layers that take one (docs/layers.md). */
-  tsr_collection* const* collections;
-  /* The dense part (docs/graphs.md), as JSON {"dense_inputs": 13, "layers": [...], "heads": [...]}. */
-  const char* graph;
-  /* [num_tensors] names of the dense part's parameters, such as "top.0.weight", and their tensors. Tensors are float32;
-   * a buffer may be int64. */
-  const char* const* names;
-  const DLTensor* const* tensors;
-  /* JSON {"name": "", "format": "int8", "formats": {"film": "int4"}, "bounds_check": "fatal"}; NULL: all defaults. */
-  const char* settings;
-  uint32_t num_tensors;
-  uint32_t reserved; /* 0 */
-} tsr_pack_options;
-
-/* Collective. Rank 0 writes the directory, which `tessera serve` and infer.h open. `report` gets JSON on rank 0 that
- * says what became of each table; it may be NULL. TSR_ALREADY_EXISTS: the directory exists. TSR_INVALID_ARGUMENT: the
- * graph is wrong, a parameter is missing, or two tables have one name. */
-tsr_code tsr_pack(const char* directory, const tsr_pack_options* options, tsr_text** report, tsr_error* err);
-
-/* ---- The trainer of `tessera train` --------------------------------------------------------------------------------
- */
-
-typedef struct tsr_train_options {
-  uint32_t struct_size;
-  uint32_t num_overrides;
-  /* TOML (docs/config.md). Its [plugins] and [comm] are not used: the runtime and the group decide these. */
-  const char* config;
-  const char* source;           /* the config's name in error messages; NULL: "the config" */
-  const char* const* overrides; /* [num_overrides] changes of the config: "data.epochs=2" */
-  /* The following members are the options of `tessera train` with these names. */
-  const char* save;      /* directory for checkpoints; NULL: none */
-  const char* save_best; /* directory for the best checkpoint; NULL: none */
-  const char* load;      /* directory of the checkpoint to start from; NULL: none */
-  int64_t save_every;    /* steps between checkpoints; 0: only at the end */
-  int64_t max_steps;     /* number of steps in all; 0: until the last epoch ends */
-  int32_t keep;          /* number of checkpoints to keep; 0: 2 */
-  int32_t new_data;      /* 1: with `load`, start with the first batch of the data, which may be other data */
-  /* Called before each step with event NULL. Called with JSON {"step", "epoch", "samples", "loss"} every
-   * report.log_every steps, and with {"step", "validation": {"auc", "logloss", ...}}. If it does not return 0, training
-   * ends within a few steps on all ranks. The thread in tsr_train() calls it. NULL: not called. */
-  int32_t (*watch)(void* user, const char* event);
-  void* user;        /* first argument of `watch` */
-  int32_t overwrite; /* 1: the first checkpoint replaces those of another run in `save` or `save_best` */
-  int32_t reserved;  /* 0 */
-} tsr_train_options;
-
-/* Collective. Reads the data, plans, trains, and evaluates the model on the test part; with `save_best` it evaluates
- * the best model. `group` NULL: only this rank. `report` gets JSON on every rank: the contents of `tessera train`'s
- * report.json, and "stopped", which tells if `watch` ended the training. TSR_INVALID_ARGUMENT and others: the config or
- * the data are wrong. An error on one rank aborts the group. */
-tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const tsr_train_options* options,
-                   tsr_text** report, tsr_error* err);
-
-/* ---- Values and rows of a program's own data -----------------------------------------------------------------------
- */
-
-/* Gives the word of each value, one line each (tessera/sdk/values.h). Vocabularies, hashes and crosses know a value by
- * its word. The line is empty for NaN and infinity. `values` is int64, uint64, float32 or float64 [n]. `unit` is NULL
- * for numbers. For int64 it may be "bool", "day" (days since 1970), "s", "ms", "us" or "ns" (times since 1970), or
- * "time" (nanoseconds of a day). */
-tsr_code tsr_words(const DLTensor* values, const char* unit, tsr_text** words, tsr_error* err);
-
-/* Predicts for rows of a file as `tessera predict` does, in their order. The model's own vocabularies, hashes and
- * transforms of columns are used. `reader` is a reader component of the runtime, which reads the rows from `path`.
- * Labels, and columns that the model does not use, may be missing. outputs[i] is float32 [rows, width of output i], or
- * [rows]; NULL: not wanted. `warnings` gets a line for each column with many ids that are in no vocabulary; it may be
- * NULL. TSR_FAILED_PRECONDITION: the model was not trained on columns. TSR_NOT_FOUND: a column is missing. */
-tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, const char* reader, const char* path,
-                                const DLTensor* const* outputs, uint32_t num_outputs, tsr_text** warnings,
-                                tsr_error* err);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -24,7 +24,7 @@ struct Storage {
   std::string str() const;  // "hbm 1.2 GiB, ddr 0 B"
 };
 
-// The device of a rank's tables, as a device component describes it (abi/device.h).
+// The device of a rank's tables, as a device component describes it (abi/draft/device.h).
 struct ComputeDevice {
   std::string id = "cpu";                           // of the component: "cuda", "hip", "acme"
   int32_t type = kDLCPU;                            // DLDeviceType

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -63,14 +64,30 @@ void copy_out(const T& from, T* to, const char* name) {
   to->struct_size = size;
 }
 
-// Copies a caller's struct, with zeros where it is shorter.
+// Refuses a caller's struct that asks for more than this library knows. `tail` has the members after the known ones.
+void check_known(std::span<const char> tail, uint32_t high_flags, uint32_t reserved, const char* name);
+
+// Copies a caller's struct, with zeros where it is shorter. A longer one must have zeros in the members that only the
+// caller knows, and so must reserved members, because a later version may give them a meaning.
 template <class T>
 T copy_in(const T* from, const char* name) {
   T out{};
   need(from, name);
-  if (from->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
-  std::memcpy(&out, from, std::min<size_t>(from->struct_size, sizeof(T)));
+  const uint32_t size = from->struct_size;
+  if (size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
+  const size_t known = std::min<size_t>(size, sizeof(T));
+  std::memcpy(&out, from, known);
+  uint32_t high_flags = 0, reserved = 0;
+  if constexpr (requires { out.flags; }) high_flags = out.flags & TSR_MUST_UNDERSTAND;
+  if constexpr (requires { out.reserved; }) reserved = out.reserved;
+  check_known({reinterpret_cast<const char*>(from) + known, size - known}, high_flags, reserved, name);
   return out;
+}
+
+// The same for options that may be left out.
+template <class T>
+T copy_if_given(const T* from, const char* name) {
+  return from == nullptr ? T{} : copy_in(from, name);
 }
 
 // Makes an object for the caller. *out is NULL unless `make` returns.

@@ -5,6 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,7 +22,7 @@
 #include "tessera/embedding_modules.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
-#include "tessera/tessera.h"
+#include "tessera/tessera_draft.h"
 
 namespace tessera::c {
 
@@ -41,23 +45,44 @@ class OpenRuntime {
   const pid_t process_;
 };
 
+// Returns a caller's log function as a runtime takes it.
+inline std::function<void(int32_t level, const char* text)> log_of(void (*log)(void*, int32_t, const char*),
+                                                                   void* user) {
+  return [log, user](int32_t level, const char* text) { log(user, level, text); };
+}
+
+// The result of a forward that was started, of either kind. It owns its collection, but no handle.
+using StartedStep =
+    std::variant<Awaitable<ShardedEmbeddingBagCollection::Output>, Awaitable<ShardedEmbeddingCollection::Output>>;
+
 // A group and everything that works over it. One thread at a time may use it.
 class Session {
  public:
   Session(std::shared_ptr<const OpenRuntime> runtime, std::shared_ptr<ProcessGroup> group)
       : opened(std::move(runtime)), group(std::move(group)) {}
+  ~Session() { finish_deferred(std::numeric_limits<int64_t>::max()); }  // no handle is left, and so no other thread
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   const std::shared_ptr<const OpenRuntime> opened;  // must outlive the group
   const std::shared_ptr<ProcessGroup> group;
 
-  // Ends a step while no thread is in the group: now, or in the next call.
+  // Frees what a step kept for its backward while no thread is in the group: now, or in the next call.
   void drop(StepHandle step);
+  // Keeps a step that was started and closed, until this rank's part in it can be done. Never blocks.
+  void defer(int64_t number, StartedStep step);
+  // Does this rank's part in the deferred steps with lower numbers, in order. The thread must be in the session.
+  void finish_deferred(int64_t before);
+  // Numbers the steps as they are started, the same on all ranks. The thread must be in the session.
+  int64_t next_step() { return steps_++; }
 
  private:
   friend class Use;
   std::atomic<bool> used_{false};
+  int64_t steps_ = 0;
   std::mutex dropping_;
   std::vector<StepHandle> dropped_;
+  std::map<int64_t, StartedStep> deferred_;  // by number
 };
 
 // The session of a group. A null group stands for this rank only.
@@ -73,6 +98,16 @@ class Use {
 
  private:
   Session& session_;
+};
+
+// The same for a collective call. It first does this rank's part in steps that were closed before they were waited
+// for: all of them, or those that were started before step number `step`, which the call is about.
+class Collective {
+ public:
+  explicit Collective(Session& session, int64_t step = std::numeric_limits<int64_t>::max());
+
+ private:
+  Use use_;
 };
 
 struct Model {
@@ -144,12 +179,12 @@ struct tsr_collection {
 
 namespace tessera::c {
 
-// Runs a call on a collection while no other thread is in its group.
-template <class Body>
+// Runs a call on a collection while no other thread is in its group. `Used` is Collective for a collective call.
+template <class Used = Use, class Body>
 tsr_code with(const tsr_collection* collection, tsr_error* err, const Body& body) {
   return guarded(err, [&] {
     need(collection, "collection");
-    const Use use(collection->collection->session());
+    const Used use(collection->collection->session());
     body(*collection->collection);
   });
 }

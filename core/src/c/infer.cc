@@ -39,17 +39,25 @@ struct tsr_model {
   };
 
   tsr_model(const char* directory, const tsr_model_options& options)
-      : runtime(runtime_options(options)),
-        predictor(open(runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
+      : shared(runtime_of(options)),
+        predictor(open(shared->runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
         features([this] { return std::make_unique<Features>(predictor->model().features.size()); }),
         gathered([] { return std::make_unique<Gathered>(); }) {}
 
-  static tessera::RuntimeOptions runtime_options(const tsr_model_options& options) {
+  static std::shared_ptr<const OpenRuntime> runtime_of(const tsr_model_options& options) {
+    if (options.runtime != nullptr) {
+      if (options.threads != 0 || options.plugin_path != nullptr || options.log != nullptr)
+        fail(Code::kInvalidArgument, "threads, plugin_path and log have no effect with runtime, which has its own");
+      options.runtime->opened().check_process();
+      return options.runtime->shared;
+    }
     tessera::RuntimeOptions out;
     if (options.plugin_path != nullptr) out.plugin_path.emplace_back(options.plugin_path);
     out.threads = std::max(1, options.threads);
-    return out;
+    if (options.log != nullptr) out.log = log_of(options.log, options.log_user);
+    return std::make_shared<const OpenRuntime>(std::move(out));
   }
+  const OpenRuntime& opened() const { return *shared; }
 
   // Opens a packed model, or a trainer's checkpoint directly.
   static std::unique_ptr<tessera::Predictor> open(const tessera::Runtime& runtime, const std::string& directory,
@@ -61,20 +69,13 @@ struct tsr_model {
     return tessera::make_predictor(runtime, tessera::open_float_model(directory).model, options);
   }
 
-  const tessera::Runtime runtime;
+  const std::shared_ptr<const OpenRuntime> shared;
   const std::unique_ptr<tessera::Predictor> predictor;
   tessera::inference::Pool<Features> features;
   tessera::inference::Pool<Gathered> gathered;
 };
 
 namespace {
-
-template <class T>
-std::span<const T> span_of(const T* values, int64_t count, const char* name) {
-  if (count < 0) fail(Code::kInvalidArgument, "the number of ", name, " is ", count);
-  if (count > 0) need(values, name);
-  return {values, static_cast<size_t>(count)};
-}
 
 // The name of a caller's tensor in errors.
 struct Name {
@@ -181,14 +182,15 @@ void scatter(std::span<const float> values, const DLTensor& out, int64_t width) 
   }
 }
 
-// predict() gives one value per sample.
-void check_one_score(const tessera::ModelDescription& model) {
-  if (model.outputs[0].width == 1) return;
-  fail(Code::kFailedPrecondition, "output \"", model.outputs[0].name, "\" of the model has ", model.outputs[0].width,
-       " values a sample: tsr_model_predict_outputs() gives them");
+// Returns a caller's array of outputs.
+std::span<const DLTensor* const> outputs_of(const tsr_model& model, const DLTensor* const* outputs, uint32_t count) {
+  if (count > 0) need(outputs, "outputs");
+  if (const size_t most = model.predictor->model().outputs.size(); count > most)
+    fail(Code::kInvalidArgument, "there are ", count, " outputs, but the model has ", most);
+  return {outputs, count};
 }
 
-void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<const DLTensor* const> outputs) {
+void predict(tsr_model& model, const tsr_model_input& in, std::span<const DLTensor* const> outputs) {
   const tessera::ModelDescription& description = model.predictor->model();
   const size_t count = description.features.size();
   if (in.num_features != count)
@@ -286,11 +288,11 @@ std::string predict_rows(tessera::Predictor& predictor, const tessera::Dataset& 
 tsr_code tsr_model_open(const char* directory, const tsr_model_options* options, tsr_model** model, tsr_error* err) {
   return made(model, "model", err, [&] {
     need(directory, "directory");
-    return new tsr_model(directory, options == nullptr ? tsr_model_options{} : copy_in(options, "options"));
+    return new tsr_model(directory, copy_if_given(options, "options"));
   });
 }
 
-void tsr_model_close(tsr_model* model) { delete model; }
+void tsr_model_close(tsr_model* model) { close(model); }
 
 tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_error* err) {
   return guarded(err, [&] {
@@ -329,50 +331,11 @@ tsr_code tsr_model_get_output(const tsr_model* model, uint32_t i, tsr_model_outp
   });
 }
 
-tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float* scores, tsr_error* err) {
+tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, const DLTensor* const* outputs,
+                           uint32_t num_outputs, tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
-    const tsr_model_input in = copy_in(input, "input");
-    const tessera::ModelDescription& description = model->predictor->model();
-    if (in.num_features != description.features.size()) {
-      fail(Code::kInvalidArgument, "there are ", in.num_features, " features, but the model takes ",
-           description.features.size());
-    }
-    check_one_score(description);
-    if (in.batch < 0 || in.batch > INT32_MAX)
-      fail(Code::kInvalidArgument, "a batch has 0 to ", INT32_MAX, " samples, not ", in.batch);
-    if (in.num_features > 0) need(in.features, "input->features");
-    const auto features = model->features.take();
-    for (uint32_t f = 0; f < in.num_features; ++f) {
-      const tsr_model_ids& ids = in.features[f];
-      (*features)[f] = {span_of(ids.values, ids.num_values, "values"),
-                        span_of(ids.lengths, in.batch, "lengths"),
-                        {ids.weights, ids.weights == nullptr ? 0 : static_cast<size_t>(ids.num_values)}};
-    }
-    model->predictor->predict(
-        {in.batch, span_of(in.dense, in.batch * description.dense_inputs, "dense values"), *features},
-        {span_of(scores, in.batch, "scores").empty() ? nullptr : scores, static_cast<size_t>(in.batch)});
-  });
-}
-
-tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* input, const DLTensor* scores,
-                                   tsr_error* err) {
-  return guarded(err, [&] {
-    need(model, "model");
-    need(scores, "scores");
-    check_one_score(model->predictor->model());
-    predict_tensors(*model, copy_in(input, "input"), {&scores, 1});
-  });
-}
-
-tsr_code tsr_model_predict_outputs(tsr_model* model, const tsr_model_tensors* input, const DLTensor* const* outputs,
-                                   uint32_t num_outputs, tsr_error* err) {
-  return guarded(err, [&] {
-    need(model, "model");
-    if (num_outputs > 0) need(outputs, "outputs");
-    if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
-      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, but the model has ", most);
-    predict_tensors(*model, copy_in(input, "input"), {outputs, num_outputs});
+    predict(*model, copy_in(input, "input"), outputs_of(*model, outputs, num_outputs));
   });
 }
 
@@ -395,11 +358,9 @@ tsr_code tsr_model_predict_rows(const tsr_runtime* runtime, tsr_model* model, co
     need(model, "model");
     need(reader, "reader");
     need(path, "path");
-    if (num_outputs > 0) need(outputs, "outputs");
-    if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
-      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, but the model has ", most);
+    const auto wanted = outputs_of(*model, outputs, num_outputs);
     const tessera::Dataset rows = rows_of(runtime->opened().runtime, model->predictor->model(), reader, path);
-    std::string sentences = predict_rows(*model->predictor, rows, {outputs, num_outputs});
+    std::string sentences = predict_rows(*model->predictor, rows, wanted);
     if (warnings != nullptr) *warnings = new tsr_text{std::move(sentences)};
   });
 }

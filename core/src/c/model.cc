@@ -120,7 +120,7 @@ tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group
     need(runtime, "runtime");
     const tsr_model_parallel_options in = copy_in(options, "options");
     const std::shared_ptr<Session> session = session_of(runtime->shared, group);
-    const Use use(*session);
+    const Collective use(*session);
     return new tsr_model_parallel{std::make_shared<Model>(parallel(in, session))};
   });
 }
@@ -134,24 +134,27 @@ tsr_code tsr_model_parallel_plan(const tsr_model_parallel* model, tsr_text** pla
   });
 }
 
-tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* directory, const char* progress, int32_t keep,
+tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* directory, const tsr_save_options* options,
                                  tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
     need(directory, "directory");
-    const Use use(*model->model->session);
-    save_checkpoint(directory, model->model->parallel, *no_dense_optimizer(), progress == nullptr ? "" : progress,
-                    keep == 0 ? 2 : keep);
+    const tsr_save_options in = copy_if_given(options, "options");
+    if (in.keep < 0) fail(Code::kInvalidArgument, "options->keep is ", in.keep, ", but must be at least 0");
+    const Collective use(*model->model->session);
+    save_checkpoint(directory, model->model->parallel, *no_dense_optimizer(), in.progress == nullptr ? "" : in.progress,
+                    in.keep == 0 ? 2 : in.keep);
   });
 }
 
-tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, tsr_text** progress,
-                                 tsr_error* err) {
+tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, const tsr_load_options* options,
+                                 tsr_text** progress, tsr_error* err) {
   return guarded(err, [&] {
+    if (progress != nullptr) *progress = nullptr;
     need(model, "model");
     need(directory, "directory");
-    if (progress != nullptr) *progress = nullptr;
-    const Use use(*model->model->session);
+    (void)copy_if_given(options, "options");  // it has nothing but flags
+    const Collective use(*model->model->session);
     std::string text = load_checkpoint(directory, model->model->parallel, *no_dense_optimizer());
     if (progress != nullptr) *progress = new tsr_text{std::move(text)};
   });

@@ -124,7 +124,7 @@ tsr_code tsr_pack(const char* directory, const tsr_pack_options* options, tsr_te
     const std::vector<const Collection*> collections = packed_collections(in);
     Session& session = collections[0]->session();
     std::set<Session*> sessions;
-    std::list<Use> used;
+    std::list<Collective> used;
     for (const Collection* c : collections) {
       if (sessions.insert(&c->session()).second) used.emplace_back(c->session());
     }

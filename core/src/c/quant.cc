@@ -91,7 +91,7 @@ tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options
   return made(quantized, "quantized", err, [&] {
     need(collection, "collection");
     const Collection& c = *collection->collection;
-    const Use use(c.session());
+    const Collective use(c.session());
     const QuantSettings settings = parse_quant_settings(c, options);
     QuantCollectionOptions how{.tables = quantized_tables(c, settings.rows), .is_weighted = c.weighted};
     how.bounds_check = settings.bounds_check;

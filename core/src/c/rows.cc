@@ -6,6 +6,7 @@
 
 #include "c/call.h"
 #include "c/handles.h"
+#include "tessera/abi/optimizer.h"
 
 using namespace tessera;
 using namespace tessera::c;
@@ -24,7 +25,8 @@ Range range_of(const Collection& c, const char* table, int64_t first, const Tens
     if (t.name != table) continue;
     if (t.any_id)
       fail(Code::kUnimplemented, "table \"", t.name,
-           "\" takes any ids, so its rows have no range: look rows up, or read them from a checkpoint");
+           "\" takes any ids, so its rows have no range: look rows up, or go through those of each shard "
+           "(tsr_shard_next_rows)");
     if (rows.dim() != 2 || rows.size(1) != t.embedding_dim)
       fail(Code::kInvalidArgument, "rows of table \"", t.name, "\" must be float32 [any, ", t.embedding_dim, "]");
     if (first < 0 || first > t.num_embeddings - rows.size(0))
@@ -94,15 +96,13 @@ struct ShardRows {
   std::vector<float*> states;
 };
 
-ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const DLTensor* weights,
-                     const DLTensor* const* states, uint32_t num_states) {
+ShardRows shard_rows(const Collection& c, uint32_t shard, const DLTensor* weights, const DLTensor* const* states,
+                     uint32_t num_states) {
   ShardRows out{at(c.shards, shard, "shard", "rank"), borrowed(weights, "weights", DType::kFloat32), {}};
   const ShardMetadata& w = out.shard.where;
   if (out.weights.dim() != 2 || out.weights.size(1) != w.cols)
     fail(Code::kInvalidArgument, "weights of this shard must be float32 [any, ", w.cols, "]");
   const int64_t count = out.weights.size(0);
-  if (first < 0 || first > w.rows - count)
-    fail(Code::kOutOfRange, "the shard has ", w.rows, " rows, and not [", first, ", ", first + count, ")");
   if (states == nullptr) return out;
   const auto& layout = c.any().state_layout(out.shard);
   if (num_states != layout.size())
@@ -115,6 +115,16 @@ ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const D
     out.states.push_back(state.data<float>());
   }
   return out;
+}
+
+// Checks that a shard has rows [first, first + count) as a range.
+void check_range(const Collection& c, const HeldShard& shard, int64_t first, int64_t count) {
+  if (c.any().rows_on_demand(shard)) {
+    fail(Code::kUnimplemented, "rows of table \"", shard.table,
+         "\" exist on demand, so they have no range: go through them (tsr_shard_next_rows)");
+  }
+  if (first < 0 || first > shard.where.rows - count)
+    fail(Code::kOutOfRange, "the shard has ", shard.where.rows, " rows, and not [", first, ", ", first + count, ")");
 }
 
 // A view of a shard's memory, which keeps the collection alive.
@@ -160,8 +170,9 @@ void tessera::c::gather_rows(const Collection& c, const char* table, int64_t fir
 
 tsr_code tsr_collection_read_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
                                   tsr_error* err) {
-  return with(collection, err,
-              [&](const Collection& c) { gather_rows(c, table, first, borrowed(rows, "rows", DType::kFloat32)); });
+  return with<Collective>(collection, err, [&](const Collection& c) {
+    gather_rows(c, table, first, borrowed(rows, "rows", DType::kFloat32));
+  });
 }
 
 tsr_code tsr_collection_write_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
@@ -177,10 +188,10 @@ tsr_code tsr_collection_get_shard(const tsr_collection* collection, uint32_t i, 
     const HeldShard& s = at(c.shards, i, "shard", "rank");
     const auto& tables = c.any().tables();
     const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == s.table; });
-    copy_out<tsr_shard_info>(
-        {0, static_cast<uint32_t>(table - tables.begin()), s.shard,
-         static_cast<uint32_t>(c.any().state_layout(s).size()), s.where.rows, s.where.cols, s.where.row, s.where.col},
-        info, "info");
+    copy_out<tsr_shard_info>({0, static_cast<uint32_t>(table - tables.begin()), s.shard,
+                              static_cast<uint32_t>(c.any().state_layout(s).size()), s.where.rows, s.where.cols,
+                              s.where.row, s.where.col, c.any().rows_on_demand(s) ? 1 : 0, 0},
+                             info, "info");
   });
 }
 
@@ -188,14 +199,17 @@ tsr_code tsr_shard_get_state(const tsr_collection* collection, uint32_t shard, u
                              tsr_error* err) {
   return with(collection, err, [&](const Collection& c) {
     const Lookup::State& s = at(c.any().state_layout(at(c.shards, shard, "shard", "rank")), i, "state", "shard");
-    copy_out<tsr_state_info>({0, s.per_row ? 1 : 0, s.name.c_str()}, info, "info");
+    copy_out<tsr_state_info>(
+        {0, s.per_row ? TSR_STATE_PER_ROW : TSR_STATE_PER_ELEMENT, to_dl(DType::kFloat32), 0, s.name.c_str()}, info,
+        "info");
   });
 }
 
 tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
                         const DLTensor* const* states, uint32_t num_states, tsr_error* err) {
   return with(collection, err, [&](const Collection& c) {
-    const ShardRows to = shard_rows(c, shard, first, weights, states, num_states);
+    const ShardRows to = shard_rows(c, shard, weights, states, num_states);
+    check_range(c, to.shard, first, to.weights.size(0));
     c.any().read_rows(to.shard, first, to.weights.size(0), to.weights.data<float>(), to.states);
   });
 }
@@ -203,9 +217,27 @@ tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_
 tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
                          const DLTensor* const* states, uint32_t num_states, tsr_error* err) {
   return with(collection, err, [&](const Collection& c) {
-    const ShardRows from = shard_rows(c, shard, first, weights, states, num_states);
+    const ShardRows from = shard_rows(c, shard, weights, states, num_states);
+    check_range(c, from.shard, first, from.weights.size(0));
     const std::vector<const float*> constant(from.states.begin(), from.states.end());
     c.any().write_rows(from.shard, first, from.weights.size(0), from.weights.data<float>(), constant);
+  });
+}
+
+tsr_code tsr_shard_next_rows(const tsr_collection* collection, uint32_t shard, uint64_t* cursor, const DLTensor* ids,
+                             const DLTensor* weights, const DLTensor* const* states, uint32_t num_states,
+                             int64_t* count, tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    need(cursor, "cursor");
+    need(count, "count");
+    const Tensor to = borrowed(ids, "ids", DType::kInt64);
+    const ShardRows rows = shard_rows(c, shard, weights, states, num_states);
+    if (to.numel() == 0 || to.numel() != rows.weights.size(0)) {
+      fail(Code::kInvalidArgument, "there is room for ", to.numel(), " ids and ", rows.weights.size(0),
+           " rows of weights: both must be the same number, at least 1");
+    }
+    *count = c.any().export_rows(rows.shard, *cursor, {to.data<int64_t>(), static_cast<size_t>(to.numel())},
+                                 rows.weights.data<float>(), rows.states);
   });
 }
 
@@ -222,9 +254,7 @@ tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t
   return with(collection, err, [&](const Collection& c) {
     const Tensor out = borrowed(ids, "ids", DType::kInt64);
     const HeldShard& s = at(c.shards, shard, "shard", "rank");
-    if (first < 0 || first > s.where.rows - out.numel())
-      fail(Code::kOutOfRange, "the shard has ", s.where.rows, " rows, and not [", first, ", ", first + out.numel(),
-           ")");
+    check_range(c, s, first, out.numel());
     const std::vector<int64_t> rows = c.any().table_rows(s, first, out.numel());
     std::copy(rows.begin(), rows.end(), out.data<int64_t>());
   });

@@ -1,6 +1,10 @@
 // Runtime, texts, plans and process groups in tessera.h.
 #include "tessera/runtime.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <span>
 #include <utility>
 
 #include "c/call.h"
@@ -10,12 +14,39 @@
 
 namespace tessera::c {
 
+void check_known(std::span<const char> tail, uint32_t high_flags, uint32_t reserved, const char* name) {
+  if (std::any_of(tail.begin(), tail.end(), [](char byte) { return byte != 0; })) {
+    fail(Code::kUnimplemented, name, " uses members that libtessera ", TESSERA_VERSION,
+         " does not know: leave them 0, or use a newer library");
+  }
+  if (high_flags != 0) {
+    fail(Code::kUnimplemented, name, "->flags has bit ", std::bit_width(high_flags) - 1, ", which libtessera ",
+         TESSERA_VERSION, " does not know: leave it out, or use a newer library");
+  }
+  if (reserved != 0) fail(Code::kUnimplemented, name, "->reserved is ", reserved, ", but must be 0");
+}
+
 void Session::drop(StepHandle step) {
   const std::lock_guard lock(dropping_);
   dropped_.push_back(std::move(step));
   if (used_.exchange(true, std::memory_order_acquire)) return;
   dropped_.clear();
   used_.store(false, std::memory_order_release);
+}
+
+void Session::defer(int64_t number, StartedStep step) {
+  const std::lock_guard lock(dropping_);
+  deferred_.emplace(number, std::move(step));
+}
+
+void Session::finish_deferred(int64_t before) {
+  while (true) {
+    // Its destructor waits. An error reaches the other ranks too, and a broken group fails the caller's own call.
+    decltype(deferred_)::node_type next;
+    const std::lock_guard lock(dropping_);
+    if (deferred_.empty() || deferred_.begin()->first >= before) return;
+    next = deferred_.extract(deferred_.begin());
+  }
 }
 
 Use::Use(Session& session) : session_(session) {
@@ -27,6 +58,8 @@ Use::Use(Session& session) : session_(session) {
   const std::lock_guard lock(session.dropping_);
   session.dropped_.clear();
 }
+
+Collective::Collective(Session& session, int64_t step) : use_(session) { session.finish_deferred(step); }
 
 std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& runtime, tsr_process_group* group) {
   if (group != nullptr) return group->session;
@@ -118,7 +151,7 @@ template <class Body>
 tsr_code exchange(tsr_process_group* group, tsr_error* err, const Body& body) {
   return guarded(err, [&] {
     need(group, "group");
-    const Use use(*group->session);
+    const Collective use(*group->session);
     body(*group->session->group);
   });
 }
@@ -126,21 +159,43 @@ tsr_code exchange(tsr_process_group* group, tsr_error* err, const Body& body) {
 }  // namespace
 
 const char* tsr_version(void) { return TESSERA_VERSION; }
+uint32_t tsr_version_number(void) { return TESSERA_VERSION_NUMBER; }
+
+const char* tsr_code_name(tsr_code code) {
+  static constexpr std::array kNames = {"TSR_OK",
+                                        "TSR_CANCELLED",
+                                        "TSR_UNKNOWN",
+                                        "TSR_INVALID_ARGUMENT",
+                                        "TSR_DEADLINE_EXCEEDED",
+                                        "TSR_NOT_FOUND",
+                                        "TSR_ALREADY_EXISTS",
+                                        "TSR_PERMISSION_DENIED",
+                                        "TSR_RESOURCE_EXHAUSTED",
+                                        "TSR_FAILED_PRECONDITION",
+                                        "TSR_ABORTED",
+                                        "TSR_OUT_OF_RANGE",
+                                        "TSR_UNIMPLEMENTED",
+                                        "TSR_INTERNAL",
+                                        "TSR_UNAVAILABLE",
+                                        "TSR_DATA_LOSS"};
+  static_assert(kNames.size() == TSR_DATA_LOSS + 1);
+  const bool known = code >= TSR_OK && code <= TSR_DATA_LOSS;
+  return kNames[static_cast<size_t>(known ? code : tsr_code{TSR_INTERNAL})];
+}
 
 const char* tsr_text_data(const tsr_text* text) { return text == nullptr ? "" : text->text.c_str(); }
 void tsr_text_free(tsr_text* text) { delete text; }
 
 tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err) {
   return made(runtime, "runtime", err, [&] {
-    const tsr_runtime_options in = options == nullptr ? tsr_runtime_options{} : copy_in(options, "options");
+    const tsr_runtime_options in = copy_if_given(options, "options");
     RuntimeOptions out;
     out.plugin_path = texts(in.plugin_path, in.num_plugin_paths, "plugin_path");
     out.require = texts(in.require, in.num_required, "require");
     out.threads = in.threads < 0 ? 0 : std::max(1, in.threads);
     if (in.num_plugins > 0) need(in.plugins, "plugins");
     out.plugins.assign(in.plugins, in.plugins + in.num_plugins);
-    if (in.log != nullptr)
-      out.log = [log = in.log, user = in.log_user](int32_t level, const char* text) { log(user, level, text); };
+    if (in.log != nullptr) out.log = log_of(in.log, in.log_user);
     return new tsr_runtime{std::make_shared<const OpenRuntime>(std::move(out))};
   });
 }
@@ -186,7 +241,7 @@ tsr_code tsr_process_group_connect(const tsr_runtime* runtime, const tsr_process
   return made(group, "group", err, [&] {
     need(runtime, "runtime");
     runtime->opened().check_process();
-    const tsr_process_group_options in = options == nullptr ? tsr_process_group_options{} : copy_in(options, "options");
+    const tsr_process_group_options in = copy_if_given(options, "options");
     ProcessGroupOptions how;
     if (in.backend != nullptr) how.backend = in.backend;
     if (in.timeout_s > 0) how.timeout_s = in.timeout_s;

@@ -43,14 +43,17 @@ struct tsr_step {
   using Bags = ShardedEmbeddingBagCollection::Output;
   using Sequences = ShardedEmbeddingCollection::Output;
 
-  enum class Stage { kStarted, kWaited, kFailed, kDone };  // kDone: backward was called
+  enum class Stage { kStarted, kWaited, kFailed, kCancelled, kDone };  // kDone: backward was called
 
+  tsr_step(std::shared_ptr<const Collection> of, StartedStep output)
+      : collection(std::move(of)), number(collection->session().next_step()), pending(std::move(output)) {}
+  // A finalizer may run this while another thread is in the group, so it must neither communicate nor fail.
   ~tsr_step() {
-    if (stage == Stage::kStarted) finish();
-    if (stage != Stage::kWaited) return;
-    StepHandle handle = taken_state();
-    if (handle) collection->session().drop(std::move(handle));
+    if (stage == Stage::kStarted) collection->session().defer(number, std::move(pending));
+    if (stage == Stage::kWaited) drop();
   }
+  tsr_step(const tsr_step&) = delete;
+  tsr_step& operator=(const tsr_step&) = delete;
   const OpenRuntime& opened() const { return *collection->session().opened; }
 
   // The calling thread must be in the session.
@@ -59,41 +62,24 @@ struct tsr_step {
     std::visit([](auto& output) { output.wait(); }, pending);
     stage = Stage::kWaited;
   }
+  // Gives up what backward would need. The step must have been waited for.
+  void drop() noexcept {
+    StepHandle handle = std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
+    if (handle) collection->session().drop(std::move(handle));
+  }
   void check_waited() const {
     if (stage == Stage::kStarted)
       fail(Code::kFailedPrecondition, "the step was only started: call tsr_step_wait() first");
     if (stage == Stage::kFailed) fail(Code::kFailedPrecondition, "the step has failed: it can only be closed");
+    if (stage == Stage::kCancelled) fail(Code::kFailedPrecondition, "the step was cancelled: it can only be closed");
   }
   const Bags* bags() const { return pending.index() == 0 ? &std::get<0>(pending).wait() : nullptr; }
   const Sequences& sequences() const { return std::get<1>(pending).wait(); }
 
-  std::shared_ptr<const Collection> collection;
-  mutable std::variant<Awaitable<Bags>, Awaitable<Sequences>> pending;
+  const std::shared_ptr<const Collection> collection;
+  const int64_t number;
+  mutable StartedStep pending;
   Stage stage = Stage::kStarted;
-
- private:
-  // Ends a step that nobody waited for. Otherwise the other ranks would hang if this one fails.
-  void finish() noexcept {
-    Session& session = collection->session();
-    try {
-      try {
-        const Use use(session);
-        wait();
-      } catch (const Error& e) {
-        if (stage == Stage::kStarted)
-          session.group->abort(str_cat("a step was closed before it was waited for: ", e.what()));
-      }
-    } catch (...) {  // nobody is left to be told
-    }
-  }
-  // The step must have been waited for.
-  StepHandle taken_state() noexcept {
-    try {
-      return std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
-    } catch (...) {
-      return {};
-    }
-  }
 };
 
 namespace {
@@ -170,8 +156,9 @@ void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<c
 // Starts a step on a caller's batch. The thread must be in the session.
 std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, const tsr_batch* batch,
                                   const DLTensor* output, bool keep) {
-  const tsr_batch in = copy_in(batch, "batch");
+  tsr_batch in{};
   const KeyedJaggedTensor features = offered(*c, [&] {
+    in = copy_in(batch, "batch");
     if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
     KeyedJaggedTensor features = batch_of(c->features, in);
     if (!c->bags() && in.weights != nullptr)
@@ -184,9 +171,7 @@ std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, co
     return features;
   });
   return std::visit(
-      [&](auto* sharded) {
-        return std::unique_ptr<tsr_step>(new tsr_step{c, sharded->forward(features, in.finished != 0, keep)});
-      },
+      [&](auto* sharded) { return std::make_unique<tsr_step>(c, sharded->forward(features, in.finished != 0, keep)); },
       c->sharded);
 }
 
@@ -205,7 +190,7 @@ const Tensor& output_of(const tsr_step& step, uint32_t i) {
 tsr_code tsr_collection_start(tsr_collection* collection, const tsr_batch* batch, tsr_step** step, tsr_error* err) {
   return made(step, "step", err, [&] {
     need(collection, "collection");
-    const Use use(collection->collection->session());
+    const Collective use(collection->collection->session());
     return started(collection->collection, batch, nullptr, true).release();
   });
 }
@@ -213,10 +198,20 @@ tsr_code tsr_collection_start(tsr_collection* collection, const tsr_batch* batch
 tsr_code tsr_step_wait(tsr_step* step, tsr_error* err) {
   return guarded(err, [&] {
     need(step, "step");
-    const Use use(step->collection->session());
+    const Collective use(step->collection->session(), step->number);
     if (step->stage != tsr_step::Stage::kStarted)
-      fail(Code::kFailedPrecondition, "tsr_step_wait() was already called for this step");
+      fail(Code::kFailedPrecondition, "tsr_step_wait() or tsr_step_cancel() was already called for this step");
     step->wait();
+  });
+}
+
+tsr_code tsr_step_cancel(tsr_step* step, tsr_error* err) {
+  return guarded(err, [&] {
+    need(step, "step");
+    const Collective use(step->collection->session(), step->number);
+    if (step->stage == tsr_step::Stage::kStarted) step->wait();
+    if (step->stage == tsr_step::Stage::kWaited) step->drop();
+    step->stage = tsr_step::Stage::kCancelled;
   });
 }
 
@@ -226,7 +221,7 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
     if (step != nullptr) *step = nullptr;
     need(collection, "collection");
     const std::shared_ptr<const Collection>& c = collection->collection;
-    const Use use(c->session());
+    const Collective use(c->session());
     if (output != nullptr && !c->bags())
       fail(Code::kUnimplemented, "sequences have an output for each feature: take them from the step");
     auto made = started(c, batch, output, step != nullptr);
@@ -278,11 +273,13 @@ tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersio
   });
 }
 
-tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err) {
+tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads,
+                           const tsr_backward_options* options, tsr_error* err) {
   return guarded(err, [&] {
     need(step, "step");
     if (num_grads > 0) need(grads, "grads");
-    const Use use(step->collection->session());
+    (void)copy_if_given(options, "options");  // it has nothing but flags
+    const Collective use(step->collection->session(), step->number);
     step->check_waited();
     check_backward(*step);
     std::visit([&](auto* sharded) { backward(*step, *sharded, {grads, num_grads}); }, step->collection->sharded);
@@ -294,12 +291,11 @@ tsr_code tsr_collection_weight_gradients(tsr_collection* collection, const tsr_b
   return guarded(err, [&] {
     need(collection, "collection");
     const Collection& c = *collection->collection;
-    const Use use(c.session());
+    const Collective use(c.session());
     if (!c.bags()) fail(Code::kUnimplemented, "gradients of weights are of pooled rows: sequences have no weights");
-    const tsr_batch in = copy_in(batch, "batch");
     Tensor given, out;
     const KeyedJaggedTensor features = offered(c, [&] {
-      KeyedJaggedTensor features = batch_of(c.features, in);
+      KeyedJaggedTensor features = batch_of(c.features, copy_in(batch, "batch"));
       given = borrowed(grad, "grad", DType::kFloat32);
       out = borrowed(gradients, "gradients", DType::kFloat32);
       if (out.numel() != features.values().numel())

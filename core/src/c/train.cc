@@ -112,7 +112,7 @@ tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const t
     need(runtime, "runtime");
     const tsr_train_options in = copy_in(options, "options");
     const std::shared_ptr<Session> session = session_of(runtime->shared, group);
-    const Use use(*session);
+    const Collective use(*session);
     try {
       return new tsr_text{trained(runtime->opened().runtime, session->group, in)};
     } catch (const std::exception& e) {

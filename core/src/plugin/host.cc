@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
@@ -92,7 +92,7 @@ Host::Host(uint32_t threads, int32_t log_level, LogSink log) : permanent_(nullpt
     if (served == nullptr) {
       fill(err, TSR_UNIMPLEMENTED,
            str_cat("no device plugin was opened for DLPack device type ", int{device.device_type},
-                   ": the host lends memory of the CPU and of devices that a tessera.device/1 component serves"));
+                   ": the host lends memory of the CPU and of devices that a tessera.device/draft-1 component serves"));
       return nullptr;
     }
     void* memory = nullptr;

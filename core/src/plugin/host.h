@@ -27,7 +27,7 @@ class Host {
   ThreadPool& pool() { return pool_; }
   void log(int32_t level, const char* text) const;
 
-  // From now on the component (tessera.device/1) serves alloc and free for its device type. It lives as long as the
+  // From now on the component (abi/draft/device.h) serves alloc and free for its device type. It lives as long as the
   // table. Returns false if another one already serves that type. [serial]
   bool attach_device(ComponentPtr part);
   ComponentPtr attached_device(const std::string& id) const;  // null: not attached. [serial]

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "tessera/abi/collective.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 #include "tessera/abi/draft/endpoint.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
@@ -64,7 +64,7 @@ constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA
                               TESSERA_MEMBER(tsr_device, synchronize),   TESSERA_MEMBER(tsr_device, event_create),
                               TESSERA_MEMBER(tsr_device, event_destroy), TESSERA_MEMBER(tsr_device, event_record),
                               TESSERA_MEMBER(tsr_device, event_wait),    TESSERA_MEMBER(tsr_device, event_synchronize),
-                              TESSERA_MEMBER(tsr_device, stats)};
+                              TESSERA_MEMBER(tsr_device, event_query),   TESSERA_MEMBER(tsr_device, stats)};
 constexpr Member kReader[] = {TESSERA_MEMBER(tsr_reader, open),   TESSERA_MEMBER(tsr_reader, file),
                               TESSERA_MEMBER(tsr_reader, column), TESSERA_MEMBER(tsr_reader, block),
                               TESSERA_MEMBER(tsr_reader, select), TESSERA_MEMBER(tsr_reader, read)};

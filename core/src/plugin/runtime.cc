@@ -15,7 +15,7 @@
 #include "plugin/library.h"
 #include "plugin/search_path.h"
 #include "tessera/abi/collective.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/sdk/nearest.h"
 

@@ -39,7 +39,7 @@ const tsr_device_ops* ops_of(const Component& part) {
 DeviceStream::DeviceStream(ComponentPtr part, Device device)
     : part_(std::move(part)), ops_(ops_of(*part_)), device_(device) {
   AbiError err;
-  err.check(api().stream_create(self(), device_.index, &stream_, err.out()), id());
+  err.check(api().stream_create(self(), device_.index, nullptr, &stream_, err.out()), id());
 }
 
 DeviceStream::~DeviceStream() {
@@ -106,7 +106,7 @@ Tensor DeviceStream::host_1d(int64_t n, DType dtype) {
   const auto bytes = static_cast<uint64_t>(n * size_of(dtype));
   void* memory = nullptr;
   AbiError err;
-  err.check(api().host_alloc(self(), bytes, &memory, err.out()), id());
+  err.check(api().host_alloc(self(), bytes, nullptr, &memory, err.out()), id());
   return Tensor::borrow(
       memory, {n}, dtype, std::shared_ptr<void>(memory, [stream = shared_from_this(), bytes](void* m) {
         AbiError dropped;  // pending work may still read the memory, so wait before freeing it
@@ -170,13 +170,13 @@ void DeviceStream::enqueue(const Call& call) const {
 DeviceStream::Staging& DeviceStream::next_staging(uint64_t bytes) {
   Staging& staging = staging_[next_++ % staging_.size()];
   if (!staging.copied)
-    enqueue([&](tsr_error* err) { return api().event_create(self(), device_.index, &staging.copied, err); });
+    enqueue([&](tsr_error* err) { return api().event_create(self(), device_.index, nullptr, &staging.copied, err); });
   enqueue([&](tsr_error* err) { return api().event_synchronize(self(), device_.index, staging.copied, err); });
   if (staging.bytes >= bytes) return staging;
   api().host_free(self(), staging.memory, staging.bytes);
   staging.memory = nullptr;
   staging.bytes = 0;
-  enqueue([&](tsr_error* err) { return api().host_alloc(self(), bytes, &staging.memory, err); });
+  enqueue([&](tsr_error* err) { return api().host_alloc(self(), bytes, nullptr, &staging.memory, err); });
   staging.bytes = bytes;
   return staging;
 }
@@ -252,7 +252,8 @@ void DeviceStream::clip_gradients(const tsr_clipping& clipping) {
 
 DeviceStream::Event::Event(DeviceStreamPtr stream) : stream_(std::move(stream)) {
   AbiError err;
-  err.check(stream_->api().event_create(stream_->self(), stream_->device_.index, &raw_, err.out()), stream_->id());
+  err.check(stream_->api().event_create(stream_->self(), stream_->device_.index, nullptr, &raw_, err.out()),
+            stream_->id());
 }
 
 DeviceStream::Event::~Event() { stream_->api().event_destroy(stream_->self(), stream_->device_.index, raw_); }

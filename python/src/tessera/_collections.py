@@ -6,7 +6,7 @@ import contextlib
 import ctypes as c
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ._arrays import Tensor, as_array, output_array, owned_view, view_of
 from ._batch import Batch, QuantCollection
 from ._pictures import StepReport
 from ._runtime import ProcessGroup, Runtime
-from ._step import Shard, Step
+from ._step import Shard, Step, next_rows
 from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, check_modules, check_planner, describe
 
 _lib = _l.lib
@@ -175,7 +175,7 @@ class Collection:
             group._enter()
             try:
                 self._grad_pointer.value = self._grad.set(array)
-                group._wait(_lib.tsr_step_backward, step._handle.value, self._grad_address, 1)
+                group._wait(_lib.tsr_step_backward, step._handle.value, self._grad_address, 1, None)
             finally:
                 group._used.release()
             return
@@ -188,7 +188,7 @@ class Collection:
         pointers = (c.c_void_p * len(self.outputs))(
             *[tensors[n].address if n in tensors else None for n in self.outputs]
         )
-        self._group._call(_lib.tsr_step_backward, step._handle.value, c.addressof(pointers), len(pointers))
+        self._group._call(_lib.tsr_step_backward, step._handle.value, c.addressof(pointers), len(pointers), None)
 
     def quantize(
         self, format: str = "int8", formats: Optional[Mapping[str, str]] = None, bounds_check: str = "fatal"
@@ -260,7 +260,7 @@ class Collection:
         state, states = _l.StateInfo(), {}
         for k, name in enumerate(shard.states):
             _l.call("shard_get_state", self._handle.value, shard.index, k, c.byref(state))
-            states[name] = np.empty(count if state.per_row else (count, shard.cols), np.float32)
+            states[name] = np.empty((count, shard.cols) if state.kind == _l.STATE_PER_ELEMENT else count, np.float32)
         return np.empty((count, shard.cols), np.float32), states
 
     def read_shard(
@@ -272,6 +272,14 @@ class Collection:
         weights, states = self._shard_arrays(shard, shard.rows - first if count is None else count)
         self._shard_call(_lib.tsr_shard_read, shard, first, weights, list(states.values()))
         return weights, states
+
+    def shard_rows(self, shard: Shard, at_a_time: int = 65536) -> Iterator[Tuple[np.ndarray, np.ndarray, Dict]]:
+        """All rows of a shard that exist, in blocks of at most ``at_a_time``: their ids in the table, int64
+        ``[count]``, rows float32 ``[count, cols]``, and states as of ``read_shard``. It serves all tables, also those
+        whose rows are made on demand; the table must not change meanwhile. Not collective."""
+        _check.of_type(shard, Shard, "shard", "one of shards()")
+        weights, states = self._shard_arrays(shard, _check.whole(at_a_time, "at_a_time", 1))
+        return next_rows(self._group, self._handle, shard, weights, states)
 
     def write_shard(
         self, shard: Shard, weights: Any, states: Optional[Mapping[str, Any]] = None, first: int = 0
@@ -430,13 +438,15 @@ class DistributedModelParallel:
         (docs/checkpoints.md). progress: a text that ``load`` gives back. keep: how many stay. Collective."""
         directory, progress = _check.path(directory, "directory"), _check.text(progress, "progress")
         keep = _check.whole(keep, "keep", 1, 2**31 - 1)
-        self.group._call(_lib.tsr_model_parallel_save, self._handle.value, directory.encode(), progress.encode(), keep)
+        options = _l.SaveOptions(progress=progress.encode(), keep=keep)
+        function = _lib.tsr_model_parallel_save
+        self.group._call(function, self._handle.value, directory.encode(), c.addressof(options))
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
         """The newest checkpoint there; its ``progress``. ``NotFound``, ``DataLoss``, or ``InvalidArgument`` where
         it is of another model: nothing changes then. Collective."""
         out, directory = c.c_void_p(), _check.path(directory, "directory")
-        self.group._call(_lib.tsr_model_parallel_load, self._handle.value, directory.encode(), c.addressof(out))
+        self.group._call(_lib.tsr_model_parallel_load, self._handle.value, directory.encode(), None, c.addressof(out))
         return _l.text(out)
 
 

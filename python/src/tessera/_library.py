@@ -81,7 +81,7 @@ RuntimeOptions = _sized(
     ("log", c.c_void_p),
     ("log_user", c.c_void_p),
     ("num_plugins", _u32),
-    ("reserved", _u32),
+    ("flags", _u32),
 )
 GroupOptions = _sized(
     ("world_size", _i32),
@@ -102,7 +102,7 @@ GroupInfo = _sized(
     ("reserved", _i32),
     ("backend", _text),
 )
-ModelOptions = _sized(("reserved", _u32), ("model", _text), ("plan", _text), ("planner", _text))
+ModelOptions = _sized(("flags", _u32), ("model", _text), ("plan", _text), ("planner", _text))
 CollectionInfo = _sized(
     ("kind", _i32),
     ("num_tables", _u32),
@@ -125,7 +125,7 @@ Batch = _sized(
     ("strides", c.c_void_p),
     ("inverse", c.c_void_p),
     ("finished", _i32),
-    ("reserved", _i32),
+    ("flags", _u32),
     ("refused", c.c_void_p),
 )
 StepInfo = _sized(("num_outputs", _u32), ("all_finished", _i32), ("any_finished", _i32))
@@ -137,6 +137,8 @@ ShardInfo = _sized(
     ("cols", _i64),
     ("row", _i64),
     ("col", _i64),
+    ("on_demand", _i32),
+    ("reserved", _u32),
 )
 PackOptions = _sized(
     ("num_collections", _u32),
@@ -146,7 +148,7 @@ PackOptions = _sized(
     ("tensors", c.c_void_p),
     ("settings", _text),
     ("num_tensors", _u32),
-    ("reserved", _u32),
+    ("flags", _u32),
 )
 TrainOptions = _sized(
     ("num_overrides", _u32),
@@ -163,9 +165,17 @@ TrainOptions = _sized(
     ("watch", c.c_void_p),
     ("user", c.c_void_p),
     ("overwrite", _i32),
-    ("reserved", _i32),
+    ("flags", _u32),
 )
-OpenOptions = _sized(("threads", _i32), ("plugin_path", _text), ("kernel", _text))
+SaveOptions = _sized(("flags", _u32), ("progress", _text), ("keep", _i32), ("reserved", _u32))
+OpenOptions = _sized(
+    ("threads", _i32),
+    ("plugin_path", _text),
+    ("kernel", _text),
+    ("runtime", c.c_void_p),
+    ("log", c.c_void_p),
+    ("log_user", c.c_void_p),
+)
 ModelInfo = _sized(
     ("is_weighted", _i32),
     ("name", _text),
@@ -180,14 +190,16 @@ ModelInfo = _sized(
 )
 ModelFeature = _sized(("reserved", _u32), ("name", _text), ("ids", _i64))
 ModelOutput = _sized(("probability", _i32), ("name", _text), ("width", _i64))
-ModelTensors = _sized(
+ModelInput = _sized(
     ("num_features", _u32),
     ("dense", c.c_void_p),
     ("values", c.c_void_p),
     ("lengths", c.c_void_p),
     ("weights", c.c_void_p),
 )
-StateInfo = _sized(("per_row", _i32), ("name", _text))
+# dtype: a DLDataType, which is float32 today.
+StateInfo = _sized(("kind", _i32), ("dtype", _u32), ("reserved", _u32), ("name", _text))
+STATE_PER_ELEMENT = 1  # tessera/abi/optimizer.h
 
 
 class DLTensor(c.Structure):
@@ -227,7 +239,7 @@ def home() -> str:
 
 
 def _load() -> c.CDLL:
-    path = os.environ.get("TESSERA_LIBRARY") or os.path.join(home(), "lib", "libtessera.so.0")
+    path = os.environ.get("TESSERA_LIBRARY") or os.path.join(home(), "lib", "libtessera.so.1")
     try:
         return c.CDLL(path)
     except OSError as error:
@@ -247,18 +259,18 @@ _FUNCTIONS = {
     "process_group_describe": "pp", "process_group_all_reduce": "ppi", "process_group_broadcast": "ppi",
     "process_group_all_gather": "ppp", "process_group_reduce_scatter": "pppi", "process_group_all_to_all": "ppppp",
     "process_group_barrier": "p", "process_group_abort": "ps",
-    "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "pssi",
-    "model_parallel_load": "psp", "model_parallel_dense": "psp", "model_parallel_collection": "psp",
+    "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "psp",
+    "model_parallel_load": "pspp", "model_parallel_dense": "psp", "model_parallel_collection": "psp",
     "collection_describe": "pp", "collection_stats": "pip",
     "collection_get_table": "pup", "collection_get_feature": "pup", "collection_get_output": "pup",
-    "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppu",
+    "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppup",
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
     "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
-    "shard_export": "puip",
+    "shard_export": "puip", "shard_next_rows": "puppppup",
     "pack": "spp", "train": "pppp", "collection_weight_gradients": "pppp",
     "model_open": "spp", "model_describe": "pp", "model_get_feature": "pup", "model_get_output": "pup",
-    "model_predict_outputs": "pppu", "words": "psp", "model_predict_rows": "ppsspup",
+    "model_predict": "pppu", "words": "psp", "model_predict_rows": "ppsspup",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
     "quant_collection_sequences": "pppu",
 }  # fmt: skip

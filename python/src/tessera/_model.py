@@ -160,12 +160,12 @@ class PackedModel:
             return (c.c_void_p * max(1, len(arrays)))(*[address(array) for array in arrays])
 
         values, lengths, weights = (addresses([column[k] for column in columns]) for k in range(3))
-        batch = _l.ModelTensors(
+        batch = _l.ModelInput(
             num_features=len(columns), dense=address(given[0] if given else None), values=c.addressof(values),
             lengths=c.addressof(lengths), weights=c.addressof(weights),
         )  # fmt: skip
         wanted = addresses(list(out.values()))
-        _l.call("model_predict_outputs", self._handle.value, c.byref(batch), c.addressof(wanted), len(out))
+        _l.call("model_predict", self._handle.value, c.byref(batch), c.addressof(wanted), len(out))
         return out
 
     def _column(self, features: Mapping[str, Any], name: str) -> List[Optional[np.ndarray]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes as c
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from . import _library as _l
-from ._arrays import view_of
+from ._arrays import Tensor, view_of
 
 if TYPE_CHECKING:
     from ._collections import Collection
+    from ._runtime import ProcessGroup
 
 _lib = _l.lib
 
@@ -26,6 +27,24 @@ class Shard(NamedTuple):
     row: int  # the first one; of routed rows see Collection.shard_ids
     col: int
     states: Tuple[str, ...]  # of the optimizer: "momentum1", ...
+
+
+def next_rows(
+    group: ProcessGroup, handle: _l.Handle, shard: Shard, weights: np.ndarray, states: Dict[str, np.ndarray]
+) -> Iterator[Tuple[np.ndarray, np.ndarray, Dict[str, np.ndarray]]]:
+    """The rows of a shard, as many at a time as ``weights`` and ``states`` have room for: ids and copies of rows."""
+    cursor, count, ids = c.c_uint64(), c.c_int64(), np.empty(len(weights), np.int64)
+    tensors = [Tensor(array) for array in (ids, weights, *states.values())]
+    pointers = (c.c_void_p * max(1, len(states)))(*[tensor.address for tensor in tensors[2:]])
+    while True:
+        group._call(
+            _lib.tsr_shard_next_rows, handle.value, shard.index, c.addressof(cursor), tensors[0].address,
+            tensors[1].address, c.addressof(pointers), len(states), c.addressof(count),
+        )  # fmt: skip
+        n = count.value
+        if n == 0:
+            return
+        yield ids[:n].copy(), weights[:n].copy(), {name: state[:n].copy() for name, state in states.items()}
 
 
 class Step:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/draft/device_ops.h - tessera.device_ops/draft-1: the core's arithmetic on a device.
  *
- *   1. The host asks tsr_component::extension of a device component (abi/device.h) for TSR_DEVICE_OPS_DRAFT_1. It
+ *   1. The host asks tsr_component::extension of a device component (abi/draft/device.h) for TSR_DEVICE_OPS_DRAFT_1. It
  *      checks that each group of functions is complete or absent.
  *   2. For jagged features in device memory it calls sum_lengths(), check_bounds(), permute() and bucketize().
  *   3. After the exchange of rows in forward it calls combine_rows(). In backward it calls split_rows() before the
@@ -15,7 +15,7 @@
 #ifndef TESSERA_ABI_DRAFT_DEVICE_OPS_H_
 #define TESSERA_ABI_DRAFT_DEVICE_OPS_H_
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 
 #ifdef __cplusplus
 extern "C" {

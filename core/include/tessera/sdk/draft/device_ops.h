@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "tessera/abi/draft/device_ops.h"
-#include "tessera/sdk/device.h"
+#include "tessera/sdk/draft/device.h"
 
 namespace tessera::sdk {
 inline namespace v1 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/device.h - tessera.device/1: memory, copies and streams of the devices of one DLDeviceType.
+/* tessera/abi/draft/device.h - tessera.device/draft-1: memory, copies and streams of the devices of one DLDeviceType.
  *
  *   1. The host creates the component and attaches it to the runtime for its device_type. From then on, tsr_host::alloc
  *      and free call this component for that type. It stays attached until the process ends.
@@ -15,6 +15,10 @@
  * DLDeviceType. A plugin usually has it next to its kernel. The core's own arithmetic on a device is not part of this
  * interface: the host asks tsr_component::extension for abi/draft/device_ops.h.
  *
+ * Memory. Device memory is addressable: any byte address inside a block from alloc() names that byte, so tensors may be
+ * parts of a block (DLTensor::data, byte_offset and strides). The host only computes with such addresses, and never
+ * reads or writes through them. A device whose memory has no addresses cannot be a component of this kind.
+ *
  * Order. Work on one stream runs in the order in which it was enqueued. Work on two streams has only the order that
  * events make. A stream is never NULL, except in free(). All work is on streams that stream_create() made, or that the
  * caller of the program made itself.
@@ -23,8 +27,8 @@
  * current device unchanged. If work fails on the device afterwards, a later call on that device reports it, at the
  * latest synchronize().
  */
-#ifndef TESSERA_ABI_DEVICE_H_
-#define TESSERA_ABI_DEVICE_H_
+#ifndef TESSERA_ABI_DRAFT_DEVICE_H_
+#define TESSERA_ABI_DRAFT_DEVICE_H_
 
 #include "tessera/abi/plugin.h"
 
@@ -32,7 +36,7 @@
 extern "C" {
 #endif
 
-#define TSR_DEVICE_KIND "tessera.device/1"
+#define TSR_DEVICE_KIND "tessera.device/draft-1"
 
 /* A point in a stream. It may be recorded any number of times; the last record counts. */
 typedef void* tsr_event;
@@ -64,6 +68,21 @@ typedef struct tsr_device_stats {
   uint64_t synchronizes; /* number since the component was created */
 } tsr_device_stats;
 
+/* Options of what the device makes. They may be NULL: the defaults. A high flag that the device does not know is
+ * refused. */
+typedef struct tsr_stream_options {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+} tsr_stream_options;
+typedef struct tsr_event_options {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+} tsr_event_options;
+typedef struct tsr_host_memory_options {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+} tsr_host_memory_options;
+
 typedef struct tsr_device {
   uint32_t struct_size;
   uint32_t flags;      /* none is defined: 0 */
@@ -85,7 +104,8 @@ typedef struct tsr_device {
 
   /* [any-thread] Allocates pinned host memory, whose copies overlap with other work. The call may block, so the host
    * keeps the memory from step to step. The caller owns it until host_free(), which gets the same `bytes`. */
-  tsr_code (*host_alloc)(void* self, uint64_t bytes, void** memory, tsr_error* err);
+  tsr_code (*host_alloc)(void* self, uint64_t bytes, const tsr_host_memory_options* options, void** memory,
+                         tsr_error* err);
   void (*host_free)(void* self, void* memory, uint64_t bytes);
 
   /* [any-thread][enqueue] Copies `bytes` bytes; 0 is allowed. `direction` is a TSR_COPY_*. */
@@ -97,14 +117,16 @@ typedef struct tsr_device {
 
   /* [any-thread] Makes a stream, which is not ordered relative to any other. The caller owns it until
    * stream_destroy(). */
-  tsr_code (*stream_create)(void* self, int32_t device_index, tsr_stream* stream, tsr_error* err);
+  tsr_code (*stream_create)(void* self, int32_t device_index, const tsr_stream_options* options, tsr_stream* stream,
+                            tsr_error* err);
   /* [any-thread] Destroys the stream once its work is done. The call may return before that. */
   void (*stream_destroy)(void* self, int32_t device_index, tsr_stream stream);
   /* [any-thread] Blocks until all work on the stream is done, and reports an error of that work. */
   tsr_code (*synchronize)(void* self, int32_t device_index, tsr_stream stream, tsr_error* err);
 
   /* [any-thread] Makes an event, which was never recorded. The caller owns it until event_destroy(). */
-  tsr_code (*event_create)(void* self, int32_t device_index, tsr_event* event, tsr_error* err);
+  tsr_code (*event_create)(void* self, int32_t device_index, const tsr_event_options* options, tsr_event* event,
+                           tsr_error* err);
   void (*event_destroy)(void* self, int32_t device_index, tsr_event event);
   /* [any-thread][enqueue] The event stands for the work that is on `stream` now. */
   tsr_code (*event_record)(void* self, int32_t device_index, tsr_event event, tsr_stream stream, tsr_error* err);
@@ -112,6 +134,8 @@ typedef struct tsr_device {
   tsr_code (*event_wait)(void* self, int32_t device_index, tsr_event event, tsr_stream stream, tsr_error* err);
   /* [any-thread] Blocks the caller until the stream has reached the event. Returns at once if it was never recorded. */
   tsr_code (*event_synchronize)(void* self, int32_t device_index, tsr_event event, tsr_error* err);
+  /* [any-thread] Sets *reached to 1 if event_synchronize() would return at once, otherwise to 0. It never blocks. */
+  tsr_code (*event_query)(void* self, int32_t device_index, tsr_event event, int32_t* reached, tsr_error* err);
 
   /* [any-thread] Fills `out` for one device. */
   tsr_code (*stats)(void* self, int32_t device_index, tsr_device_stats* out, tsr_error* err);
@@ -120,4 +144,4 @@ typedef struct tsr_device {
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-#endif /* TESSERA_ABI_DEVICE_H_ */
+#endif /* TESSERA_ABI_DRAFT_DEVICE_H_ */

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/device.h - base class of a device plugin: memory, copies, streams and events of one DLDeviceType.
+// tessera/sdk/draft/device.h - base class of a device plugin: memory, copies, streams and events of one DLDeviceType.
 //
-// abi/device.h is the specification. A class C : Device declares the type that it serves:
+// abi/draft/device.h is the specification. A class C : Device declares the type that it serves:
 //   static constexpr int32_t kDeviceType = kDLCUDA;
-// Functions throw Failure, except those that free. sdk/draft/device_ops.h has the core's arithmetic on a device.
+// Functions throw Failure, except those that free. Unknown flags of options are refused before a function is called.
+// sdk/draft/device_ops.h has the core's arithmetic on a device.
 #pragma once
 
 #include <cstdint>
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device.h"
 #include "tessera/sdk/plugin.h"
 #include "tessera/sdk/structs.h"
 
@@ -39,6 +40,7 @@ class Device {
   virtual void event_record(int32_t index, tsr_event event, tsr_stream stream) = 0;
   virtual void event_wait(int32_t index, tsr_event event, tsr_stream stream) = 0;
   virtual void event_synchronize(int32_t index, tsr_event event) = 0;
+  virtual bool event_query(int32_t index, tsr_event event) = 0;
 
   virtual void stats(int32_t index, tsr_device_stats& out) = 0;
 
@@ -48,11 +50,16 @@ class Device {
 
  private:
   static Device& of(void* self) { return *static_cast<Device*>(self); }
-  // The stream of a call: abi/device.h.
+  // The stream of a call: abi/draft/device.h.
   static tsr_stream given(tsr_stream stream) {
     if (stream == nullptr)
       fail(TSR_INVALID_ARGUMENT, "the stream is NULL, which stands for host memory: give a stream");
     return stream;
+  }
+
+  template <class Options>
+  static void check(const Options* options) {
+    if (options != nullptr) check_flags(read_struct(*options).flags, 0, "the options");
   }
 
   static tsr_code count_slot(void* self, int32_t* count, tsr_error* err) noexcept {
@@ -72,8 +79,12 @@ class Device {
   static void free_slot(void* self, int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept {
     of(self).free(index, memory, bytes, stream);
   }
-  static tsr_code host_alloc_slot(void* self, uint64_t bytes, void** memory, tsr_error* err) noexcept {
-    return guard(err, [&] { *memory = of(self).host_alloc(bytes); });
+  static tsr_code host_alloc_slot(void* self, uint64_t bytes, const tsr_host_memory_options* options, void** memory,
+                                  tsr_error* err) noexcept {
+    return guard(err, [&] {
+      check(options);
+      *memory = of(self).host_alloc(bytes);
+    });
   }
   static void host_free_slot(void* self, void* memory, uint64_t bytes) noexcept { of(self).host_free(memory, bytes); }
   static tsr_code copy_slot(void* self, int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction,
@@ -84,8 +95,12 @@ class Device {
                             tsr_error* err) noexcept {
     return guard(err, [&] { of(self).fill(index, memory, value, bytes, given(stream)); });
   }
-  static tsr_code stream_create_slot(void* self, int32_t index, tsr_stream* stream, tsr_error* err) noexcept {
-    return guard(err, [&] { *stream = of(self).stream_create(index); });
+  static tsr_code stream_create_slot(void* self, int32_t index, const tsr_stream_options* options, tsr_stream* stream,
+                                     tsr_error* err) noexcept {
+    return guard(err, [&] {
+      check(options);
+      *stream = of(self).stream_create(index);
+    });
   }
   static void stream_destroy_slot(void* self, int32_t index, tsr_stream stream) noexcept {
     of(self).stream_destroy(index, stream);
@@ -93,8 +108,12 @@ class Device {
   static tsr_code synchronize_slot(void* self, int32_t index, tsr_stream stream, tsr_error* err) noexcept {
     return guard(err, [&] { of(self).synchronize(index, given(stream)); });
   }
-  static tsr_code event_create_slot(void* self, int32_t index, tsr_event* event, tsr_error* err) noexcept {
-    return guard(err, [&] { *event = of(self).event_create(index); });
+  static tsr_code event_create_slot(void* self, int32_t index, const tsr_event_options* options, tsr_event* event,
+                                    tsr_error* err) noexcept {
+    return guard(err, [&] {
+      check(options);
+      *event = of(self).event_create(index);
+    });
   }
   static void event_destroy_slot(void* self, int32_t index, tsr_event event) noexcept {
     of(self).event_destroy(index, event);
@@ -109,6 +128,10 @@ class Device {
   }
   static tsr_code event_synchronize_slot(void* self, int32_t index, tsr_event event, tsr_error* err) noexcept {
     return guard(err, [&] { of(self).event_synchronize(index, event); });
+  }
+  static tsr_code event_query_slot(void* self, int32_t index, tsr_event event, int32_t* reached,
+                                   tsr_error* err) noexcept {
+    return guard(err, [&] { *reached = of(self).event_query(index, event) ? 1 : 0; });
   }
   static tsr_code stats_slot(void* self, int32_t index, tsr_device_stats* out, tsr_error* err) noexcept {
     return guard(err, [&] {
@@ -130,7 +153,7 @@ constexpr tsr_device Device::table = {sizeof(tsr_device),  0,
                                       &synchronize_slot,   &event_create_slot,
                                       &event_destroy_slot, &event_record_slot,
                                       &event_wait_slot,    &event_synchronize_slot,
-                                      &stats_slot};
+                                      &event_query_slot,   &stats_slot};
 
 }  // namespace v1
 }  // namespace tessera::sdk
