@@ -108,6 +108,11 @@ foreach(target ${targets})
   if(target IN_LIST tools AND NOT checked)
     target_compile_options(${target} PRIVATE -fno-sanitize=all)
   endif()
+  get_target_property(libraries ${target} LINK_LIBRARIES)
+  if(folder MATCHES "/(kernels_cpu|plugins/dense|plugins/tcp|core/src/planner|core/src/checkpoint)$"
+      AND NOT libraries MATCHES "GTest::gtest")
+    target_compile_options(${target} PRIVATE -O1)  # this code takes most of the tests' time
+  endif()
   get_target_property(chosen ${target} CXX_COMPILER_LAUNCHER)
   if(NOT chosen OR chosen STREQUAL "${CMAKE_CXX_COMPILER_LAUNCHER}")
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${checked_launcher}")

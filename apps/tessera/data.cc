@@ -34,8 +34,8 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "column to predict, or several as A,B (default: a column named like a label, or the first one of zeros and "
       "ones)");
   add("reader", po::value(&out->reader)->value_name("NAME"),
-      "reader plugin, such as \"csv?delimiter=;\" (default: the one that opens the path; otherwise csv with the delimiter "
-      "that fits)");
+      "reader plugin, such as \"csv?delimiter=;\" (default: the one that opens the path; otherwise csv with the "
+      "delimiter that fits)");
   add("rows", po::value(&out->describe.rows)->value_name("N"),
       "number of rows to look at, evenly spread (default: all)");
   add("html", po::value(&out->html)->value_name("FILE"), "also write what was seen as a page with small histograms");

@@ -6,6 +6,8 @@
 #include "cross.h"
 #include "dot_interaction.h"
 #include "experts.h"
+#include "item_loss.h"
+#include "item_ranks.h"
 #include "losses.h"
 #include "mlp.h"
 #include "sequence_codes.h"
@@ -100,5 +102,9 @@ TESSERA_PLUGIN(
         {.id = "swish_layer_norm", .version = "1.0.0", .about = "x times the sigmoid of its layer norm"}),
     component<tessera_dense::SampledSoftmax>(
         {.id = "sampled_softmax", .version = "1.0.0", .about = "loss: in-batch softmax with log-Q correction"}),
+    component<tessera_dense::ItemLoss>(
+        {.id = "item_loss", .version = "1.0.0", .about = "loss of the next item: softmax, BCE or gBCE (oneDNN)"}),
+    component<tessera_dense::ItemRanks>(
+        {.id = "item_ranks", .version = "1.0.0", .about = "ranks of items among all candidates (oneDNN)"}),
     component<tessera_dense::PairwiseLoss>(
         {.id = "pairwise_loss", .version = "1.0.0", .about = "loss: larger labels above smaller ones"}));

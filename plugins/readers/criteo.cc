@@ -46,6 +46,7 @@ void Criteo::open(std::string_view path, int64_t block_bytes) {
   constexpr std::string_view kEndings[] = {".tsv", ".txt", ".tsv.gz", ".txt.gz", ".tsv.zst", ".txt.zst"};
   start(columns_of_lines());
   for (const std::string& file : files_of(path, kEndings)) add_file(file, block_bytes);
+  if (!blocks().empty()) (void)read(0);  // a file of another kind is refused at once
 }
 
 void Criteo::add_line(std::string_view text, const LinePlace& place, std::vector<SampleColumn>& columns) const {

@@ -1,37 +1,14 @@
-// Files for tests of readers.
+// Compressed files for tests of readers.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <zlib.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
+#include "test_values.h"
+
 namespace tessera_readers {
-
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-readers-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
 
 inline std::string gzipped(const std::string& text) {
   z_stream stream{};

@@ -153,8 +153,8 @@ std::string sha256(const TestDirectory& dir, const std::string& text) {
 TEST(RealData, MovieLensTextHasTheKnownHashes) {
   std::string directory;
   for (const char* place : {"/data/ml-100k", "/../shared/data/ml-100k"}) {
-    if (std::filesystem::exists(std::string(TESSERA_SOURCE_DIR) + place))
-      directory = std::string(TESSERA_SOURCE_DIR) + place;
+    const std::string folder = std::string(TESSERA_SOURCE_DIR) + place;
+    if (std::filesystem::exists(folder + "/ml-100k.inter")) directory = folder;
   }
   if (directory.empty()) GTEST_SKIP() << "MovieLens-100K is not here: scripts/fetch_ml100k data/ml-100k gets it";
   const TestDirectory dir;

@@ -130,7 +130,9 @@ std::string SampleForm::described() const {
   if (weighted) add("weight", "weight");
   for (const std::string& value : dense) add(value, "dense");
   for (const Table& table : tables) add(table.name, "ids").update({{"rows", table.rows}, {"pooling", table.pooling}});
-  return json{{"name", name}, {"columns", all}, {"test_files", 1}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  json out{{"name", name}, {"columns", all}, {"test_files", 1}};
+  if (validated) out["validation_files"] = 1;
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Prepared::Prepared(tessera::sdk::Options& options) {

@@ -26,6 +26,7 @@ struct SampleForm {
   std::vector<std::string> dense;
   std::vector<Table> tables;
   int64_t train_rows = -1, test_rows = -1;  // -1: unknown
+  bool validated = false;                   // the files are training, validation and test, not training and test
 
   size_t numbers() const { return labels.size() + (weighted ? 1 : 0); }
   // The columns of a line, in its order. Their names differ.

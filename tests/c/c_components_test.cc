@@ -275,6 +275,26 @@ TEST_F(CSteps, AnOutputWithAnOwnerOutlivesAll) {
   owned->deleter(owned);
 }
 
+// docs/c.md promises these.
+TEST_F(CSteps, JsonHasThePromisedKeys) {
+  const auto has = [](const json& object, const std::vector<const char*>& keys) {
+    for (const char* key : keys) EXPECT_TRUE(object.contains(key)) << key << " in " << object.dump();
+  };
+  tsr_text* text = nullptr;
+  OK(tsr_runtime_report(runtime_, &text, &err));
+  const json report = json::parse(tsr_text_data(text));
+  tsr_text_free(text);
+  has(report, {"searched", "plugins"});
+  ASSERT_FALSE(report["plugins"].empty());
+  has(report["plugins"][0], {"path", "id", "kind", "version", "state", "reason"});
+  OK(tsr_collection_stats(tables_, 0, &text, &err));
+  const json stats = json::parse(tsr_text_data(text));
+  tsr_text_free(text);
+  has(stats, {"rank", "world_size", "updates", "dropped_ids", "steps", "stages", "bytes_sent", "tables"});
+  has(stats["bytes_sent"]["ids"], {"in_host", "across_hosts"});
+  has(stats["tables"]["a"], {"weight_bytes", "state_bytes", "lookups", "rows"});
+}
+
 TEST_F(CSteps, TheDensePartIsInCheckpoints) {
   const TestFolder folder;
   DLTensor weight;
@@ -317,7 +337,9 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   REFUSED(TSR_INVALID_ARGUMENT, "unknown key \"c\"", tsr_pack(to.c_str(), &options, &report, &err));
   options.settings = R"({"format": "fp32"})";
   OK(tsr_pack(to.c_str(), &options, &report, &err));
-  EXPECT_EQ(json::parse(tsr_text_data(report))[1]["table"], "b");
+  const json packed = json::parse(tsr_text_data(report));
+  EXPECT_EQ(packed[1]["table"], "b");
+  EXPECT_EQ(packed[1].size(), 6u) << "as docs/c.md promises: " << packed[1].dump();
   tsr_text_free(report);
   tsr_model* model = nullptr;
   OK(tsr_model_open(to.c_str(), nullptr, &model, &err));

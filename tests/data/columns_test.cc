@@ -49,10 +49,6 @@ separator = " "
 pooling = "mean"
 )";
 
-struct Folder : data::TestDirectory {
-  std::string file(const std::string& name) const { return path() + "/" + name; }
-};
-
 class CsvData : public testing::Test {
  protected:
   Dataset read(const std::string& data, const std::string& columns, const std::string& encoding = "") {
@@ -68,7 +64,7 @@ class CsvData : public testing::Test {
   }
 
   const Runtime runtime_{{.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false}};
-  Folder folder_;
+  data::TestDirectory folder_;
 };
 
 // The dense values of the samples in each batch of an epoch, over all ranks, ascending within a batch.
@@ -107,7 +103,7 @@ std::vector<float> joined(const std::vector<std::vector<float>>& batches) {
 TEST_F(CsvData, StreamsAreTheSameOnAnyNumberOfRanks) {
   constexpr int64_t kRows = 20000;
   folder_.write("a.csv", numbered_rows(0, kRows / 2));
-  folder_.write_gz("b.csv.gz", numbered_rows(kRows / 2, kRows / 4));
+  data::write_gz(folder_, "b.csv.gz", numbered_rows(kRows / 2, kRows / 4));
   folder_.write("c.csv", numbered_rows(kRows / 4 * 3, kRows / 4));
   const std::string path = "path = \"" + folder_.file("") + "\"\ntest = \"last\"\n";
   const Dataset kept = read(path, kNumbered), set = read(path + "buffer_mib = 0.2\n", kNumbered);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <regex>
 
+#include "data/examples.h"
 #include "data/reader_choice.h"
 #include "data/test_files.h"
 #include "tessera/data.h"
@@ -60,7 +61,7 @@ class DataSets : public testing::Test {
 
 TEST_F(DataSets, PreparedReadsPlainAndGzip) {
   dir_.write("meta.json", kMeta);
-  dir_.write_gz("train.tsv.gz", kTrain);
+  data::write_gz(dir_, "train.tsv.gz", kTrain);
   dir_.write("test.tsv", "0\t1,2\t1\t1\n");
   const Dataset set = prepared();
   EXPECT_EQ(set.name, "tiny");
@@ -97,12 +98,42 @@ TEST_F(DataSets, PreparedMalformedRowsNameFileAndLine) {
       {"1\t1,1\t0\t1 2\n", "column \"words\" is not a list of row numbers with commas between"},
       {"\n", "the label is \"\", but must be 0 or 1"},
   };
-  dir_.write("meta.json", kMeta);
+  std::string meta = kMeta;
+  meta.erase(meta.find(",\n \"train\""), std::string(",\n \"train\": {\"rows\": 3}").size());
+  dir_.write("meta.json", meta);
   dir_.write("test.tsv", "");
   for (const auto& [line, error] : cases) {
     const std::string path = dir_.write("train.tsv", kTrain + line);
     EXPECT_EQ(prepared_error(), path + ":4: " + error);
   }
+}
+
+TEST_F(DataSets, UserItemsLeaveOneOut) {
+  // One user in two forms, and users with too few items for some parts.
+  const std::string path = dir_.write("a.txt", "7 1\n7 2\n7\t3 4 5\n\n9 8 6 3\n2 1 4\n0 5\n");
+  const Dataset set = read(at("user-items?history=2", path));
+  ASSERT_EQ(set.train_rows(), 1);
+  ASSERT_EQ(set.validation.size(), 2);
+  ASSERT_EQ(set.test_rows(), 3);
+  const auto ids = [](const Samples& part, int64_t sample) {
+    const int32_t* first = part.kept->ids<int32_t>(sample);
+    return std::vector<int32_t>(first, first + part.kept->num_ids(sample));
+  };
+  EXPECT_THAT(ids(set.train, 0), ElementsAre(7, 1, 2, 2, 3));
+  EXPECT_THAT(ids(set.validation, 0), ElementsAre(7, 2, 3, 3, 4, 1, 2, 3));
+  EXPECT_THAT(ids(set.test, 0), ElementsAre(7, 3, 4, 4, 5, 1, 2, 3, 4));
+  EXPECT_THAT(ids(set.validation, 1), ElementsAre(9, 8, 6, 8));
+  EXPECT_THAT(ids(set.test, 2), ElementsAre(2, 1, 4, 1));
+  EXPECT_EQ(set.columns[0].rows, 10);
+  EXPECT_EQ(set.columns[1].rows, 9);
+  const auto refusal = [&](const char* text) { return error(at("user-items", dir_.write("b.txt", text))); };
+  EXPECT_THAT(refusal("1 2\n2 3\n1 4\n"), HasSubstr("b.txt:3: user 1 has had lines before"));
+  EXPECT_THAT(refusal("1 2\n1 x\n"), HasSubstr("b.txt:2: an item is \"x\""));
+  EXPECT_THAT(refusal("1 -2\n"), HasSubstr("an integer from 0 on"));
+  EXPECT_THAT(refusal("5\n"), HasSubstr("this one has none"));
+  EXPECT_THAT(refusal("5 1 2 3\n"), HasSubstr("no user with 4 items or more"));
+  EXPECT_THAT(refusal(""), HasSubstr("no line of a user and an item"));
+  EXPECT_THAT(error(at("user-items?history=0", path)), HasSubstr("must be a number of items"));
 }
 
 TEST_F(DataSets, PreparedMissingAndWrongFiles) {
@@ -136,7 +167,7 @@ std::string criteo_lines(int count) {
 
 TEST_F(DataSets, CriteoReadsRawLines) {
   DataConfig config = at("criteo-tsv", "");
-  config.path = dir_.write_gz("day.gz", criteo_lines(10));
+  config.path = data::write_gz(dir_, "day.gz", criteo_lines(10));
   config.rows = {1000};
   config.test_fraction = 0.2;
   const Dataset set = read(config);
@@ -163,7 +194,7 @@ TEST_F(DataSets, CriteoReadsRawLines) {
   EXPECT_EQ(random.train_rows() + random.test_rows(), 10);
   EXPECT_EQ(random.test_split, "50 % of the rows, random");
   config.test = "time:I1";
-  EXPECT_EQ(read(config).test_split, "the newest 50 % of the rows by \"I1\"");
+  EXPECT_THAT(error(config), HasSubstr("column \"I1\" has another type"));
 
   config.limit = 5;
   config.test.clear();
@@ -337,7 +368,7 @@ class ReaderChoice : public DataSets {
 
 TEST_F(ReaderChoice, FollowsFromTheNameAndTheFirstLine) {
   dir_.write("tabs.txt", "label\tfilm, or series\tuser\n");
-  dir_.write_gz("tabs.txt.gz", "label\tfilm\n");
+  data::write_gz(dir_, "tabs.txt.gz", "label\tfilm\n");
   dir_.write("semicolons.csv", "label;film;user\n");
   dir_.write("bars.txt", "label|film\n");
   dir_.write("one.csv", "label\n");

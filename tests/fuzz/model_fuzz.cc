@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_directory.h"
 #include "fuzz.h"
 #include "inference/manifest.h"
 #include "inference/table_file.h"
@@ -16,24 +17,9 @@ namespace {
 
 constexpr int64_t kMostBytes = 64 << 10;
 
-class ModelDirectory {
- public:
-  ModelDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-fuzz-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~ModelDirectory() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-  }
+using test::TestDirectory;
 
- private:
-  std::string path_;
-};
-
-void write_tables(const ModelDirectory& directory, const inference::Manifest& manifest) {
+void write_tables(const TestDirectory& directory, const inference::Manifest& manifest) {
   for (const inference::Manifest::Table& t : manifest.tables) {
     if (t.file.bytes > kMostBytes || t.file.name.size() > 64 || t.file.name == inference::kManifestFile) continue;
     const inference::TableHeader header = inference::header_of(t.config);
@@ -47,7 +33,7 @@ void write_tables(const ModelDirectory& directory, const inference::Manifest& ma
 
 void fuzz_model(Input input) {
   using inference::Manifest;
-  static const ModelDirectory directory;
+  static const TestDirectory directory;
   taken([&] {
     const std::string text = with_sum(R"("format": "tessera.model", "version": 1, "name": "fuzz", )", "fuzz", input);
     const Manifest manifest = Manifest::from_json(text, "model.json");

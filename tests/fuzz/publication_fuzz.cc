@@ -4,32 +4,15 @@
 
 #include <filesystem>
 
+#include "config/test_directory.h"
 #include "fuzz.h"
 #include "publishing/publication.h"
 #include "summed_json.h"
 
 namespace tessera::fuzz {
-namespace {
-
-class PublicationDirectory {
- public:
-  PublicationDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-fuzz-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~PublicationDirectory() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-}  // namespace
-
 void fuzz_publication(Input input) {
   using publishing::Publication;
-  static const PublicationDirectory directory;
+  static const test::TestDirectory directory;
   taken([&] {
     const std::string text = with_sum(R"("format": "tessera.publication", "version": 1, )", "", input);
     const Publication read = Publication::from_json(text, "delta-1.json");

@@ -1,12 +1,11 @@
 // Every reader of data on invalid bytes: it gives a sentence, or consistent samples. The first byte selects the reader;
 // lines "---" separate the files of one input.
-#include <stdlib.h>
-
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "config/test_directory.h"
 #include "data/examples.h"
 #include "data/sample_stream.h"
 #include "fuzz.h"
@@ -34,29 +33,16 @@ const std::vector<ReaderKind>& kinds() {
   return kAll;
 }
 
-class DataDirectory {
- public:
-  DataDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-fuzz-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
+// Writes the files of one set and removes those of others.
+void write(const test::TestDirectory& directory, const ReaderKind& kind, std::string_view bytes) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) std::filesystem::remove(entry.path());
+  constexpr std::string_view kMark = "\n---\n";
+  for (size_t i = 0; i < kind.files.size(); ++i) {
+    const size_t end = i + 1 < kind.files.size() ? bytes.find(kMark) : std::string_view::npos;
+    directory.write(kind.files[i], std::string(bytes.substr(0, end)));
+    bytes = end == std::string_view::npos ? std::string_view() : bytes.substr(end + kMark.size());
   }
-  ~DataDirectory() { std::filesystem::remove_all(path_); }
-  // Writes the files of one set and removes those of others.
-  void write(const ReaderKind& kind, std::string_view bytes) const {
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove(entry.path());
-    constexpr std::string_view kMark = "\n---\n";
-    for (size_t i = 0; i < kind.files.size(); ++i) {
-      const size_t end = i + 1 < kind.files.size() ? bytes.find(kMark) : std::string_view::npos;
-      std::ofstream(path_ + "/" + kind.files[i], std::ios::binary) << bytes.substr(0, end);
-      bytes = end == std::string_view::npos ? std::string_view() : bytes.substr(end + kMark.size());
-    }
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+}
 
 ColumnConfig column(const char* name, const char* as, const char* ids = "row", int64_t rows = 0) {
   ColumnConfig out;
@@ -101,10 +87,10 @@ void look_at(const Samples& samples, const Dataset& set) {
 
 void fuzz_readers(Input input) {
   static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false});
-  static const DataDirectory directory;
+  static const test::TestDirectory directory;
   if (input.empty()) return;
   const ReaderKind& kind = kinds()[input[0] % kinds().size()];
-  directory.write(kind, text_of(input.subspan(1)));
+  write(directory, kind, text_of(input.subspan(1)));
   taken([&] {
     const Dataset set = read_dataset(runtime, config_of(kind, directory.path()));
     taken([&] { set.require_known_ids(); });

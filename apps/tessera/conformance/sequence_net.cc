@@ -16,7 +16,7 @@ Tensor as_rows(const Tensor& values) {
 Tensor turned(const Tensor& from, SequenceNet::Form form) {
   if (form == SequenceNet::Form::kSame) return from;
   const int64_t rows = from.size(0), columns = from.size(1);
-  const Tensor to = Tensor::empty({columns, rows});
+  Tensor to = Tensor::empty({columns, rows});
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t k = 0; k < columns; ++k) to.data<float>()[k * rows + r] = from.data<float>()[r * columns + k];
   }
@@ -114,7 +114,7 @@ std::vector<Tensor> SequenceNet::run() {
                   pooled.data<float>() + s * graph_.pooled_width + column);
     column += values.size(1);
   }
-  return model_->forward(Tensor::zeros({batch, 0}), pooled, true, sequences_, ids_);
+  return model_->forward(Tensor::zeros({batch, 0}), pooled, trains_, sequences_, ids_);
 }
 
 Tensor SequenceNet::forward_numbered(const Node& node) {
@@ -139,11 +139,17 @@ Tensor SequenceNet::gradient(const Node& input) const {
   const auto found = std::find_if(graph_.inputs.begin(), graph_.inputs.end(),
                                   [&](const GraphInput& one) { return one.name == input; });
   if (found->from == GraphInput::kSequence) return model_->sequence_gradients().at(static_cast<size_t>(found->column));
-  const Tensor out = Tensor::empty({grad_pooled_.size(0), found->width});
+  Tensor out = Tensor::empty({grad_pooled_.size(0), found->width});
   for (int64_t s = 0; s < out.size(0); ++s)
     std::copy_n(grad_pooled_.data<float>() + s * grad_pooled_.size(1) + found->column, found->width,
                 out.data<float>() + s * found->width);
   return out;
+}
+
+Tensor SequenceNet::parameter_gradient(const std::string& given) const {
+  const auto taken =
+      std::find_if(taken_.begin(), taken_.end(), [&](const Taken& t) { return t.parameter.given == given; });
+  return taken == taken_.end() ? Tensor() : turned(found(*taken, true), taken->parameter.form);
 }
 
 void SequenceNet::check(const std::vector<Named>& outputs, const std::vector<Named>& inputs) {

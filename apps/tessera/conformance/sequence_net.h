@@ -12,6 +12,17 @@
 
 namespace tessera::cli {
 
+inline const json& options_of(const CaseContext& c) { return c.given.at("options"); }
+inline bool has_input(const CaseContext& c, const char* name) { return c.given.at("inputs").contains(name); }
+inline Tensor input_of(const CaseContext& c, const char* name) { return tensor_from(c.given.at("inputs").at(name)); }
+
+// Offsets of `count` samples with `rows` rows each.
+inline Tensor equal_offsets(int64_t count, int64_t rows) {
+  std::vector<int64_t> bounds(static_cast<size_t>(count) + 1);
+  for (size_t s = 0; s < bounds.size(); ++s) bounds[s] = static_cast<int64_t>(s) * rows;
+  return Tensor::from(bounds);
+}
+
 class SequenceNet {
  public:
   using Node = std::string;  // an input or a layer of the graph
@@ -42,12 +53,16 @@ class SequenceNet {
   // "layer_norm" with `prefix` + ".w" and ".b", if the case has them.
   Node norm(const Node& input, const std::string& prefix, double eps);
 
+  // Layers run as outside training from here on.
+  void evaluate() { trains_ = false; }
   // Runs all layers. Returns the rows of these nodes.
   std::vector<Tensor> forward(const std::vector<Node>& outputs);
   // `grads`: of forward's results. Compares the gradients of all parameters that layers have taken from the case.
   void backward(const std::vector<Tensor>& grads);
   // Gradient of an input; undefined if nothing takes it.
   Tensor gradient(const Node& input) const;
+  // Gradient of a parameter of the case; undefined if no layer has taken it.
+  Tensor parameter_gradient(const std::string& given) const;
   // Compares a gradient with the case's.
   void check_gradient(const std::string& field, const json& want, const Tensor& got);
 
@@ -81,6 +96,7 @@ class SequenceNet {
   std::vector<Taken> taken_;
   std::optional<LayerGraph> model_;
   Tensor grad_pooled_;
+  bool trains_ = true;
 };
 
 }  // namespace tessera::cli

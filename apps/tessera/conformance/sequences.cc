@@ -1,6 +1,7 @@
 // Area "sequences": attention, blocks and models over sequences, encoders, and moves of rows, as graphs of the core.
 #include <cmath>
 
+#include "conformance/item_ops.h"
 #include "conformance/sequence_blocks.h"
 
 namespace tessera::cli {
@@ -8,17 +9,7 @@ namespace {
 
 using Node = SequenceNet::Node;
 
-const json& options_of(const CaseContext& c) { return c.given.at("options"); }
-Tensor input_of(const CaseContext& c, const char* name) { return tensor_from(c.given.at("inputs").at(name)); }
-bool has_input(const CaseContext& c, const char* name) { return c.given.at("inputs").contains(name); }
 Tensor offsets_of(const CaseContext& c) { return input_of(c, "offsets"); }
-
-// Offsets of `count` samples with `rows` rows each.
-Tensor equal_offsets(int64_t count, int64_t rows) {
-  std::vector<int64_t> bounds(static_cast<size_t>(count) + 1);
-  for (size_t s = 0; s < bounds.size(); ++s) bounds[s] = static_cast<int64_t>(s) * rows;
-  return Tensor::from(bounds);
-}
 
 [[noreturn]] void skip(const std::string& what) { throw SkipCase{"not supported: " + what}; }
 
@@ -53,19 +44,13 @@ void hstu_layer_op(CaseContext& c) {
 void model_op(CaseContext& c, bool hstu) {
   const json& o = options_of(c);
   SequenceNet net(c, offsets_of(c));
-  const Tensor ids = input_of(c, "ids"), table = net.parameter("item_emb");
-  const int64_t width = table.size(1);
-  const Tensor rows = Tensor::empty({ids.numel(), width});
-  for (int64_t i = 0; i < ids.numel(); ++i)
-    std::copy_n(table.data<float>() + static_cast<int64_t>(ids.item(i)) * width, width, rows.data<float>() + i * width);
-  const Node items = net.sequence(rows);
+  const std::vector<int64_t> ids = integers_of(input_of(c, "ids"));
+  const Tensor table = net.parameter("item_emb");
+  const Node items = net.sequence(rows_at(table, ids));
   const Times times = hstu ? hstu_times(c, net, items) : Times{};
   net.check({{"hidden", model(net, items, times, o, hstu)}}, {});
-  const Tensor back = net.gradient(items), sums = Tensor::zeros({table.size(0), width});
-  for (int64_t i = 0; i < ids.numel(); ++i) {
-    for (int64_t d = 0; d < width; ++d)
-      sums.data<float>()[static_cast<int64_t>(ids.item(i)) * width + d] += back.data<float>()[i * width + d];
-  }
+  const Tensor sums = Tensor::zeros({table.size(0), table.size(1)});
+  add_rows_at(sums, ids, net.gradient(items));
   net.check_gradient("param_grads.item_emb", c.expect.at("param_grads").at("item_emb"), sums);
 }
 
@@ -325,17 +310,7 @@ constexpr const char* kNotBuilt[] = {"hstu_bias",
                                      "jagged_padded",
                                      "replace_last_n",
                                      "split_l2",
-                                     "sampled_softmax_loss",
-                                     "sampled_cross_entropy",
-                                     "bce_loss",
-                                     "bce_loss_one_negative",
-                                     "gbce_loss",
-                                     "full_softmax_loss",
-                                     "masked_item_loss",
-                                     "in_batch_softmax_loss",
-                                     "ranking_metrics",
                                      "gbce_beta",
-                                     "training_trajectory",
                                      "time_bucket"};
 
 }  // namespace
@@ -363,6 +338,7 @@ OpTable sequence_ops() {
                  {"concat_2d_jagged", concat_op},
                  {"split_2d_jagged", split_columns_op},
                  {"gather_rows", gather_rows_op}};
+  out.merge(item_ops());
   for (const char* op : kNotBuilt) out.emplace(op, [op](CaseContext&) { skip(op); });
   return out;
 }

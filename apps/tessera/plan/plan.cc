@@ -37,7 +37,7 @@ using json = nlohmann::ordered_json;
 
 constexpr char kForms[] =
     "--config FILE | --tables FILE [OPTIONS]\n"
-    "--config FILE | --tables FILE --scale RANKS,RANKS,... [OPTIONS]\n"
+    "--config FILE | --tables FILE --scale WORLDS [OPTIONS]\n"
     "--diff PLAN PLAN";
 
 constexpr char kAbout[] =
@@ -144,14 +144,18 @@ Job job_from_tables(const Arguments& a) {
   const config::JsonSource source{a.tables};
   const json root = config::parse_json(text, source);
   Job job;
-  job.modules.emplace_back();
+  std::vector<EmbeddingBagConfig> tables;
   for (const config::JsonObject& table :
        root.is_object() ? config::JsonObject(root, source).objects("tables") : config::JsonObject::list(root, source)) {
     ParameterConstraints constraints;
-    job.modules.front().tables.push_back(table_from(table, constraints));
-    job.options.constraints[job.modules.front().tables.back().name] = std::move(constraints);
+    tables.push_back(table_from(table, constraints));
+    job.options.constraints[tables.back().name] = std::move(constraints);
   }
-  job.modules.front().tables = validated(std::move(job.modules.front().tables));
+  ModelTables split = split_by_pooling(validated(std::move(tables)));
+  if (!split.pooled.empty() || split.sequences.empty()) job.modules.push_back({.tables = std::move(split.pooled)});
+  if (!split.sequences.empty()) {
+    job.modules.push_back({kSequencePath, PlannerModule::Kind::kEmbeddingCollection, std::move(split.sequences), 0});
+  }
   const std::string device = a.compute_device.empty() ? "cpu" : a.compute_device;
   job.runtime = std::make_unique<Runtime>();
   job.options.topology = Topology::of(a.world_size, a.local_world_size, compute_device(*job.runtime, device));

@@ -31,7 +31,7 @@ PlannerOptions options_of(const ScaleJob& job, int ranks, int64_t batch) {
   const int shared_by = out.topology.local_world_size;
   out.topology.world_size = ranks;
   out.topology.local_world_size = std::min(ranks, job.ranks_per_host);
-  // What this host has, as against what the caller states, is shared by the ranks of a host.
+  // The ranks of a host share what this machine has. What the caller states is for each rank.
   if (!out.topology.ddr_note.empty())
     out.topology.ddr_cap = out.topology.ddr_cap * shared_by / out.topology.local_world_size;
   if (!out.topology.ssd_note.empty())

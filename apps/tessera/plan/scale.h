@@ -10,8 +10,7 @@
 
 namespace tessera::cli {
 
-// "8,64,512": ascending sizes from 1 to 65,536, each a multiple of the ranks of a host or smaller than these. UsageError
-// otherwise.
+// "8,64,512": ascending sizes from 1 to 65,536, each a multiple of a host's ranks or smaller. UsageError otherwise.
 std::vector<int> world_sizes(const std::string& text, int ranks_per_host);
 
 // A network between hosts: "100Gbit" or "25Gbit,50us" for each host, or the name of a topology file, whose inter_host

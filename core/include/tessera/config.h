@@ -289,6 +289,10 @@ struct DataColumn {
   bool all_ids = false;   // ids are 0 to rows - 1 by construction: from a vocabulary, a hash or buckets
 };
 
+// The name of a table's feature. Those that are drawn instead of read have options after it: "drawn?draw=all".
+std::string feature_name(const std::string& feature);
+bool is_drawn(const std::string& feature);
+
 // The job's tables with everything filled in: those of the file, or one per column if the file has none. A table gets
 // missing rows and pooling from its first feature's column ("sum" if the data says nothing), missing features from its
 // own name, and a missing embedding_dim from the model. kNotFound, with the nearest name: a feature is no column

@@ -57,6 +57,7 @@ struct Dataset {
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
+  Samples validation;         // rows that the reader keeps for validation.split = "data"; none: it keeps none
   std::string test_split;     // the choice of test rows: "10 % of the rows, random"; empty: the reader's own part
   bool test_is_last = false;  // the test rows are the end of the files, in file order
   // The encoding of the files' columns with learned vocabularies, as JSON. It is saved with a model, so that later data

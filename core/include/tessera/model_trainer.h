@@ -23,14 +23,30 @@
 namespace tessera {
 
 class DeviceBatch;
+class DrawnIds;
 class HeadLosses;
 class IdInputs;
 class SequenceInputs;
+
+// A feature whose ids are drawn in each step instead of read: rows of its table that losses and ranks over items take.
+// They are in the first sample of each rank, the same on all ranks, or in each sample.
+struct DrawnFeature {
+  enum class Draw { kAll, kUniform, kPopularity };
+  enum class When { kAlways, kTraining, kEvaluation };
+  std::string name;
+  Draw draw = Draw::kAll;
+  When when = When::kAlways;    // otherwise it has no ids
+  int64_t first = 0, rows = 0;  // ids are in [first, rows)
+  int64_t count = 0;            // ids of a batch or sample; unused for kAll
+  bool per_sample = false;
+  std::vector<double> counts = {};  // for kPopularity: how often each of these ids is seen
+};
 
 struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // with pooling kNone: sequences
   bool is_weighted = false;                // batches have weights, which scale pooled rows; those tables must be sums
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
+  std::vector<DrawnFeature> drawn = {};    // features of tables without pooling
   std::vector<std::string> labels;         // of batches, named by heads; empty: one label for all heads
   DenseOptimizerSpec dense_optimizer;      // for layers without their own
   double dense_max_gradient_norm = 0;      // GradientClippingOptimizer's, for the sums over ranks; 0: none
@@ -109,7 +125,9 @@ class ModelTrainer : public Trainer {
   ShardedEmbeddingCollection* sequences_ = nullptr;  // in parallel_; null: all tables are pooled
   ShardedEmbeddingCollection::Output rows_;          // of sequences_, in this step
   std::unique_ptr<SequenceInputs> row_inputs_;
-  std::unique_ptr<IdInputs> ids_;  // for layers that take ids
+  std::unique_ptr<IdInputs> ids_;              // for layers that take ids
+  std::unique_ptr<DrawnIds> drawn_;            // null: nothing is drawn
+  const KeyedJaggedTensor* sparse_ = nullptr;  // ids of the batch, with those drawn
   KeyedOptimizerPtr optimizer_;
   std::vector<double> dense_rates_;  // by parameter group, from the options
   ParameterList biases_;

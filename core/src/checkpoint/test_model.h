@@ -14,27 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "config/test_directory.h"
 #include "tessera/checkpoint.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
 
 namespace tessera::test {
-
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-checkpoint-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

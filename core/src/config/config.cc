@@ -215,7 +215,9 @@ const DataColumn& column_of(const TableConfig& table, const std::string& feature
 
 void fill_from_columns(TableConfig& table, const ColumnIndex& columns) {
   if (!columns.empty()) {
-    for (const std::string& feature : table.features) column_of(table, feature, columns);
+    for (const std::string& feature : table.features) {
+      if (!is_drawn(feature)) column_of(table, feature, columns);
+    }
     const DataColumn& first = column_of(table, table.features[0], columns);
     if (table.rows == 0 && !table.any_id) table.rows = first.rows;
     if (table.pooling == "auto") table.pooling = first.pooling;
@@ -350,6 +352,15 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   return parse_config(text, path, overrides);
 }
 
+bool is_drawn(const std::string& feature) {
+  const size_t mark = feature.find('?');
+  return mark != std::string::npos && feature.find("draw=", mark) != std::string::npos;
+}
+
+std::string feature_name(const std::string& feature) {
+  return is_drawn(feature) ? feature.substr(0, feature.find('?')) : feature;
+}
+
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {
   std::vector<TableConfig> tables = config.tables;
   if (tables.empty()) {
@@ -365,6 +376,7 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
     if (table.features.empty()) table.features = {table.name};
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
     fill_from_columns(table, index);
+    for (std::string& feature : table.features) feature = feature_name(feature);
     if (!table.trainable) config::set_option(table.optimizer, "learning_rate", toml::value<double>(0));
   }
   return tables;

@@ -373,6 +373,10 @@ TEST(Config, TablesOfTheFileTakeRowsFromTheirColumn) {
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"none\"\n", "x"), columns)[0].pooling,
             "none");
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"a\"\nrows = 3\n", "x"), {})[0].pooling, "sum");
+  EXPECT_THAT(tables_of(parse_config("[[table]]\nname = \"t\"\nfeatures = [\"film\", \"a?draw=all&first=1\"]\n", "x"),
+                        columns)[0]
+                  .features,
+              ElementsAre("film", "a"));
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"a\"\n", "x"), {}), Error);
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"film\"\nfeatures = [\"film\", \"x\"]\n", "x"), columns),
                Error);

@@ -134,7 +134,8 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        "Ids are any number from 0 up, and `rows` is how many of them have a row at a time. For compute kernels that "
        "create rows on demand."},
       {"features", &S::features, "",
-       "Columns of the data that read this table. Empty: the column with the table's name."},
+       "Columns of the data that read this table. Empty: the column with the table's name. With options, such as "
+       "`drawn?draw=uniform&count=100`, ids are drawn in each step: docs/sequences.md."},
       {"pooling", &S::pooling, "",
        "`sum`, `mean`, or `none`: rows stay a sequence, for layers that take "
        "one. `auto`: as the data say, otherwise `sum`.",
@@ -359,9 +360,11 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
   using S = ValidationConfig;
   static const std::vector<Field<S>> table = {
       {"fraction", &S::fraction, "", "Share of the training rows that are kept back for validation. 0: no validation.",
-       range(0, 0.9)},
-      {"split", &S::split, "", "`random` rows, the same for every plan and number of ranks, or the `last` rows.",
-       one_of("random", "last")},
+       range(0, 1)},
+      {"split", &S::split, "",
+       "`random` rows, the same for every plan and number of ranks; the `last` rows; or `data`: a random `fraction` of "
+       "the rows that the reader keeps for it, which are not trained on.",
+       one_of("random", "last", "data")},
       {"every_steps", &S::every_steps, "steps", "Steps between validations. 0: as `every_epochs` says.",
        range(0, kInt32)},
       {"every_epochs", &S::every_epochs, "epochs",

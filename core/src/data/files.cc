@@ -30,10 +30,11 @@ struct Form {
   DataConfig data;  // data.reader is set
   Columns columns;
   TestSplit test = {};
-  bool described = false;   // by the reader, in place of [[column]]s or a model's encoding
-  bool takes_rows = false;  // texts are hashed to data.rows
-  std::string name = {};    // the data set's
-  int64_t test_files = 0;   // the last files of the reader are the test part
+  bool described = false;        // by the reader, in place of [[column]]s or a model's encoding
+  bool takes_rows = false;       // texts are hashed to data.rows
+  std::string name = {};         // the data set's
+  int64_t test_files = 0;        // the last files of the reader are the test part
+  int64_t validation_files = 0;  // those before are for validation
 };
 
 // Texts that are hashed get data.rows rows if their reader does not say how many. Returns true if there are any.
@@ -55,9 +56,10 @@ Form described_form(const DataConfig& data, const std::string& description) {
   const config::JsonObject object(all, source);
   const auto name = object.get<std::string>("name", "");
   const auto test_files = object.get<int64_t>("test_files", 0);
+  const auto validation_files = object.get<int64_t>("validation_files", 0);
   all["reader"] = data.reader;
   const bool takes_rows = fill_rows(data, all["columns"]);
-  return {data, Columns(all.dump(), source.name), {}, true, takes_rows, name, test_files};
+  return {data, Columns(all.dump(), source.name), {}, true, takes_rows, name, test_files, validation_files};
 }
 
 TestSplit test_of(const Form& form) {
@@ -306,9 +308,11 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
-  const int64_t files = train.part->files(), train_files_end = files - form.test_files;
+  const int64_t files = train.part->files(), test_files_begin = files - form.test_files,
+                train_files_end = test_files_begin - form.validation_files;
   Parts parts{.files = pieces_of(*train.part, 0, train_files_end, data.limit)};
-  Pieces test_files = pieces_of(*train.part, train_files_end, files, data.limit);
+  Pieces test_files = pieces_of(*train.part, test_files_begin, files, data.limit);
+  const Pieces validation = pieces_of(*train.part, train_files_end, test_files_begin, data.limit);
   if (!form.test.of.empty() && form.test.rows == TestSplit::Rows::kFile) {
     test.part = open(runtime, data.reader, form.test.of, budget);
     test.part->select(columns.wanted());
@@ -332,6 +336,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   if (form.test_files == 0) form.test.describe(&set);
   if (!form.described) set.encoding = columns.json();
   set.labelled = columns.labelled();
+  if (!validation.empty()) set.validation = samples_of(train_files, validation, keep, budget);
   const bool at_once = keep && (parts.ordered || parts.train_choice.random);
   if (at_once)
     take_from_memory(train_files, parts, budget, &set);

@@ -1,45 +1,27 @@
-// Files for the tests of this folder: a directory that is removed with the test.
+// Files for the tests of this folder.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
 
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-data-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
+using test::TestDirectory;
 
-  const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-    return path_ + "/" + name;
-  }
-  std::string write_gz(const std::string& name, const std::string& text) const {
-    std::string path = path_ + "/" + name;
-    gzFile file = gzopen(path.c_str(), "wb");
-    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
-    gzclose(file);
-    return path;
-  }
-
- private:
-  std::string path_;
-};
+inline std::string write_gz(const TestDirectory& directory, const std::string& name, const std::string& text) {
+  std::string path = directory.file(name);
+  gzFile file = gzopen(path.c_str(), "wb");
+  EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  gzclose(file);
+  return path;
+}
 
 // Returns the error of reading, or of the check of ids after it.
 inline std::string reading_error(const DataConfig& config) {

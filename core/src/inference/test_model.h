@@ -14,28 +14,12 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "config/test_directory.h"
 #include "tessera/packed_model.h"
 
 namespace tessera::test {
 
-class ModelFolder {
- public:
-  ModelFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-model-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~ModelFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ModelFolder(const ModelFolder&) = delete;
-  ModelFolder& operator=(const ModelFolder&) = delete;
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using ModelFolder = TestDirectory;
 
 inline std::string file_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -168,7 +168,8 @@ MetricPtr made(const std::string& name, sdk::Options& options, bool as_torchrec)
     const double threshold = f.threshold ? options.number("threshold", 0.5) : 0.5;
     return std::make_shared<FormulaMetric>(f, threshold, as_torchrec);
   }
-  return nullptr;
+  const bool of_ranks = !as_torchrec && (name == "mrr" || name.find('@') != std::string::npos);
+  return of_ranks ? make_of_ranks(name, options.flag("by_group", false)) : nullptr;
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ MetricPtr make_formula(const std::string& name, const std::string& options, bool
 double sigmoid(double z) { return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z)); }
 
 std::vector<std::string> formula_names() {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"hit_rate@10", "mrr", "mrr@10", "ndcg@10", "recall@10"};
   for (const auto& [name, make] : kRankings) names.emplace_back(name);
   for (const Formula& f : kFormulas) names.emplace_back(f.name);
   std::sort(names.begin(), names.end());

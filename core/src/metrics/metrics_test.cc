@@ -266,6 +266,30 @@ TEST(Metrics, EqualScoresAreInEachOrderAsLikely) {
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=3&key=user", {1, 1}, {0, 1}, {1, 1}), 1) << "fewer than k";
 }
 
+TEST(Metrics, OfRanks) {
+  const std::vector<std::string> names = {"hit_rate@3", "ndcg@3", "mrr@3", "mrr", "recall@3"};
+  MetricSet each(names, {nullptr, false});
+  const Tensor ranks = Tensor::from<float>({1, 3, 4, 0, -1}), labels = Tensor::from<float>({1, 1, 1, 1, 1});
+  each.add(ranks, labels);
+  const MetricValues one = each.values();
+  EXPECT_DOUBLE_EQ(one["hit_rate@3"], 0.5);
+  EXPECT_DOUBLE_EQ(one["recall@3"], 0.5);
+  EXPECT_DOUBLE_EQ(one["ndcg@3"], (1 + 0.5) / 4);
+  EXPECT_DOUBLE_EQ(one["mrr@3"], (1 + 1.0 / 3) / 4);
+  EXPECT_DOUBLE_EQ(one["mrr"], (1 + 1.0 / 3 + 0.25) / 4);
+  // The first user has three items, the second a miss, and the third none.
+  const auto by_user = [](const char* name) { return str_cat(name, "?by_group=true&key=user"); };
+  MetricSet users({by_user("recall@3"), by_user("ndcg@3"), by_user("mrr")}, {nullptr, false});
+  const auto columns = KeyedJaggedTensor::from_lengths_sync({"user"}, Tensor::from<int64_t>({5, 5, 5, 6, 7}),
+                                                            Tensor::from<int32_t>({1, 1, 1, 1, 1}));
+  users.add(ranks, labels, &columns);
+  EXPECT_DOUBLE_EQ(users.values()[by_user("recall@3")], (2.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(users.values()[by_user("ndcg@3")], 1.5 / (1.5 + 1 / std::log2(3)) / 2);
+  EXPECT_DOUBLE_EQ(users.values()[by_user("mrr")], 0.5);
+  EXPECT_THROW(each.add(Tensor::from<float>({0.5F}), Tensor::from<float>({1})), Error);
+  for (const char* wrong : {"ndcg@", "ndcg@0", "ndcg@x", "auc@3"}) EXPECT_THROW(make_metric(wrong), Error) << wrong;
+}
+
 TEST(Metrics, AGroupIsTheFirstIdOfABag) {
   MetricSet set({"hit_rate?k=1&key=user"});
   // The bags are {7, 5}, {}, {7}, {}, so there are two groups.

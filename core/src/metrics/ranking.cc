@@ -1,6 +1,8 @@
 #include "metrics/ranking.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -178,6 +180,50 @@ class HitRate : public AtK {
   }
 };
 
+// Metrics of ranks. Each sample is one item that a user wants: without groups it is the only one.
+class OfRanks : public Metric {
+ public:
+  enum class Kind { kHitRate, kMrr, kNdcg, kRecall };
+  OfRanks(std::string name, Kind kind, double k, bool by_group)
+      : Metric({by_group ? Pieces::kGroup : Pieces::kAny, Best::kLargest, 2, true}),
+        name_(std::move(name)),
+        kind_(kind),
+        k_(k) {}
+  void add(const MetricSamples& s, std::span<double> sums) const override {
+    if (info().pieces == Pieces::kGroup) return add_user(s.predictions, 1, sums);
+    for (size_t i = 0; i < s.predictions.size(); ++i) add_user(s.predictions.subspan(i, 1), s.weights[i], sums);
+  }
+  double value(std::span<const double> sums) const override { return sums[1] == 0 ? kUndefined : sums[0] / sums[1]; }
+
+ private:
+  void add_user(std::span<const double> ranks, double weight, std::span<double> sums) const {
+    double wanted = 0, found = 0, gain = 0, best = 0;  // `best`: 1 / the least rank
+    for (const double rank : ranks) {
+      if (rank != std::floor(rank) || rank < -1)
+        fail(Code::kInvalidArgument, "the metric ", name_, " needs ranks, which the layer item_ranks gives, but a ",
+             "prediction is ", rank);
+      if (rank < 0) continue;
+      ++wanted;
+      if (rank == 0 || rank > k_) continue;
+      ++found;
+      gain += discount(static_cast<size_t>(rank) - 1);
+      best = std::max(best, 1 / rank);
+    }
+    if (wanted == 0) return;
+    double ideal = 0;
+    for (size_t place = 0; static_cast<double>(place) < std::min(wanted, k_); ++place) ideal += discount(place);
+    const double value = kind_ == Kind::kHitRate ? std::min(found, 1.0)
+                         : kind_ == Kind::kMrr   ? best
+                         : kind_ == Kind::kNdcg  ? gain / ideal
+                                                 : found / wanted;
+    sums[0] += weight * value;
+    sums[1] += weight;
+  }
+  std::string name_;
+  Kind kind_;
+  double k_;
+};
+
 }  // namespace
 
 double area_under_curve(const MetricSamples& s, bool ties_as_they_came) {
@@ -206,6 +252,26 @@ void require_labels_to_one(const MetricSamples& samples, const char* metric) {
 MetricPtr make_auc(int64_t bins, bool as_torchrec) {
   if (bins > 0) return std::make_shared<BinnedAuc>(bins);
   return std::make_shared<Auc>(as_torchrec);
+}
+MetricPtr make_of_ranks(const std::string& name, bool by_group) {
+  using Kind = OfRanks::Kind;
+  using Known = std::pair<std::string_view, Kind>;
+  constexpr std::array kKinds = {Known{"hit_rate", Kind::kHitRate}, Known{"mrr", Kind::kMrr},
+                                 Known{"ndcg", Kind::kNdcg}, Known{"recall", Kind::kRecall}};
+  const size_t at = name.find('@');
+  double k = std::numeric_limits<double>::infinity();
+  for (const auto& [known, kind] : kKinds) {
+    if (name.substr(0, at) != known) continue;
+    if (at != std::string::npos) {
+      int64_t places = 0;
+      const auto [end, error] = std::from_chars(name.data() + at + 1, name.data() + name.size(), places);
+      if (error != std::errc() || end != name.data() + name.size() || places < 1)
+        fail(Code::kInvalidArgument, "the metric \"", name, "\" needs a number of places from 1 on: ", known, "@10");
+      k = static_cast<double>(places);
+    }
+    return std::make_shared<OfRanks>(name, kind, k, by_group);
+  }
+  return nullptr;
 }
 MetricPtr make_gauc() { return std::make_shared<Gauc>(); }
 MetricPtr make_ndcg(int64_t k) { return std::make_shared<Ndcg>(k); }

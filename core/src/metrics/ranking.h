@@ -18,4 +18,7 @@ MetricPtr make_ndcg(int64_t k);
 MetricPtr make_recall_at_k(int64_t k);
 MetricPtr make_hit_rate(int64_t k);
 
+// Metrics of ranks among all items, "NAME@K" or "mrr". Null: no such name.
+MetricPtr make_of_ranks(const std::string& name, bool by_group);
+
 }  // namespace tessera::metrics

@@ -134,7 +134,7 @@ tsr_machine KernelFigures::raw() const {
 LinkFigures LinkFigures::of_network(double bytes_per_second, double message_seconds) {
   if (!(bytes_per_second > 0 && message_seconds > 0))
     fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
-  // In a reduction of two ranks each sends half of the tensor, twice.
+  // Each of two ranks sends half of a tensor twice to reduce it.
   const Curve curve = line(message_seconds, 1 / bytes_per_second);
   return {.backend = "stated", .ranks = 2, .all_to_all = curve, .all_reduce = curve};
 }

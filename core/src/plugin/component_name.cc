@@ -8,7 +8,7 @@ namespace tessera::plugin {
 namespace {
 
 constexpr int kMaxLevels = 8;
-constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-@";
 
 [[noreturn]] void refuse(std::string_view whole, const char* why) {
   fail(Code::kInvalidArgument, "\"", whole, "\" is not the name of a component: ", why,
@@ -17,7 +17,7 @@ constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
 std::string word(std::string_view* rest, std::string_view whole) {
   const size_t end = std::min(rest->find_first_not_of(kAllowed), rest->size());
-  if (end == 0) refuse(whole, "a name has letters a-z, digits, _ . -");
+  if (end == 0) refuse(whole, "a name has letters a-z, digits, _ . - @");
   std::string out(rest->substr(0, end));
   rest->remove_prefix(end);
   return out;

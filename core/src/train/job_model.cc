@@ -63,7 +63,7 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
     names = {"dense", "pooled"};
     for (const TableConfig& t : config.tables) {
       names.insert(t.name);
-      names.insert(t.features.begin(), t.features.end());
+      for (const std::string& feature : t.features) names.insert(feature_name(feature));
     }
     if (config.tables.empty()) {
       for (const LayerConfig& l : config.layers) names.insert(l.inputs.begin(), l.inputs.end());

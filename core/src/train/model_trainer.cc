@@ -10,6 +10,7 @@
 #include "modules/sequence_inputs.h"
 #include "sparse/finite.h"
 #include "train/device_batch.h"
+#include "train/drawn_ids.h"
 #include "train/head_losses.h"
 
 namespace tessera {
@@ -98,6 +99,8 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     inputs_ = std::make_unique<DeviceBatch>(stream_);
     device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
   }
+  if (!options.drawn.empty())
+    drawn_ = std::make_unique<DrawnIds>(std::move(options.drawn), options.seed, group->rank(), group->world_size());
   ModelTables tables = split_by_pooling(options.tables);
   const EmbeddingBagCollection pooled(runtime, described(std::move(tables.pooled), options.is_weighted));
   std::optional<EmbeddingCollection> sequences;
@@ -153,8 +156,9 @@ bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
 
 const std::vector<DenseInput>& ModelTrainer::look_up_sequences(const Batch& batch, bool finished, bool train) {
   static const std::vector<DenseInput> none;
+  sparse_ = drawn_ ? &drawn_->add_to(batch, train, embeddings().step()) : &batch.sparse;
   if (!sequences_) return none;
-  rows_ = sequences_->forward(batch.sparse, finished, train).wait();
+  rows_ = sequences_->forward(*sparse_, finished, train).wait();
   return row_inputs_->take(rows_.values);
 }
 
@@ -177,7 +181,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   }
   Stopwatch watch(trace_);
   const std::vector<Tensor>& logits =
-      layers_.forward(batch.dense, in_host_memory(pooled), true, sequences, ids_->take(batch.sparse));
+      layers_.forward(batch.dense, in_host_memory(pooled), true, sequences, ids_->take(*sparse_));
   if (observer_) observer_(predicted(logits), batch);
   watch.lap(dense_forward_, "dense forward");
   const double scale = 1.0 / static_cast<double>(batch.global_size);
@@ -296,7 +300,7 @@ std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   if (!batch.labels.numel()) return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();
   if (!stream_) {
-    const std::vector<DenseInput>& ids = ids_->take(batch.sparse);
+    const std::vector<DenseInput>& ids = ids_->take(*sparse_);
     return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences, ids));
   }
   return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0])};

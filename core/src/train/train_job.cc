@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "config/read_file.h"
 #include "data/hold_out.h"
+#include "data/reader_choice.h"
 #include "distributed/stopwatch.h"
 #include "modules/graph_json.h"
 #include "tessera/checkpoint.h"
@@ -18,6 +19,7 @@
 #include "train/arriving_batches.h"
 #include "train/best_model.h"
 #include "train/dense_spec.h"
+#include "train/drawn_ids.h"
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
@@ -142,6 +144,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       metrics_(named_heads(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
   check_settings(config_, options_);
+  config_.data.reader = data::reader_of(runtime_, config_.data);
   if (config_.validation.restore_best && options_.save_best.empty()) {
     best_folder_ = std::make_unique<BestFolder>(options_, *group_);
     options_.save_best = best_folder_->path();
@@ -182,6 +185,13 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
 void TrainJob::keep_for_validation() {
   const ValidationConfig& v = config_.validation;
   if (v.fraction == 0) return;
+  if (v.split == "data") {
+    if (!data_.validation)
+      fail(Code::kInvalidArgument, "validation.split = \"data\", but the reader \"", config_.data.reader,
+           "\" keeps no rows for validation: set it to random or last");
+    validation_ = data::hold_out(data_.validation, {v.fraction, false, static_cast<uint64_t>(config_.job.seed)}).second;
+    return;
+  }
   std::tie(data_.train, validation_) = data::hold_out(data_.train, data::HoldOut::of(config_));
   if (data_.train.size() == 0 || validation_.size() == 0)
     fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train.size(),
@@ -211,6 +221,7 @@ void TrainJob::build_model() {
   const auto dense_inputs = static_cast<int64_t>(data_.dense.size());
   o.graph = model_of(runtime_, config_, tables_, dense_inputs);
   o.labels = data_.labels;
+  o.drawn = drawn_features(config_, tables_, data_);
   o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.dense_max_gradient_norm = config_.dense_optimizer.max_gradient_norm;

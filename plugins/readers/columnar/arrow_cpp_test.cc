@@ -52,20 +52,11 @@ std::shared_ptr<arrow::Table> table(int64_t rows) {
 // A format, and the program that reads it.
 class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
-  ArrowFiles() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-arrow-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    folder_ = name;
-  }
-  ~ArrowFiles() override { std::filesystem::remove_all(folder_); }
-  ArrowFiles(const ArrowFiles&) = delete;
-  ArrowFiles& operator=(const ArrowFiles&) = delete;
-
   static const char* format() { return std::get<0>(GetParam()); }
   static bool is_parquet() { return std::string(format()) == "parquet"; }
   // The file has `units` row groups or record batches.
   std::string write(int64_t rows, int64_t units) const {
-    std::string path = folder_ + "/a." + format();
+    std::string path = folder_.path() + "/a." + format();
     const auto file = *arrow::io::FileOutputStream::Open(path);
     const auto all = table(rows);
     if (is_parquet()) {
@@ -92,7 +83,7 @@ class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const c
   }
 
   ArrowOpener opener_ = make_opener();  // all files of a test share one Python
-  std::string folder_;
+  TestDirectory folder_;
 };
 
 const std::vector<ReaderWant> kWants = {{"scored", TSR_READER_INT64, true, true}, {"id", TSR_READER_INT64}};

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "columnar/reader.h"
+#include "test_values.h"
 
 namespace tessera_readers {
 namespace {
@@ -108,23 +109,9 @@ std::string field(const tsr_reader_values& v, int64_t row) {
 
 class PythonFiles : public testing::Test {
  protected:
-  PythonFiles() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-python-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    folder_ = name;
-  }
-  ~PythonFiles() override {
-    std::filesystem::remove_all(folder_);
-    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left";
-  }
-  PythonFiles(const PythonFiles&) = delete;
-  PythonFiles& operator=(const PythonFiles&) = delete;
+  ~PythonFiles() override { EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left"; }
 
-  std::string write(const std::string& name, const std::string& text) const {
-    std::string path = folder_ + "/" + name;
-    std::ofstream(path) << text;
-    return path;
-  }
+  std::string write(const std::string& name, const std::string& text) const { return folder_.write(name, text); }
   // A program that is started in place of a Python.
   std::string program(const std::string& lines) const {
     std::string path = write("program", "#!/bin/sh\n" + lines);
@@ -142,7 +129,7 @@ class PythonFiles : public testing::Test {
     return "no error";
   }
 
-  std::string folder_;
+  TestDirectory folder_;
 };
 
 // Words of all columns, by name; for unreadable columns, their types.
@@ -174,11 +161,11 @@ TEST_F(PythonFiles, AllTypesHaveTheWordsOfTheTable) {
   const std::string script = write("write.py", kWrite), python = TESSERA_TEST_PYTHON;
   if (std::system((python + " -c 'import pyarrow' 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << python << " has no pyarrow, which writes the files";
-  ASSERT_EQ(std::system((python + " " + script + " " + folder_).c_str()), 0);
+  ASSERT_EQ(std::system((python + " " + script + " " + folder_.path()).c_str()), 0);
   for (const auto& [format, name] : {std::pair(kIpc, "/types.arrow"), std::pair(kParquet, "/types.parquet")}) {
     for (const ArrowOpener& opener : {python_opener(format, {python, 60}), arrow_cpp_opener(format)}) {
       if (!opener) continue;  // a build without Arrow C++
-      const auto got = words(folder_ + name, opener);
+      const auto got = words(folder_.path() + name, opener);
       for (const auto& [column, expected] : kWords) {
         const auto found = got.find(column);
         if (found == got.end()) continue;  // Parquet lacks this type
@@ -212,7 +199,7 @@ TEST_F(PythonFiles, WhatAPythonLacksIsSaid) {
 }
 
 TEST_F(PythonFiles, AHungPythonIsEnded) {
-  const std::string pid = folder_ + "/pid", python = program("echo $$ > " + pid + "; exec sleep 1000");
+  const std::string pid = folder_.path() + "/pid", python = program("echo $$ > " + pid + "; exec sleep 1000");
   EXPECT_EQ(refused(python, 0.5), " cannot be read by pyarrow: " + python +
                                       " has sent nothing for 0.5 s (the option timeout_s) and was ended");
   pid_t child = 0;

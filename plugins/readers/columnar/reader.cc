@@ -82,7 +82,8 @@ void ColumnarReader::scan(std::string_view path, int64_t file, int64_t block_byt
     columns.push_back({column.name, ArrowType::of(column), arrow_type_name(column)});
   }
   for (auto& [key, value] : folder_keys(path, name)) {
-    const bool own = std::any_of(columns.begin(), columns.end(), [&](const FileColumn& c) { return c.name == key; });
+    const bool own =
+        std::any_of(columns.begin(), columns.end(), [&key = key](const FileColumn& c) { return c.name == key; });
     if (!own) columns.push_back({key, ArrowType{}, "the key of a folder", value, true});
   }
   int64_t first_row = 0;

@@ -212,22 +212,13 @@ class MadeSource : public ArrowSource {
 
 class Columnar : public testing::Test {
  protected:
-  Columnar() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-columnar-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    folder_ = name;
-  }
   ~Columnar() override {
     for (const auto& [name, file] : files_) EXPECT_EQ(file.batches, 0) << "all that was lent is released";
-    std::filesystem::remove_all(folder_);
   }
-  Columnar(const Columnar&) = delete;
-  Columnar& operator=(const Columnar&) = delete;
 
   // Adds a file with this name, whose units have these columns.
   std::string add(const std::string& name, const std::vector<std::vector<Made>>& units) {
-    std::string path = folder_ + "/" + name;
-    std::ofstream(path) << "made";
+    std::string path = folder_.write(name, "made");
     for (const std::vector<Made>& columns : units)
       files_[path].units.push_back({"+s", "", columns.front().length, {""}, columns, nullptr});
     return path;
@@ -249,7 +240,7 @@ class Columnar : public testing::Test {
     try {
       read(column, type, list, weighted)->read(0);
     } catch (const tessera::sdk::Failure& e) {
-      const std::string said = e.what(), prefix = folder_ + "/" + name_;
+      const std::string said = e.what(), prefix = folder_.path() + "/" + name_;
       return said.starts_with(prefix) ? said.substr(prefix.size()) : said;
     }
     return "no error";
@@ -259,7 +250,8 @@ class Columnar : public testing::Test {
   std::string next() { return name_ = "f" + std::to_string(++named_) + ".made"; }
 
   int named_ = 0;
-  std::string folder_, name_;
+  TestDirectory folder_;
+  std::string name_;
   std::map<std::string, File> files_;
 };
 
@@ -379,8 +371,8 @@ TEST_F(Columnar, UnitsAreCutIntoBlocksThatAreReadInAnyOrder) {
   const std::string second = add("b.made", {counted(107, 50)});
   add("_a.made", {counted(0, 1)});
   add("a.other", {counted(0, 1)});
-  const auto files = reader(folder_, 160);  // 20 rows
-  EXPECT_THAT(files->files(), ElementsAre(folder_ + "/a.made", second));
+  const auto files = reader(folder_.path(), 160);  // 20 rows
+  EXPECT_THAT(files->files(), ElementsAre(folder_.path() + "/a.made", second));
   files->select(std::vector<ReaderWant>{{"id", TSR_READER_INT64}, {"list", TSR_READER_INT64, true}});
   const auto& blocks = files->blocks();
   ASSERT_EQ(blocks.size(), 8u);
@@ -403,7 +395,7 @@ TEST_F(Columnar, UnitsAreCutIntoBlocksThatAreReadInAnyOrder) {
   std::vector<int64_t> firsts;
   for (const auto& b : blocks) firsts.push_back((b.file == 0 ? 0 : 107) + b.first_row);
   for (size_t b = 0; b < blocks.size(); ++b) check(b, firsts[b]);
-  EXPECT_EQ(files_.at(folder_ + "/a.made").streams, 2) << "a unit is opened once, where it is read in order";
+  EXPECT_EQ(files_.at(folder_.path() + "/a.made").streams, 2) << "a unit is opened once, where it is read in order";
   for (size_t b = blocks.size(); b-- > 0;) check(b, firsts[b]);
   for (const size_t b : {1u, 3u, 3u, 0u, 6u, 4u}) check(b, firsts[b]);
 }
@@ -448,7 +440,7 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
   const Made ids = numbers<int32_t>("i", {1, 2});
   add("a.made", {{named("film", ids), named("user", numbers<int32_t>("i", {3, 4}))}});
   const std::string other = add("b.made", {{named("usr", ids), named("film", numbers<int64_t>("l", {5, 6}))}});
-  const auto files = reader(folder_);
+  const auto files = reader(folder_.path());
   files->select(std::vector<ReaderWant>{{"film", TSR_READER_INT64}});
   EXPECT_THAT(numbers_of<int64_t>(files->read(0)[0].values, 2), ElementsAre(1, 2));
   EXPECT_THAT(numbers_of<int64_t>(files->read(1)[0].values, 2), ElementsAre(5, 6));
@@ -461,7 +453,7 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
               reader(twice)->select(std::vector<ReaderWant>{{"x", TSR_READER_INT64}});
             }),
             twice + " has two columns named \"x\"");
-  EXPECT_THAT(failure([&] { reader(folder_ + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
+  EXPECT_THAT(failure([&] { reader(folder_.path() + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
 }
 
 // A column, its words, and its numbers as doubles; "-": the row has no value. Without numbers: texts.
@@ -665,7 +657,7 @@ TEST_F(Columnar, FilesDifferInTypes) {
   const std::string a = add("a.made", {{named("c", nulls(2)), named("l", nulls(2))}});
   const std::string b = add("b.made", {{named("c", numbers<int64_t>("l", {4, 5})),
                                         named("l", lists<int32_t>({0, 1, 2}, numbers<double>("g", {1, 2})))}});
-  const auto two = reader(folder_);
+  const auto two = reader(folder_.path());
   EXPECT_EQ(two->columns()[0].type, TSR_READER_INT64);
   EXPECT_TRUE(two->columns()[1].list);
   two->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}, {"l", TSR_READER_INT64, true}});
@@ -675,7 +667,7 @@ TEST_F(Columnar, FilesDifferInTypes) {
   EXPECT_THAT(numbers_of<int64_t>(two->read(1)[0].values, 2), ElementsAre(4, 5));
 
   const std::string c = add("c.made", {{named("l", nulls(2)), named("c", texts({"x", "y"}))}});
-  const auto three = reader(folder_);
+  const auto three = reader(folder_.path());
   EXPECT_EQ(three->columns()[0].type, TSR_READER_TEXT);
   three->select(std::vector<ReaderWant>{{"c", TSR_READER_TEXT}});
   EXPECT_THAT(words_of(three->read(0)[0], 2), ElementsAre("-", "-"));
@@ -690,11 +682,11 @@ TEST_F(Columnar, FilesDifferInTypes) {
 
 TEST_F(Columnar, FoldersOfADirectory) {
   for (const char* folder : {"/day=1/hour=a%20b", "/day=__HIVE_DEFAULT_PARTITION__/hour=2.50", "/_temporary"})
-    std::filesystem::create_directories(folder_ + folder);
+    std::filesystem::create_directories(folder_.path() + folder);
   add("day=1/hour=a%20b/x.made", {{named("id", numbers<int64_t>("l", {1, 2}))}});
   add("day=__HIVE_DEFAULT_PARTITION__/hour=2.50/x.made", {{named("id", numbers<int64_t>("l", {3, 4}))}});
   add("_temporary/x.made", {{named("id", numbers<int64_t>("l", {9}))}});
-  const auto file = reader(folder_);
+  const auto file = reader(folder_.path());
   ASSERT_EQ(file->files().size(), 2u);
   ASSERT_EQ(file->columns().size(), 3u);
   EXPECT_EQ(file->columns()[1].name, "day");
@@ -711,13 +703,13 @@ TEST_F(Columnar, FoldersOfADirectory) {
   EXPECT_THAT(numbers_of<int64_t>(file->read(0)[0].values, 2), ElementsAre(1, 1)) << "no column of the file is needed";
   file->select(std::vector<ReaderWant>{{"hour", TSR_READER_FLOAT32}});
   EXPECT_EQ(failure([&] { file->read(0); }), file->files()[0] + ", row 1, column \"hour\": \"a b\" is not a number");
-  std::filesystem::create_directories(folder_ + "/old/older");
+  std::filesystem::create_directories(folder_.path() + "/old/older");
   add("old/older/x.made", {{named("id", numbers<int64_t>("l", {5}))}});
-  EXPECT_EQ(failure([&] { reader(folder_); }),
-            "directory " + folder_ +
+  EXPECT_EQ(failure([&] { reader(folder_.path()); }),
+            "directory " + folder_.path() +
                 " has the folder old, whose files would be left out: move it away, or give a "
                 "pattern of files, such as " +
-                folder_ + "/*/*.made");
+                folder_.path() + "/*/*.made");
 }
 
 TEST_F(Columnar, DamageIsNamedByColumn) {

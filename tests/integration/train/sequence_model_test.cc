@@ -218,7 +218,108 @@ TEST_F(SequenceModels, SayWhatASequenceIsNot) {
               HasSubstr("the head \"raw\" takes the sequence \"c2\""));
   EXPECT_THAT(refused("features = [\"c0\"]", "features = [\"c0\"]\npooling = \"none\""),
               HasSubstr("a model needs one that is pooled"));
+  EXPECT_THAT(refused("[data]", "[validation]\nfraction = 0.1\nsplit = \"data\"\n[data]"),
+              HasSubstr("the reader \"synthetic\" keeps no rows for validation"));
   EXPECT_THAT(refused("max_length = 3", "max_length = 2"), HasSubstr("truncate the lists or raise it"));
+}
+
+constexpr const char* kNextItem = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8}
+metrics = {names = ["rank.hit_rate@1", "rank.ndcg@10", "rank.mrr"]}
+validation = {split = "data", fraction = 0.5, monitor = "rank.ndcg@10"}
+dense_optimizer = {name = "adam", learning_rate = 0.01}
+table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.2, eps = 1e-8}, init_range = 0.5}
+[[table]]
+name = "user"
+[[table]]
+name = "item"
+features = ["items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]
+pooling = "none"
+[[layer]]
+name = "placed"
+type = "position_embedding"
+inputs = ["items"]
+options = {length = 5}
+[[layer]]
+name = "states"
+type = "linear"
+inputs = ["placed"]
+options = {width = 8}
+[[layer]]
+name = "compared"
+type = "item_loss"
+inputs = ["states", "next", "drawn", "next:ids", "drawn:ids"]
+[[layer]]
+name = "ranks"
+type = "item_ranks"
+inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
+options = {seen = true}
+[[head]]
+name = "loss"
+input = "compared"
+loss = "product"
+[[head]]
+name = "rank"
+input = "ranks"
+loss = "product"
+)";
+
+// Users go round 20 items, each from another one on, so that an item tells the next.
+class NextItem : public testing::Test, protected JobFile {
+ protected:
+  NextItem() {
+    std::string lines;
+    for (int user = 0; user < 40; ++user) {
+      lines += std::to_string(user);
+      for (int i = 0; i < 4 + user % 7; ++i) lines += str_cat(" ", 1 + (3 * user + i) % 20);
+      lines += "\n";
+    }
+    write("histories.txt", lines);
+    write("job.toml",
+          str_cat(kNextItem, "[data]\nreader = \"user-items?history=5\"\nbatch = 16\nepochs = 12\npath = \"",
+                  file("histories.txt"), "\"\n"));
+  }
+  static Arguments drawn(const std::string& feature, const std::string& options) {
+    return settings({str_cat(R"(table.item.features=["items", "next", "seen", ")", feature,
+                             R"(", "all?draw=all&first=1&during=evaluation"])"),
+                     str_cat("layer.compared.options=", options), "data.epochs=2"});
+  }
+};
+
+TEST_F(NextItem, IsLearntAndItsLossesAreThoseOfAnyNumberOfRanks) {
+  const json one = trained(1, {});
+  ASSERT_FALSE(one.is_null());
+  EXPECT_GT(one.at("test").at("rank.hit_rate@1").get<double>(), 0.9) << one.at("test");
+  const json two = trained(2, settings({"table.item.sharding=row_wise"}));
+  ASSERT_FALSE(two.is_null());
+  expect_same_losses(one, two, 1e-3);
+  EXPECT_EQ(two.at("test").at("rank.hit_rate@1"), one.at("test").at("rank.hit_rate@1"));
+}
+
+TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {
+  const Arguments how = drawn("drawn?draw=popularity&of=next&count=6&per=sample&during=training",
+                              R"({kind = "gbce", items = 20, negatives = "sample"})");
+  const json one = trained(1, how);
+  ASSERT_FALSE(one.is_null());
+  expect_same_losses(one, trained(2, how + settings({"table.item.sharding=table_wise"})));
+  EXPECT_LT(losses_of(one).back(), losses_of(one).front());
+}
+
+TEST_F(NextItem, SaysWhatIsWrong) {
+  const auto refused = [&](const Arguments& how) {
+    const Finished done = train(0, how);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("draw is \"some\", but must be all, uniform or popu"));
+  EXPECT_THAT(refused(drawn("drawn?draw=popularity&of=nxt", "{}")), HasSubstr("counted in a column of the data"));
+  EXPECT_THAT(refused(drawn("drawn?draw=all", R"({kind = "gbce"})")), HasSubstr("the number of items, at least 2"));
+  EXPECT_THAT(refused(drawn("drawn?draw=all&first=1", "{}") +
+                      settings({"metrics.names=[\"loss.ndcg@10\"]", "validation.monitor=loss.ndcg@10"})),
+              HasSubstr("needs ranks, which the layer item_ranks gives"));
+  EXPECT_THAT(refused(settings({"metrics.names=[\"rank.ndcg@0\"]"})), HasSubstr("a number of places from 1 on"));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct tsr_reader_paths {
   //     With ids = "hash" the row is sdk::row_of(table + "=", text, rows). Without "rows" data.rows says them.
   //   "name": optional; the data set's name
   //   "test_files": optional; the last so many of the reader's files are the test part
+  //   "validation_files": optional; the so many files before those are rows for validation.split = "data"
   tsr_code (*describe)(void* self, const char* path, const char** json, tsr_error* err);
 };
 

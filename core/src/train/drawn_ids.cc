@@ -1,0 +1,189 @@
+#include "train/drawn_ids.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "config/fnv1a.h"
+#include "data/examples.h"
+#include "data/random.h"
+#include "plugin/component_name.h"
+#include "sparse/arrays.h"
+#include "tessera/sdk/options.h"
+
+namespace tessera {
+namespace {
+
+using Draw = DrawnFeature::Draw;
+using When = DrawnFeature::When;
+
+// The place of the option's word among `words`, of which the first is the default.
+size_t word_of(sdk::Options& options, const char* key, const std::vector<std::string>& words) {
+  const std::string given = options.string(key, words[0]);
+  const auto at = std::find(words.begin(), words.end(), given);
+  if (at != words.end()) return static_cast<size_t>(at - words.begin());
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : word == words.back() ? " or " : ", ") + word;
+  sdk::fail(TSR_INVALID_ARGUMENT, key, " is \"", given, "\", but must be ", all);
+}
+
+DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) {
+  const plugin::ComponentName part = plugin::parse_component_name(text);
+  sdk::Options options(part.options);
+  DrawnFeature out;
+  out.name = part.id;
+  out.rows = rows;
+  out.draw = static_cast<Draw>(word_of(options, "draw", {"all", "uniform", "popularity"}));
+  out.when = static_cast<When>(word_of(options, "during", {"all", "training", "evaluation"}));
+  out.first = options.integer("first", 0);
+  if (out.first < 0 || out.first >= rows)
+    sdk::fail(TSR_INVALID_ARGUMENT, "first is ", out.first, ", but the table has the rows 0 to ", rows - 1);
+  if (out.draw != Draw::kAll) {
+    out.count = options.integer("count", 1);
+    out.per_sample = word_of(options, "per", {"batch", "sample"}) == 1;
+    if (out.count < 1) sdk::fail(TSR_INVALID_ARGUMENT, "count is ", out.count, ", but must be at least 1");
+  }
+  if (out.draw == Draw::kPopularity) *counted = options.string("of", "");
+  options.finish();
+  return out;
+}
+
+// How often the training samples have each id of a column.
+std::vector<double> counts_of(const Dataset& data, const std::string& column, int64_t rows) {
+  const auto at =
+      std::find_if(data.columns.begin(), data.columns.end(), [&](const DataColumn& c) { return c.name == column; });
+  if (at == data.columns.end())
+    fail(Code::kInvalidArgument, "of is \"", column,
+         "\", but the popularity of ids is counted in a column of the data");
+  if (!data.train.kept)
+    fail(Code::kInvalidArgument, "the popularity of \"", column,
+         "\" is counted in memory, but the samples are streamed: raise data.buffer_mib, or draw uniformly");
+  const data::Examples& samples = *data.train.kept;
+  const int64_t key = at - data.columns.begin();
+  std::vector<double> out(static_cast<size_t>(rows), 0.0);
+  for (int64_t s = 0; s < samples.size(); ++s) {
+    const int32_t* lengths = samples.lengths(s);
+    const int64_t begin = lengths ? std::accumulate(lengths, lengths + key, int64_t{0}) : key;
+    for (int64_t i = begin; i < begin + (lengths ? lengths[key] : 1); ++i) {
+      const int64_t id = samples.wide() ? samples.ids<int64_t>(s)[i] : int64_t{samples.ids<int32_t>(s)[i]};
+      if (id >= 0 && id < rows) ++out[static_cast<size_t>(id)];
+    }
+  }
+  return out;
+}
+
+DrawnFeature drawn_feature(const std::string& text, const TableConfig& table, const Dataset& data) {
+  if (table.pooling != "none") fail(Code::kInvalidArgument, "its rows are taken one by one, so pooling must be none");
+  std::string counted;
+  DrawnFeature out = parse(text, table.rows, &counted);
+  if (out.draw != Draw::kPopularity) return out;
+  out.counts = counts_of(data, counted, table.rows);
+  out.counts.erase(out.counts.begin(), out.counts.begin() + out.first);
+  if (std::accumulate(out.counts.begin(), out.counts.end(), 0.0) > 0) return out;
+  fail(Code::kInvalidArgument, "the training samples have no id of \"", counted, "\" from ", out.first, " on");
+}
+
+Tensor grown(Tensor& memory, int64_t numel, DType dtype) {
+  if (!memory.defined() || memory.dtype() != dtype || memory.numel() < numel)
+    memory = Tensor::empty({std::max<int64_t>(numel + numel / 4, 1)}, dtype);
+  return memory.first({numel});
+}
+
+// Integers of the batch, then those drawn.
+Tensor joined(Tensor& memory, const Tensor& first, const std::vector<int64_t>& then) {
+  const int64_t before = first.numel();
+  Tensor out = grown(memory, before + std::ssize(then), first.dtype());
+  const auto join = [&]<class T>(T* to) {
+    std::copy_n(first.data<T>(), before, to);
+    std::transform(then.begin(), then.end(), to + before, [](int64_t v) { return static_cast<T>(v); });
+  };
+  first.dtype() == DType::kInt64 ? join(out.data<int64_t>()) : join(out.data<int32_t>());
+  return out;
+}
+
+}  // namespace
+
+std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector<TableConfig>& tables,
+                                         const Dataset& data) {
+  std::vector<DrawnFeature> out;
+  for (size_t t = 0; t < config.tables.size(); ++t) {
+    for (const std::string& feature : config.tables[t].features) {
+      if (!is_drawn(feature)) continue;
+      const auto refuse = [&](Code code, const char* why) {
+        fail(code, "table \"", tables[t].name, "\" draws the feature \"", feature, "\": ", why);
+      };
+      try {
+        out.push_back(drawn_feature(feature, tables[t], data));
+      } catch (const sdk::Failure& e) {
+        refuse(Code::kInvalidArgument, e.what());
+      } catch (const Error& e) {
+        refuse(e.code(), e.what());
+      }
+    }
+  }
+  return out;
+}
+
+DrawnIds::DrawnIds(std::vector<DrawnFeature> features, uint64_t seed, int rank, int world_size)
+    : features_(std::move(features)), sums_(features_.size()), seed_(seed), rank_(rank), world_size_(world_size) {
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const std::vector<double>& counts = features_[f].counts;
+    std::partial_sum(counts.begin(), counts.end(), std::back_inserter(sums_[f]));
+  }
+}
+
+void DrawnIds::draw(size_t feature, uint64_t seed, int64_t count) {
+  const DrawnFeature& f = features_[feature];
+  data::Random random(seed);
+  for (int64_t i = 0; i < count; ++i) {
+    if (f.draw == Draw::kUniform) {
+      ids_.push_back(f.first + static_cast<int64_t>(random.below(static_cast<uint64_t>(f.rows - f.first))));
+      continue;
+    }
+    const std::vector<double>& sums = sums_[feature];
+    const auto at = std::upper_bound(sums.begin(), sums.end(), random.uniform() * sums.back());
+    ids_.push_back(f.first + std::min<int64_t>(at - sums.begin(), std::ssize(sums) - 1));
+  }
+}
+
+void DrawnIds::draw_for(size_t feature, const Batch& batch, bool train, int64_t step) {
+  const DrawnFeature& f = features_[feature];
+  const int64_t samples = batch.sparse.stride();
+  const bool idle = f.when != When::kAlways && (f.when == When::kTraining) != train;
+  const uint64_t seed = data::combine(data::combine(seed_, fnv1a(f.name)), static_cast<uint64_t>(train ? step : -1));
+  const int64_t first_sample = batch.global_size * rank_ / world_size_;
+  for (int64_t s = 0; s < samples; ++s) {
+    const int64_t before = std::ssize(ids_);
+    if (!idle && f.draw == Draw::kAll && s == 0) {
+      for (int64_t id = f.first; id < f.rows; ++id) ids_.push_back(id);
+    } else if (!idle && f.draw != Draw::kAll && f.per_sample) {
+      draw(feature, data::combine(seed, static_cast<uint64_t>(first_sample + s)), f.count);
+    } else if (!idle && f.draw != Draw::kAll && s == 0) {
+      draw(feature, seed, f.count);
+    }
+    lengths_.push_back(std::ssize(ids_) - before);
+  }
+}
+
+const KeyedJaggedTensor& DrawnIds::add_to(const Batch& batch, bool train, int64_t step) {
+  const KeyedJaggedTensor& given = batch.sparse;
+  ids_.clear();
+  lengths_.clear();
+  std::vector<std::string> keys = given.keys();
+  for (size_t f = 0; f < features_.size(); ++f) {
+    keys.push_back(features_[f].name);
+    draw_for(f, batch, train, step);
+  }
+  KeyedJaggedTensor::Options all;
+  all.keys = std::move(keys);
+  all.values = joined(values_, given.values(), ids_);
+  all.lengths = joined(bag_lengths_, given.lengths(), lengths_);
+  all.stride = given.stride();
+  if (const Tensor& weights = given.weights_or_null(); weights.defined()) {
+    all.weights = grown(weights_, all.values.numel(), DType::kFloat32);
+    std::copy_n(weights.data<float>(), weights.numel(), all.weights.data<float>());
+    std::fill_n(all.weights.data<float>() + weights.numel(), ids_.size(), 1.0F);
+  }
+  return all_ = KeyedJaggedTensor(std::move(all));
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// The loss of the next item: rows of a sequence against the rows of items.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loops.h"
+#include "sequence_moves.h"
+#include "weights.h"
+
+namespace tessera_dense {
+
+// The number of the option's word among `words`, of which the first is the default.
+size_t word_of(tessera::sdk::Options& options, const char* key, std::span<const char* const> words);
+
+// Positions of ids among candidates. Ids may repeat.
+class IdIndex {
+ public:
+  // `ids` must not change meanwhile.
+  void take(const std::vector<int64_t>& ids);
+  // Calls body(candidate) for each one in [first, last) with this id.
+  template <class Body>
+  void each(int64_t id, int64_t first, int64_t last, const Body& body) const {
+    auto at = std::lower_bound(order_.begin(), order_.end(), id, [&](int64_t c, int64_t i) { return of(c) < i; });
+    for (; at != order_.end() && of(*at) == id; ++at) {
+      if (*at >= first && *at < last) body(*at);
+    }
+  }
+
+ private:
+  int64_t of(int64_t candidate) const { return (*ids_)[static_cast<size_t>(candidate)]; }
+  const std::vector<int64_t>* ids_ = nullptr;
+  std::vector<int64_t> order_;  // candidates by ascending id
+};
+
+// "item_loss": each row q of a sequence of states is compared with the row of its item and with rows of candidates, by
+// z = q . row / temperature. Inputs: states, the items' rows, candidates' rows (unless "negatives" is "in_batch"), the
+// items' ids, the candidates' ids; then, if the option asks for them, weights of the rows, and the logarithm of how
+// often an item is drawn (floats, or integers that count it) for the items and the candidates. States may also have
+// one row for each sample. docs/layers.md has the options and formulas.
+class ItemLoss : public tessera::sdk::Module {
+ public:
+  static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+  explicit ItemLoss(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  const std::vector<tessera::sdk::Parameter>& buffers() const override { return buffers_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  enum class Shared { kBatch, kSample, kRow, kInBatch };
+  // Numbers of the inputs that a call may have after the states and the items' rows; 0: it has none.
+  struct Places {
+    size_t candidates = 0, ids = 0, candidate_ids = 0, weights = 0, log_q = 0, candidate_log_q = 0, count = 0;
+  };
+  // A row that counts. Its loss times `factor` is a part of its sample's value.
+  struct Row {
+    int64_t row, sample;
+    double weight, factor;
+    int64_t id, negatives;
+    float log_q;
+  };
+  // Rows [first, last) that share the candidates [begin, end).
+  struct Group {
+    int64_t first, last, begin, end;
+  };
+  struct Context {
+    std::vector<double> factors;  // of the rows
+  };
+  // Gradients that are written, besides those of the states; all NULL in forward.
+  struct Back {
+    const float* grads = nullptr;  // of the outputs
+    float* candidates = nullptr;   // NULL: not wanted
+  };
+
+  void place_inputs();
+  void take(const tessera::sdk::ModuleCall& call);
+  void choose_rows(const tessera::sdk::ModuleCall& call);
+  void count_items(const tessera::sdk::ModuleCall& call);
+  float counted_log_q(const tessera::sdk::ModuleCall& call, int64_t id) const;
+  void take_log_q(const tessera::sdk::ModuleCall& call);
+  void make_groups(const tessera::sdk::ModuleCall& call);
+  void count_negatives();
+  void weigh(const tessera::sdk::ModuleCall& call);
+  // Calls body(candidate) for each candidate of the group that is no negative of row i.
+  template <class Body>
+  void each_dropped(const Group& group, int64_t i, const Body& body) const;
+  int64_t rows_at_once(const Group& group) const;
+  int64_t scratch_of(const Group& group) const;
+  void run(const Back* back);
+  void run_group(const Group& group, const Back* back, float* scratch);
+  // Rows [first, last) of a group: their losses, or the gradients of their logits and what follows for each row.
+  void run_rows(const Group& group, int64_t first, int64_t last, const Back* back, float* z);
+  // Writes z of the item, and then those of the candidates.
+  void logits(const Group& group, int64_t first, int64_t last, float* z) const;
+  float loss_of(const Row& row, int64_t width, float* z) const;
+  void gradients_of(const Row& row, int64_t width, float scale, float* z) const;
+  float item_share(int64_t candidates) const;
+  void give_back(const tessera::sdk::ModuleCall& call) const;
+
+  tessera::sdk::Host host_;
+  const Loops& loops_;
+  Shared shared_ = Shared::kBatch;
+  bool softmax_, last_, drop_, weights_, log_q_, correct_item_;
+  float scale_;      // 1 / temperature
+  double t_ = 0;     // of gbce; 0: bce
+  int64_t items_;    // of gbce
+  int64_t counted_;  // items whose numbers are counted for log_q; 0: none
+  Places places_;
+  std::vector<tessera::sdk::Parameter> none_, buffers_;
+  ContextPool<Context> contexts_;
+
+  // The call in progress.
+  int64_t width_ = 0, count_ = 0;  // of candidates
+  const float* candidates_ = nullptr;
+  std::vector<Row> rows_;
+  std::vector<Group> groups_;
+  std::vector<float> losses_, log_q_of_;  // of rows_; of candidates
+  std::vector<int64_t> ids_;              // of candidates
+  IdIndex index_;
+  Floats states_, item_rows_, grad_states_, grad_items_, scratch_, fresh_counts_;  // the first four: [rows_, width_]
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,39 @@
+// The ranks of items among all candidates, by a model's states.
+#pragma once
+
+#include <vector>
+
+#include "item_loss.h"
+
+namespace tessera_dense {
+
+// "item_ranks": the place, from 1, of items in the order of q . row over all candidates; of equal scores the lower id
+// is first. Inputs: states (one row for each sample, or sequences, whose last rows are taken), the rows of all
+// candidates of the batch, ids of the items for each sample, the candidates' ids, and, with the option "seen", a
+// sequence of ids that do not take part. 0: the item does not take part, because it was seen or is no candidate; -1:
+// the sample has no item. Options: "items": "last", one value for the sample's last id (default), or "all", one for
+// each id; "ties": "lower_id" or "last", behind all of equal score. While training it gives zeros, because nobody reads
+// them.
+class ItemRanks : public tessera::sdk::Module {
+ public:
+  explicit ItemRanks(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  struct Work;
+  float rank_of(const Work& work, const float* scores, int64_t sample, int64_t id) const;
+
+  tessera::sdk::Host host_;
+  bool all_, ties_last_, seen_;
+  std::vector<tessera::sdk::Parameter> none_;
+  std::vector<int64_t> ids_;  // of the candidates
+  IdIndex index_;
+  Floats states_, scratch_;
+};
+
+}  // namespace tessera_dense
