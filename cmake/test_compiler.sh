@@ -36,6 +36,8 @@ for argument in "$@"; do
   case ${checked:+checked}$argument in
     checked-Og) argument=-O0 ;;
     checked-Werror | checked-fno-gnu-unique | checked--param=*) continue ;;
+    checked-fsanitize=*address*) plain+=(-D__SANITIZE_ADDRESS__=1) ;;  # as gcc says
+    checked-fsanitize=*thread*) plain+=(-D__SANITIZE_THREAD__=1) ;;
     checked*) ;;
     -O* | -g* | -DNDEBUG | -Werror | -fsanitize=* | -fno-sanitize* | -fno-gnu-unique | --param=*) continue ;;
     -D*) argument=${argument//"$PWD"/"$stand_in"} ;;
