@@ -76,15 +76,27 @@ void add_line(const UserHistory& h, int64_t last, int64_t length, bool seen, std
   to += '\n';
 }
 
+SampleForm form_of_histories(const std::vector<UserHistory>& histories) {
+  int64_t users = 0, items = 0;
+  for (const UserHistory& h : histories) {
+    users = std::max(users, h.user + 1);
+    items = std::max(items, *std::max_element(h.items.begin(), h.items.end()) + 1);
+  }
+  SampleForm out;
+  out.name = "user-items";
+  out.tables = {{"user", users}, {"items", items, "none"}, {"next", items, "none"}, {"seen", items, "none"}};
+  out.validated = true;
+  return out;
+}
+
 }  // namespace
 
 HistoryTexts prepare_user_items(const std::string& path, int64_t length) {
   const std::string file = files_of(path, {}).front();
+  const std::vector<UserHistory> histories = read_histories(file);
   HistoryTexts out;
-  int64_t users = 0, items = 0;
-  for (const UserHistory& h : read_histories(file)) {
-    users = std::max(users, h.user + 1);
-    items = std::max(items, *std::max_element(h.items.begin(), h.items.end()) + 1);
+  out.form = form_of_histories(histories);
+  for (const UserHistory& h : histories) {
     const auto n = static_cast<int64_t>(h.items.size());
     for (int64_t part = 0; part < 3; ++part) {
       const int64_t last = n - 3 + part;
@@ -94,9 +106,6 @@ HistoryTexts prepare_user_items(const std::string& path, int64_t length) {
   if (out.parts[0].empty())
     fail(TSR_INVALID_ARGUMENT, file,
          " has no user with 4 items or more: the last two are for validation and test, and training needs two");
-  out.form.name = "user-items";
-  out.form.tables = {{"user", users}, {"items", items, "none"}, {"next", items, "none"}, {"seen", items, "none"}};
-  out.form.validated = true;
   return out;
 }
 
@@ -107,7 +116,7 @@ UserItems::UserItems(tessera::sdk::Options& options) : history_(options.integer(
 }
 
 const char* UserItems::describe(const std::string& path) {
-  said_ = prepare_user_items(path, history_).form.described();
+  said_ = form_of_histories(read_histories(files_of(path, {}).front())).described();
   return said_.c_str();
 }
 

@@ -99,18 +99,24 @@ std::string steps_text(const std::vector<ScaledWorld>& worlds, ScaledStep Scaled
                100 * rate / w.ranks / base);
   }
   if (const ScaledWorld* last = largest_that_pays(worlds, which); last != nullptr && worlds.size() > 1) {
-    out += last == &worlds.back() ? str_cat("Each of these worlds pays.\n")
-                                  : wrapped(str_cat("Pays up to ", last->ranks,
-                                                    " ranks: beyond, added ranks bring less than half of what they "
-                                                    "would bring without exchanges."));
+    // Larger worlds may have no plan.
+    const bool all = std::all_of(worlds.begin(), worlds.end(), [&](const ScaledWorld& w) {
+      return w.ranks <= last->ranks || !(w.*which).none.empty();
+    });
+    out += all ? str_cat("Each world that has a plan pays.\n")
+               : wrapped(str_cat("Pays up to ", last->ranks,
+                                 " ranks: beyond, added ranks bring less than half of what they "
+                                 "would bring without exchanges."));
   }
   return out;
 }
 
 std::string duration(double seconds) {
-  if (seconds < 120) return row("%.3g s", seconds).substr(0, row("%.3g s", seconds).size() - 1);
-  const std::string text = seconds < 7200 ? row("%.3g min", seconds / 60) : row("%.3g h", seconds / 3600);
-  return text.substr(0, text.size() - 1);
+  std::string text = seconds < 120    ? row("%.3g s", seconds)
+                     : seconds < 7200 ? row("%.3g min", seconds / 60)
+                                      : row("%.3g h", seconds / 3600);
+  text.pop_back();  // the line feed
+  return text;
 }
 
 json step_json(const ScaledStep& s, int ranks) {

@@ -74,7 +74,7 @@ using MetricPtr = std::shared_ptr<const Metric>;
 //                       over the `k` (10) samples with the greatest scores; for equal scores the mean over their orders
 //   recall_at_k         mean over the same groups: the part of sum y that is in these k
 //   hit_rate            mean over the same groups: 1 if a label of 0.5 or more is in these k, else 0
-// Of ranks among all items, which the layer item_ranks gives (1: first; 0: a miss; -1: left out), any labels:
+// These take ranks among all items, which the layer item_ranks gives (1: first; 0: a miss; -1: left out), any labels:
 //   hit_rate@K, recall@K, ndcg@K, mrr@K, and mrr for all places. Each sample is a user with one item. With the options
 //   `by_group` = true and `key`, samples with one key are the items of one user; the value is the mean over users of:
 //   1 if an item is in the first K places, else 0; the part of the items there; the sum of 1 / log2(rank + 1) / the
