@@ -1,8 +1,8 @@
-// Tests which rows the cpu kernel reports as changed since a mark: tessera.kernel.changes/draft-2.
+// Tests which rows the cpu kernel reports as changed since a mark: tessera.kernel.changes/draft-3.
 #include <set>
 
-#include "tessera/abi/draft/changes.h"
 #include "tessera/abi/draft/rows_view.h"
+#include "tessera/sdk/draft/changes.h"
 #include "test_support.h"
 
 namespace {
@@ -205,14 +205,14 @@ TEST(RowChanges, WhoFollowsIsOneOfThose) {
   TestHost host;
   Tables model(host, two_tables());
   Error error;
-  EXPECT_EQ(model.mark(TSR_CHANGES_FOLLOWERS, error), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(model.mark(tessera::sdk::kFollowers, error), TSR_INVALID_ARGUMENT);
   EXPECT_NE(std::string(error.message).find("there is no follower 2"), std::string::npos) << error.message;
   model.mark(1);
   int64_t changed = 0;
   EXPECT_EQ(model.count(0, &changed, error, 0), TSR_FAILED_PRECONDITION);
   EXPECT_NE(std::string(error.message).find("follower 0 has none"), std::string::npos) << error.message;
   EXPECT_EQ(model.count(0, &changed, error, 1), TSR_OK);
-  EXPECT_EQ(model.count(0, &changed, error, TSR_CHANGES_FOLLOWERS), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(model.count(0, &changed, error, tessera::sdk::kFollowers), TSR_INVALID_ARGUMENT);
 }
 
 TEST(RowChanges, BeforeTheFirstMarkNothingIsKnownAndNothingKept) {

@@ -13,7 +13,7 @@
 #include "model_presets.h"
 #include "modules/row_figures.h"
 #include "options.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 #include "tessera/packed_model.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"

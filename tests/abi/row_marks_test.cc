@@ -23,23 +23,23 @@ TEST(RowMarks, AreSinceEachOnesOwnMark) {
     RowMarks marks;
     EXPECT_FALSE(marks);
     int64_t rows = 130;
-    std::array<std::set<int64_t>, TSR_CHANGES_FOLLOWERS> want;
+    std::array<std::set<int64_t>, kFollowers> want;
     const auto mark = [&](uint32_t follower) {
       marks.start(follower, rows);
       want[follower].clear();
     };
-    for (uint32_t follower = 0; follower < TSR_CHANGES_FOLLOWERS; ++follower) mark(follower);
+    for (uint32_t follower = 0; follower < kFollowers; ++follower) mark(follower);
     EXPECT_TRUE(marks);
     for (int step = 0; step < 400; ++step) {
       if (grows && step % 10 == 0) rows += random() % 70;
-      if (random() % 9 == 0) mark(random() % TSR_CHANGES_FOLLOWERS);
+      if (random() % 9 == 0) mark(random() % kFollowers);
       const auto row = static_cast<int64_t>(random() % static_cast<uint64_t>(rows));
       if (grows) {
         marks.add_alone(row);
       } else {
         marks.add(row);
       }
-      for (uint32_t follower = 0; follower < TSR_CHANGES_FOLLOWERS; ++follower) {
+      for (uint32_t follower = 0; follower < kFollowers; ++follower) {
         want[follower].insert(row);
         ASSERT_EQ(rows_of(marks, follower), std::vector<int64_t>(want[follower].begin(), want[follower].end())) << step;
         ASSERT_EQ(marks.count(follower), std::ssize(want[follower]));

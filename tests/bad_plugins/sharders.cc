@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "faults.h"
-#include "tessera/abi/draft/keyed_rows.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -56,11 +55,6 @@ class BadPlugins : public Sharder {
   }
   ~BadPlugins() override {
     if (has("writes_behind_memory")) host_.raw()->free(host_.raw(), {kDLCPU, 0}, memory_, 100, nullptr);
-  }
-
-  const void* extension(std::string_view id) const {
-    static constexpr tsr_keyed_rows kKeyed{sizeof(tsr_keyed_rows), 0};
-    return has("keeps_no_ids") && id == TSR_KEYED_ROWS ? &kKeyed : nullptr;
   }
 
   std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints& limits) const override {
@@ -145,8 +139,8 @@ tsr_code create(const tsr_component* of, const tsr_host* host, const char* optio
   return code;
 }
 
-const tsr_sharder kTable = {sizeof(tsr_sharder), 0, &propose, BadPlugins::table<BadPlugins>.route,
-                            BadPlugins::table<BadPlugins>.unroute};
+const tsr_sharder kTable = {sizeof(tsr_sharder), has("keeps_no_ids") ? TSR_SHARDER_KEEPS_IDS : 0u, &propose,
+                            BadPlugins::table<BadPlugins>.route, BadPlugins::table<BadPlugins>.unroute};
 constexpr tsr_component with_own_slots(tsr_component c) {
   c.api = &kTable;
   c.create = &create;

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/abi/draft/keyed_rows.h"
 #include "tessera/abi/sharder.h"
 #include "verify/check.h"
 #include "verify/kernel_bed.h"
@@ -60,11 +59,7 @@ class Asked {
   }
 
   const tsr_sharder& api() const { return api_; }
-  bool keeps_ids() const {
-    const tsr_component* component = part_.raw()->component;
-    return TSR_HAS(tsr_component, component, extension) &&
-           component->extension(part_.self(), TSR_KEYED_ROWS) != nullptr;
-  }
+  bool keeps_ids() const { return (api_.flags & TSR_SHARDER_KEEPS_IDS) != 0; }
   void* self() const { return part_.self(); }
 
  private:

@@ -10,7 +10,6 @@
 #include <map>
 #include <thread>
 
-#include "tessera/abi/draft/keyed_rows.h"
 #include "verify/asked_sharder.h"
 #include "verify/check.h"
 #include "verify/kernel_bed.h"
@@ -245,7 +244,7 @@ void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Ran
   }
 }
 
-// The same check for rows that keep their ids (abi/draft/keyed_rows.h).
+// The same check for rows that keep their ids (TSR_SHARDER_KEEPS_IDS).
 void check_keyed(const Routes& routes, size_t row_sets) {
   const Question& q = routes.q;
   std::vector<int64_t> ids(static_cast<size_t>(q.rows));

@@ -174,14 +174,14 @@ class Lookup {
   void import_rows(int table, std::span<const int64_t> ids, const float* weights,
                    std::span<const float* const> states = {}, const void* extra = nullptr);
   void clear_rows(int table);  // removes all its rows
-  // Bytes that such a kernel keeps for a table beside its rows (abi/draft/table_extra.h); empty: none.
+  // Bytes that such a kernel keeps for a table beside its rows (abi/draft/on_demand.h); empty: none.
   // add_table_extra() adds to the existing ones, once for each saved shard.
   std::string table_extra(int table) const;
   void add_table_extra(int table, std::string_view saved);
   // Statistics of such a table: its capacity and the age of its rows, if the kernel reports them
-  // (abi/draft/row_ages.h), and its counters.
+  // (abi/draft/on_demand.h), and its counters.
   RowFigures row_figures(int table) const;
-  // True if ids without a row share one (abi/draft/shared_row.h).
+  // True if ids without a row share one (abi/draft/on_demand.h).
   bool shares_row(int table) const;
   // Tracks changed rows (abi/draft/changes.h), separately for each follower. After mark_changes() the kernel remembers
   // changes of all tables, and forgets earlier ones. The other calls return the number of changes since the mark, those

@@ -11,7 +11,7 @@ struct RowFigures {
   int64_t lookups = 0;        // in the run that wrote it, including evaluations
   int64_t hits = 0;           // lookups that found a row
   int64_t evictions = 0;      // removed rows
-  std::vector<int64_t> ages;  // number of rows by time since their last lookup: abi/draft/row_ages.h; empty: unknown
+  std::vector<int64_t> ages;  // number of rows by time since their last lookup: abi/draft/on_demand.h; empty: unknown
 
   // Adds the statistics of another part of the table.
   RowFigures& operator+=(const RowFigures& other);

@@ -407,7 +407,7 @@ tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t fir
  * `ids` is int64 [capacity], at least 1, and gets the table's ids. `weights` is float32 [capacity, cols]. `states` are
  * as in tsr_shard_read(), with `capacity` rows. *count becomes the number of rows; 0: there are no more. Rows come in
  * any order, each once, if no call changes the table between the first and the last. A row that ids without a row share
- * has the id TSR_SHARED_ROW_ID (abi/draft/shared_row.h). Not collective. */
+ * has the id TSR_SHARED_ROW_ID (abi/draft/on_demand.h). Not collective. */
 tsr_code tsr_shard_next_rows(const tsr_collection* collection, uint32_t shard, uint64_t* cursor, const DLTensor* ids,
                              const DLTensor* weights, const DLTensor* const* states, uint32_t num_states,
                              int64_t* count, tsr_error* err);

@@ -10,7 +10,7 @@
 #include "checkpoint/opened.h"
 #include "checkpoint/row_blocks.h"
 #include "checkpoint/together.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
 

@@ -6,7 +6,7 @@
 
 #include "plugin/calls.h"
 #include "tessera/abi/draft/reader.h"
-#include "tessera/sdk/draft/reader_paths.h"
+#include "tessera/abi/draft/reader_paths.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::data {

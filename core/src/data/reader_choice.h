@@ -1,5 +1,5 @@
 // Asks the reader plugins which of them opens a path, and how a model takes the columns of its files
-// (sdk/draft/reader_paths.h).
+// (abi/draft/reader_paths.h).
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 #include "distributed/host_sums.h"
 #include "distributed/output_moves.h"
 #include "distributed/traffic.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 
 namespace tessera {
 namespace {

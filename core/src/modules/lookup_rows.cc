@@ -5,10 +5,8 @@
 
 #include "modules/lookup_impl.h"
 #include "tessera/abi/draft/changes.h"
-#include "tessera/abi/draft/row_ages.h"
+#include "tessera/abi/draft/on_demand.h"
 #include "tessera/abi/draft/rows_view.h"
-#include "tessera/abi/draft/shared_row.h"
-#include "tessera/abi/draft/table_extra.h"
 
 namespace tessera {
 namespace {
@@ -171,24 +169,24 @@ struct ByteStream {
 
 std::string Lookup::table_extra(int table) const {
   impl_->table(table);
-  const auto* draft = impl_->kernel->extension<tsr_table_extra>(TSR_TABLE_EXTRA);
-  if (draft == nullptr) return "";
+  const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
+  if (draft == nullptr || draft->save == nullptr) return "";
   ByteStream bytes;
   const tsr_stream_io io = bytes.raw();
   AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "table_extra.save");
+  const plugin::CallScope call(*impl_->kernel, "on_demand.save");
   impl_->check(draft->save(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
   return std::move(bytes.written);
 }
 
 void Lookup::add_table_extra(int table, std::string_view saved) {
   impl_->table(table);
-  const auto* draft = impl_->kernel->extension<tsr_table_extra>(TSR_TABLE_EXTRA);
-  if (draft == nullptr) return;  // a kernel may keep less than the one that saved
+  const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
+  if (draft == nullptr || draft->add == nullptr) return;  // a kernel may keep less than the one that saved
   ByteStream bytes{{}, saved};
   const tsr_stream_io io = bytes.raw();
   AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "table_extra.add");
+  const plugin::CallScope call(*impl_->kernel, "on_demand.add");
   impl_->check(draft->add(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
 }
 
@@ -199,12 +197,12 @@ RowFigures Lookup::row_figures(int table) const {
                  static_cast<int64_t>(counted.hits),
                  static_cast<int64_t>(counted.evictions),
                  {}};
-  const auto* draft = impl_->kernel->extension<tsr_row_ages>(TSR_ROW_AGES);
-  if (draft == nullptr) return out;
+  const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
+  if (draft == nullptr || draft->ages == nullptr) return out;
   tsr_table_ages ages{};
   ages.struct_size = sizeof(ages);
   AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "row_ages");
+  const plugin::CallScope call(*impl_->kernel, "on_demand.ages");
   impl_->check(draft->ages(impl_->instance, static_cast<uint32_t>(table), &ages, error.out()), error);
   out.capacity = static_cast<int64_t>(ages.capacity);
   out.ages.assign(std::begin(ages.rows), std::end(ages.rows));
@@ -213,29 +211,31 @@ RowFigures Lookup::row_figures(int table) const {
 
 namespace {
 
-const tsr_kernel_changes& changes_of(const Component& kernel, const std::string& table) {
+uint32_t number_of(Lookup::Follower follower) { return static_cast<uint32_t>(follower); }
+
+const tsr_kernel_changes& changes_of(const Component& kernel, const std::string& table, Lookup::Follower follower) {
   const auto* draft = kernel.extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES);
   if (draft == nullptr) {
     fail(Code::kUnimplemented, "kernel \"", kernel.id(), "\", which has table \"", table,
          "\", does not report which of its rows change (", TSR_KERNEL_CHANGES,
          "), which publishing needs: choose a kernel that does");
   }
+  if (number_of(follower) >= draft->followers) {
+    fail(Code::kUnimplemented, "kernel \"", kernel.id(), "\", which has table \"", table,
+         "\", reports changed rows to only ", draft->followers,
+         " of the followers, which are checkpoints of changes and publishing");
+  }
   return *draft;
-}
-
-uint32_t number_of(Lookup::Follower follower) {
-  static_assert(static_cast<uint32_t>(Lookup::Follower::kPublications) < TSR_CHANGES_FOLLOWERS);
-  return static_cast<uint32_t>(follower);
 }
 
 }  // namespace
 
 bool Lookup::shares_row(int table) const {
-  const auto* draft = impl_->kernel->extension<tsr_shared_row>(TSR_SHARED_ROW);
-  if (draft == nullptr) return false;
+  const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
+  if (draft == nullptr || draft->shares == nullptr) return false;
   int32_t out = 0;
   AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "shared_row");
+  const plugin::CallScope call(*impl_->kernel, "on_demand.shares");
   impl_->check(draft->shares(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
   return out != 0;
 }
@@ -265,14 +265,14 @@ bool Lookup::knows_changes() const {
 }
 
 void Lookup::mark_changes(Follower follower) {
-  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name);
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name, follower);
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "changes.mark");
   impl_->check(draft.mark(impl_->instance, number_of(follower), error.out()), error);
 }
 
 Lookup::RowChanges Lookup::changes(Follower follower, int table) const {
-  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name, follower);
   RowChanges out;
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "changes.count");
@@ -284,7 +284,7 @@ Lookup::RowChanges Lookup::changes(Follower follower, int table) const {
 
 int64_t Lookup::export_changed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
                                std::span<float* const> states, void* extra) const {
-  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name, follower);
   const auto call = [&](uint64_t* at, tsr_rows* rows, tsr_error* err) {
     return draft.export_changed(impl_->instance, number_of(follower), static_cast<uint32_t>(table), at, rows, err);
   };
@@ -292,7 +292,7 @@ int64_t Lookup::export_changed(Follower follower, int table, uint64_t& cursor, s
 }
 
 int64_t Lookup::export_removed(Follower follower, int table, uint64_t& cursor, std::span<int64_t> ids) const {
-  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name, follower);
   float no_weights = 0;
   const auto call = [&](uint64_t* at, tsr_rows* rows, tsr_error* err) {
     return draft.export_removed(impl_->instance, number_of(follower), static_cast<uint32_t>(table), at, rows, err);

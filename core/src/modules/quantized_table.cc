@@ -7,7 +7,7 @@
 
 #include "config/splitmix64.h"
 #include "sparse/arrays.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 #include "tessera/embedding_modules.h"
 
 namespace tessera {

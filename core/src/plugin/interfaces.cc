@@ -73,7 +73,7 @@ constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(t
 constexpr Member kEndpoint[] = {TESSERA_MEMBER(tsr_endpoint, start), TESSERA_MEMBER(tsr_endpoint, stop)};
 #undef TESSERA_MEMBER
 
-constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder, 0},
+constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder, TSR_SHARDER_KEEPS_IDS},
                                      {TSR_OPTIMIZER_KIND, kOptimizer, 0},
                                      {TSR_KERNEL_KIND, kKernel, TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_WRAPS},
                                      {TSR_COLLECTIVE_KIND, kCollective, TSR_COLLECTIVE_WRAPS},

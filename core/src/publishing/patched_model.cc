@@ -6,7 +6,7 @@
 
 #include "inference/manifest.h"
 #include "inference/packed_model.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 
 namespace tessera::publishing {
 namespace {

@@ -9,7 +9,7 @@
 #include "checkpoint/together.h"
 #include "config/json.h"
 #include "inference/float_tensors.h"
-#include "tessera/abi/draft/shared_row.h"
+#include "tessera/abi/draft/on_demand.h"
 #include "tessera/sdk/half.h"
 #include "tessera/sdk/values.h"
 #include "train/start_rows.h"

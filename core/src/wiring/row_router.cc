@@ -12,7 +12,6 @@
 #include "modules/kernel_config.h"
 #include "plugin/calls.h"
 #include "plugin/interfaces.h"
-#include "tessera/abi/draft/keyed_rows.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera {
@@ -53,7 +52,7 @@ RowRouter::RowRouter(ComponentPtr sharder, const EmbeddingBagConfig& table, cons
       config_(table),
       row_sets_(sharding),
       cookie_(sharding.cookie),
-      keeps_ids_(sharder_->extension<tsr_keyed_rows>(TSR_KEYED_ROWS) != nullptr) {
+      keeps_ids_((sharder_->api<tsr_sharder>().flags & TSR_SHARDER_KEEPS_IDS) != 0) {
   const auto& api = sharder_->api<tsr_sharder>();
   if (!TSR_HAS(tsr_sharder, &api, route) || !TSR_HAS(tsr_sharder, &api, unroute)) {
     fail(Code::kFailedPrecondition, "sharder ", sharder_->id(), " routes rows of table \"", table.name,

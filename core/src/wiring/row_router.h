@@ -33,7 +33,7 @@ class RowRouter {
             const World& world);
   RowRouter(const RowRouter&) = delete;
 
-  // Rows keep their ids (abi/draft/keyed_rows.h): the local row of an id is the id.
+  // Rows keep their ids (TSR_SHARDER_KEEPS_IDS): the local row of an id is the id.
   bool keeps_ids() const { return keeps_ids_; }
   int32_t row_set(int shard) const { return row_sets_.of_shard[static_cast<size_t>(shard)]; }
   // Row set and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist,

@@ -33,7 +33,7 @@ class ChangedRows {
 
  private:
   tessera::sdk::RowMarks marks_;
-  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_;
+  std::array<std::vector<int64_t>, tessera::sdk::kFollowers> ids_;
 };
 
 }  // namespace extras

@@ -1,29 +1,11 @@
 // dynamic: rows are created when they are first looked up, in buckets that evict when they are full.
 #include "dynamic.h"
 
-#include <tessera/abi/draft/row_ages.h>
-#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 
 namespace extras {
 
 namespace {
-
-DynamicTables& tables_of(void* instance) {
-  return static_cast<DynamicTables&>(*static_cast<KernelInstance*>(instance));
-}
-tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return guard(err, [&] { tables_of(instance).save_extra(table, *io); });
-}
-tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
-}
-tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
-  return guard(err, [&] { *out = tables_of(instance).shares_row(table) ? 1 : 0; });
-}
-tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
-  return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
-}
 
 TableShape shape_of(const tsr_kernel_table& table, const OptimizerRef& optimizer) {
   Options options(table.options == nullptr ? "{}" : table.options);
@@ -35,12 +17,8 @@ TableShape shape_of(const tsr_kernel_table& table, const OptimizerRef& optimizer
 }  // namespace
 
 const void* Dynamic::extension(std::string_view id) const {
-  static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &extras::save_extra, &extras::add_extra};
-  static constexpr tsr_row_ages kAges{sizeof(tsr_row_ages), 0, &extras::row_ages};
-  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &extras::shares_row};
-  if (id == TSR_ROW_AGES) return &kAges;
-  if (id == TSR_SHARED_ROW) return &kShared;
-  return id == TSR_TABLE_EXTRA ? &kExtra : changes_extension<DynamicTables>(id);
+  const void* draft = on_demand_extension<DynamicTables>(id);
+  return draft != nullptr ? draft : changes_extension<DynamicTables>(id);
 }
 
 void Dynamic::supports(const tsr_kernel_config& config) const {

@@ -18,10 +18,10 @@ class DynamicTables : public KernelInstance, public Changes {
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override;
   void release(tsr_context* context) noexcept override;
-  void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).save_extra(io); }
+  void save_extra(uint32_t table, const ExtraBytes& to) const { tables_.at(table).save_extra(to); }
   tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ages(); }
   bool shares_row(uint32_t table) const { return tables_.at(table).shared_row() != kNone; }
-  void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).add_extra(io); }
+  void add_extra(uint32_t table, const ExtraBytes& from) { tables_.at(table).add_extra(from); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_rows(cursor, rows);
   }

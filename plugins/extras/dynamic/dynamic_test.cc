@@ -268,8 +268,8 @@ void check_moves(const std::string& evict) {
   for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 400, 5000));
   imported.import(first.rows());
   Stream extra;
-  first.tables().save_extra(0, extra.io);
-  imported.tables().add_extra(0, extra.io);
+  first.tables().save_extra(0, ExtraBytes(extra.io));
+  imported.tables().add_extra(0, ExtraBytes(extra.io));
   expect(extra.at == extra.bytes.size() && extra.at > 0, "all that was kept besides rows is read");
   for (int64_t step = 31; step <= 60; ++step) {
     const std::vector<int64_t> ids = drawn(random, 400, 5000);

@@ -2,7 +2,6 @@
 // bucket and the values of their rows are therefore the same on any number of ranks.
 #pragma once
 
-#include <tessera/abi/draft/keyed_rows.h>
 #include <tessera/sdk/sharder.h>
 
 #include "buckets.h"
@@ -14,11 +13,8 @@ class Hash : public tessera::sdk::Sharder {
   using Table = tessera::sdk::Table;
   using Topology = tessera::sdk::Topology;
 
-  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;  // kernels that hold all rows cannot be divided this way
-  const void* extension(std::string_view id) const {
-    static constexpr tsr_keyed_rows kKeyed{sizeof(tsr_keyed_rows), 0};
-    return id == TSR_KEYED_ROWS ? &kKeyed : nullptr;
-  }
+  // Kernels that hold all rows cannot be divided this way.
+  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED | TSR_SHARDER_KEEPS_IDS;
 
   // Whole rows, in equal ranges of the hashes. Ranks beyond the number of cells would have nothing.
   std::vector<tessera::sdk::Layout> propose(const Table& table, const Topology& topology,

@@ -2,18 +2,6 @@
 #include "rows.h"
 
 namespace extras {
-namespace {
-
-void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
-  Call call;
-  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
-  Call call;
-  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
-}
-
-}  // namespace
 
 template <class Move>
 void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const {
@@ -158,15 +146,15 @@ void Table::import_rows(const tsr_rows& rows) {
   }
 }
 
-void Table::save_extra(const tsr_stream_io& io) const {
+void Table::save_extra(const ExtraBytes& to) const {
   if (sketch_.empty() && times_.empty()) return;
-  sketch_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
-  times_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
+  sketch_.save([&](const void* bytes, uint64_t size) { to.write(bytes, size); });
+  times_.save([&](const void* bytes, uint64_t size) { to.write(bytes, size); });
 }
 
-void Table::add_extra(const tsr_stream_io& io) {
-  sketch_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
-  times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
+void Table::add_extra(const ExtraBytes& from) {
+  sketch_.add([&](void* bytes, uint64_t size) { from.read(bytes, size); });
+  times_.add([&](void* bytes, uint64_t size) { from.read(bytes, size); });
 }
 
 tsr_table_ages Table::ages() const {

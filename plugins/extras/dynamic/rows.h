@@ -1,10 +1,8 @@
 // The rows of a table and their optimizer states, and the ids that have them.
 #pragma once
 
-#include <tessera/abi/draft/row_ages.h>
-#include <tessera/abi/draft/shared_row.h>
-#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/draft/changes.h>
+#include <tessera/sdk/draft/on_demand.h>
 
 #include <span>
 
@@ -138,9 +136,9 @@ class Table {
 
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
-  // The state of the table in addition to rows (abi/draft/table_extra.h).
-  void save_extra(const tsr_stream_io& io) const;
-  void add_extra(const tsr_stream_io& io);
+  // The state of the table in addition to rows (abi/draft/on_demand.h).
+  void save_extra(const ExtraBytes& to) const;
+  void add_extra(const ExtraBytes& from);
   tsr_kernel_stats stats() const;
   tsr_table_ages ages() const;
 
@@ -221,7 +219,7 @@ class Table {
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
   uint32_t shared_row_ = kNone;  // comes after all other rows
-  static constexpr uint32_t kAllFollowers = (1u << TSR_CHANGES_FOLLOWERS) - 1;
+  static constexpr uint32_t kAllFollowers = (1u << kFollowers) - 1;
   bool shared_used_ = false;
   uint32_t shared_changed_ = 0;            // bit 1 << follower: changed since its mark
   uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: evictions by rows that the table was given

@@ -1,7 +1,6 @@
 // mch: maps a lookup's ids to rows of the inner kernel's table, which does all sums and updates.
 #include "mch.h"
 
-#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 #include <tessera/sdk/plugin.h>
 
@@ -16,22 +15,6 @@ using sdk::table_of;
 
 OptimizerRef optimizer_of(const tsr_kernel_config& config) {
   return OptimizerRef(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
-}
-
-MchTables& tables_of(void* instance) { return static_cast<MchTables&>(*static_cast<sdk::KernelInstance*>(instance)); }
-tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return sdk::guard(err, [&] { tables_of(instance).table(table).save_memory(*io); });
-}
-tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return sdk::guard(err, [&] { tables_of(instance).table(table).add_memory(*io); });
-}
-
-// Always true: managed collisions share rows by definition.
-tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
-  return sdk::guard(err, [&] {
-    (void)tables_of(instance).table(table);
-    *out = 1;
-  });
 }
 
 }  // namespace
@@ -111,10 +94,8 @@ MchKernel::MchKernel(const sdk::Setup& setup) : inner_(setup.inner) {
 }
 
 const void* MchKernel::extension(std::string_view id) const {
-  static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &extras::save_extra, &extras::add_extra};
-  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &extras::shares_row};
-  if (id == TSR_SHARED_ROW) return &kShared;
-  return id == TSR_TABLE_EXTRA ? &kExtra : sdk::changes_extension<Instance>(id);
+  const void* draft = sdk::on_demand_extension<Instance>(id);
+  return draft != nullptr ? draft : sdk::changes_extension<Instance>(id);
 }
 
 void MchKernel::supports(const tsr_kernel_config& config) const {

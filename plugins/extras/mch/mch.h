@@ -29,7 +29,10 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
   void export_removed(uint32_t follower, uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
     tables_.at(table).export_removed(follower, cursor, rows);
   }
-  ManagedTable& table(uint32_t t) { return tables_.at(t); }
+  // Managed collisions share rows by definition.
+  bool shares_row(uint32_t table) const { return table < tables_.size(); }
+  void save_extra(uint32_t table, const sdk::ExtraBytes& to) const { tables_.at(table).save_memory(to); }
+  void add_extra(uint32_t table, const sdk::ExtraBytes& from) { tables_.at(table).add_memory(from); }
 
  private:
   struct Context {

@@ -18,28 +18,20 @@ using sdk::Mch;
 
 constexpr int64_t kRowsAtOnce = 4096;
 
-void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
-}
-void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
-  sdk::Call call;
-  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
-}
 // Writes a list with its length. When reading, a saved length is trusted only block by block.
-void write_slots(const tsr_stream_io& io, std::span<const Mch::Slot> slots) {
+void write_slots(const sdk::ExtraBytes& to, std::span<const Mch::Slot> slots) {
   const uint64_t count = slots.size();
-  write(io, &count, sizeof(count));
-  write(io, slots.data(), count * sizeof(Mch::Slot));
+  to.write(&count, sizeof(count));
+  to.write(slots.data(), count * sizeof(Mch::Slot));
 }
-std::vector<Mch::Slot> read_slots(const tsr_stream_io& io) {
+std::vector<Mch::Slot> read_slots(const sdk::ExtraBytes& from) {
   uint64_t count = 0;
-  read(io, &count, sizeof(count));
+  from.read(&count, sizeof(count));
   std::vector<Mch::Slot> out;
   while (out.size() < count) {
     const size_t some = std::min<size_t>(count - out.size(), kRowsAtOnce), before = out.size();
     out.resize(before + some);
-    read(io, out.data() + before, some * sizeof(Mch::Slot));
+    from.read(out.data() + before, some * sizeof(Mch::Slot));
   }
   return out;
 }
@@ -318,17 +310,17 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
   }
 }
 
-void ManagedTable::save_memory(const tsr_stream_io& io) const {
+void ManagedTable::save_memory(const sdk::ExtraBytes& to) const {
   const Mch::Memory memory = mch_.memory();
   const int64_t numbers[3] = {memory.step, memory.last_eviction, memory.room};
-  write(io, numbers, sizeof(numbers));
-  write_slots(io, memory.history);
+  to.write(numbers, sizeof(numbers));
+  write_slots(to, memory.history);
 }
 
-void ManagedTable::add_memory(const tsr_stream_io& io) {
+void ManagedTable::add_memory(const sdk::ExtraBytes& from) {
   int64_t numbers[3];
-  read(io, numbers, sizeof(numbers));
-  mch_.remember({numbers[0], numbers[1], numbers[2], read_slots(io)});
+  from.read(numbers, sizeof(numbers));
+  mch_.remember({numbers[0], numbers[1], numbers[2], read_slots(from)});
 }
 
 tsr_kernel_stats ManagedTable::stats() const {

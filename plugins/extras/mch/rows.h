@@ -1,9 +1,8 @@
 // One table: the ids that have rows (sdk/managed_collisions.h), and the rows, in the inner kernel.
 #pragma once
 
-#include <tessera/abi/draft/shared_row.h>
-#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/draft/changes.h>
+#include <tessera/sdk/draft/on_demand.h>
 #include <tessera/sdk/draft/row_marks.h>
 #include <tessera/sdk/inner_kernel.h>
 #include <tessera/sdk/managed_collisions.h>
@@ -58,8 +57,8 @@ class ManagedTable {
 
   void export_rows(uint64_t& cursor, tsr_rows& rows);
   void import_rows(const tsr_rows& rows);
-  void save_memory(const tsr_stream_io& io) const;
-  void add_memory(const tsr_stream_io& io);
+  void save_memory(const sdk::ExtraBytes& to) const;
+  void add_memory(const sdk::ExtraBytes& from);
   tsr_kernel_stats stats() const;
 
  private:
@@ -82,7 +81,7 @@ class ManagedTable {
   sdk::Mch mch_;
   bool shared_ = false;  // the shared row has values: it was trained, or has start values
   sdk::RowMarks marks_;  // of inner rows
-  std::array<std::vector<int64_t>, TSR_CHANGES_FOLLOWERS> ids_at_mark_;  // ids that had rows at the mark, ascending
+  std::array<std::vector<int64_t>, sdk::kFollowers> ids_at_mark_;  // ids that had rows at the mark, ascending
   uint64_t lookups_ = 0, hits_ = 0;
   int64_t given_up_ = 0;  // evictions by rows that the table was given
 };

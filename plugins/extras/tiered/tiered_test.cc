@@ -269,7 +269,7 @@ class Pair {
   std::unique_ptr<KernelInstance> cached_;
   PlainRows plain_;
   using AllRows = std::array<std::array<std::vector<float>, 3>, kTables>;
-  std::array<AllRows, TSR_CHANGES_FOLLOWERS> marked_;  // at the marks
+  std::array<AllRows, kFollowers> marked_;  // at the marks
 };
 
 void check_against_memory(const std::string& options, bool prefetching, int steps) {
@@ -297,7 +297,7 @@ void check_against_memory(const std::string& options, bool prefetching, int step
   }
   for (const Pair::Live& l : live) pair.end(l);
   pair.compare(steps);
-  for (uint32_t follower = 0; follower < TSR_CHANGES_FOLLOWERS; ++follower) pair.compare_changes(steps, follower);
+  for (uint32_t follower = 0; follower < kFollowers; ++follower) pair.compare_changes(steps, follower);
   const tsr_kernel_stats s = pair.cached().stats(0);
   expect(s.evictions > 0 && s.storage_writes > 0 && s.storage_reads > 0, options, ": nothing was evicted or read");
   expect(s.lookups > s.hits && s.hits > 0, options, ": ", s.hits, " hits of ", s.lookups);

@@ -2,8 +2,6 @@
 #include "virtual_table.h"
 
 #include <tessera/abi/draft/prefetch.h>
-#include <tessera/abi/draft/row_ages.h>
-#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 
 #include <algorithm>
@@ -29,23 +27,10 @@ Shapes shapes_of(const tsr_kernel_table& table, const OptimizerRef& optimizer) {
   return {table, optimizer, Options(table.options == nullptr ? "{}" : table.options)};
 }
 
-VirtualTables& tables_of(void* instance) {
-  return static_cast<VirtualTables&>(*static_cast<KernelInstance*>(instance));
-}
-tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return guard(err, [&] { tables_of(instance).save_extra(table, *io); });
-}
-tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-  return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
-}
-tsr_code shares_row(void* instance, uint32_t table, int32_t* out, tsr_error* err) noexcept {
-  return guard(err, [&] { *out = tables_of(instance).shares_row(table) ? 1 : 0; });
-}
-tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
-  return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
-}
 tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
-  return guard(err, [&] { tables_of(instance).prefetch(read_struct(*lookup)); });
+  return guard(err, [&] {
+    static_cast<VirtualTables&>(*static_cast<KernelInstance*>(instance)).prefetch(read_struct(*lookup));
+  });
 }
 
 }  // namespace
@@ -256,14 +241,10 @@ VirtualTableKernel::VirtualTableKernel(const Setup& setup) : inner_(setup.inner)
 }
 
 const void* VirtualTableKernel::extension(std::string_view id) const {
-  static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &extras::save_extra, &extras::add_extra};
-  static constexpr tsr_row_ages kAges{sizeof(tsr_row_ages), 0, &extras::row_ages};
   static constexpr tsr_prefetch kPrefetch{sizeof(tsr_prefetch), 0, &extras::prefetch};
-  if (id == TSR_TABLE_EXTRA) return &kExtra;
-  static constexpr tsr_shared_row kShared{sizeof(tsr_shared_row), 0, &extras::shares_row};
-  if (id == TSR_ROW_AGES) return &kAges;
-  if (id == TSR_SHARED_ROW) return &kShared;
-  return id == TSR_PREFETCH ? &kPrefetch : changes_extension<Instance>(id);
+  if (id == TSR_PREFETCH) return &kPrefetch;
+  const void* draft = on_demand_extension<Instance>(id);
+  return draft != nullptr ? draft : changes_extension<Instance>(id);
 }
 
 void VirtualTableKernel::supports(const tsr_kernel_config& config) const {

@@ -34,8 +34,8 @@ class VirtualTables : public KernelInstance, public Changes {
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
   void release(tsr_context* context) noexcept override;
   void prefetch(const tsr_lookup& lookup);
-  void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).ids.save_extra(io); }
-  void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).ids.add_extra(io); }
+  void save_extra(uint32_t table, const ExtraBytes& to) const { tables_.at(table).ids.save_extra(to); }
+  void add_extra(uint32_t table, const ExtraBytes& from) { tables_.at(table).ids.add_extra(from); }
   bool shares_row(uint32_t table) const { return tables_.at(table).shared(); }
   tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ids.ages(); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;

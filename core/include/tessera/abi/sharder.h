@@ -54,6 +54,12 @@ enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOL
 
 /* A flag of tsr_sharder: the planner uses this sharder only for tables whose constraints name it. */
 #define TSR_SHARDER_WHEN_ASKED 0x1u
+/* A flag of tsr_sharder that must be understood: in its layouts with TSR_ROWS_ROUTED, rows keep their ids. route()
+ * writes an id's row set and, as its local row, the id itself; the host refuses any other. unroute() returns the local
+ * row as the id. A rectangle's `rows` tells the planner the row set's share of the table's rows. The host requires a
+ * kernel with TSR_KERNEL_ROWS_ON_DEMAND, whose tsr_kernel_table::rows is that of the whole table and bounds its ids:
+ * such a kernel decides by an id which row to drop, so it must see the same id on any number of ranks. */
+#define TSR_SHARDER_KEEPS_IDS 0x10000u
 
 /* The table to be cut. */
 typedef struct tsr_table {
@@ -154,7 +160,7 @@ typedef struct tsr_route {
   int64_t cookie;               /* the layout's */
   const DLTensor* ids;          /* int64 [n], each in [0, rows of the table) */
   const DLTensor* row_sets;     /* int32 [n], each in [0, num_row_sets) */
-  const DLTensor* local_rows;   /* int64 [n], each in [0, rows of its row set) */
+  const DLTensor* local_rows;   /* int64 [n], each in [0, rows of its row set), or the id: KEEPS_IDS */
   tsr_stream stream;            /* of the tensors' device; NULL in host memory, where this core keeps them */
 } tsr_route;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/draft/changes.h - tessera.kernel.changes/draft-2: which rows have changed since a mark.
+/* tessera/abi/draft/changes.h - tessera.kernel.changes/draft-3: which rows have changed since a mark.
  *
  *   1. The host asks tsr_component::extension of a kernel for this table. It calls mark() for a follower, such as
  *      publications or checkpoints of changes.
@@ -20,20 +20,21 @@
 extern "C" {
 #endif
 
-#define TSR_KERNEL_CHANGES "tessera.kernel.changes/draft-2"
-
-/* The number of followers of an instance. A follower is a number below it; any other is TSR_INVALID_ARGUMENT. Each has
- * its own mark, so the followers do not affect each other. */
-#define TSR_CHANGES_FOLLOWERS 2u
+#define TSR_KERNEL_CHANGES "tessera.kernel.changes/draft-3"
 
 /* The functions of the extension. None of them changes rows or states.
  *
  * A row counts as changed if it was created, or if backward, apply or import_rows may have written its weights.
  * It also counts if a lookup that trains may have written its tsr_rows::extra. An instance may name a row too many, but
- * never leaves one out. Before the first mark it remembers nothing, and spends neither time nor memory. */
+ * never leaves one out. Before the first mark it remembers nothing, and spends neither time nor memory.
+ *
+ * A follower is a number below `followers`; any other is TSR_INVALID_ARGUMENT. Each has its own mark, so the followers
+ * do not affect each other. */
 typedef struct tsr_kernel_changes {
   uint32_t struct_size;
-  uint32_t flags; /* none is defined: 0 */
+  uint32_t flags;     /* none is defined: 0 */
+  uint32_t followers; /* how many an instance serves; this host has two, checkpoints and publications */
+  uint32_t reserved;
   /* [serial] From now on the instance remembers for this follower which rows of its tables change. It forgets the
    * follower's earlier changes. */
   tsr_code (*mark)(void* instance, uint32_t follower, tsr_error* err);

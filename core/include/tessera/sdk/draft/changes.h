@@ -17,6 +17,9 @@
 namespace tessera::sdk {
 inline namespace v1 {
 
+// The followers that an instance serves.
+inline constexpr uint32_t kFollowers = 2;
+
 struct RowChanges {
   int64_t changed = 0, removed = 0;
 };
@@ -48,9 +51,8 @@ class Changes {
 
  private:
   static uint32_t bit_of(uint32_t follower) {
-    if (follower >= TSR_CHANGES_FOLLOWERS)
-      fail(TSR_INVALID_ARGUMENT, "there is no follower ", follower, " of changes: they are numbers below ",
-           TSR_CHANGES_FOLLOWERS);
+    if (follower >= kFollowers)
+      fail(TSR_INVALID_ARGUMENT, "there is no follower ", follower, " of changes: they are numbers below ", kFollowers);
     return 1u << follower;
   }
 
@@ -82,7 +84,7 @@ struct ChangesTable {
     return guard(err, [&] { of(instance).since_mark(follower).export_removed(follower, table, *cursor, *rows); });
   }
   static constexpr tsr_kernel_changes kTable{
-      sizeof(tsr_kernel_changes), 0, &mark, &count, &export_changed, &export_removed};
+      sizeof(tsr_kernel_changes), 0, kFollowers, 0, &mark, &count, &export_changed, &export_removed};
 };
 
 }  // namespace detail

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/abi/draft/changes.h"
+#include "tessera/sdk/draft/changes.h"
 
 namespace tessera::sdk {
 inline namespace v1 {
@@ -24,7 +24,7 @@ class RowMarks {
   explicit operator bool() const { return !newest_.empty(); }  // there is a mark
   // Sets this follower's mark; its changes start anew.
   void start(uint32_t follower, int64_t rows) {
-    for (uint32_t other = 0; other < TSR_CHANGES_FOLLOWERS; ++other) {
+    for (uint32_t other = 0; other < kFollowers; ++other) {
       if (other != follower && (followed_ >> other & 1) != 0) add_newest(older_[other]);
     }
     followed_ |= 1u << follower;
@@ -92,9 +92,9 @@ class RowMarks {
     return (at < newest_.size() ? newest_[at] : 0) | (at < older.size() ? older[at] : 0);
   }
 
-  Words newest_;                                      // since the newest mark of any follower
-  std::array<Words, TSR_CHANGES_FOLLOWERS> older_{};  // between a follower's mark and the newest one
-  uint32_t followed_ = 0;                             // bit 1 << follower: it has a mark
+  Words newest_;                           // since the newest mark of any follower
+  std::array<Words, kFollowers> older_{};  // between a follower's mark and the newest one
+  uint32_t followed_ = 0;                  // bit 1 << follower: it has a mark
 };
 
 }  // namespace v1
