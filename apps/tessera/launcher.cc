@@ -228,8 +228,10 @@ void reap_all(Processes& processes, const Job& job, Ending& ending, Failure& fai
   }
 }
 
-// A killed process closes its connections a moment before it can be reaped, so others may notice and end before that.
+// A process closes its connections a moment before it can be reaped, so others may notice and end before that. Those
+// that end because they have lost another one are waited for longer: another one is then about to end.
 constexpr useconds_t kUntilCause = 50000;
+constexpr int kMostWaits = 20;
 
 void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
   Failure failure;
@@ -243,9 +245,10 @@ void look_for_failures(Processes& processes, const Job& job, Ending& ending) {
     ending.first = failure.rank;
     return;
   }
-  if (!WIFSIGNALED(failure.how) && processes.running() > 0) {
+  for (int wait = 0; wait < kMostWaits && !WIFSIGNALED(failure.how) && processes.running() > 0; ++wait) {
     usleep(kUntilCause);
     reap_all(processes, job, ending, failure);
+    if (likeliness(failure.how) > 0) break;
   }
   ending.status = exit_status(failure.how);
   ending.first = failure.rank;
