@@ -86,7 +86,9 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("items", po::value(&out->retrieval.items)->value_name("TABLE|FILE"),
       "items for --top-k: a table of the model, or a file that --vectors has written");
   add("query", po::value(&out->retrieval.query)->value_name("LAYER"),
-      "query of --top-k (default: the input of the first head)");
+      "query of --top-k (default: the input of the first head); of a sequence, its last row");
+  add("exclude", po::value(&out->retrieval.exclude)->value_name("FEATURE"),
+      "leave the ids of this feature out of the items of --top-k, such as those that a user has had");
   add("batch", po::value(&out->batch)->value_name("N"), "samples that are predicted together (default: 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
@@ -173,7 +175,7 @@ std::string own_reader(const ModelDescription& model) {
 std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel model, const PredictArguments& a) {
   const auto open = [&](InferenceModel of) { return make_predictor(runtime, std::move(of), {a.kernel}); };
   if (a.retrieval.top_k > 0) return retrieval::make_retriever(std::move(model), open, a.retrieval);
-  if (!a.vectors.empty()) retrieval::add_output(model, a.vectors);
+  if (!a.vectors.empty()) retrieval::answer_with(model, a.vectors);
   return open(std::move(model));
 }
 // True if the user wants something other than a score per sample.

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "inference/model_data.h"
+#include "inference/served_heads.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
@@ -109,7 +110,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
     c.name = t.name;
     c.num_embeddings = t.rows;
     c.embedding_dim = t.embedding_dim;
-    c.feature_names = t.features;
+    std::transform(t.features.begin(), t.features.end(), std::back_inserter(c.feature_names), feature_name);
     c.pooling = pooling_from(t.pooling);
     a->model.tables.push_back(std::move(c));
   }
@@ -217,7 +218,8 @@ int quantize_command(const std::vector<std::string>& args) {
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
   std::optional<MetricValues> before;
-  const bool scored = job && job->data && job->data->test_rows() > 0;
+  const QuantizedTable* const items = inference::items_without_scores(trained.model);
+  const bool scored = job && job->data && job->data->test_rows() > 0 && items == nullptr;
   if (scored) {
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
   }
@@ -228,6 +230,9 @@ int quantize_command(const std::vector<std::string>& args) {
   if (scored) {
     print_metrics(*before, test_metrics(*open_predictor(*runtime, a.save), *job->data));
   }
+  if (items != nullptr)
+    std::printf("it answers with items: tessera serve --model %s --top-k 10 --items %s --query LAYER\n", a.save.c_str(),
+                items->config.name.c_str());
   return 0;
 }
 

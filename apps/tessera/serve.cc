@@ -60,7 +60,9 @@ Options options_of(ServeArguments& a) {
   add("items", po::value(&a.retrieval.items)->value_name("TABLE|FILE"),
       "items for --top-k: a table of the model, or a file of tessera predict --vectors");
   add("query", po::value(&a.retrieval.query)->value_name("LAYER"),
-      "query of --top-k (default: the input of the first head)");
+      "query of --top-k (default: the input of the first head); of a sequence, its last row");
+  add("exclude", po::value(&a.retrieval.exclude)->value_name("FEATURE"),
+      "leave the ids of this feature out of a sample's items, such as those that a user has had");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host),
       "address to listen on; 0.0.0.0: all");
   add("port", number(&a.server.port), "port to listen on; 0: a free one, which is printed");

@@ -59,7 +59,8 @@ std::vector<UserHistory> read_histories(const std::string& file) {
   return out;
 }
 
-// Adds the line of the sample whose last item to predict is items[last]. `seen`: with the items before it.
+// Adds the line of the sample whose last item to predict is items[last], which may be unknown. `seen`: with the items
+// before it.
 void add_line(const UserHistory& h, int64_t last, int64_t length, bool seen, std::string& to) {
   const auto add = [&](int64_t begin, int64_t end) {
     to += '\t';
@@ -71,7 +72,7 @@ void add_line(const UserHistory& h, int64_t last, int64_t length, bool seen, std
   const int64_t first = std::max<int64_t>(0, last - length);
   to += "1\t\t" + std::to_string(h.user);
   add(first, last);
-  add(first + 1, last + 1);
+  add(first + 1, std::min(last + 1, std::ssize(h.items)));
   add(0, seen ? last : 0);
   to += '\n';
 }
@@ -91,16 +92,20 @@ SampleForm form_of_histories(const std::vector<UserHistory>& histories) {
 
 }  // namespace
 
-HistoryTexts prepare_user_items(const std::string& path, int64_t length) {
+HistoryTexts prepare_user_items(const std::string& path, const HistoryOptions& options) {
   const std::string file = files_of(path, {}).front();
   const std::vector<UserHistory> histories = read_histories(file);
   HistoryTexts out;
   out.form = form_of_histories(histories);
   for (const UserHistory& h : histories) {
     const auto n = static_cast<int64_t>(h.items.size());
+    if (!options.split) {
+      add_line(h, n, options.length, true, out.parts[0]);
+      continue;
+    }
     for (int64_t part = 0; part < 3; ++part) {
       const int64_t last = n - 3 + part;
-      if (last > 0) add_line(h, last, length, part > 0, out.parts[static_cast<size_t>(part)]);
+      if (last > 0) add_line(h, last, options.length, part > 0, out.parts[static_cast<size_t>(part)]);
     }
   }
   if (out.parts[0].empty())
@@ -109,10 +114,12 @@ HistoryTexts prepare_user_items(const std::string& path, int64_t length) {
   return out;
 }
 
-UserItems::UserItems(tessera::sdk::Options& options) : history_(options.integer("history", 50)) {
+UserItems::UserItems(tessera::sdk::Options& options) {
   constexpr int64_t kMost = 1'000'000;
-  if (history_ < 1 || history_ > kMost)
-    fail(TSR_INVALID_ARGUMENT, "history is ", history_, ", but must be a number of items, from 1 to ", kMost);
+  options_.length = options.integer("history", options_.length);
+  options_.split = options.flag("split", options_.split);
+  if (options_.length < 1 || options_.length > kMost)
+    fail(TSR_INVALID_ARGUMENT, "history is ", options_.length, ", but must be a number of items, from 1 to ", kMost);
 }
 
 const char* UserItems::describe(const std::string& path) {
@@ -121,7 +128,7 @@ const char* UserItems::describe(const std::string& path) {
 }
 
 void UserItems::open(std::string_view path, int64_t) {
-  texts_ = prepare_user_items(std::string(path), history_);
+  texts_ = prepare_user_items(std::string(path), options_);
   form_ = texts_.form;
   start(form_.columns());
   files_ = {"user-items training rows", "user-items validation rows", "user-items test rows"};

@@ -17,8 +17,11 @@ struct HistoryTexts {
   std::array<std::string, 3> parts;
   SampleForm form;
 };
-// `length`: the newest items of a user that a sample has.
-HistoryTexts prepare_user_items(const std::string& path, int64_t length);
+struct HistoryOptions {
+  int64_t length = 50;  // the newest items of a user that a sample has
+  bool split = true;    // false: one sample for each user, with all that it has had; for predictions
+};
+HistoryTexts prepare_user_items(const std::string& path, const HistoryOptions& options);
 
 class UserItems : public Prepared {
  public:
@@ -33,7 +36,7 @@ class UserItems : public Prepared {
  private:
   std::string_view text_of(int64_t block) override;
 
-  int64_t history_ = 0;
+  HistoryOptions options_;
   HistoryTexts texts_;
   std::vector<tessera::sdk::ReaderBlock> blocks_of_parts_;  // a block for each part that has rows
 };

@@ -157,7 +157,7 @@ TEST_F(TopK, WrongUseIsOneSentence) {
     test::expect_refused(test::run_tessera(args), HasSubstr(sentence));
   };
   refused({"--top-k", "4"}, "--top-k needs --items: a table of the model, or a file");
-  refused({"--items", "film"}, "--items and --query need --top-k K");
+  refused({"--items", "film"}, "--items, --query and --exclude need --top-k K");
   refused({"--top-k", "4", "--items", "films", "--query", "dense_arch"},
           "--items: \"films\" is neither a file nor a table of the model, which has film, user, tag, genre");
   refused({"--top-k", "4", "--items", "film", "--query", "dense_arc"},

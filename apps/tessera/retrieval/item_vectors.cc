@@ -17,6 +17,18 @@ std::pair<int64_t, int64_t> rows_of(int64_t rows, const ItemPart& part) {
   return {first, std::min(rows, first + each) - first};
 }
 
+// The first row of the table that training draws as an item.
+int64_t first_item(const InferenceModel& model, const ModelTable& table) {
+  int64_t first = table.rows;
+  bool drawn = false;
+  for (const DrawnInput& d : model.graph.drawn) {
+    if (std::find(table.features.begin(), table.features.end(), d.feature) == table.features.end()) continue;
+    first = std::min(first, d.first);
+    drawn = true;
+  }
+  return drawn ? first : 0;
+}
+
 }  // namespace
 
 ItemVectors item_vectors(const InferenceModel& model, const std::string& items, const ItemPart& part) {
@@ -42,9 +54,10 @@ ItemVectors item_vectors(const InferenceModel& model, const std::string& items, 
   const QuantizedTable& table = model.tables[static_cast<size_t>(at - tables.begin())];
   if (table.config.remapping)
     fail(Code::kInvalidArgument, "--items: the rows of table \"", items, "\" have ids of their own: name a file");
-  const auto [first, count] = rows_of(table.rows.size(0), part);
-  const Tensor rows = slice_rows(table, {first, count, 0, at->dim});
-  return {dequantize_rows(rows, at->format, at->dim), first, table.rows.size(0)};
+  const int64_t before = first_item(model, *at), all = table.rows.size(0) - before;
+  const auto [first, count] = rows_of(all, part);
+  const Tensor rows = slice_rows(table, {before + first, count, 0, at->dim});
+  return {dequantize_rows(rows, at->format, at->dim), before + first, all};
 }
 
 void write_vectors(const std::string& path, const Tensor& vectors) {

@@ -165,7 +165,7 @@ TEST(Retriever, ItsOptionsBelongTogether) {
   };
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal({5, "item", ""}), "");
-  EXPECT_EQ(refusal({0, "item", ""}), "--items and --query need --top-k K");
+  EXPECT_EQ(refusal({0, "item", ""}), "--items, --query and --exclude need --top-k K");
   EXPECT_EQ(refusal({5, "", ""}), "--top-k needs --items: a table of the model, or a file");
   EXPECT_EQ(refusal({-1, "item", ""}), "--top-k takes 1 to 10000 items");
 }

@@ -1,9 +1,11 @@
 #include "retrieval/retriever.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "inference/pool.h"
+#include "modules/graph_wiring.h"
 #include "retrieval/item_vectors.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
@@ -13,12 +15,12 @@ namespace {
 
 class Retriever : public Predictor {
  public:
-  Retriever(std::unique_ptr<Predictor> model, size_t query, ItemIndex items, int64_t k)
+  Retriever(std::unique_ptr<Predictor> model, ItemIndex items, const RetrieverOptions& options)
       : inner_(std::move(model)),
-        model_(described_as_retriever(inner_->model(), k)),
-        query_(query),
+        model_(described_as_retriever(inner_->model(), options.top_k)),
         items_(std::move(items)),
-        k_(k) {}
+        k_(options.top_k),
+        excluded_(feature_of(model_, options.exclude)) {}
 
   const ModelDescription& model() const override { return model_; }
   std::string why_not(const PredictInput& input) const override { return inner_->why_not(input); }
@@ -26,12 +28,11 @@ class Retriever : public Predictor {
     const auto scratch = scratch_.take();
     const auto batch = static_cast<size_t>(input.batch), found = batch * static_cast<size_t>(k_);
     scratch->queries.resize(batch * static_cast<size_t>(items_.dim()));
-    scratch->outputs.assign(query_ + 1, {});
-    scratch->outputs[query_] = scratch->queries;
-    inner_->predict_outputs(input, scratch->outputs);
+    const std::span<float> queries = scratch->queries;
+    inner_->predict_outputs(input, {&queries, 1});
     scratch->items.resize(found);
     scratch->scores.resize(found);
-    if (batch > 0) items_.search(scratch->queries, k_, scratch->search, scratch->items, scratch->scores);
+    if (batch > 0) search(input, *scratch);
     if (!outputs.empty()) std::copy_n(scratch->scores.begin(), outputs[0].size(), outputs[0].begin());
     if (outputs.size() > 1) std::copy_n(scratch->items.begin(), outputs[1].size(), outputs[1].begin());
   }
@@ -41,22 +42,56 @@ class Retriever : public Predictor {
  private:
   struct Scratch {
     std::vector<float> queries, scores;
-    std::vector<int32_t> items;
-    std::vector<std::span<float>> outputs;
+    std::vector<int32_t> items, more_items;
+    std::vector<float> more_scores;
     ItemIndex::Scratch search;
   };
 
+  static std::optional<size_t> feature_of(const ModelDescription& model, const std::string& name) {
+    if (name.empty()) return std::nullopt;
+    const auto at = std::find_if(model.features.begin(), model.features.end(),
+                                 [&](const ModelFeature& f) { return f.name == name; });
+    if (at == model.features.end())
+      fail(Code::kInvalidArgument, "--exclude: the model has no feature \"", name, "\", only ",
+           sdk::joined(model.features, &ModelFeature::name));
+    return static_cast<size_t>(at - model.features.begin());
+  }
+
+  void search(const PredictInput& input, Scratch& s) const {
+    if (!excluded_) return items_.search(s.queries, k_, s.search, s.items, s.scores);
+    const PredictInput::Feature& excluded = input.features[*excluded_];
+    const int32_t longest = *std::max_element(excluded.lengths.begin(), excluded.lengths.end());
+    const int64_t more = std::min(items_.items(), k_ + longest);  // enough for k others
+    const auto k = static_cast<size_t>(k_), all = static_cast<size_t>(more);
+    s.more_items.resize(excluded.lengths.size() * all);
+    s.more_scores.resize(s.more_items.size());
+    items_.search(s.queries, more, s.search, s.more_items, s.more_scores);
+    std::fill(s.items.begin(), s.items.end(), -1);
+    std::fill(s.scores.begin(), s.scores.end(), 0.0f);
+    size_t first = 0;
+    for (size_t sample = 0; sample < excluded.lengths.size(); ++sample) {
+      const auto ids = excluded.values.subspan(first, static_cast<size_t>(excluded.lengths[sample]));
+      first += ids.size();
+      size_t to = sample * k;
+      for (size_t i = sample * all; i < (sample + 1) * all && to < (sample + 1) * k; ++i) {
+        if (std::find(ids.begin(), ids.end(), s.more_items[i]) != ids.end()) continue;
+        s.items[to] = s.more_items[i];
+        s.scores[to++] = s.more_scores[i];
+      }
+    }
+  }
+
   const std::unique_ptr<Predictor> inner_;
   const ModelDescription model_;
-  const size_t query_;  // the query's output of the inner model
   const ItemIndex items_;
   const int64_t k_;
+  const std::optional<size_t> excluded_;  // a feature
   inference::Pool<Scratch> scratch_{[] { return std::make_unique<Scratch>(); }};
 };
 
 }  // namespace
 
-void add_output(InferenceModel& model, const std::string& layer) {
+void answer_with(InferenceModel& model, const std::string& layer) {
   std::vector<std::string> known;
   for (const GraphInput& input : model.graph.inputs) known.push_back(input.name);
   for (const LayerSpec& spec : model.graph.layers) known.push_back(spec.name);
@@ -64,19 +99,16 @@ void add_output(InferenceModel& model, const std::string& layer) {
   if (std::find(known.begin(), known.end(), name) == known.end() && !known.empty())
     fail(Code::kInvalidArgument, "the model has no layer \"", name, "\" and no such input",
          sdk::nearest_text(name, known));
-  model.graph.heads.push_back({layer, layer, "none"});  // without a loss, values are returned as they are
+  const std::string label = model.graph.heads.front().label;
+  keep_heads(model.graph, {{layer, layer, kNoLoss, label}});
 }
 
 void check(const RetrieverOptions& options) {
-  if (options.top_k == 0 && (!options.items.empty() || !options.query.empty()))
-    fail(Code::kInvalidArgument, "--items and --query need --top-k K");
+  if (options.top_k == 0 && (!options.items.empty() || !options.query.empty() || !options.exclude.empty()))
+    fail(Code::kInvalidArgument, "--items, --query and --exclude need --top-k K");
   if (options.top_k == 0) return;
   if (options.top_k < 1 || options.top_k > 10000) fail(Code::kInvalidArgument, "--top-k takes 1 to 10000 items");
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
-}
-
-size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever) {
-  return retriever.query.empty() ? 0 : model.graph.heads.size() - 1;
 }
 
 void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever) {
@@ -97,11 +129,10 @@ ModelDescription described_as_retriever(ModelDescription model, int64_t k) {
 std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever) {
   ItemIndex items(item_vectors(model, retriever.items).vectors);
-  if (!retriever.query.empty()) add_output(model, retriever.query);
-  const size_t query = query_of(model, retriever);
+  if (!retriever.query.empty()) answer_with(model, retriever.query);
   std::unique_ptr<Predictor> predictor = open(std::move(model));
-  check_items(predictor->model().outputs.at(query), items.dim(), items.items(), retriever);
-  return std::make_unique<Retriever>(std::move(predictor), query, std::move(items), retriever.top_k);
+  check_items(predictor->model().outputs.front(), items.dim(), items.items(), retriever);
+  return std::make_unique<Retriever>(std::move(predictor), std::move(items), retriever);
 }
 
 std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,

@@ -15,17 +15,20 @@ inline constexpr const char* kTopK = "top_k";  // value of ModelDescription::typ
 struct RetrieverOptions {
   int64_t top_k = 0;  // items per sample; 0: no items
   std::string items;  // as in item_vectors()
-  std::string query;  // layer whose values are compared with the items'; empty: the input of the first head
+  // Layer whose values are compared with the items'; of a sequence, the last row of each sample. Empty: the input of
+  // the first head.
+  std::string query;
+  std::string exclude;  // feature whose ids are left out of a sample's answer; empty: none
 };
 // Throws kInvalidArgument, with the options' names, if only some of them are given.
 void check(const RetrieverOptions& options);
 
-// Makes the values of a layer, or of an input, the model's last output. Throws kInvalidArgument for an unknown name.
-void add_output(InferenceModel& model, const std::string& layer);
+// Makes the values of a layer, or of an input, the model's only output. Throws kInvalidArgument for an unknown name.
+void answer_with(InferenceModel& model, const std::string& layer);
 
 // Outputs "score" and "item" have top_k values per sample: the largest dot products of the query with the items'
-// vectors, and the numbers of those items. Throws kInvalidArgument if widths differ or more items are wanted than
-// exist.
+// vectors, and the numbers of those items. If fewer are left after `exclude`, the last are item -1 with score 0. Throws
+// kInvalidArgument if widths differ, more items are wanted than exist, or there is no such feature.
 std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options, const RetrieverOptions& retriever);
 // The same for a model in memory; `open` makes its predictor.
@@ -34,16 +37,14 @@ std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel&
                                           const RetrieverOptions& retriever);
 
 // The same over ranks, collective like make_sharded_predictor(). Each rank searches a part of the items; rank 0 merges
-// the results. The answers equal those of one process, bit for bit.
+// the results. The answers equal those of one process, bit for bit. It cannot exclude items: kUnimplemented.
 std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          const std::function<InferenceModel()>& open,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          ShardedPredictorOptions options,
                                                          const RetrieverOptions& retriever);
 
-// The checks and descriptions that both use. query_of() returns the output that is the query, after add_output() was
-// called for the named layer.
-size_t query_of(const InferenceModel& model, const RetrieverOptions& retriever);
+// The checks and descriptions that both use. The first output is the query.
 // Throws kInvalidArgument as above; there are `all` items of `dim` values.
 void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever);
 ModelDescription described_as_retriever(ModelDescription model, int64_t k);

@@ -44,7 +44,6 @@ class SearchPart : public RankPart {
 };
 
 struct Search {
-  size_t query = 0;  // the query's output of the inner model
   int64_t dim = 0, k = 0;
   int world_size = 1;
 };
@@ -62,7 +61,7 @@ class ShardedRetriever : public ShardedPredictor {
     const auto one = batch * static_cast<size_t>(FoundByPart::bytes_of(search_.k));
     scratch->queries.resize(batch * static_cast<size_t>(search_.dim));
     scratch->answers.resize(one * static_cast<size_t>(search_.world_size));
-    inner_->predict_with_parts(input, search_.query, scratch->queries, scratch->answers);
+    inner_->predict_with_parts(input, 0, scratch->queries, scratch->answers);
     scratch->parts.clear();
     for (size_t at = 0; at < scratch->answers.size(); at += one)
       scratch->parts.push_back(FoundByPart::in(std::span(scratch->answers).subspan(at, one), input.batch, search_.k));
@@ -101,17 +100,18 @@ std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          ShardedPredictorOptions options,
                                                          const RetrieverOptions& retriever) {
+  if (!retriever.exclude.empty())
+    fail(Code::kUnimplemented, "--exclude works in one process: over ranks ask for more items, and leave them out");
   Search search{.k = retriever.top_k, .world_size = group->world_size()};
   options.part = [&](const InferenceModel& model, int rank, int world_size) -> std::unique_ptr<RankPart> {
     const ItemVectors items = item_vectors(model, retriever.items, {rank, world_size});
-    search.query = query_of(model, retriever);
     search.dim = items.vectors.size(1);
-    check_items(model.description.outputs.at(search.query), search.dim, items.all, retriever);
+    check_items(model.description.outputs.front(), search.dim, items.all, retriever);
     return std::make_unique<SearchPart>(items, retriever.top_k);
   };
   const auto with_query = [&] {
     InferenceModel model = open();
-    if (!retriever.query.empty()) add_output(model, retriever.query);
+    if (!retriever.query.empty()) answer_with(model, retriever.query);
     return model;
   };
   return std::make_unique<ShardedRetriever>(make_sharded_predictor(runtime, with_query, std::move(group), options),

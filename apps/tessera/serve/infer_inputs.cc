@@ -38,6 +38,7 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
   }
   if (model.dense_inputs > 0 && dense.empty()) out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
   for (const ModelFeature& feature : model.features) {
+    if (!feature.needed) continue;
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
     if (column != nullptr && !column->cross.empty()) continue;  // computed from other columns
     const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;

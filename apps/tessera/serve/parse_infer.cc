@@ -308,14 +308,21 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
                                  InferRequest& out) {
   std::vector<Place> places(model.features.size());
   std::vector<size_t> crosses;  // crosses that the request does not give; made once all other features are there
+  std::vector<size_t> absent;   // features without ids
   FeatureReader reader(model, limits, tensors, out);
   for (size_t f = 0; f < places.size(); ++f) {
     const std::string& name = model.features[f].name;
     const ColumnConfig* column = limits.columns != nullptr ? limits.columns->column(name) : nullptr;
     if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64"))
       crosses.push_back(f);
+    else if (!model.features[f].needed && !tensors.has({name, ".values"}) && !tensors.has({name, ".lengths"}))
+      absent.push_back(f);
     else
       places[f] = reader.read(name);
+  }
+  for (const size_t f : absent) {
+    places[f] = {out.values.size(), 0, out.lengths.size(), out.weights.size()};
+    out.lengths.insert(out.lengths.end(), static_cast<size_t>(out.batch), 0);
   }
   for (const size_t f : crosses) places[f] = cross(*limits.columns, model, model.features[f].name, places, out);
   return places;

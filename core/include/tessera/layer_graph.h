@@ -57,6 +57,12 @@ struct IdFeature {
   int64_t sequence = -1;  // index in ModelGraph::sequences of the ids' rows; -1: one id per sample
 };
 
+// A feature whose ids the trainer draws in each step. A prediction has none of them.
+struct DrawnInput {
+  std::string feature;
+  int64_t first = 0;  // rows of its table below this one are never drawn: they are no candidates
+};
+
 struct LayerSpec {
   std::string name;                 // prefix of its parameters' names; letters, digits, "_" and "-"
   std::string type;                 // a layer of a module/1 component: "mlp"
@@ -70,6 +76,7 @@ struct LayerSpec {
 // The core's own loss of heads: binary_cross_entropy_with_logits() of a logit and a label in [0, 1]. Other losses are
 // layers of module plugins that take the head's input and the label and give one value per sample.
 inline constexpr const char* kOwnLoss = "binary_cross_entropy";
+inline constexpr const char* kNoLoss = "none";  // of heads that are only predicted
 
 // A goal of training: a loss of a layer's values against a label of the data.
 struct HeadSpec {
@@ -88,6 +95,7 @@ struct ModelGraph {
   std::vector<LayerSpec> layers;    // in any order
   std::vector<HeadSpec> heads;      // at least one
   std::vector<IdFeature> ids = {};  // whose ids layers take
+  std::vector<DrawnInput> drawn = {};
 };
 
 // Makes a graph without layers over `dense_width` values and these tables' outputs. Its inputs are "dense", "pooled"
@@ -143,6 +151,9 @@ class LayerGraph {
   std::vector<std::pair<std::string, std::string>> components() const;
   // Values per sample of a head's input.
   int64_t head_width(size_t head) const;
+  bool head_is_sequence(size_t head) const;
+  // In the last forward: int64 [B + 1] for a head that takes a sequence; undefined for others.
+  const Tensor& head_offsets(size_t head) const;
 
   // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and for
   // each feature in ModelGraph::ids int64 [B, 1], or [ids, 1] with the offsets of its sequence. They must not change

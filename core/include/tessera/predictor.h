@@ -32,6 +32,7 @@ struct ModelFeature {
   std::string name;
   int64_t ids = 0;  // valid ids are [0, ids): the smallest bound of the tables that use it
   std::vector<std::string> tables;
+  bool needed = true;  // false: no output of this predictor depends on it, so requests may leave it out
 };
 struct ModelTable {
   std::string name;

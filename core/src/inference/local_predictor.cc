@@ -7,6 +7,7 @@
 #include "inference/input_check.h"
 #include "inference/mapped_file.h"
 #include "inference/pool.h"
+#include "inference/served_heads.h"
 #include "inference/workspace.h"
 #include "tessera/packed_model.h"
 
@@ -19,7 +20,7 @@ class LocalPredictor : public Predictor {
   LocalPredictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
                  std::shared_ptr<PredictorCounts> counts)
       : runtime_(runtime),
-        model_(std::move(model)),
+        model_(served(std::move(model))),
         table_features_(table_features_of(model_, options.kernel)),
         counts_(std::move(counts)),
         workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, table_features_); }) {
@@ -50,6 +51,10 @@ class LocalPredictor : public Predictor {
   PredictorStats stats() const override { return totals(*counts_); }
 
  private:
+  static InferenceModel served(InferenceModel model) {
+    keep_served_heads(model);
+    return model;
+  }
   void count_bad(std::span<const uint64_t> bad) {
     for (size_t t = 0; t < bad.size(); ++t) {
       if (bad[t] == 0) continue;

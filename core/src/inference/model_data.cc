@@ -66,6 +66,10 @@ BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColu
   for (const ModelFeature& feature : model.features) {
     const auto at =
         std::find_if(columns.begin(), columns.end(), [&](const DataColumn& c) { return c.name == feature.name; });
+    if (at == columns.end() && !feature.needed) {
+      column_of_.push_back(kNoColumn);
+      continue;
+    }
     if (at == columns.end()) {
       fail(Code::kInvalidArgument, "the model takes feature \"", feature.name,
            "\", but the data has no such column, only ", sdk::joined(columns, &DataColumn::name));
@@ -84,6 +88,11 @@ const PredictInput& BatchInput::from(const Batch& batch) {
   const std::vector<int64_t>& begin = batch.sparse.offset_per_key();
   for (size_t f = 0; f < features_.size(); ++f) {
     const size_t column = column_of_[f];
+    if (column == kNoColumn) {
+      no_lengths_.assign(samples, 0);
+      features_[f] = {{}, no_lengths_, {}};
+      continue;
+    }
     const auto first = static_cast<size_t>(begin[column]), last = static_cast<size_t>(begin[column + 1]);
     features_[f] = {{values_.data() + first, last - first},
                     {lengths_.data() + column * samples, samples},

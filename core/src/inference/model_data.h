@@ -24,9 +24,10 @@ class BatchInput {
   const PredictInput& from(const Batch& batch);
 
  private:
-  std::vector<size_t> column_of_;  // by feature
+  static constexpr size_t kNoColumn = SIZE_MAX;  // of a feature that is not needed and not there
+  std::vector<size_t> column_of_;                // by feature
   std::vector<int64_t> values_;
-  std::vector<int32_t> lengths_;
+  std::vector<int32_t> lengths_, no_lengths_;
   std::vector<PredictInput::Feature> features_;
   PredictInput input_;
 };

@@ -11,6 +11,7 @@
 
 #include "inference/counts.h"
 #include "inference/input_check.h"
+#include "inference/served_heads.h"
 #include "inference/sharded.h"
 #include "inference/workspace.h"
 #include "modules/sequence_inputs.h"
@@ -26,7 +27,8 @@ namespace {
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
 
 std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceModel& model) {
-  return std::make_unique<LayerGraph>(runtime, model.graph, LayerGraphOptions{.values = &model.dense});
+  return std::make_unique<LayerGraph>(runtime, model.graph,
+                                      LayerGraphOptions{.values = &model.dense, .sequence_heads = true});
 }
 
 // Its pooled tables, or those of sequences.
@@ -373,6 +375,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open();
+    keep_served_heads(model);
     model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // fails here, on every rank
     return model.description.version;
   });

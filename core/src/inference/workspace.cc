@@ -18,6 +18,20 @@ void to_scores(std::span<const float> logits, std::span<float> scores) {
   }
 }
 
+// The last row of each sample's sequence; zeros if it has none.
+void take_last_rows(const Tensor& rows, const Tensor& offsets, std::span<float> out) {
+  const int64_t width = rows.size(1), samples = offsets.numel() - 1;
+  TESSERA_CHECK(std::ssize(out) == samples * width, "room for each sample's values");
+  const int64_t* ends = offsets.data<int64_t>() + 1;
+  for (int64_t s = 0; s < samples; ++s) {
+    float* const to = out.data() + s * width;
+    if (ends[s] == ends[s - 1])
+      std::fill_n(to, width, 0.0f);
+    else
+      std::copy_n(rows.data<float>() + (ends[s] - 1) * width, width, to);
+  }
+}
+
 DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
   return {data, kCpu.dl(), 1, to_dl(dtype), const_cast<int64_t*>(size), nullptr, 0};
 }
@@ -50,7 +64,7 @@ void count_bad_ids(const TableFeatures& table_features, const PredictInput& inpu
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features)
     : table_features_(table_features),
-      dense_(runtime, model.graph, {.values = &model.dense}),
+      dense_(runtime, model.graph, {.values = &model.dense, .sequence_heads = true}),
       first_ids_(model.graph, model.description),
       outputs_(outputs_of(model.graph, dense_)) {
   for (const LookupOptions& options : table_features.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
@@ -187,6 +201,9 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
     const HeadSpec& head = graph.heads[h];
     const int64_t width = layers.head_width(h);
     const bool probability = head.loss == kOwnLoss;
+    if (head.loss != kNoLoss && layers.head_is_sequence(h))
+      fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes the sequence \"", head.input,
+           "\", but a loss needs one row for each sample: pool it first");
     if (probability && width != 1)
       fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width,
            " values for each sample, but its loss ", kOwnLoss, " takes one, the logit");
@@ -204,6 +221,10 @@ void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const Pre
   for (size_t h = 0; h < outputs.size(); ++h) {
     if (outputs[h].empty()) continue;
     const std::span<const float> values = heads[h].span<float>();
+    if (layers.head_offsets(h).defined()) {
+      take_last_rows(heads[h], layers.head_offsets(h), outputs[h]);
+      continue;
+    }
     TESSERA_CHECK(outputs[h].size() == values.size(), "room for each sample's values");
     if (model[h].probability) {
       to_scores(values, outputs[h]);

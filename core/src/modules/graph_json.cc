@@ -26,7 +26,9 @@ ordered_json to_json(const ModelGraph& graph) {
   for (const HeadSpec& h : graph.heads) {
     heads.push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}, {"weight", h.weight}});
   }
-  return {{"dense_inputs", graph.dense_width}, {"layers", std::move(layers)}, {"heads", std::move(heads)}};
+  ordered_json out = {{"dense_inputs", graph.dense_width}, {"layers", std::move(layers)}, {"heads", std::move(heads)}};
+  for (const DrawnInput& d : graph.drawn) out["drawn"].push_back({{"feature", d.feature}, {"first", d.first}});
+  return out;
 }
 
 ModelGraph graph_from(const config::JsonObject& json, const std::vector<EmbeddingBagConfig>& tables) {
@@ -41,6 +43,10 @@ ModelGraph graph_from(const config::JsonObject& json, const std::vector<Embeddin
   for (const config::JsonObject& h : json.objects("heads")) {
     graph.heads.push_back({h.get<std::string>("name"), h.get<std::string>("input"), h.get<std::string>("loss"),
                            h.get<std::string>("label"), h.get<double>("weight")});
+  }
+  if (json.has("drawn")) {
+    for (const config::JsonObject& d : json.objects("drawn"))
+      graph.drawn.push_back({d.get<std::string>("feature"), d.within<int64_t>("first", 0, INT64_MAX)});
   }
   check_graph(graph);
   return graph;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "tessera/sdk/nearest.h"
 
@@ -98,10 +99,10 @@ std::string misspelt(const std::string& name, const ModelGraph& graph, const Gra
   return {};
 }
 
-// A layer that leads to no head would never be trained.
-void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
-  std::vector<bool> used(graph.layers.size(), false);
-  for (const GraphLink& link : wiring.heads) {
+// By layer: true if it leads to one of these heads.
+std::vector<bool> layers_of(const GraphWiring& wiring, std::span<const GraphLink> heads) {
+  std::vector<bool> used(wiring.inputs.size(), false);
+  for (const GraphLink& link : heads) {
     if (link.of_layer) used[link.index] = true;
   }
   for (auto layer = wiring.order.rbegin(); layer != wiring.order.rend(); ++layer) {
@@ -110,6 +111,12 @@ void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
       if (link.of_layer) used[link.index] = true;
     }
   }
+  return used;
+}
+
+// A layer that leads to no head would never be trained.
+void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
+  const std::vector<bool> used = layers_of(wiring, wiring.heads);
   const auto idle = std::find(used.begin(), used.end(), false);
   if (idle == used.end()) return;
   const std::string& name = graph.layers[static_cast<size_t>(idle - used.begin())].name;
@@ -119,7 +126,9 @@ void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
 
 }  // namespace
 
-GraphWiring wire(const ModelGraph& graph) {
+namespace {
+
+GraphWiring wire_all(const ModelGraph& graph) {
   constexpr size_t kMostLayers = 10000;  // a file from outside may say anything, and the walk recurses
   if (graph.layers.size() > kMostLayers)
     fail(Code::kInvalidArgument, "a model may have ", kMostLayers, " layers, not ", graph.layers.size());
@@ -138,7 +147,59 @@ GraphWiring wire(const ModelGraph& graph) {
     out.heads.push_back(names.find(head->input, str_cat("the head \"", head->name, '"')));
   }
   out.order = Order(graph, out).take();
+  return out;
+}
+
+}  // namespace
+
+GraphWiring wire(const ModelGraph& graph) {
+  GraphWiring out = wire_all(graph);
   check_all_are_used(graph, out);
+  return out;
+}
+
+void keep_heads(ModelGraph& graph, std::vector<HeadSpec> heads) {
+  graph.heads = std::move(heads);
+  const GraphWiring wiring = wire_all(graph);
+  const std::vector<bool> used = layers_of(wiring, wiring.heads);
+  std::vector<LayerSpec> layers;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) layers.push_back(std::move(graph.layers[i]));
+  }
+  graph.layers = std::move(layers);
+}
+
+std::vector<std::string> features_of(const ModelGraph& graph, const GraphWiring& wiring, size_t head,
+                                     const std::vector<EmbeddingBagConfig>& tables) {
+  std::vector<bool> taken(graph.inputs.size(), false);
+  const auto take = [&](const GraphLink& link) {
+    if (!link.of_layer) taken[link.index] = true;
+  };
+  take(wiring.heads[head]);
+  const std::vector<bool> used = layers_of(wiring, {&wiring.heads[head], 1});
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) std::for_each(wiring.inputs[i].begin(), wiring.inputs[i].end(), take);
+  }
+  std::vector<std::string> out;
+  int64_t column = 0, sequence = 0;
+  for (const EmbeddingBagConfig& table : tables) {
+    const bool pooled = table.pooling != PoolingType::kNone;
+    for (const std::string& feature : table.feature_names) {
+      const int64_t begin = pooled ? column : sequence;
+      (pooled ? column : sequence) += pooled ? table.embedding_dim : 1;
+      for (size_t i = 0; i < taken.size(); ++i) {
+        const GraphInput& input = graph.inputs[i];
+        const bool reads = input.from == GraphInput::kIds ? graph.ids[static_cast<size_t>(input.column)].name == feature
+                           : input.from == GraphInput::kPooled
+                               ? pooled && begin >= input.column && begin < input.column + input.width
+                           : input.from == GraphInput::kSequence ? !pooled && begin == input.column
+                                                                 : false;
+        if (!taken[i] || !reads) continue;
+        out.push_back(feature);
+        break;
+      }
+    }
+  }
   return out;
 }
 

@@ -24,6 +24,13 @@ struct GraphWiring {
 // kInvalidArgument: see check_graph().
 GraphWiring wire(const ModelGraph& graph);
 
+// Leaves only these heads, and the layers that lead to them. kInvalidArgument: as for wire().
+void keep_heads(ModelGraph& graph, std::vector<HeadSpec> heads);
+
+// The model's features that a head's value depends on, by index of GraphWiring::heads.
+std::vector<std::string> features_of(const ModelGraph& graph, const GraphWiring& wiring, size_t head,
+                                     const std::vector<EmbeddingBagConfig>& tables);
+
 // kInvalidArgument: a head's name is none by which its scores, labels and metrics can go. Of jobs alone: models that
 // were packed before may have such names.
 void check_head_names(const ModelGraph& graph);

@@ -121,7 +121,7 @@ struct LayerGraph::Impl {
   std::vector<Node> nodes;      // in the order in which they run
   std::vector<size_t> node_of;  // by the layer
   std::vector<Columns> heads;
-  std::vector<Tensor> head_values, head_memory;
+  std::vector<Tensor> head_values, head_offsets, head_memory;
   std::vector<Tensor> sequence_grads;
   size_t sequences;
   std::vector<IdFeature> ids;
@@ -393,6 +393,10 @@ bool LayerGraph::sums_over_ranks() const {
 }
 std::vector<std::pair<std::string, std::string>> LayerGraph::components() const { return impl_->components; }
 int64_t LayerGraph::head_width(size_t head) const { return impl_->heads.at(head).width; }
+bool LayerGraph::head_is_sequence(size_t head) const {
+  return impl_->values[impl_->heads.at(head).value].group != SequenceGroups::kDense;
+}
+const Tensor& LayerGraph::head_offsets(size_t head) const { return impl_->head_offsets.at(head); }
 
 // Values that layers take as having the same rows get the same offsets, those of the first.
 void LayerGraph::Impl::take_sequences(const std::vector<DenseInput>& given, int64_t batch) {
@@ -454,7 +458,11 @@ const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor
     node.given.clear();  // the layer keeps what it needs
   }
   m.head_values.clear();
-  for (size_t h = 0; h < m.heads.size(); ++h) m.head_values.push_back(m.gather(m.heads[h], m.head_memory[h]).values);
+  m.head_offsets.clear();
+  for (size_t h = 0; h < m.heads.size(); ++h) {
+    m.head_values.push_back(m.gather(m.heads[h], m.head_memory[h]).values);
+    m.head_offsets.push_back(m.values[m.heads[h].value].offsets);
+  }
   for (Value& value : m.values) value.now = value.offsets = {};  // whose they are may write them again
   return m.head_values;
 }

@@ -99,6 +99,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     inputs_ = std::make_unique<DeviceBatch>(stream_);
     device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
   }
+  for (const DrawnFeature& d : options.drawn) graph_.drawn.push_back({d.name, d.first});
   if (!options.drawn.empty())
     drawn_ = std::make_unique<DrawnIds>(std::move(options.drawn), options.seed, group->rank(), group->world_size());
   ModelTables tables = split_by_pooling(options.tables);

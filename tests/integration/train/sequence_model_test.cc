@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "job_file.h"
 #include "spawn.h"
+#include "tessera/config.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
 #include "tessera/packed_model.h"
+#include "tessera/runtime.h"
 #include "tessera/sharding.h"
 #include "tessera_program.h"
 
@@ -266,6 +270,19 @@ input = "ranks"
 loss = "product"
 )";
 
+// The jobs that are shipped name components, not the files that have them.
+TEST(ShippedJobs, RequireComponentsThatExist) {
+  size_t jobs = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path());
+    const Config config = load_config(entry.path());
+    EXPECT_NO_THROW(Runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .require = config.plugins.require}));
+    ++jobs;
+  }
+  EXPECT_GT(jobs, 30u);
+}
+
 // Users go round 20 items, each from another one on, so that an item tells the next.
 class NextItem : public testing::Test, protected JobFile {
  protected:
@@ -305,6 +322,61 @@ TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {
   ASSERT_FALSE(one.is_null());
   expect_same_losses(one, trained(2, how + settings({"table.item.sharding=table_wise"})));
   EXPECT_LT(losses_of(one).back(), losses_of(one).front());
+}
+
+// The packed model takes a history and answers with items that the user has not had.
+TEST_F(NextItem, IsAnsweredForAHistory) {
+  succeed(train(1, {"--save", file("saved")}));
+  succeed(run_tessera({"quantize", "--load", file("saved"), "--save", file("model"), "--format", "fp32"}, 60));
+  const Arguments all = {"predict",
+                         "--model",
+                         file("model"),
+                         "--data",
+                         file("histories.txt"),
+                         "--reader",
+                         "user-items?history=5&split=false"};
+  const Finished scores = run_tessera(all, 60);
+  EXPECT_EQ(scores.status, 2) << scores.output;
+  EXPECT_THAT(scores.output, AllOf(HasSubstr("every head of model model compares with ids that training draws"),
+                                   HasSubstr("--top-k K --items item --query LAYER")));
+  const auto answers = [&](const Arguments& more) {
+    succeed(run_tessera(all +
+                            Arguments{"--top-k", "12", "--items", "item", "--query", "states", "--format", "jsonl",
+                                      "--output", file("items.jsonl")} +
+                            more,
+                        60));
+    std::ifstream in(file("items.jsonl"));
+    std::vector<json> out;
+    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+    return out;
+  };
+  const std::vector<json> any = answers({}), unseen = answers({"--exclude", "seen"});
+  ASSERT_EQ(any.size(), 40u);
+  ASSERT_EQ(unseen.size(), 40u);
+  int right = 0;
+  for (int user = 0; user < 40; ++user) {
+    const int last = 3 + user % 7;
+    std::vector<int> seen, expected;
+    for (int i = 0; i <= last; ++i) seen.push_back(1 + (3 * user + i) % 20);
+    const auto items = any[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
+    for (const int item : items) {
+      EXPECT_GE(item, 1) << "row 0 is never drawn, and so no item";
+      if (std::find(seen.begin(), seen.end(), item) == seen.end()) expected.push_back(item);
+    }
+    auto others = unseen[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
+    right += others.front() == 1 + (3 * user + last + 1) % 20;
+    for (const int item : others) EXPECT_EQ(std::count(seen.begin(), seen.end(), item), 0) << item;
+    EXPECT_EQ(others.size(), 12u);
+    others.resize(expected.size());
+    EXPECT_EQ(others, expected) << "the same order, without the seen ones";
+  }
+  EXPECT_GT(right, 36);
+  EXPECT_THAT(
+      run_tessera(all + Arguments{"--top-k", "3", "--items", "item", "--query", "states", "--exclude", "sen"}, 60)
+          .output,
+      HasSubstr("--exclude: the model has no feature \"sen\", only user, items, next, seen, drawn, all"));
+  EXPECT_THAT(run_tessera(all + Arguments{"--top-k", "21", "--items", "item", "--query", "states"}, 60).output,
+              HasSubstr("--top-k 21 is more than the 20 items of item"));
 }
 
 TEST_F(NextItem, SaysWhatIsWrong) {
