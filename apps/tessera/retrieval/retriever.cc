@@ -1,6 +1,7 @@
 #include "retrieval/retriever.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -89,7 +90,82 @@ class Retriever : public Predictor {
   inference::Pool<Scratch> scratch_{[] { return std::make_unique<Scratch>(); }};
 };
 
+bool is_layer(const InferenceModel& model, const std::string& items) {
+  const std::string name = items.substr(0, items.rfind(':'));
+  const auto& layers = model.graph.layers;
+  return std::any_of(layers.begin(), layers.end(), [&](const LayerSpec& layer) { return layer.name == name; });
+}
+
+bool is_drawn(const InferenceModel& model, const std::string& feature) {
+  const auto& drawn = model.graph.drawn;
+  return std::any_of(drawn.begin(), drawn.end(), [&](const DrawnInput& d) { return d.feature == feature; });
+}
+
+// A sample for each item: the features that training draws have its id, others are empty.
+ItemVectors vectors_of_layer(const InferenceModel& model, const OpenModel& open, const std::string& layer) {
+  constexpr int64_t kTogether = 1024;
+  InferenceModel items = model;
+  answer_with(items, layer);
+  const std::unique_ptr<Predictor> predictor = open(std::move(items));
+  const std::vector<ModelFeature>& features = predictor->model().features;
+  int64_t first = 0, end = 0;
+  std::vector<bool> takes_item;
+  for (const ModelFeature& feature : features) {
+    takes_item.push_back(feature.needed && is_drawn(model, feature.name));
+    if (!takes_item.back()) continue;
+    end = end == 0 ? feature.ids : std::min(end, feature.ids);
+    for (const DrawnInput& d : model.graph.drawn) {
+      if (d.feature == feature.name) first = std::max(first, d.first);
+    }
+  }
+  if (end == 0)
+    fail(Code::kInvalidArgument, "--items: the layer \"", layer,
+         "\" takes no ids that training draws, so it has no value for an item");
+  const int64_t width = predictor->model().outputs.front().width;
+  const Tensor vectors = Tensor::empty({end - first, width});
+  const std::vector<float> dense(static_cast<size_t>(kTogether * predictor->model().dense_inputs));
+  const std::vector<int32_t> ones(kTogether, 1), zeros(kTogether, 0);
+  std::vector<int64_t> ids(kTogether);
+  for (int64_t item = first; item < end; item += kTogether) {
+    const auto count = static_cast<size_t>(std::min(kTogether, end - item));
+    std::iota(ids.begin(), ids.end(), item);
+    std::vector<PredictInput::Feature> given;
+    for (const bool takes : takes_item) {
+      given.push_back({std::span<const int64_t>(ids).first(takes ? count : 0),
+                       std::span<const int32_t>(takes ? ones : zeros).first(count),
+                       {}});
+    }
+    const std::span<float> out =
+        vectors.span<float>().subspan(static_cast<size_t>((item - first) * width), count * static_cast<size_t>(width));
+    const auto values = static_cast<size_t>(predictor->model().dense_inputs) * count;
+    predictor->predict_outputs({static_cast<int64_t>(count), std::span(dense).first(values), given}, {&out, 1});
+  }
+  return {vectors, first, end - first};
+}
+
 }  // namespace
+
+void check_compared(const InferenceModel& model, const RetrieverOptions& retriever) {
+  const auto& tables = model.description.tables;
+  const auto table =
+      std::find_if(tables.begin(), tables.end(), [&](const ModelTable& t) { return t.name == retriever.items; });
+  if (retriever.query.empty() || table == tables.end()) return;
+  const auto draws = [&](const std::string& feature) { return is_drawn(model, feature); };
+  if (std::none_of(table->features.begin(), table->features.end(), draws)) return;
+  const auto takes = [](const LayerSpec& layer, const std::string& input) {
+    return std::find(layer.inputs.begin(), layer.inputs.end(), input) != layer.inputs.end();
+  };
+  for (const LayerSpec& layer : model.graph.layers) {
+    const auto of_head = [&](const HeadSpec& head) { return head.input == layer.name; };
+    const auto compared = [&](const std::string& feature) { return draws(feature) && takes(layer, feature); };
+    if (takes(layer, retriever.query) && std::any_of(model.graph.heads.begin(), model.graph.heads.end(), of_head) &&
+        std::any_of(table->features.begin(), table->features.end(), compared))
+      return;
+  }
+  fail(Code::kInvalidArgument, "no head compares \"", retriever.query, "\" with the rows of table \"", retriever.items,
+       "\" as they are: name the layer that is compared with --query, and with --items the table, or the layer that "
+       "makes items of its rows");
+}
 
 void answer_with(InferenceModel& model, const std::string& layer) {
   std::vector<std::string> known;
@@ -128,7 +204,10 @@ ModelDescription described_as_retriever(ModelDescription model, int64_t k) {
 
 std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever) {
-  ItemIndex items(item_vectors(model, retriever.items).vectors);
+  check_compared(model, retriever);
+  const ItemVectors vectors = is_layer(model, retriever.items) ? vectors_of_layer(model, open, retriever.items)
+                                                               : item_vectors(model, retriever.items);
+  ItemIndex items(vectors.vectors, vectors.first);
   if (!retriever.query.empty()) answer_with(model, retriever.query);
   std::unique_ptr<Predictor> predictor = open(std::move(model));
   check_items(predictor->model().outputs.front(), items.dim(), items.items(), retriever);

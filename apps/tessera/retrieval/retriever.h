@@ -14,7 +14,8 @@ inline constexpr const char* kTopK = "top_k";  // value of ModelDescription::typ
 
 struct RetrieverOptions {
   int64_t top_k = 0;  // items per sample; 0: no items
-  std::string items;  // as in item_vectors()
+  // As in item_vectors(). Or a layer: its values of the rows that training draws are the items' vectors.
+  std::string items;
   // Layer whose values are compared with the items'; of a sequence, the last row of each sample. Empty: the input of
   // the first head.
   std::string query;
@@ -44,7 +45,9 @@ std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          ShardedPredictorOptions options,
                                                          const RetrieverOptions& retriever);
 
-// The checks and descriptions that both use. The first output is the query.
+// The checks and descriptions that both use. The first output is the query. check_compared() throws kInvalidArgument if
+// training compares the query with something other than rows of the table `items`.
+void check_compared(const InferenceModel& model, const RetrieverOptions& retriever);
 // Throws kInvalidArgument as above; there are `all` items of `dim` values.
 void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever);
 ModelDescription described_as_retriever(ModelDescription model, int64_t k);

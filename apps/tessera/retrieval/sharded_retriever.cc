@@ -111,6 +111,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
   };
   const auto with_query = [&] {
     InferenceModel model = open();
+    check_compared(model, retriever);
     if (!retriever.query.empty()) answer_with(model, retriever.query);
     return model;
   };

@@ -298,6 +298,31 @@ class NextItem : public testing::Test, protected JobFile {
           str_cat(kNextItem, "[data]\nreader = \"user-items?history=5\"\nbatch = 16\nepochs = 12\npath = \"",
                   file("histories.txt"), "\"\n"));
   }
+  // What each of the 40 users is answered with; its status is 0.
+  std::vector<json> answers(const Arguments& more) const {
+    succeed(asked(Arguments{"--format", "jsonl", "--output", file("items.jsonl")} + more));
+    std::ifstream in(file("items.jsonl"));
+    std::vector<json> out;
+    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+    EXPECT_EQ(out.size(), 40u);
+    return out;
+  }
+  Finished asked(const Arguments& more) const {
+    return run_tessera(Arguments{"predict", "--model", file("model"), "--data", file("histories.txt"), "--reader",
+                                 "user-items?history=5&split=false"} +
+                           more,
+                       60);
+  }
+  void pack() const {
+    succeed(train(1, {"--save", file("saved")}));
+    succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
+  }
+  static std::vector<int> seen_by(int user) {
+    std::vector<int> out;
+    for (int i = 0; i < 4 + user % 7; ++i) out.push_back(1 + (3 * user + i) % 20);
+    return out;
+  }
+  static int next_of(int user) { return 1 + seen_by(user).back() % 20; }
   static Arguments drawn(const std::string& feature, const std::string& options) {
     return settings({str_cat(R"(table.item.features=["items", "next", "seen", ")", feature,
                              R"(", "all?draw=all&first=1&during=evaluation"])"),
@@ -326,57 +351,63 @@ TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {
 
 // The packed model takes a history and answers with items that the user has not had.
 TEST_F(NextItem, IsAnsweredForAHistory) {
-  succeed(train(1, {"--save", file("saved")}));
-  succeed(run_tessera({"quantize", "--load", file("saved"), "--save", file("model"), "--format", "fp32"}, 60));
-  const Arguments all = {"predict",
-                         "--model",
-                         file("model"),
-                         "--data",
-                         file("histories.txt"),
-                         "--reader",
-                         "user-items?history=5&split=false"};
-  const Finished scores = run_tessera(all, 60);
+  pack();
+  const Finished scores = asked({});
   EXPECT_EQ(scores.status, 2) << scores.output;
   EXPECT_THAT(scores.output, AllOf(HasSubstr("every head of model model compares with ids that training draws"),
                                    HasSubstr("--top-k K --items item --query LAYER")));
-  const auto answers = [&](const Arguments& more) {
-    succeed(run_tessera(all +
-                            Arguments{"--top-k", "12", "--items", "item", "--query", "states", "--format", "jsonl",
-                                      "--output", file("items.jsonl")} +
-                            more,
-                        60));
-    std::ifstream in(file("items.jsonl"));
-    std::vector<json> out;
-    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
-    return out;
-  };
-  const std::vector<json> any = answers({}), unseen = answers({"--exclude", "seen"});
-  ASSERT_EQ(any.size(), 40u);
-  ASSERT_EQ(unseen.size(), 40u);
+  const Arguments best = {"--top-k", "12", "--items", "item", "--query", "states"};
+  const std::vector<json> any = answers(best), unseen = answers(best + Arguments{"--exclude", "seen"});
   int right = 0;
   for (int user = 0; user < 40; ++user) {
-    const int last = 3 + user % 7;
-    std::vector<int> seen, expected;
-    for (int i = 0; i <= last; ++i) seen.push_back(1 + (3 * user + i) % 20);
-    const auto items = any[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
-    for (const int item : items) {
-      EXPECT_GE(item, 1) << "row 0 is never drawn, and so no item";
-      if (std::find(seen.begin(), seen.end(), item) == seen.end()) expected.push_back(item);
-    }
-    auto others = unseen[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
-    right += others.front() == 1 + (3 * user + last + 1) % 20;
-    for (const int item : others) EXPECT_EQ(std::count(seen.begin(), seen.end(), item), 0) << item;
-    EXPECT_EQ(others.size(), 12u);
-    others.resize(expected.size());
-    EXPECT_EQ(others, expected) << "the same order, without the seen ones";
+    const std::vector<int> seen = seen_by(user);
+    const auto is_seen = [&](int item) { return std::find(seen.begin(), seen.end(), item) != seen.end(); };
+    auto expected = any[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
+    EXPECT_EQ(std::count(expected.begin(), expected.end(), 0), 0) << "row 0 is never drawn, and so no item";
+    std::erase_if(expected, is_seen);
+    auto items = unseen[static_cast<size_t>(user)].at("items").get<std::vector<int>>();
+    EXPECT_EQ(items.size(), 12u);
+    EXPECT_TRUE(std::none_of(items.begin(), items.end(), is_seen)) << user;
+    right += items.front() == next_of(user);
+    items.resize(expected.size());
+    EXPECT_EQ(items, expected) << "the same order, without the seen ones";
   }
   EXPECT_GT(right, 36);
-  EXPECT_THAT(
-      run_tessera(all + Arguments{"--top-k", "3", "--items", "item", "--query", "states", "--exclude", "sen"}, 60)
-          .output,
-      HasSubstr("--exclude: the model has no feature \"sen\", only user, items, next, seen, drawn, all"));
-  EXPECT_THAT(run_tessera(all + Arguments{"--top-k", "21", "--items", "item", "--query", "states"}, 60).output,
+  const auto refused = [&](const Arguments& how) {
+    const Finished done = asked(how);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(refused(best + Arguments{"--exclude", "sen"}),
+              HasSubstr("--exclude: the model has no feature \"sen\", only user, items, next, seen, drawn, all"));
+  EXPECT_THAT(refused({"--top-k", "21", "--items", "item", "--query", "states"}),
               HasSubstr("--top-k 21 is more than the 20 items of item"));
+  EXPECT_THAT(refused({"--top-k", "2", "--items", "item", "--query", "placed"}),
+              HasSubstr("no head compares \"placed\" with the rows of table \"item\" as they are"));
+}
+
+// Cosines: a layer makes the items of the rows.
+TEST_F(NextItem, IsAnsweredByItemsThatALayerMakes) {
+  std::string job = contents(path());
+  for (const char* name : {"states", "next", "drawn", "all"}) {
+    const std::string input = str_cat('"', name, "\", "), norm = str_cat('"', name, "_norm\", ");
+    const size_t compared = job.find("[[layer]]\nname = \"compared\"");
+    for (size_t at = job.find(input, compared); at != std::string::npos; at = job.find(input, at + norm.size()))
+      job.replace(at, input.size(), norm);
+    job.insert(compared,
+               str_cat("[[layer]]\nname = \"", name, "_norm\"\ntype = \"l2_norm\"\ninputs = [\"", name, "\"]\n"));
+  }
+  write("job.toml", replaced(job, "\"drawn:ids\"]", "\"drawn:ids\"]\noptions = {temperature = 0.1}"));
+  pack();
+  int right = 0;
+  const std::vector<json> all = answers({"--top-k", "1", "--items", "all_norm", "--query", "states_norm"});
+  for (int user = 0; user < 40; ++user) right += all[static_cast<size_t>(user)].at("items").at(0) == next_of(user);
+  EXPECT_GT(right, 36);
+  for (const json& one : all) EXPECT_LE(one.at("scores").at(0).get<double>(), 1.0001) << "a cosine";
+  EXPECT_THAT(asked({"--top-k", "1", "--items", "item", "--query", "states_norm"}).output,
+              HasSubstr("no head compares \"states_norm\" with the rows of table \"item\" as they are"));
+  EXPECT_THAT(asked({"--top-k", "1", "--items", "placed", "--query", "states_norm"}).output,
+              HasSubstr("the layer \"placed\" takes no ids that training draws"));
 }
 
 TEST_F(NextItem, SaysWhatIsWrong) {
