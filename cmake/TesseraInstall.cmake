@@ -72,7 +72,7 @@ install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION
   ${in_development})
 configure_package_config_file(cmake/tesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/tesseraConfig.cmake
   INSTALL_DESTINATION ${TESSERA_CMAKE_DIR} PATH_VARS TESSERA_PLUGIN_DIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/tesseraConfig.cmake ${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake
   cmake/TesseraPlugin.cmake cmake/plugin.map DESTINATION ${TESSERA_CMAKE_DIR} ${in_development})
 
