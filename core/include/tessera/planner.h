@@ -157,7 +157,7 @@ ComputeDevice compute_device(const Runtime& runtime, const std::string& id);
 struct Config;
 struct TableConfig;
 // The planner's options in a config file. `tables` come from tables_of(). Unset memory sizes get defaults: the
-// topology's for hbm, an equal part of system_memory()'s free memory for ddr, and an equal part of the free space in
+// topology's for hbm, an equal part of the host's free memory for ddr, and an equal part of the free space in
 // /var/tmp for ssd.
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
                                int local_world_size, const ComputeDevice& device);

@@ -14,10 +14,10 @@
 #include "checkpoint/row_blocks.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/together.h"
+#include "planner/system_memory.h"
 #include "sparse/finite.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
-#include "tessera/system_memory.h"
 
 namespace tessera {
 namespace checkpoint {

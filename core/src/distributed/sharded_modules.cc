@@ -5,8 +5,8 @@
 #include <map>
 
 #include "distributed/sharded_collection.h"
+#include "modules/embedding_fused_optimizer.h"
 #include "modules/embedding_tables.h"
-#include "tessera/embedding_fused_optimizer.h"
 
 namespace tessera {
 namespace {

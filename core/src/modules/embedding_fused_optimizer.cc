@@ -1,4 +1,4 @@
-#include "tessera/embedding_fused_optimizer.h"
+#include "modules/embedding_fused_optimizer.h"
 
 #include <algorithm>
 #include <utility>

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "tessera/embedding_fused_optimizer.h"
+#include "modules/embedding_fused_optimizer.h"
 
 namespace tessera {
 namespace {

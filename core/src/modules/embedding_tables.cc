@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "tessera/embedding_fused_optimizer.h"
+#include "modules/embedding_fused_optimizer.h"
 
 namespace tessera {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "planner/system_memory.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/config.h"
 #include "tessera/planner.h"
-#include "tessera/system_memory.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/system_memory.h"
+#include "planner/system_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

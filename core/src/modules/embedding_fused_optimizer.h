@@ -1,4 +1,4 @@
-// tessera/embedding_fused_optimizer.h - shows the fused optimizer of a kernel instance as a KeyedOptimizer.
+// Shows the fused optimizer of a kernel instance as a KeyedOptimizer.
 #pragma once
 
 #include <memory>
