@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,25 @@ class ProcessGroup {
   Work broadcast(const Tensor& inout, int root, const CallSite& site = {}) const;
   void barrier(const char* label = nullptr) const;
 
+  // Gathers a value of each rank, in rank order, byte by byte.
+  template <class T>
+  std::vector<T> all_gather(const T& mine, const char* label = nullptr) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<T> all(static_cast<size_t>(world_size()));
+    gather_bytes(&mine, all.data(), sizeof(T), label);
+    return all;
+  }
+  // Gathers the same number of values of each rank.
+  template <class T>
+  std::vector<std::vector<T>> all_gather(const std::vector<T>& mine, const char* label = nullptr) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<T> flat(mine.size() * static_cast<size_t>(world_size()));
+    gather_bytes(mine.data(), flat.data(), static_cast<int64_t>(mine.size() * sizeof(T)), label);
+    std::vector<std::vector<T>> all;
+    for (auto at = flat.begin(); std::ssize(all) < world_size(); at += std::ssize(mine))
+      all.emplace_back(at, at + std::ssize(mine));
+    return all;
+  }
   // Gathers all ranks' texts, in rank order. Use it for plans, names and errors, not in the hot path.
   std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
 
@@ -146,6 +166,8 @@ class ProcessGroup {
  private:
   struct Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
+  // `all` has room for `bytes` of each rank.
+  void gather_bytes(const void* mine, void* all, int64_t bytes, const char* label) const;
   void find_hosts();
   std::vector<int32_t> hosts_by_transport() const;
   int local_ranks_of(int color, int key) const;

@@ -1,7 +1,6 @@
 #include "checkpoint/checksum.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "checkpoint/together.h"
@@ -22,8 +21,7 @@ uint32_t shared_checksum(const ProcessGroup& group, const InputFile& file) {
     return true;
   });
   uint32_t parts = 0;
-  for (const std::string& part : together(group, "checksum", [&] { return std::to_string(mine.part(file.size())); }))
-    parts ^= static_cast<uint32_t>(std::stoul(part));
+  for (const uint32_t part : values_together(group, "checksum", [&] { return mine.part(file.size()); })) parts ^= part;
   return PieceSum::crc32(parts, file.size());
 }
 

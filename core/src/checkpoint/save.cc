@@ -176,14 +176,14 @@ struct CheckpointWriter::Impl {
   // Returns the same on every rank. Collective if there may be a base.
   bool base_is_there() const {
     if (!base) return false;
-    return together(model.group(), "base of a checkpoint", [&] {
-             try {
-               const bool there = model.group().rank() == 0 && has_base(str_cat(directory, "/save"), *base);
-               return there ? "there" : "";
-             } catch (const Error&) {  // unknown, so all rows are written
-               return "";
-             }
-           })[0] == "there";
+    const auto there = values_together(model.group(), "base of a checkpoint", [&]() -> char {
+      try {
+        return model.group().rank() == 0 && has_base(str_cat(directory, "/save"), *base);
+      } catch (const Error&) {  // unknown, so all rows are written
+        return false;
+      }
+    });
+    return there[0] != 0;
   }
   // Mark after all rows are copied, so that later updates go into the next delta.
   void mark() const {
@@ -193,9 +193,9 @@ struct CheckpointWriter::Impl {
   // Returns the same on every rank. Collective if rows come on demand.
   bool copies_have_room() {
     if (!counted()) return true;
-    const auto room = together(model.group(), "room for rows",
-                               [&] { return copies.defined() && copies.numel() >= floats() ? "enough" : ""; });
-    return std::find(room.begin(), room.end(), "") == room.end();
+    const auto enough = values_together(model.group(), "room for rows",
+                                        [&]() -> char { return copies.defined() && copies.numel() >= floats(); });
+    return std::find(enough.begin(), enough.end(), 0) == enough.end();
   }
   Rest rest(const std::string& progress, bool copied) const;
   void write(const ProcessGroup& of, Rest rest, const Tensor& from);
@@ -383,15 +383,17 @@ int64_t CheckpointWriter::copy_bytes() const { return 4 * impl_->floats(); }
 bool CheckpointWriter::reserve_copies() {
   constexpr double kShare = 0.8;  // fraction of the free memory that the ranks of a host may use
   const ProcessGroup& ranks = impl_->model.group();
-  const auto texts =
-      together(ranks, "room for rows", [&] { return str_cat(copy_bytes(), ' ', system_memory().available); });
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    const size_t host = rank / static_cast<size_t>(ranks.local_world_size());
+  struct Memory {
+    double copies, available;
+  };
+  const std::vector<Memory> all = values_together(ranks, "room for rows", [&] {
+    return Memory{static_cast<double>(copy_bytes()), static_cast<double>(system_memory().available)};
+  });
+  const auto local = static_cast<size_t>(ranks.local_world_size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
     double copies = 0;
-    for (size_t r = 0; r < texts.size(); ++r) {
-      if (r / static_cast<size_t>(ranks.local_world_size()) == host) copies += std::stod(texts[r]);
-    }
-    if (copies > kShare * std::stod(texts[rank].substr(texts[rank].find(' ') + 1))) return false;
+    for (size_t r = rank / local * local; r < all.size() && r / local == rank / local; ++r) copies += all[r].copies;
+    if (copies > kShare * all[rank].available) return false;
   }
   together(ranks, "room for rows", [&] {
     const int64_t more = impl_->counted() ? impl_->floats() / 4 : 0;  // rows that are still to come

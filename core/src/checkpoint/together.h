@@ -1,8 +1,11 @@
 // Work that all ranks do together. A failure on any rank is thrown on all of them, so nobody is left waiting.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/process_group.h"
@@ -14,8 +17,23 @@ namespace tessera::checkpoint {
 std::vector<std::string> together(const ProcessGroup& group, const char* label,
                                   const std::function<std::string()>& body);
 
-// Does the same for work that a slow disk may hold up for longer than the group's deadline. Another thread does it, and
-// ranks keep in touch until all have finished. Collective.
+// Does the same for a value of each rank.
+template <class Body>
+auto values_together(const ProcessGroup& group, const char* label, const Body& body) {
+  using T = decltype(body());
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> out;
+  const auto bytes = [&] {
+    const T value = body();
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  for (const std::string& of_rank : together(group, label, bytes))
+    std::memcpy(&out.emplace_back(), of_rank.data(), std::min(of_rank.size(), sizeof(T)));
+  return out;
+}
+
+// Does the same as together() for work that a slow disk may hold up for longer than the group's deadline. Another
+// thread does it, and ranks keep in touch until all have finished. Collective.
 std::vector<std::string> together_at_length(const ProcessGroup& group, const char* label,
                                             const std::function<std::string()>& body);
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <stop_token>
 
+#include "config/fnv1a.h"
 #include "distributed/gradient_buckets.h"
 #include "planner/rank_rules.h"
 #include "wiring/expected_step.h"
@@ -171,7 +172,7 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
 
 // Ranks that were given different plans would wait for each other in different operations.
 void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
-  const auto digests = group.all_gather_text(str_cat(std::hash<std::string>{}(plan.json())), "given plan");
+  const std::vector<uint64_t> digests = group.all_gather(fnv1a(plan.json()), "given plan");
   for (int rank = 1; rank < group.world_size(); ++rank) {
     if (digests[rank] == digests[0]) continue;
     throw Error(Code::kFailedPrecondition,

@@ -155,6 +155,16 @@ struct ProcessGroup::Impl {
   uint32_t flags(Carries carries) const { return flags_of(carries, lossy_rows, lossy_gradients); }
   // `tensor`: one of those exchanged.
   tsr_collective_call call_at(const CallSite& site, const Tensor& tensor = {}) const;
+  // Starts an operation of the transport; `args` are those before the call.
+  template <class Operation, class... Args>
+  Work start(const char* what, Operation operation, const CallSite& site, const HostSides& sides, Args... args) const {
+    const tsr_collective_call at = call_at(site, sides.recv);
+    tsr_work* work = nullptr;
+    AbiError err;
+    const plugin::CallScope asked(waiting(transport(), what));
+    err.check(operation(group, args..., &at, &work, err.out()));
+    return {transport(), work, sides.staged};
+  }
   ~Impl() {
     if (!group) return;
     const plugin::CallScope call({transport(), "close"});
@@ -238,14 +248,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
 }
 
 void ProcessGroup::find_hosts() {
-  const size_t world = static_cast<size_t>(impl_->world);
-  const Tensor mine = Tensor::from<int64_t>({impl_->local_rank, impl_->local_world});
-  const Tensor all = Tensor::empty({int64_t{2} * impl_->world}, DType::kInt64);
-  all_gather_v(mine, all, std::vector<int64_t>(world, 2), "hosts").wait();
-  std::vector<HostClaim> claims(world);
-  const std::span<const int64_t> numbers(static_cast<const int64_t*>(all.raw()), 2 * world);
-  for (size_t r = 0; r < world; ++r) claims[r] = {numbers[2 * r], numbers[2 * r + 1]};
-  int per_host = ranks_per_host(claims);
+  int per_host = ranks_per_host(all_gather(HostClaim{impl_->local_rank, impl_->local_world}, "hosts"));
   if (per_host == 0) {
     const std::vector<int32_t> hosts = hosts_by_transport();
     per_host = hosts.empty() ? impl_->world : ranks_per_host(hosts);
@@ -299,13 +302,14 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
 
 // Ranks per host of the group that all ranks of `color` form. All ranks call it.
 int ProcessGroup::local_ranks_of(int color, int key) const {
-  const size_t world = static_cast<size_t>(impl_->world);
-  const Tensor all = Tensor::empty({2 * int64_t{impl_->world}}, DType::kInt32);
-  all_gather_v(Tensor::from<int32_t>({color, key}), all, std::vector<int64_t>(world, 2), "members").wait();
-  const auto* chosen = static_cast<const int32_t*>(all.raw());
+  struct Choice {
+    int color, key;
+  };
   std::vector<std::pair<int32_t, int32_t>> members;  // key and rank here
-  for (int32_t r = 0; r < impl_->world; ++r, chosen += 2) {
-    if (chosen[0] == color) members.emplace_back(chosen[1], r);
+  int32_t rank = 0;
+  for (const Choice& chosen : all_gather(Choice{color, key}, "members")) {
+    if (chosen.color == color) members.emplace_back(chosen.key, rank);
+    ++rank;
   }
   std::sort(members.begin(), members.end());
   std::vector<int32_t> hosts;
@@ -337,25 +341,15 @@ Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> sen
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = impl_->call_at(site, sides.recv);
-  tsr_work* work = nullptr;
-  AbiError err;
-  const plugin::CallScope asked(waiting(impl_->transport(), "all_to_all_v"));
-  err.check(impl_->api().all_to_all_v(impl_->group, &in, send_counts.data(), &out, recv_counts.data(), &call, &work,
-                                      err.out()));
-  return {impl_->transport(), work, sides.staged};
+  return impl_->start("all_to_all_v", impl_->api().all_to_all_v, site, sides, &in, send_counts.data(), &out,
+                      recv_counts.data());
 }
 
 Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const CallSite& site) const {
   if (!impl_->group) return {};
   const HostSides sides = impl_->sides(inout, inout, true);
   const DLTensor t = sides.recv.dl();
-  const tsr_collective_call call = impl_->call_at(site, sides.recv);
-  tsr_work* work = nullptr;
-  AbiError err;
-  const plugin::CallScope asked(waiting(impl_->transport(), "all_reduce"));
-  err.check(impl_->api().all_reduce(impl_->group, &t, static_cast<int32_t>(op), &call, &work, err.out()));
-  return {impl_->transport(), work, sides.staged};
+  return impl_->start("all_reduce", impl_->api().all_reduce, site, sides, &t, static_cast<int32_t>(op));
 }
 
 Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
@@ -364,13 +358,8 @@ Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t>
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = impl_->call_at(site, sides.recv);
-  tsr_work* work = nullptr;
-  AbiError err;
-  const plugin::CallScope asked(waiting(impl_->transport(), "reduce_scatter_v"));
-  err.check(impl_->api().reduce_scatter_v(impl_->group, &in, counts.data(), &out, static_cast<int32_t>(op), &call,
-                                          &work, err.out()));
-  return {impl_->transport(), work, sides.staged};
+  return impl_->start("reduce_scatter_v", impl_->api().reduce_scatter_v, site, sides, &in, counts.data(), &out,
+                      static_cast<int32_t>(op));
 }
 
 Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
@@ -379,12 +368,7 @@ Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::spa
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = impl_->call_at(site, sides.recv);
-  tsr_work* work = nullptr;
-  AbiError err;
-  const plugin::CallScope asked(waiting(impl_->transport(), "all_gather_v"));
-  err.check(impl_->api().all_gather_v(impl_->group, &in, &out, counts.data(), &call, &work, err.out()));
-  return {impl_->transport(), work, sides.staged};
+  return impl_->start("all_gather_v", impl_->api().all_gather_v, site, sides, &in, &out, counts.data());
 }
 
 Work ProcessGroup::broadcast(const Tensor& inout, int root, const CallSite& site) const {
@@ -392,12 +376,7 @@ Work ProcessGroup::broadcast(const Tensor& inout, int root, const CallSite& site
   if (!impl_->group) return {};
   const HostSides sides = impl_->sides(inout, inout, true);
   const DLTensor t = sides.recv.dl();
-  const tsr_collective_call call = impl_->call_at(site, sides.recv);
-  tsr_work* work = nullptr;
-  AbiError err;
-  const plugin::CallScope asked(waiting(impl_->transport(), "broadcast"));
-  err.check(impl_->api().broadcast(impl_->group, &t, root, &call, &work, err.out()));
-  return {impl_->transport(), work, sides.staged};
+  return impl_->start("broadcast", impl_->api().broadcast, site, sides, &t, root);
 }
 
 void ProcessGroup::barrier(const char* label) const {
@@ -410,14 +389,16 @@ void ProcessGroup::barrier(const char* label) const {
   Work(impl_->transport(), work).wait();
 }
 
+void ProcessGroup::gather_bytes(const void* mine, void* all, int64_t bytes, const char* label) const {
+  const int64_t world = impl_->world;
+  const Tensor send = Tensor::borrow(const_cast<void*>(mine), {bytes}, DType::kUInt8);
+  const Tensor recv = Tensor::borrow(all, {bytes * world}, DType::kUInt8);
+  all_gather_v(send, recv, std::vector<int64_t>(static_cast<size_t>(world), bytes), label).wait();
+}
+
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, const char* label) const {
   if (!impl_->group) return {text};
-  const int world = impl_->world;
-  const Tensor mine = Tensor::from<int64_t>({static_cast<int64_t>(text.size())});
-  const Tensor sizes = Tensor::empty({world}, DType::kInt64);
-  const std::vector<int64_t> ones(world, 1);
-  all_gather_v(mine, sizes, ones, label).wait();
-  const std::vector<int64_t> counts = sizes.to_vector<int64_t>();
+  const std::vector<int64_t> counts = all_gather(std::ssize(text), label);
   constexpr int64_t kLongest = int64_t{1} << 30;
   for (size_t r = 0; r < counts.size(); ++r) {
     if (counts[r] < 0 || counts[r] > kLongest)

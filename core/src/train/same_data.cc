@@ -61,10 +61,14 @@ void check_same_data(const ProcessGroup& group, const Dataset& data, bool arrivi
   const uint64_t test = arriving ? 0 : data::content_hash(data.test);
   std::string columns;
   for (const DataColumn& c : data.columns) columns += str_cat(c.name, ' ', c.rows, '\n');
-  const std::string digest = str_cat(data.train_rows(), ' ', data.test_rows(), ' ', fnv1a(data.encoding), ' ',
-                                     fnv1a(columns), ' ', train, ' ', test);
-  const std::vector<std::string> digests = group.all_gather_text(digest, "data");
-  if (std::all_of(digests.begin(), digests.end(), [&](const std::string& d) { return d == digests[0]; })) return;
+  const std::vector<uint64_t> digest = {static_cast<uint64_t>(data.train_rows()),
+                                        static_cast<uint64_t>(data.test_rows()),
+                                        fnv1a(data.encoding),
+                                        fnv1a(columns),
+                                        train,
+                                        test};
+  const auto digests = group.all_gather(digest, "data");
+  if (std::count(digests.begin(), digests.end(), digest) == std::ssize(digests)) return;
   const std::vector<std::string> all = group.all_gather_text(compared(data, train, test).dump(), "data of ranks");
   const json first = config::parse_json(all[0], {"the data of rank 0"});
   for (size_t rank = 1; rank < all.size(); ++rank) {

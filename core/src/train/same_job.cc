@@ -1,5 +1,6 @@
 #include "train/same_job.h"
 
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
@@ -59,10 +60,8 @@ std::string first_difference(const std::string& job, const std::string& first_jo
 
 void check_same_job(const ProcessGroup& group, const Config& config, const TrainJobOptions& options) {
   const std::string job = common_job(config, options);
-  const std::vector<std::string> digests = group.all_gather_text(str_cat(fnv1a(job)), "job");
-  bool same = true;
-  for (const std::string& other : digests) same = same && other == digests[0];
-  if (same) return;
+  const std::vector<uint64_t> digests = group.all_gather(fnv1a(job), "job");
+  if (std::count(digests.begin(), digests.end(), digests[0]) == std::ssize(digests)) return;
   const std::vector<std::string> jobs = group.all_gather_text(job, "jobs");
   for (size_t rank = 1; rank < jobs.size(); ++rank) {
     const std::string difference = first_difference(jobs[rank], jobs[0]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "checkpoint/row_blocks.h"
 #include "checkpoint/together.h"
@@ -97,18 +98,16 @@ int64_t add_rows(const checkpoint::ModelTable& table, const ProcessGroup& group,
     add_block(blocks[done++], ids, set);
     return true;
   });
-  const auto rows = checkpoint::together(group, "start of a table", [&] {
+  const auto rows = checkpoint::values_together(group, "start of a table", [&] {
     int64_t sum = 0;
     for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
       const ShardMetadata& where = table.sharding->shards[s];
       if (where.rank == group.rank() && where.rows > 0 && where.col == 0)
         sum += static_cast<int64_t>(table.collection->kernel_stats(table.held(s)).rows_in_use);
     }
-    return str_cat(sum);
+    return sum;
   });
-  int64_t sum = 0;
-  for (const std::string& text : rows) sum += std::stoll(text);
-  return sum;
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
 void check_init(const std::vector<TableConfig>& tables) {

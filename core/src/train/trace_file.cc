@@ -33,17 +33,17 @@ Times agreed_times(const std::vector<NamedTrace>& threads, const ProcessGroup& g
     for (const Trace::Span& s : trace->spans()) first = std::min(first, nanoseconds(s.begin));
   }
   group.barrier("trace");
-  const Tensor mine = Tensor::from<int64_t>({nanoseconds(Trace::Clock::now()), first});
-  const Tensor all = Tensor::empty({group.world_size(), 2}, DType::kInt64);
-  group.all_gather_v(mine, all, std::vector<int64_t>(static_cast<size_t>(group.world_size()), 2), "trace").wait();
-  const auto of = all.span<int64_t>();
-  const auto shift_of = [&](int rank) {
-    const int host = rank / group.local_world_size() * group.local_world_size();
-    return of[0] - of[2 * static_cast<size_t>(host)];
+  struct Moment {
+    int64_t now, first;
   };
-  Times times{shift_of(group.rank()), std::numeric_limits<int64_t>::max()};
-  for (int rank = 0; rank < group.world_size(); ++rank) {
-    const int64_t begin = of[2 * static_cast<size_t>(rank) + 1];
+  const std::vector<Moment> all = group.all_gather(Moment{nanoseconds(Trace::Clock::now()), first}, "trace");
+  const auto shift_of = [&](size_t rank) {
+    const auto local = static_cast<size_t>(group.local_world_size());
+    return all[0].now - all[rank / local * local].now;
+  };
+  Times times{shift_of(static_cast<size_t>(group.rank())), std::numeric_limits<int64_t>::max()};
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const int64_t begin = all[rank].first;
     if (begin != std::numeric_limits<int64_t>::max()) times.origin = std::min(times.origin, begin + shift_of(rank));
   }
   return times;
@@ -100,12 +100,7 @@ class Events {
 // Gathers all ranks' pieces on rank 0, in rank order; other ranks get nothing.
 std::string gathered(const std::string& piece, const ProcessGroup& group, bool* all_empty) {
   const auto world = static_cast<size_t>(group.world_size()), rank = static_cast<size_t>(group.rank());
-  const Tensor sizes = Tensor::empty({group.world_size()}, DType::kInt64);
-  group
-      .all_gather_v(Tensor::from<int64_t>({static_cast<int64_t>(piece.size())}), sizes, std::vector<int64_t>(world, 1),
-                    "trace")
-      .wait();
-  const std::vector<int64_t> of_all = sizes.to_vector<int64_t>();
+  const std::vector<int64_t> of_all = group.all_gather(std::ssize(piece), "trace");
   const int64_t total = std::accumulate(of_all.begin(), of_all.end(), int64_t{0});
   *all_empty = total == 0;
   std::vector<int64_t> sent(world, 0);
