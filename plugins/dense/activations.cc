@@ -176,10 +176,8 @@ class DropoutPiece : public Piece {
   std::vector<std::string> known;
   for (const ActivationName& a : kActivations) known.emplace_back(a.name);
   known.insert(known.end(), {"prelu", "swish_layernorm", kDice});
-  std::string all;
-  for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
-  tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name, "\"; the nearest is \"",
-                     tessera::sdk::nearest_name(name, known), "\" of ", all);
+  tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": ", tessera::sdk::unknown_name("activation", name, known), " of ",
+                     tessera::sdk::joined(known));
 }
 
 }  // namespace

@@ -81,28 +81,22 @@ Examples ArrivingRows::form() const { return {columns_.dense().size(), columns_.
 
 void ArrivingRows::follow(const std::string& position) {
   const tsr_reader_source source{sizeof(source), 0, path_.c_str(), int64_t{1} << 20};
-  AbiError error;
-  {
-    const plugin::CallScope call(*part_, "follow", path_);
-    error.check(api_->follow(part_->self(), &source, position.empty() ? nullptr : position.c_str(), error.out()));
-  }
+  plugin::call({*part_, "follow", path_}, api_->follow, part_->self(), &source,
+               position.empty() ? nullptr : position.c_str());
   if (pipe_) columns_.meet(columns_of(*part_), false);
   std::vector<tsr_reader_want> wants;
   const std::vector<WantedColumn> wanted = columns_.wanted();
   for (const WantedColumn& w : wanted) wants.push_back(raw_want(w));
-  const plugin::CallScope call(*part_, "select");
-  error.check(reader().select(part_->self(), std::ssize(wants), sizeof(tsr_reader_want), wants.data(), error.out()));
+  plugin::call({*part_, "select"}, reader().select, part_->self(), std::ssize(wants), sizeof(tsr_reader_want),
+               wants.data());
   values_.resize(wants.size());
 }
 
 ArrivingRows::Taken ArrivingRows::take(int64_t most, double wait_s, Examples& out, std::vector<double>& times) {
   for (tsr_reader_values& v : values_) v = {sizeof(v), 0, nullptr, nullptr, nullptr, nullptr, nullptr};
   tsr_reader_arrived got{sizeof(got), 0, 0, 0, "", nullptr};
-  {
-    AbiError error;
-    const plugin::CallScope call(*part_, "next");
-    error.check(api_->next(part_->self(), most, wait_s, sizeof(tsr_reader_values), values_.data(), &got, error.out()));
-  }
+  plugin::call({*part_, "next"}, api_->next, part_->self(), most, wait_s, sizeof(tsr_reader_values), values_.data(),
+               &got);
   const int64_t before = out.size();
   if (got.rows > 0) add(got, 0, got.rows, out, times);
   return {out.size() - before, (got.flags & TSR_ARRIVED_LAST) != 0};
@@ -122,9 +116,7 @@ void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t row
     if (skips_ == nullptr) throw;
     for (int64_t row = first; rows > 1 && row < first + rows; ++row) add(got, row, 1, out, times);
     if (rows > 1) return;
-    AbiError error;
-    const plugin::CallScope call(*part_, "skip");
-    return error.check(skips_->skip(part_->self(), first, e.what(), error.out()));
+    return plugin::call({*part_, "skip"}, skips_->skip, part_->self(), first, e.what());
   }
   for (int64_t s = 0; apart && s < apart->size(); ++s) out.add_sample(*apart, s);
   for (int64_t row = first; row < first + rows; ++row)
@@ -133,9 +125,7 @@ void ArrivingRows::add(const tsr_reader_arrived& got, int64_t first, int64_t row
 
 std::string ArrivingRows::position() const {
   const char* text = nullptr;
-  AbiError error;
-  const plugin::CallScope call(*part_, "position");
-  error.check(api_->position(part_->self(), &text, error.out()));
+  plugin::call({*part_, "position"}, api_->position, part_->self(), &text);
   return text;
 }
 

@@ -17,9 +17,7 @@ using Question = tsr_code (*)(void* self, const char* path, const char** answer,
 std::optional<std::string> ask(const Component& reader, const char* what, Question question, const std::string& path) {
   if (question == nullptr) return std::nullopt;
   const char* answer = nullptr;
-  AbiError error;
-  const plugin::CallScope call(reader, what, path);
-  error.check(question(reader.self(), path.c_str(), &answer, error.out()));
+  plugin::call({reader, what, path}, question, reader.self(), path.c_str(), &answer);
   return answer == nullptr ? std::nullopt : std::optional<std::string>(answer);
 }
 

@@ -49,11 +49,7 @@ ReaderComponent::ReaderComponent(const Runtime& runtime, const std::string& read
     fail(Code::kInvalidArgument, "the rows that \"", reader,
          "\" reads have no end: only tessera train takes them as they arrive");
   const tsr_reader_source source{sizeof(source), 0, path.c_str(), block_bytes};
-  {
-    AbiError error;
-    const plugin::CallScope call(*part_, "open", path);
-    error.check(api().open(part_->self(), &source, error.out()));
-  }
+  plugin::call({*part_, "open", path}, api().open, part_->self(), &source);
   list(*part_, "file", [&](int64_t i, tsr_error* err) {
     const char* path = nullptr;
     const tsr_code code = api().file(part_->self(), i, &path, err);
@@ -82,9 +78,7 @@ std::string ReaderComponent::file(int64_t i) const {
 void ReaderComponent::select(const std::vector<WantedColumn>& wants) {
   std::vector<tsr_reader_want> raw;
   for (const WantedColumn& w : wants) raw.push_back(raw_want(w));
-  AbiError error;
-  const plugin::CallScope call(*part_, "select");
-  error.check(api().select(part_->self(), std::ssize(raw), sizeof(tsr_reader_want), raw.data(), error.out()));
+  plugin::call({*part_, "select"}, api().select, part_->self(), std::ssize(raw), sizeof(tsr_reader_want), raw.data());
   values_.resize(wants.size());
 }
 

@@ -28,8 +28,8 @@ void require_head(const std::vector<Prediction>& heads, const std::string& name)
   if (std::find(known.begin(), known.end(), metric) == known.end()) return;
   std::vector<std::string> names;
   for (const Prediction& p : heads) names.push_back(p.head);
-  fail(Code::kInvalidArgument, "there is no metric \"", name, "\": no head of the model is called \"", head,
-       "\", the nearest is \"", sdk::nearest_name(head, names), '"');
+  fail(Code::kInvalidArgument, "there is no metric \"", name, "\": no head of the model is called \"", head, '"',
+       sdk::nearest_text(head, names));
 }
 
 std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
@@ -99,8 +99,7 @@ std::string HeadMetrics::shown(const std::string& monitor) const {
     }
   }
   if (known.empty()) fail(Code::kInvalidArgument, "no head of the model has a metric");
-  fail(Code::kInvalidArgument, "there is no metric \"", monitor, "\" here; the nearest is \"",
-       sdk::nearest_name(monitor, known), '"');
+  fail(Code::kInvalidArgument, "there is no metric \"", monitor, "\" here", sdk::nearest_text(monitor, known));
 }
 
 double HeadMetrics::cost(const std::string& shown, double value) const {

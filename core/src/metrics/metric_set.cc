@@ -124,8 +124,7 @@ MetricSet::MetricSet(const std::vector<std::string>& names, MetricSetOptions opt
 const MetricSet::One& MetricSet::one(const std::string& name) const {
   const auto known = std::find(names_.begin(), names_.end(), name);
   if (known == names_.end())
-    fail(Code::kInvalidArgument, "there is no metric \"", name, "\" here; the nearest is \"",
-         sdk::nearest_name(name, names_), '"');
+    fail(Code::kInvalidArgument, "there is no metric \"", name, "\" here", sdk::nearest_text(name, names_));
   return metrics_[static_cast<size_t>(known - names_.begin())];
 }
 

@@ -21,15 +21,12 @@ class MetricComponent : public Metric {
     const tsr_metric_samples samples{
         sizeof(samples), 0, std::ssize(s.scores), s.scores.data(), s.predictions.data(), s.labels.data(),
         s.weights.data()};
-    AbiError error;
-    const plugin::CallScope call(*part_, "add samples");
-    error.check(part_->api<tsr_metric>().add(part_->self(), &samples, sums.data(), error.out()), part_->id());
+    plugin::call({*part_, "add samples", {}, part_->id()}, part_->api<tsr_metric>().add, part_->self(), &samples,
+                 sums.data());
   }
   double value(std::span<const double> sums) const override {
     double out = 0;
-    AbiError error;
-    const plugin::CallScope call(*part_, "value");
-    error.check(part_->api<tsr_metric>().value(part_->self(), sums.data(), &out, error.out()), part_->id());
+    plugin::call({*part_, "value", {}, part_->id()}, part_->api<tsr_metric>().value, part_->self(), sums.data(), &out);
     return out;
   }
 
@@ -37,9 +34,7 @@ class MetricComponent : public Metric {
   static Info asked(const Component& part) {
     constexpr int64_t kMostSums = 1 << 24;
     tsr_metric_info info{sizeof(info), 0, 0, 0, 0};
-    AbiError error;
-    const plugin::CallScope call(part, "info");
-    error.check(part.api<tsr_metric>().info(part.self(), &info, error.out()), part.id());
+    plugin::call({part, "info", {}, part.id()}, part.api<tsr_metric>().info, part.self(), &info);
     const bool known = info.pieces >= TSR_METRIC_ANY && info.pieces <= TSR_METRIC_ALL &&
                        info.best >= TSR_METRIC_BEST_NONE && info.best <= TSR_METRIC_BEST_ONE;
     if (!known || info.sums < 1 || info.sums > kMostSums)
@@ -77,10 +72,7 @@ MetricPtr make_metric(const std::string& name, const Runtime* runtime) {
   if (runtime) {
     for (const std::string& id : runtime->ids(TSR_METRIC_KIND)) known.push_back(id);
   }
-  std::string all;
-  for (const std::string& n : known) all += (all.empty() ? "" : ", ") + n;
-  fail(Code::kNotFound, "there is no metric \"", part.id, "\"; the nearest is \"", sdk::nearest_name(part.id, known),
-       "\", and there are ", all);
+  fail(Code::kNotFound, sdk::unknown_name("metric", part.id, known), ", and there are ", sdk::joined(known));
 }
 
 std::vector<std::string> metric_names() { return metrics::formula_names(); }

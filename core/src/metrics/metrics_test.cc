@@ -101,7 +101,7 @@ TEST(HeadMetrics, FitTheHeads) {
   EXPECT_THAT(error({heads[1]}, {"ne"}), HasSubstr("\"stars.ne\" asks for it"));
   EXPECT_EQ(
       error(heads, {"clicks.auc?bins=9"}),
-      "there is no metric \"clicks.auc?bins=9\": no head of the model is called \"clicks\", the nearest is \"click\"");
+      "there is no metric \"clicks.auc?bins=9\": no head of the model is called \"clicks\"; the nearest is \"click\"");
   EXPECT_THAT(error(heads, {"click.auk"}), HasSubstr("there is no metric \"auk\"; the nearest is \"auc\""));
   EXPECT_THAT(error(heads, {"acme.lift"}), HasSubstr("there is no metric \"acme.lift\"; the nearest is "));
   EXPECT_THAT(error(heads, {"auc", "click.auc"}), HasSubstr("\"auc\" is asked for twice"));

@@ -32,7 +32,7 @@ class Names {
     std::vector<std::string> known;
     for (const auto& [one, link] : all_) known.push_back(one);
     fail(Code::kInvalidArgument, who, " takes \"", name, "\", which is neither an input of the model nor a layer",
-         known.empty() ? "" : str_cat("; the nearest is \"", sdk::nearest_name(name, known), '"'));
+         sdk::nearest_text(name, known));
   }
 
  private:
@@ -282,8 +282,7 @@ void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& gr
       const auto found = std::find(names.begin(), names.end(), feature);
       if (found == names.end())
         fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" takes \"", name,
-             "\", but no table has the feature \"", feature, "\"; the nearest is \"", sdk::nearest_name(feature, names),
-             '"');
+             "\", but no table has the feature \"", feature, '"', sdk::nearest_text(feature, names));
       graph.inputs.push_back({name, GraphInput::kIds, std::ssize(graph.ids), 1});
       graph.ids.push_back(features[static_cast<size_t>(found - names.begin())]);
     }

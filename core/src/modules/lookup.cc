@@ -133,9 +133,7 @@ const std::vector<Lookup::State>& Lookup::states() const { return impl_->states;
 
 bool Lookup::prefetches() const { return impl_->prefetch != nullptr; }
 void Lookup::prefetch(const tsr_lookup& lookup) const {
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "prefetch");
-  impl_->check(impl_->prefetch->prefetch(impl_->instance, &lookup, error.out()), error);
+  impl_->call("prefetch", impl_->prefetch->prefetch, impl_->instance, &lookup);
 }
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
@@ -144,11 +142,8 @@ void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, C
   tsr_context* raw = nullptr;
   LookupStaging staging(impl_->options.stream.get());
   const tsr_lookup* batch = staging.batch(lookup);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "forward");
-  impl_->check(impl_->api->forward(impl_->instance, batch, staging.output(impl_->views(outputs)), staging.raw_stream(),
-                                   context == nullptr ? nullptr : &raw, error.out()),
-               error);
+  impl_->call("forward", impl_->api->forward, impl_->instance, batch, staging.output(impl_->views(outputs)),
+              staging.raw_stream(), context == nullptr ? nullptr : &raw);
   if (context != nullptr) {
     context->owner_ = impl_;
     context->raw_ = raw;
@@ -182,9 +177,7 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, std::span<con
   impl_->need(impl_->api->backward, "update rows in backward");
   with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
-                  AbiError error;
-                  const plugin::CallScope call(*impl_->kernel, "backward");
-                  impl_->check(impl_->api->backward(impl_->instance, raw, &args, stream, error.out()), error);
+                  impl_->call("backward", impl_->api->backward, impl_->instance, raw, &args, stream);
                   ++impl_->step;
                 });
 }
@@ -197,10 +190,8 @@ void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, std::span<con
   rows.assign(impl_->options.tables.size(), {});
   with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
-                  AbiError error;
-                  const plugin::CallScope call(*impl_->kernel, "backward_rows");
-                  impl_->check(impl_->api->backward_rows(impl_->instance, raw, &args, rows.data(), stream, error.out()),
-                               error);
+                  impl_->call("backward_rows", impl_->api->backward_rows, impl_->instance, raw, &args, rows.data(),
+                              stream);
                   for (size_t t = 0; t < rows.size(); ++t) take(static_cast<int>(t), rows[t]);
                 });
 }
@@ -233,11 +224,8 @@ void Lookup::apply(int table, const RowGradient& gradient) {
   const tsr_update update = impl_->update();
   LookupStaging staging(impl_->options.stream.get());
   const DLTensor* staged_rows = staging.input(&rows);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "apply");
-  impl_->check(impl_->api->apply(impl_->instance, static_cast<uint32_t>(table), staged_rows, staging.input(&values),
-                                 &update, staging.raw_stream(), error.out()),
-               error);
+  impl_->call("apply", impl_->api->apply, impl_->instance, static_cast<uint32_t>(table), staged_rows,
+              staging.input(&values), &update, staging.raw_stream());
   staging.finish();
 }
 

@@ -39,7 +39,11 @@ struct Lookup::Impl {
                    bytes(*largest), " bytes", others > 0 ? str_cat(", and ", others, " smaller") : "",
                    options.optimizer.name.empty() ? "" : ", and optimizer states");
   }
-  void check(tsr_code code, const AbiError& error) const { error.check(code, kernel->id()); }
+  // Calls a function of the kernel, which takes its error last.
+  template <class Function, class... Args>
+  void call(const char* what, Function function, Args... args) const {
+    plugin::call({*kernel, what, {}, kernel->id()}, function, args...);
+  }
   template <class Function>
   void need(Function function, const char* what) const {
     if (function == nullptr) fail(Code::kUnimplemented, "kernel \"", kernel->id(), "\" cannot ", what);
@@ -55,9 +59,7 @@ struct Lookup::Impl {
   }
   void import(int t, const tsr_rows& rows) const {
     need(api->import_rows, "take rows");
-    AbiError error;
-    const plugin::CallScope call(*kernel, "import_rows");
-    check(api->import_rows(instance, static_cast<uint32_t>(t), &rows, error.out()), error);
+    call("import_rows", api->import_rows, instance, static_cast<uint32_t>(t), &rows);
   }
   // The states of rows that a kernel gave.
   int64_t count_of(const tsr_rows& rows, int64_t room, const char* call) const {

@@ -77,10 +77,8 @@ void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, 
     RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, into, done);
     rows.take_extra(extra, extra_row, done);
     uint64_t cursor = static_cast<uint64_t>(first + done);
-    AbiError error;
-    const plugin::CallScope call(*impl_->kernel, "export_rows");
-    impl_->check(
-        impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()), error);
+    impl_->call("export_rows", impl_->api->export_rows, impl_->instance, static_cast<uint32_t>(table), &cursor,
+                &rows.raw);
     if (rows.raw.count <= 0 || ids.data<int64_t>()[0] != first + done) {
       fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" does not hold table \"", t.name,
            "\" as a range of rows");
@@ -112,9 +110,7 @@ int64_t Lookup::export_by(const RowExport& function, const Room& room) const {
   const std::vector<const float*> states(room.states.begin(), room.states.end());
   RawRows rows(into, impl_->table(room.table), impl_->states, std::ssize(room.ids), room.weights, states, 0);
   if (room.extra != nullptr) rows.take_extra(room.extra, extra_bytes(room.table), 0);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, function.name);
-  impl_->check(function.call(&room.cursor, &rows.raw, error.out()), error);
+  impl_->call(function.name, function.call, &room.cursor, &rows.raw);
   return impl_->count_of(rows.raw, std::ssize(room.ids), function.name);
 }
 
@@ -173,9 +169,7 @@ std::string Lookup::table_extra(int table) const {
   if (draft == nullptr || draft->save == nullptr) return "";
   ByteStream bytes;
   const tsr_stream_io io = bytes.raw();
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "on_demand.save");
-  impl_->check(draft->save(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+  impl_->call("on_demand.save", draft->save, impl_->instance, static_cast<uint32_t>(table), &io);
   return std::move(bytes.written);
 }
 
@@ -185,9 +179,7 @@ void Lookup::add_table_extra(int table, std::string_view saved) {
   if (draft == nullptr || draft->add == nullptr) return;  // a kernel may keep less than the one that saved
   ByteStream bytes{{}, saved};
   const tsr_stream_io io = bytes.raw();
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "on_demand.add");
-  impl_->check(draft->add(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+  impl_->call("on_demand.add", draft->add, impl_->instance, static_cast<uint32_t>(table), &io);
 }
 
 RowFigures Lookup::row_figures(int table) const {
@@ -201,9 +193,7 @@ RowFigures Lookup::row_figures(int table) const {
   if (draft == nullptr || draft->ages == nullptr) return out;
   tsr_table_ages ages{};
   ages.struct_size = sizeof(ages);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "on_demand.ages");
-  impl_->check(draft->ages(impl_->instance, static_cast<uint32_t>(table), &ages, error.out()), error);
+  impl_->call("on_demand.ages", draft->ages, impl_->instance, static_cast<uint32_t>(table), &ages);
   out.capacity = static_cast<int64_t>(ages.capacity);
   out.ages.assign(std::begin(ages.rows), std::end(ages.rows));
   return out;
@@ -234,9 +224,7 @@ bool Lookup::shares_row(int table) const {
   const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
   if (draft == nullptr || draft->shares == nullptr) return false;
   int32_t out = 0;
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "on_demand.shares");
-  impl_->check(draft->shares(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
+  impl_->call("on_demand.shares", draft->shares, impl_->instance, static_cast<uint32_t>(table), &out);
   return out != 0;
 }
 
@@ -249,9 +237,7 @@ MatrixView Lookup::view(int table, int state) const {
   }
   tsr_matrix_view raw{};
   raw.struct_size = sizeof(raw);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "rows_view");
-  impl_->check(draft->view(impl_->instance, static_cast<uint32_t>(table), state, &raw, error.out()), error);
+  impl_->call("rows_view", draft->view, impl_->instance, static_cast<uint32_t>(table), state, &raw);
   if (raw.rows != t.rows || (state < 0 && raw.cols != t.dim)) {
     fail(Code::kInternal, kernel_id(), ": the view of table \"", t.name, "\" is [", raw.rows, ", ", raw.cols,
          "], and the table is [", t.rows, ", ", t.dim, "]");
@@ -266,19 +252,14 @@ bool Lookup::knows_changes() const {
 
 void Lookup::mark_changes(Follower follower) {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name, follower);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "changes.mark");
-  impl_->check(draft.mark(impl_->instance, number_of(follower), error.out()), error);
+  impl_->call("changes.mark", draft.mark, impl_->instance, number_of(follower));
 }
 
 Lookup::RowChanges Lookup::changes(Follower follower, int table) const {
   const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name, follower);
   RowChanges out;
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "changes.count");
-  impl_->check(draft.count(impl_->instance, number_of(follower), static_cast<uint32_t>(table), &out.changed,
-                           &out.removed, error.out()),
-               error);
+  impl_->call("changes.count", draft.count, impl_->instance, number_of(follower), static_cast<uint32_t>(table),
+              &out.changed, &out.removed);
   return out;
 }
 
@@ -321,9 +302,7 @@ void Lookup::adopt_rows(int table, const Tensor& rows) {
                             static_cast<uint64_t>(rows.bytes()),
                             rows.size(1),
                             options().row_format ? sdk::info_of(*options().row_format).layout : nullptr};
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "adopt_rows");
-  impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);
+  impl_->call("adopt_rows", impl_->api->adopt_rows, impl_->instance, static_cast<uint32_t>(table), &raw);
   impl_->adopted.resize(impl_->options.tables.size());
   impl_->adopted[static_cast<size_t>(table)] = rows;
 }
@@ -377,9 +356,7 @@ tsr_kernel_stats Lookup::stats(int table) const {
   impl_->table(table);
   tsr_kernel_stats out{};
   out.struct_size = sizeof(out);
-  AbiError error;
-  const plugin::CallScope call(*impl_->kernel, "stats");
-  impl_->check(impl_->api->stats(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
+  impl_->call("stats", impl_->api->stats, impl_->instance, static_cast<uint32_t>(table), &out);
   return out;
 }
 

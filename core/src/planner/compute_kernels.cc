@@ -215,9 +215,8 @@ tsr_estimate ComputeKernels::estimate_of(const Component* plugin, const Embeddin
     options.tables.front().rows = rows;
     options.tables.front().dim = work.dim;
     const KernelConfig config(options, kernel.infers ? nullptr : kernel.optimizer, device_);
-    AbiError error;
-    const plugin::CallScope call(*asked, "estimate", table.name);
-    error.check(costs_of(*asked)->estimate(asked->self(), &config.raw, &work, &out, error.out()), asked->id());
+    plugin::call({*asked, "estimate", table.name, asked->id()}, costs_of(*asked)->estimate, asked->self(), &config.raw,
+                 &work, &out);
   } else if (figures != nullptr) {
     out = sdk::estimate_by_figures(raw, work, bytes_of_row(table, work.dim), bytes_of_state(kernel));
   }

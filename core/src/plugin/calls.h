@@ -81,6 +81,22 @@ class CallScope {
   ThreadCalls* calls_;
 };
 
+// A call of a component, and the words before its error.
+struct CallOf {
+  const Component& part;
+  const char* what = nullptr;
+  std::string_view about = {};
+  std::string_view error = {};
+};
+
+// Calls a plugin's function, which takes its error last, and throws that error.
+template <class Function, class... Args>
+void call(const CallOf& of, Function function, Args... args) {
+  AbiError error;
+  const CallScope scope(of.part, of.what, of.about);
+  error.check(function(args..., error.out()), of.error);
+}
+
 // Returns this thread's call, for the threads that work for it.
 Asked asked_here() noexcept;
 

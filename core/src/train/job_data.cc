@@ -19,10 +19,8 @@ namespace {
 void check_compute_kernels(const std::vector<std::string>& known, const std::vector<TableConfig>& tables) {
   const auto check = [&](const TableConfig& t, const std::string& kernel) {
     if (std::find(known.begin(), known.end(), compute_kernel_name(kernel).name) != known.end()) return;
-    std::string all;
-    for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
-    fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; the nearest is \"",
-         sdk::nearest_name(kernel, known), "\", and there are ", all,
+    fail(Code::kInvalidArgument, "table ", t.name, ": ", sdk::unknown_name("compute kernel", kernel, known),
+         ", and there are ", sdk::joined(known),
          "; others are in plugins whose folder [plugins] path has to name (tessera plugins lists what is found)");
   };
   for (const TableConfig& t : tables) {

@@ -46,8 +46,8 @@ void keep_inputs(const Config& config, ModelGraph& graph) {
   }
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    fail(Code::kInvalidArgument, "model.inputs has \"", name,
-         "\", which is neither a table nor a feature of one; the nearest is \"", sdk::nearest_name(name, known), '"');
+    fail(Code::kInvalidArgument, "model.inputs has \"", name, "\", which is neither a table nor a feature of one",
+         sdk::nearest_text(name, known));
   }
   if (wanted.empty()) return;
   std::erase_if(graph.inputs, [&](const GraphInput& input) {
@@ -97,10 +97,7 @@ void check_loss(const Runtime& runtime, const HeadSpec& head) {
   const auto is_it = [&](const LoadEntry& e) { return e.kind == TSR_MODULE_KIND && e.id == head.loss; };
   if (std::any_of(entries.begin(), entries.end(), is_it)) check_module(runtime, head.loss, who);
   const std::vector<std::string> known = loss_names(runtime);
-  std::string all;
-  for (const std::string& name : known) all += str_cat(all.empty() ? "" : ", ", name);
-  fail(Code::kNotFound, who, "there is no loss \"", head.loss, "\"; the nearest is \"",
-       sdk::nearest_name(head.loss, known), "\" of ", all);
+  fail(Code::kNotFound, who, sdk::unknown_name("loss", head.loss, known), " of ", sdk::joined(known));
 }
 
 // Fails if a head's groups name no column of ids.
@@ -110,7 +107,7 @@ void check_groups(const std::vector<HeadConfig>& heads, const std::vector<DataCo
   for (const HeadConfig& h : heads) {
     if (h.groups.empty() || std::find(known.begin(), known.end(), h.groups) != known.end()) continue;
     fail(Code::kInvalidArgument, "the head \"", h.name, "\" has groups = \"", h.groups,
-         "\", but the data has no such column of ids; the nearest is \"", sdk::nearest_name(h.groups, known), '"');
+         "\", but the data has no such column of ids", sdk::nearest_text(h.groups, known));
   }
 }
 
