@@ -21,12 +21,12 @@
 
 namespace tessera {
 
-// State of a training step that a model's layers share. It is set between steps.
-struct DenseStep {
+// The place of a call: layers whose values depend on it get it with each forward.
+struct StepInfo {
   int64_t step = 0;  // the same on all ranks; continues after a checkpoint is loaded
   int rank = 0;
   // Adds up a tensor over all ranks, in place; null: there is one rank. Only layers that need it call it
-  // (sums_over_ranks), equally often on all ranks.
+  // (sums_over_ranks), equally often on all ranks, in training steps and in their backward.
   std::function<void(const Tensor&)> sum_over_ranks;
 };
 
@@ -51,7 +51,6 @@ struct DenseLayerOptions {
   std::string name;                  // prefix of its parameters' names: "bottom" gives "bottom.0.weight"
   uint64_t seed = 0;                 // start values depend only on seed and parameter name
   DeviceStreamPtr stream = nullptr;  // null: host memory
-  std::shared_ptr<const DenseStep> step = nullptr;  // null: step 0 of one rank
   // Widths of the inputs in a model's graph. The layer gets them as its option "inputs", unless it refuses that or
   // `options` has one. Empty: not passed.
   std::vector<int64_t> inputs = {};
@@ -99,12 +98,13 @@ class DenseLayer {
   std::vector<tsr_value> outputs_for(std::span<const tsr_value> inputs) const;
 
   // Returns the layer's outputs, float32 [rows_k, width_k]. Inputs must not change until backward. `train`: a training
-  // step, which a backward may follow. Neither call allocates once the largest batch was seen.
-  const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train);
+  // step, which a backward may follow. `step` must not change until then. Neither call allocates once the largest batch
+  // was seen.
+  const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train, const StepInfo& step = {});
   // Offsets of the last outputs, int64 [batch + 1]: of an input for a sequence with its rows; undefined: dense.
   const std::vector<Tensor>& output_offsets() const;
   // Does the same for inputs [batch, width_i], and returns the first output.
-  Tensor forward(const std::vector<Tensor>& inputs, bool train);
+  Tensor forward(const std::vector<Tensor>& inputs, bool train, const StepInfo& step = {});
   // grad_outputs have the outputs' shapes; undefined: zeros. Returns one gradient per input; undefined: not wanted. All
   // floating-point inputs are wanted by default.
   const std::vector<Tensor>& backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted = {});

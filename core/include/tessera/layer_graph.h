@@ -118,7 +118,6 @@ void check_graph(const ModelGraph& graph);
 struct LayerGraphOptions {
   uint64_t seed = 0;
   DeviceStreamPtr stream = nullptr;  // where everything is; null: host memory
-  std::shared_ptr<const DenseStep> step = nullptr;
   // DenseLayerOptions::values: must outlive it; then not trained
   const std::map<std::string, Tensor>* values = nullptr;
   bool describes = false;  // DenseLayerOptions::describes: never run
@@ -146,7 +145,7 @@ class LayerGraph {
   const ParameterList& parameters() const;
   const ParameterList& buffers() const;
   const ParameterList& parameters_of(size_t layer) const;  // index in ModelGraph::layers
-  bool sums_over_ranks() const;                            // true if a layer needs DenseStep::sum_over_ranks
+  bool sums_over_ranks() const;                            // true if a layer needs StepInfo::sum_over_ranks
   // Pairs (layer, component) of the plugins that compute it, each layer once.
   std::vector<std::pair<std::string, std::string>> components() const;
   // Values per sample of a head's input.
@@ -156,12 +155,12 @@ class LayerGraph {
   const Tensor& head_offsets(size_t head) const;
 
   // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and for
-  // each feature in ModelGraph::ids int64 [B, 1], or [ids, 1] with the offsets of its sequence. They must not change
-  // until backward. Returns each head's input, [B, head_width], or a sequence's rows if the options allow one.
-  // kInvalidArgument: sequences that a layer takes row by row have different offsets.
+  // each feature in ModelGraph::ids int64 [B, 1], or [ids, 1] with the offsets of its sequence. These and `step` must
+  // not change until backward. Returns each head's input, [B, head_width], or a sequence's rows if the options allow
+  // one. kInvalidArgument: sequences that a layer takes row by row have different offsets.
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
                                      const std::vector<DenseInput>& sequences = {},
-                                     const std::vector<DenseInput>& ids = {});
+                                     const std::vector<DenseInput>& ids = {}, const StepInfo& step = {});
   // `grads`: of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the gradient of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);

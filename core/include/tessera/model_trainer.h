@@ -119,7 +119,7 @@ class ModelTrainer : public Trainer {
   DeviceStreamPtr tables_stream_;  // null: host memory
   std::string in_host_memory_;     // why_in_host_memory()
   DeviceStreamPtr stream_;         // of the dense part
-  std::shared_ptr<DenseStep> dense_step_;
+  StepInfo step_;                  // set between steps
   LayerGraph layers_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   ShardedEmbeddingCollection* sequences_ = nullptr;  // in parallel_; null: all tables are pooled

@@ -81,7 +81,8 @@ struct DenseLayer::Impl {
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_buffers, dl_gradients;  // values never move
   std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs, dl_output_offsets, dl_grad_outputs, dl_grad_inputs;
-  tsr_module_call call{};  // of the last forward
+  tsr_module_call call{};                                   // of the last forward
+  const std::function<void(const Tensor&)>* sum = nullptr;  // StepInfo's, while `call` has ranks
 
   // Memory of the layer, on its device.
   Tensor empty(const Shape& shape) const {
@@ -134,7 +135,7 @@ struct DenseLayer::Impl {
   void take(const std::vector<DenseInput>& now);
   int32_t first_with_offsets(const Tensor& offsets) const;
   void describe_outputs();
-  void start_call(bool train);
+  void start_call(bool train, const StepInfo& step);
   void make_outputs();
   void ask_most_rows();
   void take_own_offsets();
@@ -279,9 +280,7 @@ void DenseLayer::Impl::take_own_offsets() {
   }
 }
 
-void DenseLayer::Impl::start_call(bool train) {
-  static const DenseStep first;
-  const DenseStep& step = options.step ? *options.step : first;
+void DenseLayer::Impl::start_call(bool train, const StepInfo& step) {
   call = {};
   call.struct_size = sizeof(call);
   if (train) call.flags = TSR_MODULE_TRAIN;
@@ -297,6 +296,7 @@ void DenseLayer::Impl::start_call(bool train) {
   if (!train || !sums_over_ranks() || !step.sum_over_ranks) return;
   call.sum_over_ranks = &sum_over_ranks;
   call.ranks = this;
+  sum = &step.sum_over_ranks;
 }
 
 tsr_code DenseLayer::Impl::sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept {
@@ -311,8 +311,7 @@ tsr_code DenseLayer::Impl::sum_over_ranks(void* self, const DLTensor* inout, tsr
     void* memory = static_cast<char*>(inout->data) + inout->byte_offset;
     const Shape shape(std::vector<int64_t>(inout->shape, inout->shape + inout->ndim));
     const DType dtype = from_dl(inout->dtype);
-    m.options.step->sum_over_ranks(m.options.stream ? m.options.stream->borrow(memory, shape, dtype)
-                                                    : Tensor::borrow(memory, shape, dtype));
+    (*m.sum)(m.options.stream ? m.options.stream->borrow(memory, shape, dtype) : Tensor::borrow(memory, shape, dtype));
     return TSR_OK;
   } catch (const Error& e) {
     return refuse(e.code(), e.what(), e.rank());
@@ -360,17 +359,17 @@ std::vector<tsr_value> DenseLayer::outputs_for(std::span<const tsr_value> inputs
   return layer_outputs(*impl_->part, impl_->options.name, inputs);
 }
 
-Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool train) {
-  return run({inputs.begin(), inputs.end()}, train).front();
+Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool train, const StepInfo& step) {
+  return run({inputs.begin(), inputs.end()}, train, step).front();
 }
 
-const std::vector<Tensor>& DenseLayer::run(const std::vector<DenseInput>& inputs, bool train) {
+const std::vector<Tensor>& DenseLayer::run(const std::vector<DenseInput>& inputs, bool train, const StepInfo& step) {
   Impl& m = *impl_;
   m.release();
   m.kept = train;
   m.take(inputs);
   m.describe_outputs();
-  m.start_call(train);
+  m.start_call(train, step);
   m.make_outputs();
   AbiError err;
   const plugin::CallScope call(*m.part, "forward", m.options.name);

@@ -260,7 +260,6 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, 
                               .name = spec.name,
                               .seed = options.seed,
                               .stream = options.stream,
-                              .step = options.step,
                               .inputs = widths,
                               .names = spec.names,
                               .describes = options.describes,
@@ -433,7 +432,7 @@ void LayerGraph::Impl::take_ids(const std::vector<DenseInput>& given, int64_t ba
 
 const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train,
                                                const std::vector<DenseInput>& sequences,
-                                               const std::vector<DenseInput>& ids) {
+                                               const std::vector<DenseInput>& ids, const StepInfo& step) {
   Impl& m = *impl_;
   const int64_t batch = pooled.size(0);
   TESSERA_CHECK(dense.size(0) == batch && dense.size(1) == m.values[kDenseValue].width &&
@@ -448,7 +447,7 @@ const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor
   for (Impl::Node& node : m.nodes) {
     node.given.clear();
     for (size_t i = 0; i < node.inputs.size(); ++i) node.given.push_back(m.gather(node.inputs[i], node.gathered[i]));
-    const std::vector<Tensor>& outputs = node.layer.run(node.given, train);
+    const std::vector<Tensor>& outputs = node.layer.run(node.given, train, step);
     for (size_t k = 0; k < node.outputs; ++k) {
       Value& value = m.values[node.first_output + k];
       value.now = outputs[k];

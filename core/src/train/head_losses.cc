@@ -25,8 +25,7 @@ void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
   }
 }
 
-std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& head, int64_t width,
-                                      std::shared_ptr<const DenseStep> step) {
+std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& head, int64_t width) {
   if (head.loss == kOwnLoss) {
     if (!head.groups.empty()) refuse_groups(head);
     if (width == 1) return nullptr;
@@ -36,8 +35,7 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
   std::unique_ptr<DenseLayer> loss;
   try {
     loss = std::make_unique<DenseLayer>(
-        runtime,
-        DenseLayerOptions{.module = head.loss, .name = head.name, .step = std::move(step), .inputs = {width, 1}});
+        runtime, DenseLayerOptions{.module = head.loss, .name = head.name, .inputs = {width, 1}});
     if (loss->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} || !loss->parameters().empty())
       fail(Code::kInvalidArgument, "\"", head.loss,
            "\" is not a loss: a loss has no parameters and gives one value for each sample");
@@ -76,7 +74,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
   for (size_t h = 0; h < heads_.size(); ++h) {
     labels_.push_back(find_label(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
-    losses_.push_back(make_loss(runtime, heads_[h], widths_[h], options_.step));
+    losses_.push_back(make_loss(runtime, heads_[h], widths_[h]));
     groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
                                                   : std::vector<IdFeature>{{heads_[h].groups}});
   }
@@ -97,7 +95,7 @@ const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {
   return grads_[head] = memory.first({samples, 1});
 }
 
-double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, double scale) {
+double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, double scale, const StepInfo& step) {
   const Tensor labels = batch.label(labels_[head]), &weights = batch.sample_weights;
   const int64_t samples = labels.numel();
   const Tensor& grad = reserve(head, samples);
@@ -108,7 +106,7 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
   DenseLayer& loss = *losses_[head];
   std::vector<Tensor> given = {input, labels.reshape({samples, 1})};
   for (const DenseInput& groups : groups_[head].take(batch.sparse)) given.push_back(groups.values);
-  const Tensor each = loss.forward(given, true);
+  const Tensor each = loss.forward(given, true, step);
   double sum = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const double weight = weights.defined() ? weights.data<float>()[i] : 1.0;
@@ -123,7 +121,7 @@ std::vector<std::string> loss_names(const Runtime& runtime) {
   std::vector<std::string> out = {kOwnLoss};
   for (const LayerChoice& layer : layer_choices(runtime, kDLCPU)) {
     try {
-      (void)make_loss(runtime, {.name = layer.layer, .input = "", .loss = layer.layer}, 1, nullptr);
+      (void)make_loss(runtime, {.name = layer.layer, .input = "", .loss = layer.layer}, 1);
       out.push_back(layer.layer);
     } catch (const Error&) {  // this layer is not a loss
     }

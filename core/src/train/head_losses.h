@@ -14,8 +14,7 @@
 namespace tessera {
 
 struct HeadLossesOptions {
-  std::vector<std::string> labels;  // names of the batches' labels; empty: one label for all heads
-  std::shared_ptr<const DenseStep> step = nullptr;
+  std::vector<std::string> labels;   // names of the batches' labels; empty: one label for all heads
   DeviceStreamPtr stream = nullptr;  // where gradients live; null: host memory
 };
 
@@ -28,7 +27,7 @@ class HeadLosses {
   // Works in host memory. Returns the weighted sum of the head's loss over the samples. gradients() then holds the
   // gradient of scale * sum. kInvalidArgument: the loss does not take a label, or a sample does not have exactly one id
   // for the head's groups.
-  double train(size_t head, const Tensor& input, const Batch& batch, double scale);
+  double train(size_t head, const Tensor& input, const Batch& batch, double scale, const StepInfo& step);
   // Index of the head's label in the batch.
   size_t label(size_t head) const { return labels_[head]; }
   // True if the head gives one value per sample, which is compared with a label.

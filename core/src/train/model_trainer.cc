@@ -83,15 +83,14 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
       tables_stream_(options.parallel.sharded.stream),
       in_host_memory_(what_keeps_it_on_the_host(tables_stream_, runtime, graph_)),
       stream_(in_host_memory_.empty() ? tables_stream_ : nullptr),
-      dense_step_(std::make_shared<DenseStep>()),
-      layers_(runtime, graph_, {options.seed, stream_, dense_step_}),
+      layers_(runtime, graph_, {options.seed, stream_}),
       ids_(std::make_unique<IdInputs>(graph_.ids)) {
-  losses_of_heads_ = std::make_unique<HeadLosses>(runtime, graph_, layers_,
-                                                  HeadLossesOptions{std::move(options.labels), dense_step_, stream_});
-  dense_step_->rank = group->rank();
+  losses_of_heads_ =
+      std::make_unique<HeadLosses>(runtime, graph_, layers_, HeadLossesOptions{std::move(options.labels), stream_});
+  step_.rank = group->rank();
   if (layers_.sums_over_ranks() && group->world_size() > 1) {
     // Use a separate group, because rows' gradients travel in the other one while layers run backward.
-    dense_step_->sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
+    step_.sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
       sums->all_reduce(inout, ReduceOp::kSum, "statistics of layers").wait();
     };
   }
@@ -138,13 +137,13 @@ void ModelTrainer::scale_dense_learning_rates(double factor) {
 }
 
 bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
-  dense_step_->step = embeddings().step();
+  step_.step = embeddings().step();
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
   const std::vector<DenseInput>& sequences = look_up_sequences(batch, finished, true);
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values, sequences);
   embeddings().backward(pooled, grad_pooled);
-  update_sequences(batch.labels.numel() > 0 || dense_step_->sum_over_ranks);
+  update_sequences(batch.labels.numel() > 0 || step_.sum_over_ranks);
   Stopwatch watch(trace_);
   parallel_->all_reduce_gradients();
   check_gradients();
@@ -176,20 +175,20 @@ void ModelTrainer::update_sequences(bool trained) {
 
 Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const std::vector<DenseInput>& sequences) {
   const int64_t samples = batch.labels.numel();
-  if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples sends nothing and does no work
+  if (!samples && !step_.sum_over_ranks) {  // a rank without samples sends nothing and does no work
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
   Stopwatch watch(trace_);
   const std::vector<Tensor>& logits =
-      layers_.forward(batch.dense, in_host_memory(pooled), true, sequences, ids_->take(*sparse_));
+      layers_.forward(batch.dense, in_host_memory(pooled), true, sequences, ids_->take(*sparse_), step_);
   if (observer_) observer_(predicted(logits), batch);
   watch.lap(dense_forward_, "dense forward");
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   double loss = 0;
   for (size_t h = 0; h < logits.size(); ++h) {
     const double weight = graph_.heads[h].weight;
-    loss += weight * losses_of_heads_->train(h, logits[h], batch, weight * scale);
+    loss += weight * losses_of_heads_->train(h, logits[h], batch, weight * scale, step_);
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
@@ -251,7 +250,7 @@ void ModelTrainer::check_gradients() {
 Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {
   const int64_t samples = batch.labels.numel();
   const Tensor loss = next_loss();
-  if (!samples && !dense_step_->sum_over_ranks) {
+  if (!samples && !step_.sum_over_ranks) {
     stream_->fill(loss, 0);
     return stream_->empty({0, pooled.size(1)});
   }
@@ -261,7 +260,7 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
          "job.device = \"cpu\"");
   Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch, losses_of_heads_->label(0));
-  const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];
+  const Tensor logits = layers_.forward(inputs.dense, pooled, true, {}, {}, step_)[0];
   if (observer_) observer_({in_host_memory(logits)}, batch);
   watch.lap(dense_forward_, "dense forward");
   const double weight = graph_.heads[0].weight;
@@ -302,9 +301,9 @@ std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   const Tensor& values = pooled.values.values();
   if (!stream_) {
     const std::vector<DenseInput>& ids = ids_->take(*sparse_);
-    return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences, ids));
+    return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences, ids, step_));
   }
-  return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0])};
+  return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false, {}, {}, step_)[0])};
 }
 
 std::vector<ShardedEmbeddings*> ModelTrainer::tables() {

@@ -57,10 +57,7 @@ TEST(Layers, KeepBuffersThatTrainingWrites) {
 }
 
 TEST(Layers, TakeJaggedAndIntegerInputsAndHaveSeveralOutputs) {
-  const auto step = std::make_shared<DenseStep>();
-  DenseLayerOptions options{"test.mixed", "{}", "m", 5};
-  options.step = step;
-  DenseLayer mixed(runtime(), options);
+  DenseLayer mixed(runtime(), {"test.mixed", "{}", "m", 5});
   const Tensor rows = matrix({1, 2, 3, 4, 5, 6}, 2), offsets = Tensor::from<int64_t>({0, 2, 2, 3});
   const Tensor ids = Tensor::from<int64_t>({10, 20, 30}).reshape({3, 1});
   const std::vector<Tensor> evaluated = mixed.run({{rows, offsets}, ids}, false);
@@ -68,9 +65,7 @@ TEST(Layers, TakeJaggedAndIntegerInputsAndHaveSeveralOutputs) {
   EXPECT_THAT(evaluated[0].to_vector<float>(), ElementsAre(4, 6, 0, 0, 5, 6));
   EXPECT_THAT(evaluated[1].to_vector<float>(), ElementsAre(10, 20, 30));
   const auto noise_at = [&](int64_t at, int rank) {
-    step->step = at;
-    step->rank = rank;
-    return mixed.run({{rows, offsets}, ids}, true)[1].to_vector<float>()[0];
+    return mixed.run({{rows, offsets}, ids}, true, {at, rank, nullptr})[1].to_vector<float>()[0];
   };
   const float first = noise_at(0, 0);
   EXPECT_EQ(noise_at(3, 0), first + 3) << "the step";
@@ -146,12 +141,9 @@ TEST(Layers, SumOverRanksAndAreSaved) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) {
     const Runtime own({.plugin_path = {TESSERA_TEST_PLUGINS}});
     const auto group = ProcessGroup::connect(own, where);
-    const auto step = std::make_shared<DenseStep>();
-    step->rank = where.rank;
-    step->sum_over_ranks = [&](const Tensor& t) { group->all_reduce(t, ReduceOp::kSum, "statistics").wait(); };
-    DenseLayerOptions options{"test.norm", "{}", "n", static_cast<uint64_t>(where.rank)};
-    options.step = step;
-    DenseLayer norm(own, options);
+    const StepInfo step{0, where.rank,
+                        [&](const Tensor& t) { group->all_reduce(t, ReduceOp::kSum, "statistics").wait(); }};
+    DenseLayer norm(own, {"test.norm", "{}", "n", static_cast<uint64_t>(where.rank)});
     norm.buffers()[0]->value.fill(where.rank == 0 ? 3.0f : 4.0f);
     ParallelModel model{{}, {}, norm.parameters(), norm.buffers()};
     DistributedModelParallelOptions parallel_options;
@@ -163,7 +155,7 @@ TEST(Layers, SumOverRanksAndAreSaved) {
     norm.parameters()[1]->value.fill(0);
     // Rank 0 has samples 1 and 2, rank 1 has 6: their mean is 3.
     const Tensor x = where.rank == 0 ? matrix({1, 1, 2, 2}, 2) : matrix({6, 6}, 2);
-    text += str_cat(", first output ", norm.forward({x}, true).to_vector<float>()[0]);
+    text += str_cat(", first output ", norm.forward({x}, true, step).to_vector<float>()[0]);
     norm.backward(where.rank == 0 ? matrix({3, 3, 0, 0}, 2) : matrix({0, 0}, 2));
     text += str_cat(", mean ", mean());
     const auto optimizer = make_dense_optimizer({"sgd", R"({"lr": 0.1})"}, parallel.parameters());
