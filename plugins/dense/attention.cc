@@ -85,10 +85,7 @@ Attention::Attention(const tessera::sdk::Setup& setup)
       length_(setup.options.integer("length", 0)) {
   tessera::sdk::joined_width(setup.options);
   prepare_products();
-  const std::string kind = setup.options.string("kind", "softmax");
-  softmax_ = kind == "softmax";
-  if (!softmax_ && kind != "silu")
-    fail(TSR_INVALID_ARGUMENT, "option \"kind\" is \"", kind, "\", but must be softmax or silu");
+  softmax_ = setup.options.word("kind", {"softmax", "silu"}) == 0;
   if (heads_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"heads\" must be above 0, not ", heads_);
   if (!std::isfinite(scale_)) fail(TSR_INVALID_ARGUMENT, "option \"scale\" must be a number, not ", scale_);
   read_mask(setup.options);

@@ -37,16 +37,6 @@ void fill_zeros(const DLTensor& t) {
 
 }  // namespace
 
-size_t word_of(tessera::sdk::Options& options, const char* key, std::span<const char* const> words) {
-  const std::string given = options.string(key, words[0]);
-  std::string all;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (given == words[i]) return i;
-    all += std::string(i == 0 ? "" : i + 1 < words.size() ? ", " : " or ") + words[i];
-  }
-  fail(TSR_INVALID_ARGUMENT, "option \"", key, "\" is \"", given, "\", but must be ", all);
-}
-
 void IdIndex::take(const std::vector<int64_t>& ids) {
   ids_ = &ids;
   order_.resize(ids.size());
@@ -56,17 +46,13 @@ void IdIndex::take(const std::vector<int64_t>& ids) {
 }
 
 ItemLoss::ItemLoss(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {
-  constexpr std::array kKinds = {"softmax", "bce", "gbce"};
-  constexpr std::array kShared = {"batch", "sample", "row", "in_batch"};
-  constexpr std::array kRows = {"all", "last"};
-  constexpr std::array kCollisions = {"drop", "keep"};
   tessera::sdk::Options& options = setup.options;
   tessera::sdk::joined_width(options);
-  const size_t kind = word_of(options, "kind", kKinds);
+  const size_t kind = options.word("kind", {"softmax", "bce", "gbce"});
   softmax_ = kind == 0;
-  shared_ = static_cast<Shared>(word_of(options, "negatives", kShared));
-  last_ = word_of(options, "rows", kRows) == 1;
-  drop_ = word_of(options, "collisions", kCollisions) == 0;
+  shared_ = static_cast<Shared>(options.word("negatives", {"batch", "sample", "row", "in_batch"}));
+  last_ = options.word("rows", {"all", "last"}) == 1;
+  drop_ = options.word("collisions", {"drop", "keep"}) == 0;
   weights_ = options.flag("weights", false);
   log_q_ = options.flag("log_q", false);
   correct_item_ = options.flag("correct_item", true);

@@ -10,9 +10,6 @@
 
 namespace tessera_dense {
 
-// The number of the option's word among `words`, of which the first is the default.
-size_t word_of(tessera::sdk::Options& options, const char* key, std::span<const char* const> words);
-
 // Positions of ids among candidates. Ids may repeat.
 class IdIndex {
  public:

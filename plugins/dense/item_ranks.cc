@@ -1,6 +1,5 @@
 #include "item_ranks.h"
 
-#include <array>
 #include <cmath>
 
 namespace tessera_dense {
@@ -39,11 +38,9 @@ struct ItemRanks::Work {
 };
 
 ItemRanks::ItemRanks(const tessera::sdk::Setup& setup) : host_(setup.host) {
-  constexpr std::array kItems = {"last", "all"};
-  constexpr std::array kTies = {"lower_id", "last"};
   tessera::sdk::joined_width(setup.options);
-  all_ = word_of(setup.options, "items", kItems) == 1;
-  ties_last_ = word_of(setup.options, "ties", kTies) == 1;
+  all_ = setup.options.word("items", {"last", "all"}) == 1;
+  ties_last_ = setup.options.word("ties", {"lower_id", "last"}) == 1;
   seen_ = setup.options.flag("seen", false);
   prepare_products();
 }

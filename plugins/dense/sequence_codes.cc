@@ -125,8 +125,8 @@ void PositionEmbedding::compute_back(const ModuleCall& call, float* const* gradi
 }
 
 TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup) : CodeLayer(setup) {
-  const std::string kind = setup.options.string("kind", "sqrt");
-  if (kind == "calendar") {
+  const size_t kind = setup.options.word("kind", {"sqrt", "log", "calendar"});
+  if (kind == 2) {
     units_ = setup.options.integers("units", {3600, 86400});
     periods_ = setup.options.integers("periods", {24, 7});
     pi_ = setup.options.number("pi", std::numbers::pi);
@@ -137,9 +137,7 @@ TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup) : CodeLayer(setup) 
     needed_row_width("time_encoding");
     return;
   }
-  log_ = kind == "log";
-  if (!log_ && kind != "sqrt")
-    fail(TSR_INVALID_ARGUMENT, "option \"kind\" is \"", kind, "\", but must be sqrt, log or calendar");
+  log_ = kind == 1;
   unit_ = setup.options.number("unit", 60);
   if (!(unit_ > 0)) fail(TSR_INVALID_ARGUMENT, "option \"unit\" must be above 0, not ", unit_);
   buckets_ = above(setup.options, "buckets", 1, 2047);

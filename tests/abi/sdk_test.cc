@@ -65,6 +65,16 @@ TEST(Options, RefusesUnknownKeysNamingTheNearest) {
   EXPECT_NO_THROW(own.finish());
 }
 
+TEST(Options, WordsAreOneOfSome) {
+  Options o(R"({"kind": "log", "draw": "some"})");
+  EXPECT_EQ(o.word("kind", {"sqrt", "log", "calendar"}), 1u);
+  EXPECT_EQ(o.word("per", {"batch", "sample"}), 0u);
+  EXPECT_EQ(message_of([&] {
+              (void)o.word("draw", {"all", "uniform", "popularity"});
+            }),
+            "option \"draw\" is \"some\", but must be all, uniform or popularity");
+}
+
 TEST(Options, RefusesWrongTypes) {
   Options o(R"({"a": "1", "b": 1.5, "c": [1.5], "d": 1})");
   EXPECT_EQ(message_of([&] { o.number("a", 0); }), "option \"a\" must be a number");

@@ -16,30 +16,20 @@ namespace {
 using Draw = DrawnFeature::Draw;
 using When = DrawnFeature::When;
 
-// The place of the option's word among `words`, of which the first is the default.
-size_t word_of(sdk::Options& options, const char* key, const std::vector<std::string>& words) {
-  const std::string given = options.string(key, words[0]);
-  const auto at = std::find(words.begin(), words.end(), given);
-  if (at != words.end()) return static_cast<size_t>(at - words.begin());
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : word == words.back() ? " or " : ", ") + word;
-  sdk::fail(TSR_INVALID_ARGUMENT, key, " is \"", given, "\", but must be ", all);
-}
-
 DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) {
   const plugin::ComponentName part = plugin::parse_component_name(text);
   sdk::Options options(part.options);
   DrawnFeature out;
   out.name = part.id;
   out.rows = rows;
-  out.draw = static_cast<Draw>(word_of(options, "draw", {"all", "uniform", "popularity"}));
-  out.when = static_cast<When>(word_of(options, "during", {"all", "training", "evaluation"}));
+  out.draw = static_cast<Draw>(options.word("draw", {"all", "uniform", "popularity"}));
+  out.when = static_cast<When>(options.word("during", {"all", "training", "evaluation"}));
   out.first = options.integer("first", 0);
   if (out.first < 0 || out.first >= rows)
     sdk::fail(TSR_INVALID_ARGUMENT, "first is ", out.first, ", but the table has the rows 0 to ", rows - 1);
   if (out.draw != Draw::kAll) {
     out.count = options.integer("count", 1);
-    out.per_sample = word_of(options, "per", {"batch", "sample"}) == 1;
+    out.per_sample = options.word("per", {"batch", "sample"}) == 1;
     if (out.count < 1) sdk::fail(TSR_INVALID_ARGUMENT, "count is ", out.count, ", but must be at least 1");
   }
   if (out.draw == Draw::kPopularity) *counted = options.string("of", "");

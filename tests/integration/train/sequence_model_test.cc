@@ -416,7 +416,7 @@ TEST_F(NextItem, SaysWhatIsWrong) {
     EXPECT_EQ(done.status, 2) << done.output;
     return done.output;
   };
-  EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("draw is \"some\", but must be all, uniform or popu"));
+  EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("option \"draw\" is \"some\", but must be all, unif"));
   EXPECT_THAT(refused(drawn("drawn?draw=popularity&of=nxt", "{}")), HasSubstr("counted in a column of the data"));
   EXPECT_THAT(refused(drawn("drawn?draw=all", R"({kind = "gbce"})")), HasSubstr("the number of items, at least 2"));
   EXPECT_THAT(refused(drawn("drawn?draw=all&first=1", "{}") +

@@ -190,6 +190,15 @@ class Options {
     for (double d : numbers(key, {})) out.push_back(whole(key, d));
     return out;
   }
+  // The index of the value in `words`; the first one is the default.
+  size_t word(std::string_view key, const std::vector<std::string>& words) {
+    const std::string given = string(key, words.at(0));
+    const auto at = std::find(words.begin(), words.end(), given);
+    if (at != words.end()) return static_cast<size_t>(at - words.begin());
+    std::string all = words[0];
+    for (size_t i = 1; i < words.size(); ++i) (all += i + 1 < words.size() ? ", " : " or ") += words[i];
+    fail(TSR_INVALID_ARGUMENT, "option \"", key, "\" is \"", given, "\", but must be ", all);
+  }
   bool has(std::string_view key) {
     know(key);
     return find(key) != nullptr;
