@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "command.h"
+#include "formatted.h"
 #include "options.h"
 #include "wrapped.h"
 
@@ -18,13 +19,6 @@ using json = nlohmann::ordered_json;
 constexpr double kMs = 1e3, kMib = 1048576, kGib = 1073741824, kDay = 86400;
 constexpr double kMessageSeconds = 20e-6;  // of a network whose latency nobody states
 constexpr double kPays = 0.5;  // ranks pay if they add at least this part of what they would add without exchanges
-
-template <typename... Values>
-std::string row(const char* format, Values... values) {
-  char line[2 * kColumns];
-  const int size = std::snprintf(line, sizeof line, format, values...);
-  return std::string(line, static_cast<size_t>(std::clamp(size, 0, static_cast<int>(sizeof line) - 1))) + "\n";
-}
 
 PlannerOptions options_of(const ScaleJob& job, int ranks, int64_t batch) {
   PlannerOptions out = job.options;
@@ -82,21 +76,21 @@ const ScaledWorld* largest_that_pays(const std::vector<ScaledWorld>& worlds, Sca
 }
 
 std::string steps_text(const std::vector<ScaledWorld>& worlds, ScaledStep ScaledWorld::*which) {
-  std::string out = row("%7s %10s %9s %8s %8s %8s %8s %9s %5s", "ranks", "batch/rank", "step ms", "work", "busiest",
-                        "in host", "across", "samples/s", "eff");
+  std::string out = formatted("%7s %10s %9s %8s %8s %8s %8s %9s %5s\n", "ranks", "batch/rank", "step ms", "work",
+                              "busiest", "in host", "across", "samples/s", "eff");
   double base = 0;  // samples per second and rank
   for (const ScaledWorld& w : worlds) {
     const ScaledStep& s = w.*which;
     if (!s.none.empty()) {
-      out += wrapped(str_cat("no plan: ", s.none), row("%7d ", w.ranks).substr(0, 8), "        ");
+      out += wrapped(str_cat("no plan: ", s.none), formatted("%7d ", w.ranks), "        ");
       continue;
     }
     const double rate = s.samples_per_second(w.ranks);
     if (base == 0) base = rate / w.ranks;
-    out += row("%7d %10lld %9.3f %8.3f %8.3f %8.3f %8.3f %9.0f %4.0f%%", w.ranks, static_cast<long long>(s.batch),
-               kMs * s.step.seconds, kMs * s.work(), kMs * (s.step.imbalance + s.step.waiting),
-               kMs * (s.step.exchanges - s.step.across_hosts), kMs * s.step.across_hosts, rate,
-               100 * rate / w.ranks / base);
+    out += formatted("%7d %10lld %9.3f %8.3f %8.3f %8.3f %8.3f %9.0f %4.0f%%\n", w.ranks,
+                     static_cast<long long>(s.batch), kMs * s.step.seconds, kMs * s.work(),
+                     kMs * (s.step.imbalance + s.step.waiting), kMs * (s.step.exchanges - s.step.across_hosts),
+                     kMs * s.step.across_hosts, rate, 100 * rate / w.ranks / base);
   }
   if (const ScaledWorld* last = largest_that_pays(worlds, which); last != nullptr && worlds.size() > 1) {
     // Larger worlds may have no plan.
@@ -112,11 +106,9 @@ std::string steps_text(const std::vector<ScaledWorld>& worlds, ScaledStep Scaled
 }
 
 std::string duration(double seconds) {
-  std::string text = seconds < 120    ? row("%.3g s", seconds)
-                     : seconds < 7200 ? row("%.3g min", seconds / 60)
-                                      : row("%.3g h", seconds / 3600);
-  text.pop_back();  // the line feed
-  return text;
+  return seconds < 120    ? formatted("%.3g s", seconds)
+         : seconds < 7200 ? formatted("%.3g min", seconds / 60)
+                          : formatted("%.3g h", seconds / 3600);
 }
 
 json step_json(const ScaledStep& s, int ranks) {
@@ -212,13 +204,13 @@ std::string scale_text(const ScaleJob& job, const std::vector<ScaledWorld>& worl
   out += "\nThe same batch per rank:\n" + steps_text(worlds, &ScaledWorld::weak);
   out += "\nThe same batch in all:\n" + steps_text(worlds, &ScaledWorld::strong);
   out += "\nThe same batch per rank, memory and saves:\n";
-  out += row("%7s %7s %19s %22s %9s %10s", "ranks", "hosts", "GiB on busiest rank", "MiB across hosts/step", "save",
-             "save every");
+  out += formatted("%7s %7s %19s %22s %9s %10s\n", "ranks", "hosts", "GiB on busiest rank", "MiB across hosts/step",
+                   "save", "save every");
   for (const ScaledWorld& w : worlds) {
     if (!w.weak.none.empty()) continue;
-    out += row("%7d %7d %19.3g %22.3g %9s %10s", w.ranks, w.hosts, static_cast<double>(w.busiest_bytes) / kGib,
-               w.weak.step.bytes_across_hosts / kMib, duration(w.save_seconds).c_str(),
-               duration(w.save_every_seconds).c_str());
+    out += formatted("%7d %7d %19.3g %22.3g %9s %10s\n", w.ranks, w.hosts, static_cast<double>(w.busiest_bytes) / kGib,
+                     w.weak.step.bytes_across_hosts / kMib, duration(w.save_seconds).c_str(),
+                     duration(w.save_every_seconds).c_str());
   }
   return out +
          wrapped(str_cat("MiB across hosts: what the rank that sends most sends. Saves: each host writes its part "

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "formatted.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -15,13 +17,6 @@ constexpr int64_t kBarUpdates = 200;  // bound on redraws per run
 constexpr int64_t kStepsToJudge = 10;
 constexpr double kSecondsToJudge = 1;
 constexpr int kWidestBar = 30, kNarrowestBar = 8;
-
-template <class... Values>
-std::string formatted(const char* format, Values... values) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
 
 // Formats "0:42", "1:02:03".
 std::string duration_text(double seconds) {
