@@ -26,13 +26,16 @@ namespace {
 
 namespace po = boost::program_options;
 using namespace tessera::serve;
-using std::chrono::milliseconds;
+
+struct NamedModel {
+  std::string name, directory;  // empty name: the name in the packed model
+};
 
 struct ServeArguments {
-  std::vector<std::string> models, followed, endpoints, plugin_path;
-  std::string name, token_file, token, plan, log_level = "info";
-  int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
-  int64_t max_queue = 1024, max_connections = 1024;
+  std::vector<NamedModel> models, followed;
+  std::vector<std::string> endpoints, plugin_path;
+  std::string token;  // empty: every request is answered
+  Level log_level = Level::kInfo;
   ServerOptions server;
   HandlerOptions handler;
   BatcherOptions batcher;
@@ -40,21 +43,92 @@ struct ServeArguments {
   retrieval::RetrieverOptions retrieval;
 };
 
-Options options_of(ServeArguments& a) {
+// Values of options that are read after all options are known.
+struct GivenTexts {
+  std::vector<std::string> models, followed;
+  std::string name, token_file, plan;
+};
+
+Level level_of(const std::string& name) {
+  const std::pair<const char*, Level> levels[] = {
+      {"error", Level::kError}, {"warning", Level::kWarning}, {"info", Level::kInfo}, {"debug", Level::kDebug}};
+  for (const auto& [known, level] : levels) {
+    if (name == known) return level;
+  }
+  throw UsageError("--log-level takes error, warning, info or debug, not \"" + name + "\"");
+}
+
+// The value of an option with a number, whose default is `start`.
+template <class Number>
+po::typed_value<Number>* number(Number start) {
+  return po::value<Number>()->value_name("N")->default_value(start);
+}
+
+template <class Number>
+Number in_range(const char* option, Number value, double least, double most) {
+  if (const auto given = static_cast<double>(value); given >= least && given <= most) return value;
+  std::ostringstream range;
+  range << "--" << option << " takes a number from " << least << " to " << most << ", not " << value;
+  throw UsageError(range.str());
+}
+
+// Declares an option with a number from `least` to `most` in the unit of `target`, which has its default and gets it.
+template <class Target>
+void add_number(Options& options, const char* name, Target& target, std::pair<double, double> range, const char* help) {
+  const auto take = [&target, name, range](auto given) {
+    target = static_cast<Target>(in_range(name, given, range.first, range.second));
+  };
+  if constexpr (std::is_floating_point_v<Target>) {
+    options.add_options()(name, number(target)->notifier(take), help);
+  } else if constexpr (std::is_integral_v<Target>) {
+    options.add_options()(name, number(static_cast<int64_t>(target))->notifier(take), help);
+  } else {
+    options.add_options()(name, number(static_cast<int64_t>(target.count()))->notifier(take), help);
+  }
+}
+
+void add_limits(ServeArguments& a, Options& options) {
+  constexpr double kDayMs = 86400e3, kMost = 1 << 20;
+  add_number(options, "max-batch", a.batcher.max_batch, {1, kMost},
+             "largest number of samples that are predicted together");
+  add_number(options, "max-wait-us", a.batcher.max_wait, {0, 1e7},
+             "microseconds that a request waits for others; 0: only while all workers are busy");
+  add_number(options, "max-queue", a.batcher.max_queue, {1, kMost},
+             "number of requests that may wait; others get status 503");
+  add_number(options, "max-samples", a.handler.max_samples, {1, kMost},
+             "samples of one request; larger ones get status 400");
+  add_number(options, "deadline-ms", a.handler.deadline, {1, kDayMs},
+             "milliseconds for an answer; later ones get status 503");
+  add_number(options, "workers", a.batcher.workers, {0, 1024}, "number of threads that predict; 0: half the cores");
+  add_number(options, "io-threads", a.server.threads, {0, 1024},
+             "number of threads that read and write; 0: half the cores");
+  const auto take_mib = [&a](int64_t mib) {
+    a.server.max_body = static_cast<size_t>(in_range("max-body-mib", mib, 1, 1024)) << 20;
+    a.server.max_bodies = std::max(a.server.max_bodies, 4 * a.server.max_body);
+  };
+  options.add_options()("max-body-mib", number(static_cast<int64_t>(a.server.max_body >> 20))->notifier(take_mib),
+                        "MiB of one request; larger ones get status 413");
+  add_number(options, "max-connections", a.server.max_connections, {1, kMost},
+             "number of open connections; others get status 503");
+  add_number(options, "read-timeout-ms", a.server.read_timeout, {1, kDayMs},
+             "milliseconds for a request to arrive; later ones get status 408");
+  add_number(options, "idle-timeout-ms", a.server.idle_timeout, {1, kDayMs},
+             "milliseconds between requests of a connection");
+}
+
+Options options_of(ServeArguments& a, GivenTexts& given) {
   Options options(
       "serve", "--model [NAME=]DIR [OPTIONS]\n--follow [NAME=]DIR [OPTIONS]",
       "Send it rows, POST /v1/score with {\"rows\": [{\"user\": \"u3\", \"age\": 31}]}, or use the Open Inference "
       "Protocol. docs/serving.md has more.");
   auto add = options.add_options();
-  const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
-  add("model", po::value(&a.models)->value_name("[NAME=]DIR"),
+  add("model", po::value(&given.models)->value_name("[NAME=]DIR"),
       "directory of a packed model, made by tessera quantize, and its name for clients; may be repeated, also with "
       "one NAME for several versions");
-  add("follow", po::value(&a.followed)->value_name("[NAME=]DIR"),
+  add("follow", po::value(&given.followed)->value_name("[NAME=]DIR"),
       "serve the newest model of tessera train --publish DIR, and take over each later one; may be repeated");
-  add("name", po::value(&a.name)->value_name("NAME"),
-      "name of a single model for clients (default: as it was "
-      "packed)");
+  add("name", po::value(&given.name)->value_name("NAME"),
+      "name of a single model for clients (default: as it was packed)");
   add("top-k", po::value(&a.retrieval.top_k)->value_name("K"),
       "answer with the K items whose vectors have the largest dot products with --query's values");
   add("items", po::value(&a.retrieval.items)->value_name("TABLE|FILE"),
@@ -65,50 +139,31 @@ Options options_of(ServeArguments& a) {
       "leave the ids of this feature out of a sample's items, such as those that a user has had");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host),
       "address to listen on; 0.0.0.0: all");
-  add("port", number(&a.server.port), "port to listen on; 0: a free one, which is printed");
+  add_number(options, "port", a.server.port, {0, 65535}, "port to listen on; 0: a free one, which is printed");
   add("endpoint", po::value(&a.endpoints)->value_name("ID[?OPTION=VALUE&...]"),
       "also answer through this endpoint plugin, as in grpc?port=8001; may be repeated");
   add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "certificate and chain for HTTPS, as PEM");
   add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "key of the certificate, as PEM");
-  add("token-file", po::value(&a.token_file)->value_name("FILE"),
+  add("token-file", po::value(&given.token_file)->value_name("FILE"),
       "file whose first line is a token that every request must have");
-  add("max-batch", number(&a.batcher.max_batch), "largest number of samples that are predicted together");
-  add("max-wait-us", number(&a.max_wait_us),
-      "microseconds that a request waits for others; 0: only while all "
-      "workers are busy");
-  add("max-queue", number(&a.max_queue), "number of requests that may wait; others get status 503");
-  add("max-samples", number(&a.handler.max_samples), "samples of one request; larger ones get status 400");
-  add("deadline-ms", number(&a.deadline_ms), "milliseconds for an answer; later ones get status 503");
-  add("workers", number(&a.batcher.workers), "number of threads that predict; 0: half the cores");
-  add("io-threads", number(&a.server.threads), "number of threads that read and write; 0: half the cores");
-  add("max-body-mib", number(&a.max_body_mib), "MiB of one request; larger ones get status 413");
-  add("max-connections", number(&a.max_connections), "number of open connections; others get status 503");
-  add("read-timeout-ms", number(&a.read_timeout_ms),
-      "milliseconds for a request to arrive; later ones get status "
-      "408");
-  add("idle-timeout-ms", number(&a.idle_timeout_ms), "milliseconds between requests of a connection");
-  add("log-level", po::value(&a.log_level)->value_name("LEVEL")->default_value(a.log_level),
+  add_limits(a, options);
+  const auto take_level = [&a](const std::string& name) { a.log_level = level_of(name); };
+  add("log-level", po::value<std::string>()->value_name("LEVEL")->default_value("info")->notifier(take_level),
       "error, warning, info or debug: JSON lines on standard error");
   add("kernel", po::value(&a.shards.kernel)->value_name("ID")->default_value("auto"), "kernel plugin");
   add("plugin-path", po::value(&a.plugin_path)->value_name("DIR"),
       "directory that is searched for plugins first; may be repeated");
-  add("plan", po::value(&a.plan)->value_name("FILE"), "for several ranks: plan of the tables (default: a new one)");
+  add("plan", po::value(&given.plan)->value_name("FILE"), "for several ranks: plan of the tables (default: a new one)");
   add("backend", po::value(&a.shards.backend)->value_name("ID")->default_value("auto"), "for several ranks: transport");
-  add("rank-timeout-s", number(&a.shards.timeout_s), "for several ranks: seconds after which a silent rank is lost");
+  add_number(options, "rank-timeout-s", a.shards.timeout_s, {0.1, 3600},
+             "for several ranks: seconds after which a silent rank is lost");
   return options;
 }
 
-void in_range(const char* option, double value, double least, double most) {
-  if (value >= least && value <= most) return;
-  std::ostringstream range;
-  range << "--" << option << " takes a number from " << least << " to " << most << ", not " << value;
-  throw UsageError(range.str());
-}
-
-void check(const ServeArguments& a) {
-  const size_t models = a.models.size() + a.followed.size();
+void check(const ServeArguments& a, const GivenTexts& given) {
+  const size_t models = given.models.size() + given.followed.size();
   if (models == 0) throw UsageError("--model DIR or --follow DIR is needed: see tessera serve --help");
-  if (models > 1 && !a.name.empty())
+  if (models > 1 && !given.name.empty())
     throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
   if (models > 1 && a.shards.where.world_size > 1)
     throw UsageError("several ranks serve one model: start a separate job for each model");
@@ -116,39 +171,20 @@ void check(const ServeArguments& a) {
   if (a.retrieval.top_k > 0 && models > 1)
     throw UsageError("--top-k is for one model: give one --model DIR or --follow DIR");
   std::error_code ignored;
-  if (a.retrieval.top_k > 0 && !a.followed.empty() && std::filesystem::is_regular_file(a.retrieval.items, ignored))
+  if (a.retrieval.top_k > 0 && !given.followed.empty() && std::filesystem::is_regular_file(a.retrieval.items, ignored))
     throw UsageError(
         "--items: with --follow it must be a table of the model, because the vectors of a file belong "
         "to one version");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
-  constexpr double kDay = 86400;
-  in_range("port", a.server.port, 0, 65535);
-  in_range("max-batch", static_cast<double>(a.batcher.max_batch), 1, 1 << 20);
-  in_range("max-samples", static_cast<double>(a.handler.max_samples), 1, 1 << 20);
-  in_range("max-wait-us", static_cast<double>(a.max_wait_us), 0, 1e7);
-  in_range("max-queue", static_cast<double>(a.max_queue), 1, 1 << 20);
-  in_range("deadline-ms", static_cast<double>(a.deadline_ms), 1, kDay * 1000);
-  in_range("workers", a.batcher.workers, 0, 1024);
-  in_range("io-threads", a.server.threads, 0, 1024);
-  in_range("max-body-mib", static_cast<double>(a.max_body_mib), 1, 1024);
-  in_range("max-connections", static_cast<double>(a.max_connections), 1, 1 << 20);
-  in_range("read-timeout-ms", static_cast<double>(a.read_timeout_ms), 1, kDay * 1000);
-  in_range("idle-timeout-ms", static_cast<double>(a.idle_timeout_ms), 1, kDay * 1000);
-  in_range("rank-timeout-s", a.shards.timeout_s, 0.1, 3600);
 }
 
-struct NamedModel {
-  std::string name, directory;  // empty name: the name in the packed model
-};
-
-// Parses "NAME=DIR" or "DIR", which may contain a = after a slash.
-NamedModel named_model(const ServeArguments& a, const std::string& given) {
+// Parses "NAME=DIR" or "DIR", which may contain a = after a slash. `name` is --name.
+NamedModel named_model(const std::string& name, const std::string& given) {
   const size_t at = given.find('=');
-  NamedModel out{a.name, given};
-  if (at == std::string::npos || given.find('/') < at) return out;
-  if (!a.name.empty()) throw UsageError("--name and --model NAME=DIR both name the model: leave one of them out");
-  out = {given.substr(0, at), given.substr(at + 1)};
+  if (at == std::string::npos || given.find('/') < at) return {name, given};
+  if (!name.empty()) throw UsageError("--name and --model NAME=DIR both name the model: leave one of them out");
+  NamedModel out{given.substr(0, at), given.substr(at + 1)};
   if (out.name.empty() || out.directory.empty())
     throw UsageError("--model takes DIR or NAME=DIR, not \"" + given + "\"");
   return out;
@@ -181,15 +217,6 @@ void allow_open_files(const ServeArguments& a) {
   }
 }
 
-Level level_of(const std::string& name) {
-  const std::pair<const char*, Level> levels[] = {
-      {"error", Level::kError}, {"warning", Level::kWarning}, {"info", Level::kInfo}, {"debug", Level::kDebug}};
-  for (const auto& [known, level] : levels) {
-    if (name == known) return level;
-  }
-  throw UsageError("--log-level takes error, warning, info or debug, not \"" + name + "\"");
-}
-
 EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
   const ShardingPlan plan = ShardingPlan::from_json(config::read_file(path, "--plan: cannot read "));
   if (plan.world_size != ranks) {
@@ -201,33 +228,28 @@ EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
 
 bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments* out) {
   ServeArguments& a = *out;
+  GivenTexts given;
   a.server.threads = a.batcher.workers = 0;
-  Options options = options_of(a);
+  Options options = options_of(a, given);
   if (!parse_options(args, options)) return false;
   a.shards.where = RankEnvironment::from_environment();
-  check(a);
-  if (!a.models.empty()) a.shards.model = named_model(a, a.models[0]).directory;
-  if (!a.followed.empty()) a.shards.follow = named_model(a, a.followed[0]).directory;
+  check(a, given);
+  for (const std::string& model : given.models) a.models.push_back(named_model(given.name, model));
+  for (const std::string& model : given.followed) a.followed.push_back(named_model(given.name, model));
+  if (!a.models.empty()) a.shards.model = a.models[0].directory;
+  if (!a.followed.empty()) a.shards.follow = a.followed[0].directory;
   if (a.retrieval.top_k > 0) {
-    a.shards.make = [&a](const Runtime& runtime, const std::function<InferenceModel()>& open,
-                         std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& options) {
-      return retrieval::make_sharded_retriever(runtime, open, std::move(group), options, a.retrieval);
+    a.shards.make = [items = a.retrieval](const Runtime& runtime, const std::function<InferenceModel()>& open,
+                                          std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& how) {
+      return retrieval::make_sharded_retriever(runtime, open, std::move(group), how, items);
     };
     a.shards.whole_tables = {a.retrieval.items};  // ranks search rows other than those they look up
   }
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
   if (a.batcher.workers == 0) a.batcher.workers = half;
-  a.server.max_body = static_cast<size_t>(a.max_body_mib) << 20;
-  a.server.max_bodies = std::max(a.server.max_bodies, 4 * a.server.max_body);
-  a.server.max_connections = static_cast<size_t>(a.max_connections);
-  a.server.read_timeout = milliseconds(a.read_timeout_ms);
-  a.server.idle_timeout = milliseconds(a.idle_timeout_ms);
-  a.handler.deadline = milliseconds(a.deadline_ms);
-  a.batcher.max_queue = static_cast<size_t>(a.max_queue);
-  a.batcher.max_wait = std::chrono::microseconds(a.max_wait_us);
-  if (!a.token_file.empty()) a.token = read_token(a.token_file);
-  if (!a.plan.empty()) a.shards.plan = read_plan(a.plan, a.shards.where.world_size);
+  if (!given.token_file.empty()) a.token = read_token(given.token_file);
+  if (!given.plan.empty()) a.shards.plan = read_plan(given.plan, a.shards.where.world_size);
   return true;
 }
 
@@ -237,8 +259,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   if (!sharded) survive_lost_pages();  // a sharded model does not check for lost pages, and would go on with zeros
   Metrics metrics;
   std::vector<ModelSource> sources;
-  for (const std::string& given : a.models) {
-    const NamedModel model = named_model(a, given);
+  for (const NamedModel& model : a.models) {
     sources.push_back({model.name, [&runtime, &a, sharded, model]() -> std::shared_ptr<Predictor> {
                          if (sharded) return open_sharded(runtime, a.shards);
                          if (a.retrieval.top_k > 0)
@@ -247,8 +268,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
                        }});
   }
   std::vector<std::shared_ptr<ModelFollower>> followers;
-  for (const std::string& given : a.followed) {
-    const NamedModel model = named_model(a, given);
+  for (const NamedModel& model : a.followed) {
     FollowOptions options{{a.shards.kernel}};
     if (sharded) {
       options.ranks = follow_ranks(runtime, a.shards);
@@ -303,7 +323,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
 int serve_command(const std::vector<std::string>& args) {
   ServeArguments a;
   if (!parse_serve_arguments(args, &a)) return 0;
-  Log log(level_of(a.log_level));
+  Log log(a.log_level);
   const PluginWatch watch;
   RuntimeOptions options;
   options.plugin_path = a.plugin_path;
