@@ -5,6 +5,7 @@
 
 #include "tessera/abi/collective.h"
 #include "tessera/abi/kernel.h"
+#include "tessera/infer.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -15,23 +16,7 @@ constexpr const char* kErrorRule = "abi/base.h, tsr_error";
 }  // namespace
 
 const char* name_of(tsr_code code) {
-  constexpr const char* kNames[] = {"TSR_OK",
-                                    "TSR_CANCELLED",
-                                    "TSR_UNKNOWN",
-                                    "TSR_INVALID_ARGUMENT",
-                                    "TSR_DEADLINE_EXCEEDED",
-                                    "TSR_NOT_FOUND",
-                                    "TSR_ALREADY_EXISTS",
-                                    "TSR_PERMISSION_DENIED",
-                                    "TSR_RESOURCE_EXHAUSTED",
-                                    "TSR_FAILED_PRECONDITION",
-                                    "TSR_ABORTED",
-                                    "TSR_OUT_OF_RANGE",
-                                    "TSR_UNIMPLEMENTED",
-                                    "TSR_INTERNAL",
-                                    "TSR_UNAVAILABLE",
-                                    "TSR_DATA_LOSS"};
-  return code >= 0 && static_cast<size_t>(code) < std::size(kNames) ? kNames[code] : "a code that abi/base.h lacks";
+  return code >= TSR_OK && code <= TSR_DATA_LOSS ? tsr_code_name(code) : "a code that abi/base.h lacks";
 }
 
 Call::Call() : raw_{TSR_ERROR_INIT, {}} { std::memset(raw_.behind, kBehind, sizeof(raw_.behind)); }
