@@ -8,7 +8,6 @@
 #include "config/json.h"
 #include "config/read_file.h"
 #include "options.h"
-#include "train/report_text.h"
 
 namespace tessera::cli {
 namespace {

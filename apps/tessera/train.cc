@@ -32,7 +32,6 @@ namespace tessera::cli {
 namespace {
 
 namespace po = boost::program_options;
-using json = nlohmann::ordered_json;
 
 struct TrainArguments {
   std::string config, model;
@@ -46,24 +45,19 @@ struct TrainArguments {
   TrainJobOptions job;
 };
 
-// Quotes a text for TOML.
-std::string toml_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-  return out + '"';
-}
-
-// Turns "60s" or "100steps" into keys of the config.
-void add_every(const std::string& every, std::vector<std::string>& overrides) {
+// Sets the interval from "60s" or "100steps".
+void set_every(const std::string& every, PublishConfig* publish) {
   double number = 0;
   const auto [unit, error] = std::from_chars(every.data(), every.data() + every.size(), number);
   const std::string_view rest(unit, static_cast<size_t>(every.data() + every.size() - unit));
   const bool steps = rest == "steps" || rest == "step";
   const std::map<std::string_view, double> seconds = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}};
-  if (error != std::errc() || number <= 0 || !(steps ? number == std::floor(number) : seconds.contains(rest)))
+  constexpr double kLongest = 1e7;  // as in the config
+  if (error != std::errc() || number <= 0 || !(steps ? number == std::floor(number) : seconds.contains(rest)) ||
+      number * (steps ? 1 : seconds.at(rest)) > kLongest)
     throw UsageError("--every takes a time, 60s, 500ms, 5min or 1h, or steps, 100steps, not \"" + every + "\"");
-  overrides.push_back(str_cat("publish.every_s=", steps ? 0.0 : number * seconds.at(rest)));
-  overrides.push_back(str_cat("publish.every_steps=", steps ? static_cast<int64_t>(number) : 0));
+  publish->every_s = steps ? 0.0 : number * seconds.at(rest);
+  publish->every_steps = steps ? static_cast<int64_t>(number) : 0;
 }
 
 void check_train_arguments(const po::variables_map& found, TrainArguments* out) {
@@ -84,8 +78,6 @@ void check_train_arguments(const po::variables_map& found, TrainArguments* out) 
     throw UsageError("--resume continues with the run in --save DIR, --overwrite replaces it: give one of them");
   if (out->job.overwrite && out->job.save.empty() && out->job.save_best.empty())
     throw UsageError("--overwrite needs --save DIR or --save-best DIR: that is what it replaces");
-  if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
-  if (!out->every.empty()) add_every(out->every, out->overrides);
   if (!out->metrics.empty()) (void)metrics_address(out->metrics);
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (!out->job.start.empty() && !out->job.load.empty())
@@ -162,9 +154,9 @@ std::string plan_in_short(const ShardingPlan& plan) {
   return str_cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
 }
 
-void write_report(const std::string& path, const json& report) {
+void write_report(const std::string& path, const RunReport& report) {
   std::ofstream out(path);
-  out << report.dump(1) << '\n';
+  out << to_json(report, 1) << '\n';
   out.close();
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
@@ -172,53 +164,52 @@ void write_report(const std::string& path, const json& report) {
 // Generated data is for trying things out, so its results must not be mistaken for real ones.
 bool is_generated(const Config& config) { return config.data.reader == "synthetic"; }
 
+// A job with its settings, as the functions that print take it.
+struct Shown {
+  const TrainStart& start;
+  const Config& config;
+  const TrainJobOptions& options;  // as given
+};
+
 // The step at which training ended: after a signal, or because no step was left.
-std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
-  const int64_t steps = job.first_step() + job.steps_done();
-  const std::string done = job.has_end() ? str_cat(steps, " of ", job.steps(), " steps") : str_cat(steps, " steps");
-  if (job.stopped()) {
+std::string where_it_ended(const Shown& job, const TrainResult& run) {
+  const TrainStart& start = job.start;
+  const int64_t steps = start.first_step + run.steps_done;
+  const std::string done = start.steps ? str_cat(steps, " of ", *start.steps, " steps") : str_cat(steps, " steps");
+  if (run.stopped) {
     return str_cat("stopped by a signal after ", done, "; ",
-                   options.save.empty() ? std::string("nothing was saved, without --save DIR")
-                                        : str_cat("--load ", options.save, " continues from there"));
+                   job.options.save.empty() ? std::string("nothing was saved, without --save DIR")
+                                            : str_cat("--load ", job.options.save, " continues from there"));
   }
-  if (!job.has_end()) return str_cat("no row has arrived: ", config.data.path, " is at its end");
-  const bool by_option = options.max_steps == job.steps();
+  if (!start.steps) return str_cat("no row has arrived: ", job.config.data.path, " is at its end");
+  const bool by_option = job.options.max_steps == start.steps;
   const std::string limit =
-      by_option ? str_cat("--max-steps ", job.steps()) : str_cat("data.epochs = ", config.data.epochs);
-  if (job.loaded().empty()) return str_cat("there is nothing to train: the job has no steps (", limit, ")");
-  const std::string& from = options.load.empty() ? job.loaded() : options.load;
-  const std::string left = str_cat("nothing is left to train: ", from, " is at step ", job.first_step());
-  if (job.ended_early())
-    return str_cat(left, ", where training ended early: the last ", config.validation.patience,
-                   " validations were no better by ", job.monitor(), "; raise validation.patience to continue");
-  return str_cat(left, ", and ", limit, by_option ? "" : str_cat(" ends at ", job.steps()), "; raise ",
+      by_option ? str_cat("--max-steps ", *start.steps) : str_cat("data.epochs = ", job.config.data.epochs);
+  if (start.loaded.empty()) return str_cat("there is nothing to train: the job has no steps (", limit, ")");
+  const std::string& from = job.options.load.empty() ? start.loaded : job.options.load;
+  const std::string left = str_cat("nothing is left to train: ", from, " is at step ", start.first_step);
+  if (run.ended_early)
+    return str_cat(left, ", where training ended early: the last ", job.config.validation.patience,
+                   " validations were no better by ", start.monitor, "; raise validation.patience to continue");
+  return str_cat(left, ", and ", limit, by_option ? "" : str_cat(" ends at ", *start.steps), "; raise ",
                  by_option ? "it" : "data.epochs", " to continue, or give --new-data to begin again with the data");
 }
 
 // Says what --resume found.
-std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) {
+std::string how_it_goes_on(const TrainStart& start, const std::string& save) {
   std::string text;
-  for (const std::string& passed : job.passed_over()) text += str_cat("skipped a checkpoint: ", passed, '\n');
-  if (job.loaded().empty()) return str_cat(text, "starts again: there is no whole checkpoint at ", options.save, '\n');
-  return str_cat(text, "continues from ", job.loaded(), ", after step ", job.first_step(), '\n');
-}
-
-// The final message of a run whose best model could not be written to disk.
-std::string unsaved_best_text(const TrainJob& job, const std::string& directory) {
-  return str_cat("the model of step ", job.unsaved_best()->step, " validated best, but was not saved in ", directory,
-                 ": ", job.unsaved_best()->error);
+  for (const std::string& passed : start.passed_over) text += str_cat("skipped a checkpoint: ", passed, '\n');
+  if (start.loaded.empty()) return str_cat(text, "starts again: there is no whole checkpoint at ", save, '\n');
+  return str_cat(text, "continues from ", start.loaded, ", after step ", start.first_step, '\n');
 }
 
 std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group) {
   std::vector<double> seconds;
   for (const auto& [stage, s] : mine) seconds.push_back(s);
-  const std::vector<int64_t> counts(static_cast<size_t>(group.world_size()), std::ssize(seconds));
-  const Tensor all = Tensor::empty({group.world_size(), std::ssize(seconds)}, DType::kFloat64);
-  group.all_gather_v(Tensor::from(seconds), all, counts, "stages").wait();
-  std::vector<Stages> out(counts.size(), mine);
-  size_t at = 0;
-  for (Stages& rank : out) {
-    for (auto& [stage, s] : rank) s = all.data<double>()[at++];
+  std::vector<Stages> out;
+  for (const std::vector<double>& of_rank : group.all_gather(seconds, "stages")) {
+    Stages& rank = out.emplace_back(mine);
+    for (size_t i = 0; i < rank.size(); ++i) rank[i].second = of_rank[i];
   }
   return out;
 }
@@ -239,42 +230,38 @@ std::vector<double> waited_by_all(const ProcessGroup& group) {
 }
 
 // Says why training ended early, and which validation was the best.
-void note_end(Progress& progress, const TrainJob& job, const Config& config, const TrainJobOptions& options) {
-  const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[job.monitor()]); };
-  const std::vector<TrainValidation>& all = job.validations();
-  const int64_t patience = config.validation.patience;
-  if (job.ended_early() && job.steps_done() > 0) {
+void note_end(Progress& progress, const Shown& job, const TrainResult& run) {
+  const std::string& monitor = job.start.monitor;
+  const auto is_nan = [&](const TrainValidation& v) { return std::isnan(v.metrics[monitor]); };
+  const std::vector<TrainValidation>& all = run.validations;
+  const int64_t patience = job.config.validation.patience;
+  if (run.ended_early && run.steps_done > 0) {
     const bool none = std::ssize(all) >= patience && std::all_of(all.end() - patience, all.end(), is_nan);
-    progress.note(str_cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ", patience,
-                          " validations were no better by ", job.monitor(), none ? ", which was nan in them" : ""));
+    progress.note(str_cat("ended early, at step ", job.start.first_step + run.steps_done, ": the last ", patience,
+                          " validations were no better by ", monitor, none ? ", which was nan in them" : ""));
   }
+  const std::string& save_best = job.options.save_best;
   if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
-    progress.note(str_cat("tessera: warning: ", job.monitor(), " was nan in every validation, so none was the best",
-                          options.save_best.empty() ? "" : str_cat(", and nothing was saved in ", options.save_best)));
+    progress.note(str_cat("tessera: warning: ", monitor, " was nan in every validation, so none was the best",
+                          save_best.empty() ? "" : str_cat(", and nothing was saved in ", save_best)));
   const auto best = std::find_if(all.rbegin(), all.rend(), [](const TrainValidation& v) { return v.best; });
-  if (job.save_best().empty() && best != all.rend() && best != all.rbegin())
-    progress.note(
-        str_cat("tessera: warning: the model validated best at step ", best->step, " (",
-                monitor_text(job.monitor(), best->metrics),
-                "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
-                "DIR keeps it"));
-}
-
-// Says which model the last checkpoint has if it is an earlier one.
-std::string restored_text(const TrainJob& job, const Config& config) {
-  if (!config.validation.restore_best || job.tested_step() == job.first_step() + job.steps_done()) return "";
-  return str_cat(", with the model of step ", job.tested_step(), ", which validated best");
+  if (job.start.save_best.empty() && best != all.rend() && best != all.rbegin())
+    progress.note(str_cat(
+        "tessera: warning: the model validated best at step ", best->step, " (", monitor_text(monitor, best->metrics),
+        "), and no later one was better; validation.restore_best = true goes back to it, and --save-best "
+        "DIR keeps it"));
 }
 
 // Rank 0 draws progress and serves metrics, and decides for all ranks when losses and stages are collected.
-void train(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
-           LiveMetrics* live) {
+const TrainResult& train(TrainJob& job, const Shown& shown, const ProcessGroup& group, LiveMetrics* live) {
   const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
   group.broadcast(asked, 0, "progress").wait();
   const bool terminal = asked.data<int32_t>()[0] != 0, served = asked.data<int32_t>()[1] != 0;
-  Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal});
+  const TrainStart& start = shown.start;
+  Progress progress(
+      {start.first_step, start.steps.value_or(0), shown.config.report.log_every, group.rank() == 0, terminal});
   const OwnStatus status(group.rank());
-  status.tell_step(job.first_step());
+  status.tell_step(start.first_step);
   const StopSignals signals;
   TrainWatch watch;
   watch.stop = StopSignals::requested;
@@ -289,12 +276,14 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
     std::vector<double> waited = waited_by_all(group);
     if (live) live->set(p, std::move(stages), std::move(waited));
   };
+  bool first = true;
   watch.validated = [&](const TrainValidation& v) {
     progress.note(validation_text(v));
     for (const UnknownIds& ids : v.unknown_ids) {
-      if (job.validations().size() == 1 && ids.are_many()) progress.note(unknown_ids_text("validation rows", ids));
+      if (first && ids.are_many()) progress.note(unknown_ids_text("validation rows", ids));
     }
-    progress.set_validation(monitor_text(job.monitor(), v.metrics));
+    first = false;
+    progress.set_validation(monitor_text(start.monitor, v.metrics));
     if (live) live->set(v);
   };
   std::optional<int64_t> saved;  // the step of the newest checkpoint in options.save
@@ -316,55 +305,56 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, const
       progress.note(str_cat("tessera: warning: the base of step ", p.step, " was not written: ", p.what.base_error,
                             "; its delta exists, and the next publication has a base"));
   };
-  job.train(watch);
-  note_end(progress, job, config, options);
-  if (saved) progress.note(str_cat("saved step ", *saved, " in ", options.save, restored_text(job, config)));
+  const TrainResult& run = job.train(watch);
+  note_end(progress, shown, run);
+  if (!saved) return run;
+  const bool last = run.model_step == start.first_step + run.steps_done;
+  const std::string model = last ? "" : str_cat(", with the model of step ", run.model_step, ", which validated best");
+  progress.note(str_cat("saved step ", *saved, " in ", shown.options.save, model));
+  return run;
 }
 
-void write_reports(const json& report, const Config& config, const TrainArguments& a) {
-  if (!config.report.json.empty()) write_report(config.report.json, report);
-  if (!a.html.empty()) write_html(a.html, train_page(report));
-}
-
-// A job stopped by a signal skips the final test.
-void report_stopped(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
-                    const TrainArguments& a) {
-  const bool reports = !config.report.json.empty() || !a.html.empty();
-  const std::string text = reports ? job.report(MetricValues()) : "";
-  if (group.rank() != 0) return;
-  if (reports) write_reports(json::parse(text), config, a);
-  std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
-}
-
-// Prints the result last.
-void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
-                         const TrainArguments& a) {
-  const MetricValues metrics = job.evaluate();
-  const std::string text = job.report(metrics);
-  if (group.rank() != 0) return;
-  const json report = json::parse(text);
-  if (job.steps_done() == 0) {
-    std::printf("%s\n", where_it_ended(job, config, options).c_str());
+// Prints the results of a run that came to its end.
+void print_results(const Shown& job, const TrainResult& run, const RunReport& report, bool verbose) {
+  if (run.steps_done == 0) {
+    std::printf("%s\n", where_it_ended(job, run).c_str());
   } else {
-    if (a.verbose) print_tables(report);
-    print_training(report, a.verbose);
+    if (verbose) print_tables(report);
+    print_training(report, verbose);
   }
-  const bool tested = metrics.samples > 0;
-  const bool last = job.tested_step() == job.first_step() + job.steps_done();
-  const std::string model = last ? "" : str_cat(" of step ", job.tested_step(), ", which validated best");
-  if (const Dataset& data = job.data(); tested && !data.test_split.empty())
-    std::printf("test rows: %s (%lld)\n", data.test_split.c_str(), static_cast<long long>(data.test_rows()));
-  const char* const generated = is_generated(config) ? ", generated data, not yours" : "";
-  std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(metrics, 4, generated)).c_str()
+  const TestResult& test = report.test;
+  const bool tested = test.metrics.samples > 0;
+  const bool last = test.step == job.start.first_step + run.steps_done;
+  const std::string model = last ? "" : str_cat(" of step ", test.step, ", which validated best");
+  if (tested && !report.test_split.empty())
+    std::printf("test rows: %s (%lld)\n", report.test_split.c_str(), static_cast<long long>(report.test_rows));
+  const char* const generated = is_generated(job.config) ? ", generated data, not yours" : "";
+  std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated)).c_str()
                              : "there are no test rows");
-  for (const UnknownIds& ids : job.unknown_ids()) {
+  for (const UnknownIds& ids : test.unknown_ids) {
     if (tested && ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text("test rows", ids).c_str());
   }
-  const bool no_auc = std::any_of(metrics.values.begin(), metrics.values.end(),
+  if (run.unsaved_best)
+    std::printf("the model of step %lld validated best, but was not saved in %s: %s\n",
+                static_cast<long long>(run.unsaved_best->step), job.start.save_best.c_str(),
+                run.unsaved_best->error.c_str());
+  const bool no_auc = std::any_of(test.metrics.values.begin(), test.metrics.values.end(),
                                   [](const auto& value) { return value.first == "auc" && std::isnan(value.second); });
-  if (job.unsaved_best()) std::printf("%s\n", unsaved_best_text(job, job.save_best()).c_str());
   if (tested && no_auc) std::printf("AUC is not defined: all test rows with a weight have the same label\n");
-  write_reports(report, config, a);
+}
+
+// Tests the model, unless a signal stopped the job, and reports. The result is printed last.
+void test_and_report(TrainJob& job, const Shown& shown, const ProcessGroup& group, const TrainResult& run,
+                     const TrainArguments& a) {
+  const std::string& file = shown.config.report.json;
+  std::optional<RunReport> report;
+  if (!run.stopped) report = job.report(job.evaluate());
+  if (run.stopped && (!file.empty() || !a.html.empty())) report = job.report({});
+  if (group.rank() != 0) return;
+  if (!run.stopped) print_results(shown, run, *report, a.verbose);
+  if (report && !file.empty()) write_report(file, *report);
+  if (report && !a.html.empty()) write_html(a.html, train_page(*report));
+  if (run.stopped) std::fprintf(stderr, "tessera train: %s\n", where_it_ended(shown, run).c_str());
 }
 
 // An error that ends one rank is the cause of the others' errors, so they are told before anything of the job is
@@ -382,60 +372,61 @@ int or_abort(const ProcessGroup& group, Body&& body) {
   }
 }
 
-// Returns the exit status.
-int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
-               const TrainJobOptions& options, const TrainArguments& a) {
-  std::optional<LiveMetrics> live;
-  std::optional<ReadingLine> reading;
-  reading.emplace(config.data.path, group->rank() == 0 && stderr_is_terminal());
-  TrainJob job(runtime, config, options, group);
-  reading.reset();
-  return or_abort(*group, [&] {
-    if (group->rank() == 0) {
-      if (is_generated(config)) std::fputs("data: generated (set data.path to train on your own)\n", stderr);
-      const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
-      std::fprintf(stderr, "%s\n", plan.c_str());
-      for (const std::string& line : replaced_layers(job.layers())) std::fprintf(stderr, "%s\n", line.c_str());
-      if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
-        std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
-      if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
-      for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
-      for (const std::string& text : job.warnings()) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
-    }
-    if (job.has_end() && job.steps() == 0 && !options.max_steps && config.data.epochs > 0 && job.loaded().empty())
-      fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
-    if (group->rank() == 0 && !a.metrics.empty()) {
-      live.emplace(metrics_address(a.metrics), options.save, job.steps());
-      std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
-    }
-    train(job, *group, config, options, live ? &*live : nullptr);
-    if (!job.stopped()) StopSignals::raise_again();  // the signal came after the last step
-    if (!job.stopped())
-      evaluate_and_report(job, *group, config, options, a);
-    else
-      report_stopped(job, *group, config, options, a);
-    const std::string wrong = options.trace.empty() ? "" : job.write_trace();
-    if (!wrong.empty()) std::fprintf(stderr, "tessera: warning: %s\n", wrong.c_str());
-    group->barrier("end");
-    return job.stopped() ? kStoppedBySignal : 0;
-  });
+void print_start(TrainJob& job, const Shown& shown, bool verbose) {
+  if (is_generated(shown.config)) std::fputs("data: generated (set data.path to train on your own)\n", stderr);
+  const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
+  std::fprintf(stderr, "%s\n", plan.c_str());
+  for (const std::string& line : replaced_layers(job.layers())) std::fprintf(stderr, "%s\n", line.c_str());
+  if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
+    std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
+  if (shown.options.resume) std::fputs(how_it_goes_on(shown.start, shown.options.save).c_str(), stderr);
+  for (const std::string& line : shown.start.notes) std::fprintf(stderr, "--start: %s\n", line.c_str());
+  for (const std::string& text : shown.start.warnings) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
 }
 
+DeviceStreamPtr device_of(const Runtime& runtime, const JobConfig& job, int local_rank) {
+  try {
+    return open_device(runtime, job.device, local_rank, job.kernel_plugin);
+  } catch (const Error& e) {
+    throw Error(e.code(), str_cat("job.device = \"", job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",
+                                  "which every machine has; ", e.what()));
+  }
+}
+
+// Returns the exit status.
 int run_rank(Config config, const TrainArguments& a, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   config.data.reader = data::reader_of(runtime, config.data);
-  TrainJobOptions job = a.job;
-  try {
-    job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel_plugin);
-  } catch (const Error& e) {
-    throw Error(e.code(),
-                str_cat("job.device = \"", config.job.device, "\" cannot be used here: take \"auto\", or \"cpu\", ",
-                        "which every machine has; ", e.what()));
-  }
-  const Device device = job.device ? job.device->device() : kCpu;
+  TrainJobOptions options = a.job;
+  options.device = device_of(runtime, config.job, where.local_rank);
+  const Device device = options.device ? options.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
-  return or_abort(*group, [&] { return train_with(group, runtime, config, job, a); });
+  const bool first = group->rank() == 0;
+  std::optional<TrainJob> job;
+  std::optional<LiveMetrics> live;  // only on rank 0
+  return or_abort(*group, [&] {
+    {
+      const ReadingLine reading(config.data.path, first && stderr_is_terminal());
+      job.emplace(runtime, config, options, group);
+    }
+    const Shown shown{job->start(), config, options};
+    if (first) print_start(*job, shown, a.verbose);
+    const TrainStart& start = shown.start;
+    if (start.steps == 0 && !options.max_steps && config.data.epochs > 0 && start.loaded.empty())
+      fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
+    if (first && !a.metrics.empty()) {
+      live.emplace(metrics_address(a.metrics), options.save, start.steps.value_or(0));
+      std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
+    }
+    const TrainResult& run = train(*job, shown, *group, live ? &*live : nullptr);
+    if (!run.stopped) StopSignals::raise_again();  // the signal came after the last step
+    test_and_report(*job, shown, *group, run, a);
+    const std::string wrong = options.trace.empty() ? "" : job->write_trace();
+    if (!wrong.empty()) std::fprintf(stderr, "tessera: warning: %s\n", wrong.c_str());
+    group->barrier("end");
+    return run.stopped ? kStoppedBySignal : 0;
+  });
 }
 
 }  // namespace
@@ -448,6 +439,8 @@ int train_command(const std::vector<std::string>& args) {
   const std::string named = a.config;
   if (starts_ranks) a.config = keep_file(named);
   Config config = job_config(a.config, a.overrides, a.model);
+  if (!a.publish.empty()) config.publish.directory = a.publish;
+  if (!a.every.empty()) set_every(a.every, &config.publish);
   if (!a.every.empty() && config.publish.directory.empty()) throw UsageError("--every needs --publish DIR");
   check_outputs(
       {{"report.json", config.report.json},

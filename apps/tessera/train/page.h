@@ -1,12 +1,12 @@
 // Shows a run's report as one HTML page that needs nothing else: curves, metrics, plan, stages, settings.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "tessera/run_report.h"
 
 namespace tessera::cli {
 
-// `report` is TrainJob::report().
-std::string train_page(const nlohmann::ordered_json& report);
+std::string train_page(const RunReport& report);
 
 }  // namespace tessera::cli

@@ -1,19 +1,15 @@
-// Prints a job's report (TrainJob::report) for people.
+// Prints a job's report for people.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tessera/train_job.h"
+#include "tessera/run_report.h"
 
 namespace tessera::cli {
 
-// A value of a report; null is NaN.
-double number(const nlohmann::ordered_json& value);
-
 // Prints the number of steps, the speed, and the loss; if `verbose`, also the time of the first step and the plan's
 // prediction.
-void print_training(const nlohmann::ordered_json& report, bool verbose);
+void print_training(const RunReport& report, bool verbose);
 // For example "AUC 0.7312  logloss 0.5521  (10000 samples)", followed by `note`. More than two heads give a table with
 // a line for each.
 std::string metrics_text(const MetricValues& metrics, int digits, const std::string& note = "");
@@ -25,6 +21,6 @@ std::string validation_text(const TrainValidation& validation);
 // ...".
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids);
 // Prints how the time of a step is divided, and how many bytes its exchanges carried.
-void print_tables(const nlohmann::ordered_json& report);
+void print_tables(const RunReport& report);
 
 }  // namespace tessera::cli

@@ -1,11 +1,10 @@
 // The trainer of `tessera train` in tessera.h.
 #include <atomic>
-#include <cmath>
 
 #include "c/call.h"
 #include "c/handles.h"
-#include "config/json.h"
 #include "tessera/train_job.h"
+#include "train/train_report.h"
 
 using namespace tessera;
 using namespace tessera::c;
@@ -41,9 +40,6 @@ Config job_config(const tsr_train_options& in) {
   return parse_config(in.config, in.source == nullptr ? "the config" : in.source, overrides);
 }
 
-// JSON has no NaN.
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
 // The caller's `watch`, called by the training thread. The pipeline's thread may read `stop`.
 struct Watch {
   const tsr_train_options& in;
@@ -67,7 +63,7 @@ struct Watch {
             },
             [this](const TrainValidation& v) {
               Json values = Json::object();
-              for (const auto& [name, value] : v.metrics.values) values[name] = number_or_null(value);
+              for (const auto& [name, value] : v.metrics.values) values[name] = value;
               const Json event{{"step", v.step}, {"validation", std::move(values)}, {"best", v.best}};
               ask(&event);
             }};
@@ -93,13 +89,14 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   const Tensor asked = Tensor::scalar<int32_t>(in.watch != nullptr);
   group->all_reduce(asked, ReduceOp::kMin, "watch").wait();
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
-  job.train(watch.callbacks());
+  const bool stopped = job.train(watch.callbacks()).stopped;
   // If a rank stops, it does not wait for an evaluation.
-  std::string text = job.report(job.stopped() ? job.no_metrics() : job.evaluate());
+  const RunReport report = job.report(stopped ? std::nullopt : std::optional(job.evaluate()));
+  std::string text;
   if (group->rank() == 0) {
-    Json report = config::parse_json(text, {"the report"});
-    report["stopped"] = job.stopped();
-    text = report.dump();
+    Json out = json_of(report);
+    out["stopped"] = stopped;
+    text = out.dump();
   }
   return from_rank_0(*group, text);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "config/json.h"
 #include "distributed/stopwatch.h"
 
 namespace tessera {
@@ -103,13 +102,6 @@ void ArrivingBatches::take(std::string_view message, Batch& batch) {
   BatchReader(Samples(std::make_shared<const data::Examples>(std::move(samples))),
               {.batch = count, .rank = group_.rank(), .world_size = group_.world_size()})
       .next(batch);
-}
-
-nlohmann::ordered_json ArrivingBatches::report() const {
-  nlohmann::ordered_json out = {{"rows", samples_}, {"waited_s", waited_s_}};
-  if (!position().empty()) out["position"] = config::parse_json(position(), {"the reader's position"});
-  if (const auto times = event_times_.json(); !times.is_null()) out["event_times"] = times;
-  return out;
 }
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -34,8 +33,7 @@ class ArrivingBatches {
   bool stopped() const { return stopped_; }  // some rank wanted to end
   // Position after the rows of the batches so far.
   const std::string& position() const { return options_.position; }
-  // {"rows", "position", "waited_s", "event_times"}, on rank 0.
-  nlohmann::ordered_json report() const;
+  ArrivedRows arrived() const { return {samples_, waited_s_, position(), event_times_.figures()}; }  // on rank 0
 
  private:
   // A message of rank 0 to all.

@@ -50,8 +50,8 @@ class Arriving : public test::JobTest {
     return JobTest::job(options, set);
   }
   static json report_of(TrainJob& job, const TrainWatch& watch = {}) {
-    job.train(watch);
-    return json::parse(job.report(job.no_metrics()));
+    EXPECT_FALSE(job.train(watch).stopped);
+    return json::parse(to_json(job.report({})));
   }
   std::string failure(const std::vector<std::string>& set, const TrainJobOptions& options = {}) const {
     try {
@@ -67,9 +67,8 @@ TEST_F(Arriving, FilesThatComeAreTrainedOnAsOneFileOfThem) {
   for (int i = 0; i < 4; ++i) arrive(str_cat("part-", i, ".csv"), rows(24 * i, 24));
   arrive("DONE", "");
   const auto arriving = job();
-  EXPECT_EQ(arriving->steps(), 0);  // unlimited
+  EXPECT_FALSE(arriving->start().steps);
   const json got = report_of(*arriving);
-  EXPECT_FALSE(arriving->stopped());
   EXPECT_EQ(got["steps"], 6);
   fs::create_directories(file("whole"));
   std::ofstream(file("whole/all.csv")) << rows(0, 96);
@@ -100,7 +99,7 @@ TEST_F(Arriving, GoesOnToTheRow) {
   EXPECT_EQ(first["arrived"]["position"]["rows"], 8);
   fs::remove(file("in/a.csv"));  // no longer needed
   const auto second = job({}, {.save = saved, .resume = true});
-  EXPECT_EQ(second->first_step(), 3);
+  EXPECT_EQ(second->start().first_step, 3);
   const json rest = report_of(*second);
   std::vector<double> losses = first["losses"];
   for (const double loss : rest["losses"]) losses.push_back(loss);
@@ -112,9 +111,15 @@ TEST_F(Arriving, GoesOnToTheRow) {
 TEST_F(Arriving, ASignalEndsTheWaitAndWhatWasTrainedIsSaved) {
   arrive("a.csv", rows(0, 20));
   const auto waiting = job({}, {.save = file("saved")});
-  waiting->train({.stop = [&] { return waiting->steps_done() == 2; }});  // the second batch has 4 rows
-  EXPECT_TRUE(waiting->stopped());
-  EXPECT_EQ(waiting->steps_done(), 2);
+  int64_t done = 0;
+  const TrainResult& run = waiting->train({.stop = [&] { return done == 2; },  // the second batch has 4 rows
+                                           .due =
+                                               [&](int64_t step) {
+                                                 done = step;
+                                                 return false;
+                                               }});
+  EXPECT_TRUE(run.stopped);
+  EXPECT_EQ(run.steps_done, 2);
   arrive("b.csv", rows(20, 16));
   arrive("DONE", "");
   const TrainJobOptions on{.save = file("saved"), .resume = true};
@@ -129,14 +134,14 @@ TEST_F(Arriving, WhatTheLastStepsLeftIsPublishedWhileItWaits) {
   const std::string to = file("published");
   std::vector<int64_t> steps;
   const auto running = job({"publish.directory=\"" + to + "\"", "publish.every_s=0.05"});
-  running->train({.stop = [&] { return steps.size() >= 2; },
-                  .published =
-                      [&](const TrainPublish& p) {
-                        EXPECT_EQ(p.error, "");
-                        steps.push_back(p.step);
-                        if (steps.size() == 1) arrive("b.csv", rows(32, 16));
-                      }});
-  EXPECT_TRUE(running->stopped());
+  const TrainResult& run = running->train({.stop = [&] { return steps.size() >= 2; },
+                                           .published =
+                                               [&](const TrainPublish& p) {
+                                                 EXPECT_EQ(p.error, "");
+                                                 steps.push_back(p.step);
+                                                 if (steps.size() == 1) arrive("b.csv", rows(32, 16));
+                                               }});
+  EXPECT_TRUE(run.stopped);
   EXPECT_EQ(steps.at(1), 3);  // published before the end; the last step has its own publication
   EXPECT_EQ(publishing::publications_in(to, publishing::Publication::kDelta).back(), 3);
 }

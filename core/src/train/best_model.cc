@@ -60,14 +60,12 @@ void BestModel::check_place(const Lock& lock) {
 TrainSave BestModel::save(int64_t step, const std::string& progress, const Lock& lock) {
   CheckpointWriter writer(directory_, trainer_.parallel(), trainer_.dense_optimizer(), 1);
   writer.hold(lock);
-  unsaved_.reset();
   TrainSave save{step, 0, "", true};
   try {
     writer.save(progress);
   } catch (const Error& e) {
     if (!of_the_disk(e)) throw;
     save.error = e.what();
-    unsaved_ = save;
   }
   return save;
 }

@@ -42,21 +42,17 @@ class BestModel {
 
   // Checks that a checkpoint fits in the directory. `lock`: rank 0's lock on it. Collective.
   void check_place(const Lock& lock);
-  // Replaces the saved model by that of `step`, with the run's `progress`. Returns an error of the disk in the result;
-  // unsaved() has it, too. Collective.
+  // Replaces the saved model by that of `step`, with the run's `progress`. Returns an error of the disk in the result.
+  // Collective.
   TrainSave save(int64_t step, const std::string& progress, const Lock& lock);
   // Loads the saved model into the trainer and returns its step. Unset: nothing was loaded, because there is no
   // checkpoint, it is of another run, or it is the model of `now`. Only this job's best model states the score
   // `best`. Collective.
   std::optional<int64_t> load(int64_t now, const std::string& monitor, double best);
 
-  // The newest best model, if it could not be written.
-  const std::optional<TrainSave>& unsaved() const { return unsaved_; }
-
  private:
   const std::string directory_;
   ModelTrainer& trainer_;
-  std::optional<TrainSave> unsaved_;
 };
 
 }  // namespace tessera

@@ -39,18 +39,14 @@ double EventTimes::quantile(double part) const {
   return longest_;
 }
 
-nlohmann::ordered_json EventTimes::json() const {
-  if (rows_ == 0) return nullptr;
-  return {{"rows", rows_},
-          {"first", first_},
-          {"newest", newest_},
-          {"delay_s",
-           {{"mean", delays_ / static_cast<double>(rows_)},
-            {"p50", quantile(0.5)},
-            {"p99", quantile(0.99)},
-            {"max", longest_}}},
-          {"late_rows", late_rows_},
-          {"max_lateness_s", latest_}};
+std::optional<EventTimeFigures> EventTimes::figures() const {
+  if (rows_ == 0) return std::nullopt;
+  return EventTimeFigures{.rows = rows_,
+                          .first = first_,
+                          .newest = newest_,
+                          .delay_s = {delays_ / static_cast<double>(rows_), quantile(0.5), quantile(0.99), longest_},
+                          .late_rows = late_rows_,
+                          .max_lateness_s = latest_};
 }
 
 }  // namespace tessera

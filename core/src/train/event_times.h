@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
+
+#include "tessera/run_report.h"
 
 namespace tessera {
 
@@ -12,10 +14,7 @@ class EventTimes {
  public:
   // Adds rows in training order. Times and `now` are in seconds since 1970; NaN: the row has no time.
   void add(std::span<const double> times, double now);
-  // {"rows", "first", "newest", "delay_s": {"mean", "p50", "p99", "max"}, "late_rows", "max_lateness_s"}; null: no row
-  // had a time. A delay is the time from the event to its step. A row is late if a row with a later time came before
-  // it; lateness is the distance to the latest one. Quantiles are at most 9 % above the exact ones.
-  nlohmann::ordered_json json() const;
+  std::optional<EventTimeFigures> figures() const;  // unset: no row had a time
 
  private:
   static constexpr size_t kPerOctave = 8, kOctaves = 40;  // buckets start at 1 ms

@@ -24,11 +24,17 @@ JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& tra
   const int64_t planned = std::max<int64_t>(0, run.steps - run.first_step);
   writer_.check_place(by_time ? options.keep + 1 : options.save_every > 0 ? planned / options.save_every + 1 : 1);
   // On a device the copies would use the training stream, and two threads must not use its transport.
-  beside_ = in_between && !options.device && writer_.reserve_copies();
+  counts_.beside_training = in_between && !options.device && writer_.reserve_copies();
+}
+
+CheckpointCounts JobCheckpoints::counts() const {
+  CheckpointCounts out = counts_;
+  if (out.beside_training) out.copy_bytes = writer_.copy_bytes();
+  return out;
 }
 
 void JobCheckpoints::tell(const TrainSave& save) {
-  ++(save.error.empty() ? saved_ : failed_);
+  ++(save.error.empty() ? counts_.saved : counts_.failed);
   if (watch_) watch_(save);
 }
 
@@ -41,7 +47,7 @@ void JobCheckpoints::look_at_last(bool wait) {
   TrainSave save = *std::exchange(writing_, std::nullopt);
   try {
     writer_.finish();
-    saved_changes_ += writer_.rows() == CheckpointRows::kChanged ? 1 : 0;
+    counts_.saved_changes += writer_.rows() == CheckpointRows::kChanged ? 1 : 0;
   } catch (const Error& e) {
     if (!of_the_disk(e)) error_ = e;
     save.error = e.what();
@@ -56,7 +62,7 @@ void JobCheckpoints::write(int64_t step, const Progress& progress, const Write& 
   how(text);
   TrainSave save{step, 0, ""};
   watch.lap(save.pause_s, "checkpoint");
-  longest_pause_s_ = std::max(longest_pause_s_, save.pause_s);
+  counts_.longest_pause_s = std::max(counts_.longest_pause_s, save.pause_s);
   writing_ = std::move(save);
 }
 
@@ -75,7 +81,8 @@ void JobCheckpoints::save_if_due(int64_t step, const Progress& progress) {
   if (error_) throw Error(*error_);
   tried_step_ = step;
   const CheckpointRows rows = rows_now();
-  if (beside_) return write(step, progress, [&](const std::string& text) { writer_.start(text, rows); });
+  if (counts_.beside_training)
+    return write(step, progress, [&](const std::string& text) { writer_.start(text, rows); });
   try {
     write(step, progress, [&](const std::string& text) { writer_.save(text, rows); });
   } catch (const Error& e) {

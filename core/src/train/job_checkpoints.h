@@ -38,12 +38,7 @@ class JobCheckpoints {
 
   void release() { writer_.hold(nullptr); }  // the lock on the directory
 
-  bool beside() const { return beside_; }  // true: training goes on while a checkpoint is written
-  int64_t copy_bytes() const { return beside_ ? writer_.copy_bytes() : 0; }
-  double longest_pause_s() const { return longest_pause_s_; }
-  int64_t saved() const { return saved_; }
-  int64_t failed() const { return failed_; }
-  int64_t saved_changes() const { return saved_changes_; }  // how many of those saved hold only changed rows
+  CheckpointCounts counts() const;
 
  private:
   void save_if_due(int64_t step, const Progress& progress);
@@ -57,13 +52,12 @@ class JobCheckpoints {
   const ProcessGroup& group_;
   SaveSchedule schedule_;
   Watch watch_;
-  bool beside_ = false;
   int64_t tried_step_ = -1;           // the step of the last checkpoint begun
   std::optional<TrainSave> writing_;  // being written in the background, on this rank
   std::optional<Error> error_;        // of the last background save
-  double longest_pause_s_ = 0;
   const int64_t full_every_;
-  int64_t begun_ = 0, saved_ = 0, failed_ = 0, saved_changes_ = 0;
+  int64_t begun_ = 0;
+  CheckpointCounts counts_;  // without copy_bytes
 };
 
 }  // namespace tessera

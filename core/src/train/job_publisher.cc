@@ -68,8 +68,8 @@ void JobPublisher::publish(int64_t step, const Progress& progress) {
     told.error = e.what();
   }
   stopwatch.lap(told.pause_s, "publish");
-  longest_pause_s_ = std::max(longest_pause_s_, told.pause_s);
-  if (bases_ > 0) longest_delta_pause_s_ = std::max(longest_delta_pause_s_, told.pause_s);
+  counts_.longest_pause_s = std::max(counts_.longest_pause_s, told.pause_s);
+  if (counts_.bases > 0) counts_.longest_delta_pause_s = std::max(counts_.longest_delta_pause_s, told.pause_s);
   if (!told.error.empty()) return tell(told);
   writing_ = std::move(told);
 }
@@ -88,10 +88,10 @@ void JobPublisher::look_at_last(bool wait) {
 }
 
 void JobPublisher::tell(const TrainPublish& told) {
-  ++(told.error.empty() ? published_ : failed_);
-  bases_ += told.what.base ? 1 : 0;
-  changed_ += told.what.changed;
-  bytes_ += told.what.bytes;
+  ++(told.error.empty() ? counts_.published : counts_.failed);
+  counts_.bases += told.what.base ? 1 : 0;
+  counts_.changed_rows += told.what.changed;
+  counts_.delta_bytes += told.what.bytes;
   if (watch_) watch_(told);
 }
 

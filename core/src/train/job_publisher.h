@@ -33,13 +33,7 @@ class JobPublisher {
   // Called after the last step: publishes the rest and waits until it is written. Collective.
   void at_end(int64_t step, const Progress& progress);
 
-  int64_t published() const { return published_; }
-  int64_t bases() const { return bases_; }
-  int64_t failed() const { return failed_; }
-  int64_t changed() const { return changed_; }                             // rows in all deltas
-  int64_t bytes() const { return bytes_; }                                 // bytes of all deltas
-  double longest_pause_s() const { return longest_pause_s_; }              // longest pause of training
-  double longest_delta_pause_s() const { return longest_delta_pause_s_; }  // without the first base
+  const PublicationCounts& counts() const { return counts_; }
 
  private:
   void publish(int64_t step, const Progress& progress);
@@ -52,8 +46,7 @@ class JobPublisher {
   const bool by_steps_;
   int64_t published_step_ = -1;
   Watch watch_;
-  int64_t published_ = 0, bases_ = 0, failed_ = 0, changed_ = 0, bytes_ = 0;
-  double longest_pause_s_ = 0, longest_delta_pause_s_ = 0;
+  PublicationCounts counts_;
   std::optional<TrainPublish> writing_;  // started, but not reported yet
   std::optional<Error> error_;           // from the writing thread; nothing more will be written
 };

@@ -32,7 +32,7 @@ class LayerOptimizer : public test::JobTest {
  protected:
   LayerOptimizer() : JobTest(kJob) {}
   double score(const Sets& set, const TrainJobOptions& options = {}) const {
-    return trained(options, set)->evaluate()["logloss"];
+    return trained(options, set)->evaluate().metrics["logloss"];
   }
   std::string refused(const Sets& set) const {
     try {

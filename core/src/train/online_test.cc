@@ -48,7 +48,7 @@ class Online : public test::JobTest {
     table_ = job->data().columns[0].name;
     std::vector<TrainPublish> out;
     job->train({.published = [&](const TrainPublish& p) { out.push_back(p); }});
-    report_ = nlohmann::json::parse(job->report(job->no_metrics()));
+    report_ = nlohmann::json::parse(to_json(job->report({})));
     return out;
   }
   InferenceModel packed(const std::string& checkpoint, const PackOptions& options) const {

@@ -1,60 +1,82 @@
 #include "train/plan_versus_actual.h"
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "config/json.h"
+#include <cmath>
 
 namespace tessera {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 constexpr double kMicro = 1e6;
 
-// One path of data, such as "exchange ids", by link.
-struct Path {
-  const char* name;
-  double HostBytes<double>::*predicted;
-  int64_t HostBytes<int64_t>::*counted;
+// A table on one rank, in a step.
+struct TableHere {
+  double lookup_us = 0, update_us = 0, reads = 0;
+  bool sampled = false;  // it was timed
 };
-constexpr Path kPaths[] = {{"in_host", &HostBytes<double>::in_host, &HostBytes<int64_t>::in_host},
-                           {"across_hosts", &HostBytes<double>::across_hosts, &HostBytes<int64_t>::across_hosts}};
 
-json pair_of(double predicted, double measured) { return {{"predicted", predicted}, {"measured", measured}}; }
+// One rank's measurements, per step. All ranks have the same stages and tables, in the same order.
+struct Measured {
+  std::vector<double> stages_us;
+  double in_host = 0, across_hosts = 0;  // bytes sent
+  std::vector<TableHere> tables;
+};
 
-// This rank's measurements, per step.
-json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
+// The names of all tables, in the order of the collections.
+std::vector<std::string> tables_of(ModelTrainer& trainer) {
+  std::vector<std::string> names;
+  for (const ShardedEmbeddings* collection : trainer.tables()) {
+    for (const EmbeddingBagConfig& t : collection->tables()) names.push_back(t.name);
+  }
+  return names;
+}
+
+size_t index_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+Measured measured_here(ModelTrainer& trainer, const std::vector<std::string>& tables, const ActualRun& actual) {
   const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
   const bool warmed = !actual.warm_up.empty();
   const double counted = steps - static_cast<double>(warmed ? actual.warm_up_steps : 0);
-  json out;
-  for (size_t i = 0; i < actual.stages.size(); ++i) {
-    const auto& [name, seconds] = actual.stages[i];
-    out["stages"][name] = kMicro * (seconds - (warmed ? actual.warm_up[i].second : 0)) / counted;
-  }
-  for (const Path& path : kPaths) {
-    out["bytes"][path.name] = static_cast<double>(actual.bytes.ids.*(path.counted) + actual.bytes.rows.*(path.counted) +
-                                                  actual.bytes.gradients.*(path.counted)) /
-                              steps;
-  }
-  std::map<std::string, std::pair<double, double>> tables;
+  Measured out;
+  for (size_t i = 0; i < actual.stages.size(); ++i)
+    out.stages_us.push_back(kMicro * (actual.stages[i].second - (warmed ? actual.warm_up[i].second : 0)) / counted);
+  const auto& [ids, rows, gradients, unused] = actual.bytes;
+  out.in_host = static_cast<double>(ids.in_host + rows.in_host + gradients.in_host) / steps;
+  out.across_hosts = static_cast<double>(ids.across_hosts + rows.across_hosts + gradients.across_hosts) / steps;
+  out.tables.resize(tables.size());
   for (const ShardedEmbeddings* collection : trainer.tables()) {
     for (const ShardTimes& t : collection->shard_times()) {
-      auto& [lookup, update] = tables[t.shard.table];
-      lookup += kMicro * t.lookup;
-      update += kMicro * t.update;
+      TableHere& table = out.tables[index_of(tables, t.shard.table)];
+      table.lookup_us += kMicro * t.lookup;
+      table.update_us += kMicro * t.update;
+      table.sampled = true;
     }
+    for (const HeldShard& shard : collection->held_shards())
+      out.tables[index_of(tables, shard.table)].reads +=
+          static_cast<double>(collection->kernel_stats(shard).storage_reads) / steps;
   }
-  out["tables"] = json::object();
-  for (const auto& [name, times] : tables) out["tables"][name] = {times.first, times.second};
-  out["reads"] = json::object();
-  for (const ShardedEmbeddings* collection : trainer.tables()) {
-    for (const HeldShard& shard : collection->held_shards()) {
-      const double reads = static_cast<double>(collection->kernel_stats(shard).storage_reads) / steps;
-      if (reads > 0) out["reads"][shard.table] = out["reads"].value(shard.table, 0.0) + reads;
+  return out;
+}
+
+// Collective.
+std::vector<Measured> measured_everywhere(const ProcessGroup& group, const Measured& mine) {
+  std::vector<double> values = mine.stages_us;
+  values.insert(values.end(), {mine.in_host, mine.across_hosts});
+  for (const TableHere& t : mine.tables)
+    values.insert(values.end(), {t.lookup_us, t.update_us, t.reads, t.sampled ? 1.0 : 0.0});
+  std::vector<Measured> out;
+  for (const std::vector<double>& rank : group.all_gather(values, "measured")) {
+    Measured m = mine;
+    const double* at = rank.data();
+    for (double& us : m.stages_us) us = *at++;
+    m.in_host = *at++;
+    m.across_hosts = *at++;
+    for (TableHere& t : m.tables) {
+      t = {at[0], at[1], at[2], at[3] != 0};
+      at += 4;
     }
+    out.push_back(std::move(m));
   }
   return out;
 }
@@ -81,20 +103,20 @@ HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool seque
   return sum += bytes.gradients;
 }
 
-json rank_line(const StageSeconds& predicted, const json& measured, const HostBytes<double>& bytes) {
-  json stages;
-  double expected = 0, actual = 0;
+PlanVersusActual::Rank rank_of(const StageSeconds& predicted, const Stages& stages, const Measured& measured,
+                               const HostBytes<double>& bytes) {
+  PlanVersusActual::Rank out;
   for (const auto& [name, seconds] : predicted) {
-    const double us = measured["stages"].value(name, 0.0);
-    stages[name] = pair_of(kMicro * seconds, us);
-    expected += kMicro * seconds;
-    actual += us;
+    const auto stage =
+        std::find_if(stages.begin(), stages.end(), [&n = name](const auto& known) { return known.first == n; });
+    const double us = stage == stages.end() ? 0.0 : measured.stages_us[static_cast<size_t>(stage - stages.begin())];
+    out.stages_us.emplace_back(name, PlannedFigure{kMicro * seconds, us});
+    out.us.predicted += kMicro * seconds;
+    out.us.measured += us;
   }
-  json line{{"us", pair_of(expected, actual)}, {"stages_us", std::move(stages)}};
-  for (const Path& path : kPaths) {
-    line["bytes"][path.name] = pair_of(bytes.*(path.predicted), measured["bytes"][path.name].get<double>());
-  }
-  return line;
+  out.in_host = {bytes.in_host, measured.in_host};
+  out.across_hosts = {bytes.across_hosts, measured.across_hosts};
+  return out;
 }
 
 const ParameterSharding& sharding_of(const ShardingPlan& plan, const std::string& table) {
@@ -104,8 +126,10 @@ const ParameterSharding& sharding_of(const ShardingPlan& plan, const std::string
   fail(Code::kInternal, "the plan has no table \"", table, '"');
 }
 
-void add_tables(const StepPrediction& predicted, const ShardingPlan& plan, const std::vector<json>& measured,
-                json* out) {
+std::vector<PlanVersusActual::Table> compared_tables(const StepPrediction& predicted, const ShardingPlan& plan,
+                                                     const std::vector<std::string>& tables,
+                                                     const std::vector<Measured>& measured) {
+  std::vector<PlanVersusActual::Table> out;
   for (const TablePrediction& t : predicted.tables) {
     const ParameterSharding& sharding = sharding_of(plan, t.name);
     for (size_t rank = 0; rank < measured.size(); ++rank) {
@@ -113,28 +137,30 @@ void add_tables(const StepPrediction& predicted, const ShardingPlan& plan, const
         return static_cast<size_t>(s.rank) == rank && s.rows > 0;
       });
       if (!held) continue;
-      json line{{"table", t.name}, {"rank", rank}, {"sharding_type", sharding.sharding_type}};
-      const auto times = measured[rank]["tables"].find(t.name);
-      const bool sampled = times != measured[rank]["tables"].end();
-      line["lookup_us"] = {{"predicted", kMicro * t.lookup[rank]}, {"measured", sampled ? (*times)[0] : json()}};
-      line["update_us"] = {{"predicted", kMicro * t.update[rank]}, {"measured", sampled ? (*times)[1] : json()}};
-      line["exchanged_bytes"] = t.bytes[rank];
-      const double reads = measured[rank]["reads"].value(t.name, 0.0);
-      if (t.reads[rank] + reads > 0) line["disk_reads"] = pair_of(t.reads[rank], reads);
-      out->push_back(std::move(line));
+      const TableHere& here = measured[rank].tables[index_of(tables, t.name)];
+      const auto measured_us = [&](double us) { return here.sampled ? us : std::nan(""); };
+      PlanVersusActual::Table& line = out.emplace_back();
+      line.table = t.name;
+      line.rank = static_cast<int>(rank);
+      line.sharding_type = sharding.sharding_type;
+      line.lookup_us = {kMicro * t.lookup[rank], measured_us(here.lookup_us)};
+      line.update_us = {kMicro * t.update[rank], measured_us(here.update_us)};
+      line.exchanged_bytes = t.bytes[rank];
+      if (t.reads[rank] + here.reads > 0) line.disk_reads = PlannedFigure{t.reads[rank], here.reads};
     }
   }
+  return out;
 }
 
 }  // namespace
 
-json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
-                        const DenseWork& dense, const ActualRun& actual) {
-  const auto texts = trainer.parallel().group().all_gather_text(measured_here(trainer, actual).dump(), "measured");
-  if (trainer.parallel().group().rank() != 0) return {};
-  std::vector<json> measured;
-  for (const std::string& text : texts)
-    measured.push_back(config::parse_json(text, {"a rank's measurements", Code::kDataLoss}));
+PlanVersusActual plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
+                                    const DenseWork& dense, const ActualRun& actual) {
+  const ProcessGroup& group = trainer.parallel().group();
+  const std::vector<std::string> tables = tables_of(trainer);
+  const std::vector<Measured> measured = measured_everywhere(group, measured_here(trainer, tables, actual));
+  PlanVersusActual out;
+  if (group.rank() != 0) return out;
   using Kind = PlannerModule::Kind;
   const auto collections = trainer.parallel().sharded();
   std::vector<PlannerModule> modules;
@@ -143,22 +169,17 @@ json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const Pla
     modules.push_back({path, kind, c->tables(), 0});
   }
   const StepPrediction predicted = predict_step(runtime, options, modules, trainer.parallel().plan(), dense);
-  json out;
-  out["figures"] = options.machine && options.machine->measured ? "measured: " + options.machine->name : "typical";
-  double step = 0;
-  json ranks = json::array();
+  out.figures = options.machine && options.machine->measured ? "measured: " + options.machine->name : "typical";
+  out.step_us.predicted = kMicro * predicted.seconds;
   for (size_t r = 0; r < measured.size(); ++r) {
     HostBytes<double> bytes;
     for (const auto& [path, c] : collections)
       bytes += expected_bytes(*c, path == kSequencePath, options, static_cast<int>(r));
-    ranks.push_back(rank_line(predicted.stages[r], measured[r], bytes));
-    step = std::max(step, ranks.back()["us"]["measured"].get<double>());
+    out.ranks.push_back(rank_of(predicted.stages[r], actual.stages, measured[r], bytes));
+    out.step_us.measured = std::max(out.step_us.measured, out.ranks.back().us.measured);
   }
-  out["step_us"] = pair_of(kMicro * predicted.seconds, step);
-  out["ranks"] = std::move(ranks);
-  out["sampled_steps"] = trainer.embeddings().sampled_steps();
-  out["tables"] = json::array();
-  add_tables(predicted, trainer.parallel().plan(), measured, &out["tables"]);
+  out.sampled_steps = trainer.embeddings().sampled_steps();
+  out.tables = compared_tables(predicted, trainer.parallel().plan(), tables, measured);
   return out;
 }
 

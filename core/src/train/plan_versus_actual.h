@@ -1,9 +1,8 @@
 // Compares the planner's estimate of a step with the run's measurements: per rank and per table.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "tessera/model_trainer.h"
+#include "tessera/run_report.h"
 #include "tessera/step_model.h"
 #include "tessera/traffic.h"
 
@@ -16,7 +15,7 @@ struct ActualRun {
 };
 
 // Collective; the result is valid on rank 0. `options`: the options that the plan was made with, or would have been.
-nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
-                                          const DenseWork& dense, const ActualRun& actual);
+PlanVersusActual plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
+                                    const DenseWork& dense, const ActualRun& actual);
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "train/save_directories.h"
 
+#include <utility>
+
 #include "checkpoint/together.h"
 #include "tessera/error.h"
 #include "train/saved_run.h"
@@ -30,7 +32,7 @@ std::string newest_step(const FoundCheckpoints& found) {
 
 }  // namespace
 
-SaveDirectories::SaveDirectories(const TrainJobOptions& options, const ProcessGroup& group) : options_(options) {
+SaveDirectories::SaveDirectories(TrainJobOptions options, const ProcessGroup& group) : options_(std::move(options)) {
   if (!options_.save.empty()) {
     save_ = locked(options_.save, group);
     found_ = find_checkpoints(options_.save, group, save_.get());

@@ -19,7 +19,7 @@ class SaveDirectories {
 
   // Collective. kInvalidArgument: another run's checkpoints are there and no option says what to do with them, or
   // `resume` can read none of them. kUnavailable: another job saves there.
-  SaveDirectories(const TrainJobOptions& options, const ProcessGroup& group);
+  SaveDirectories(TrainJobOptions options, const ProcessGroup& group);
 
   // With `resume`: checkpoints in options.save to try, newest first, and why others are skipped.
   const std::vector<std::string>& resumable() const { return found_.whole; }
@@ -37,7 +37,7 @@ class SaveDirectories {
  private:
   void check_new(const char* option, const std::string& directory, const FoundCheckpoints& found) const;
 
-  const TrainJobOptions& options_;
+  TrainJobOptions options_;
   Lock save_, best_;
   FoundCheckpoints found_;
   std::string replaced_best_;

@@ -73,15 +73,14 @@ json buffer_of(const Config& config, const Dataset& data) {
   return data.train.streamed ? json(config.data.buffer_mib) : json("larger than the data");
 }
 
-std::string data_fingerprint(const Config& config, const Dataset& data) {
+json data_fingerprint(const Config& config, const Dataset& data) {
   json columns = json::array();
   for (const DataColumn& c : data.columns) columns.push_back({c.name, c.rows});
-  const json out = {{"reader", config.data.reader},  {"seed", config.job.seed},
-                    {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
-                    {"test", data.test_split},       {"buffer_mib", buffer_of(config, data)},
-                    {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
-                    {"columns", std::move(columns)}, {"hash", data.train ? str_cat(sample_hash(data)) : "of none"}};
-  return out.dump();
+  return {{"reader", config.data.reader},  {"seed", config.job.seed},
+          {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
+          {"test", data.test_split},       {"buffer_mib", buffer_of(config, data)},
+          {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
+          {"columns", std::move(columns)}, {"hash", data.train ? str_cat(sample_hash(data)) : "of none"}};
 }
 
 std::optional<int64_t> saved_step(const std::string& progress) { return step_of(parsed(progress)); }
@@ -105,8 +104,16 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
   return out;
 }
 
-void SavedRun::check_same_data(const std::string& fingerprint, const std::string& path) const {
-  const json mine = config::parse_json(fingerprint, {"the data's fingerprint"});
+std::string SavedRun::text() const {
+  json out = {{"step", step}, {"model", model}, {"data", data}};
+  if (!encoding.empty()) out["encoding"] = config::parse_json(encoding, {"the data's encoding"});
+  if (!arrived.empty()) out["arrived"] = config::parse_json(arrived, {"the reader's position"});
+  if (scores)
+    out["validation"] = {{"monitor", scores->monitor}, {"least", scores->least}, {"since_best", scores->since_best}};
+  return out.dump();
+}
+
+void SavedRun::check_same_data(const json& mine, const std::string& path) const {
   if (!data.contains("test") && mine.value("test", "").ends_with("random"))
     fail(Code::kInvalidArgument, path, " was saved by a version whose test part is the last rows, but this job's is ",
          mine.value("test", ""), ": set data.test = \"last\" to continue");

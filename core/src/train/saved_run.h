@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-// JSON that identifies the data: if it is equal, batch N has the same samples, wherever the files are. It has settings,
+// Identifies the data: if it is equal, batch N has the same samples, wherever the files are. It has settings,
 // sizes, and a hash of some samples.
-std::string data_fingerprint(const Config& config, const Dataset& data);
+nlohmann::ordered_json data_fingerprint(const Config& config, const Dataset& data);
 
 struct SavedRun {
   // State of the run's validations.
@@ -25,12 +25,18 @@ struct SavedRun {
   int64_t step = 0;                             // steps done
   nlohmann::ordered_json data;                  // data_fingerprint()'s; earlier versions stored less of it
   std::optional<Scores> scores = std::nullopt;  // unset: the run has not validated
-  std::string arrived;                          // position in the arriving rows; empty: the run read files
+  std::string arrived = {};                     // position in the arriving rows; empty: the run read files
+  // For tessera quantize, because tensors do not tell it; only set for text().
+  nlohmann::ordered_json model = {};
+  std::string encoding = {};  // Dataset::encoding
+
+  // The text that checkpoints hold beside the model.
+  std::string text() const;
 
   // Parses the result of load_checkpoint(). kDataLoss: `tessera train` did not write it; the error names `path`.
   static SavedRun from_progress(const std::string& progress, const std::string& path);
   // kInvalidArgument, with the first difference: the job has other data, or reads it in another order.
-  void check_same_data(const std::string& fingerprint, const std::string& path) const;
+  void check_same_data(const nlohmann::ordered_json& fingerprint, const std::string& path) const;
 };
 
 // Steps done, from the result of load_checkpoint(); unset: `tessera train` did not write it.

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,9 +43,7 @@ class JobTest : public testing::Test {
     out->train({});
     return out;
   }
-  static std::vector<double> losses_of(TrainJob& job) {
-    return nlohmann::json::parse(job.report(job.evaluate())).at("losses").get<std::vector<double>>();
-  }
+  static std::vector<double> losses_of(TrainJob& job) { return job.report(job.evaluate()).losses; }
 
  private:
   const char* text_;

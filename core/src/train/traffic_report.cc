@@ -6,10 +6,7 @@
 namespace tessera {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 constexpr const char* kExchanges[] = {"ids", "rows", "gradients", "unused_inline"};
-constexpr const char* kReaches[] = {"in_host", "across_hosts"};
 
 template <class Number>
 void append(std::vector<double>& out, const ExchangeBytes<Number>& bytes, double steps) {
@@ -21,22 +18,18 @@ void append(std::vector<double>& out, const ExchangeBytes<Number>& bytes, double
 
 }  // namespace
 
-json traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
-                    const ExchangeBytes<double>& planned) {
+std::vector<ExchangeFigures> traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
+                                            const ExchangeBytes<double>& planned) {
   std::vector<double> numbers;
-  append(numbers, sent, std::max(steps, 1.0));
   append(numbers, planned, 1);
+  append(numbers, sent, std::max(steps, 1.0));
   const Tensor all = Tensor::from(numbers);
   group.all_reduce(all, ReduceOp::kSum, "traffic").wait();
-  numbers = all.to_vector<double>();
-  json out;
-  size_t at = 0;
-  for (const char* exchange : kExchanges) {
-    for (const char* reach : kReaches) {
-      out[exchange][reach] = {{"sent", numbers[at]}, {"planned", numbers[at + numbers.size() / 2]}};
-      ++at;
-    }
-  }
+  const double* const plan = all.data<double>();
+  const double* const run = plan + numbers.size() / 2;
+  std::vector<ExchangeFigures> out;
+  for (size_t at = 0; at < std::size(kExchanges); ++at)
+    out.push_back({kExchanges[at], {plan[2 * at], run[2 * at]}, {plan[2 * at + 1], run[2 * at + 1]}});
   return out;
 }
 

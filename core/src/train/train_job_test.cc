@@ -60,19 +60,19 @@ class Job : public test::JobTest {
 
 TEST_F(Job, GoesOnFromWhereItWasStoppedToTheBit) {
   const auto whole = job({});
-  EXPECT_EQ(whole->steps(), 12);
-  whole->train({});
-  EXPECT_EQ(whole->steps_done(), 12);
-  EXPECT_FALSE(whole->stopped());
+  EXPECT_EQ(whole->start().steps, 12);
+  const TrainResult& all = whole->train({});
+  EXPECT_EQ(all.steps_done, 12);
+  EXPECT_FALSE(all.stopped);
   const auto part = job({.save = saved()});
   std::atomic<int> asked = 0;
-  part->train({.stop = [&] { return ++asked > 4; }});
-  EXPECT_TRUE(part->stopped());
-  const int64_t done = part->steps_done();
+  const TrainResult& stopped = part->train({.stop = [&] { return ++asked > 4; }});
+  EXPECT_TRUE(stopped.stopped);
+  const int64_t done = stopped.steps_done;
   ASSERT_GT(done, 0);  // the pipeline also calls stop(), at any time
   ASSERT_LT(done, 12);
   const auto rest = job({.load = saved()});
-  EXPECT_EQ(rest->first_step(), done);
+  EXPECT_EQ(rest->start().first_step, done);
   rest->train({});
   std::vector<double> both = losses_of(*part);
   for (const double loss : losses_of(*rest)) both.push_back(loss);
@@ -98,9 +98,8 @@ TEST_F(Job, TellsItsWatchWhatItAsksFor) {
 TEST_F(Job, StepsAreAsManyAsIsSaid) {
   for (const int64_t most : {0, 5, 100}) {
     const auto one = job({.max_steps = most});
-    one->train({});
-    EXPECT_EQ(one->steps_done(), std::min<int64_t>(most, 12));
-    EXPECT_EQ(one->evaluate().samples, 40);
+    EXPECT_EQ(one->train({}).steps_done, std::min<int64_t>(most, 12));
+    EXPECT_EQ(one->evaluate().metrics.samples, 40);
   }
 }
 
@@ -136,7 +135,7 @@ TEST_F(Job, RefusesOtherDataThanItWasSavedWith) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
     EXPECT_THAT(e.what(), HasSubstr("seed = 3 instead of 4"));
   }
-  EXPECT_EQ(job({.load = saved(), .new_data = true}, {"job.seed=4"})->first_step(), 0);
+  EXPECT_EQ(job({.load = saved(), .new_data = true}, {"job.seed=4"})->start().first_step, 0);
 }
 
 }  // namespace

@@ -73,12 +73,12 @@ class ValidatedJob : public test::JobTest {
 TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {
   const auto one = job({}, {});
   std::vector<int64_t> steps;
-  one->train({.validated = [&](const TrainValidation& v) { steps.push_back(v.step); }});
-  const int64_t per_epoch = one->steps() / 3;
+  const TrainResult& run = one->train({.validated = [&](const TrainValidation& v) { steps.push_back(v.step); }});
+  const int64_t per_epoch = one->start().steps.value() / 3;
   EXPECT_THAT(steps, ElementsAre(per_epoch, 2 * per_epoch, 3 * per_epoch));
-  const int64_t kept = one->validations().front().metrics.samples;
+  const int64_t kept = run.validations.front().metrics.samples;
   EXPECT_EQ(one->data().train_rows() + kept, 200);
-  const json report = json::parse(one->report(one->evaluate()));
+  const json report = json::parse(to_json(one->report(one->evaluate())));
   EXPECT_EQ(report.at("validations").size(), 3u);
   EXPECT_EQ(report.at("validations")[2].at("samples"), kept);
   EXPECT_EQ(losses_of({"validation.every_steps=2"}), report.at("losses").get<std::vector<double>>());
@@ -88,22 +88,22 @@ TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {
 TEST_F(ValidatedJob, KeepsTheBest) {
   const std::string best = (folder_ / "best").string();
   const auto one = job({.save_best = best}, {"validation.every_steps=3", "validation.monitor=logloss"});
-  one->train({});
+  const TrainResult& run = one->train({});
   const TrainValidation* wanted = nullptr;
-  for (const TrainValidation& v : one->validations()) {
+  for (const TrainValidation& v : run.validations) {
     if (v.best) wanted = &v;
   }
   ASSERT_NE(wanted, nullptr);
-  ASSERT_LT(wanted->step, one->steps()) << "a later one is worse, or this tells nothing";
-  const MetricValues tested = one->evaluate();
-  EXPECT_EQ(one->tested_step(), wanted->step);
-  EXPECT_EQ(json::parse(one->report(tested)).at("test_step"), wanted->step);
+  ASSERT_LT(wanted->step, one->start().steps) << "a later one is worse, or this tells nothing";
+  const TestResult tested = one->evaluate();
+  EXPECT_EQ(tested.step, wanted->step);
+  EXPECT_EQ(json::parse(to_json(one->report(tested))).at("test_step"), wanted->step);
   const auto again = job({.load = best, .max_steps = wanted->step}, {"validation.every_steps=1000"});
-  EXPECT_EQ(again->first_step(), wanted->step);
-  again->train({});
-  EXPECT_EQ(again->steps_done(), 0);
-  EXPECT_EQ(again->evaluate().values, tested.values) << "the test is of the model in save_best";
-  EXPECT_EQ(again->tested_step(), wanted->step);
+  EXPECT_EQ(again->start().first_step, wanted->step);
+  EXPECT_EQ(again->train({}).steps_done, 0);
+  const TestResult same = again->evaluate();
+  EXPECT_EQ(same.metrics.values, tested.metrics.values) << "the test is of the model in save_best";
+  EXPECT_EQ(same.step, wanted->step);
 }
 
 // The model that validated best is tested and is the last checkpoint, also after a run that was resumed. The folder
@@ -114,25 +114,26 @@ TEST_F(ValidatedJob, RestoresTheBest) {
   const std::string best = (folder_ / "best").string(), saved = (folder_ / "saved").string();
   const auto kept = job({.save_best = best}, {settings[0], settings[1]});
   kept->train({});
-  const MetricValues wanted = kept->evaluate();
-  ASSERT_LT(kept->tested_step(), kept->steps()) << "a later one is worse, or this tells nothing";
-  ASSERT_GT(kept->tested_step(), 3) << "the run that resumes below validates after step 3";
+  const TestResult wanted = kept->evaluate();
+  ASSERT_LT(wanted.step, kept->start().steps) << "a later one is worse, or this tells nothing";
+  ASSERT_GT(wanted.step, 3) << "the run that resumes below validates after step 3";
 
   const auto one = job({}, settings);
   one->train({});
-  EXPECT_FALSE(fs::exists(one->save_best())) << "a temporary folder, which goes when training ends";
-  EXPECT_EQ(one->evaluate().values, wanted.values);
-  EXPECT_EQ(one->tested_step(), kept->tested_step());
+  EXPECT_FALSE(fs::exists(one->start().save_best)) << "a temporary folder, which goes when training ends";
+  const TestResult tested = one->evaluate();
+  EXPECT_EQ(tested.metrics.values, wanted.metrics.values);
+  EXPECT_EQ(tested.step, wanted.step);
 
   job({.save = saved, .max_steps = 4}, {settings[0], settings[1]})->train({});
   const auto rest = job({.save = saved, .resume = true}, settings);
   rest->train({});
-  EXPECT_EQ(rest->evaluate().values, wanted.values);
+  EXPECT_EQ(rest->evaluate().metrics.values, wanted.metrics.values);
   EXPECT_FALSE(fs::exists(saved + ".best-so-far"));
   const auto loaded = job({.save = saved, .resume = true}, settings);
   loaded->train({});
-  EXPECT_EQ(loaded->first_step(), kept->steps());
-  EXPECT_EQ(loaded->evaluate().values, wanted.values);
+  EXPECT_EQ(loaded->start().first_step, kept->start().steps);
+  EXPECT_EQ(loaded->evaluate().metrics.values, wanted.metrics.values);
 }
 
 // A run that continues and finds nothing better tests the previous run's best model. It leaves other runs' models
@@ -143,22 +144,19 @@ TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
   job({.save = saved, .save_best = best, .max_steps = 2}, settings)->train({});
   const auto rest = job({.save = saved, .resume = true, .save_best = best}, settings);
   rest->train({});
-  (void)rest->evaluate();
-  EXPECT_EQ(rest->tested_step(), 1);
+  EXPECT_EQ(rest->evaluate().step, 1);
   EXPECT_THROW(job({.save_best = best, .max_steps = 0}, settings), Error);
   const auto other = job({.overwrite = true, .save_best = best, .max_steps = 0}, settings);
   other->train({});
-  (void)other->evaluate();
-  EXPECT_EQ(other->tested_step(), 0);
+  EXPECT_EQ(other->evaluate().step, 0);
 }
 
 TEST_F(ValidatedJob, ValidatesEveryPartOfAnEpoch) {
   const auto steps_with = [&](const char* every) {
     const auto one = job({}, {str_cat("validation.every_epochs=", every)});
-    one->train({});
     std::vector<int64_t> out;
-    for (const TrainValidation& v : one->validations()) out.push_back(v.step);
-    return std::pair(out, one->steps());
+    for (const TrainValidation& v : one->train({}).validations) out.push_back(v.step);
+    return std::pair(out, one->start().steps.value());
   };
   EXPECT_THAT(steps_with("2").first, ElementsAre(20, 30)) << "and behind the last step";
   const auto [quarters, steps] = steps_with("0.25");
@@ -173,31 +171,30 @@ TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
   const std::string saved = (folder_ / "saved").string();
   job({.save = saved, .max_steps = 2}, settings)->train({});  // the best, and one that was not better
   const auto rest = job({.save = saved, .resume = true}, settings);
-  EXPECT_EQ(rest->first_step(), 2);
-  rest->train({});
-  EXPECT_TRUE(rest->ended_early());
-  EXPECT_EQ(rest->validations().size(), 1u);
-  EXPECT_FALSE(rest->validations()[0].best);
+  EXPECT_EQ(rest->start().first_step, 2);
+  const TrainResult& run = rest->train({});
+  EXPECT_TRUE(run.ended_early);
+  EXPECT_EQ(run.validations.size(), 1u);
+  EXPECT_FALSE(run.validations[0].best);
   const auto again = job({.save = saved, .resume = true}, settings);
-  again->train({});
-  EXPECT_TRUE(again->ended_early());
-  EXPECT_EQ(again->steps_done(), 0) << "it had ended early already";
+  const TrainResult& none = again->train({});
+  EXPECT_TRUE(none.ended_early);
+  EXPECT_EQ(none.steps_done, 0) << "it had ended early already";
   std::vector<std::string> patient = settings;
   patient.push_back("validation.patience=3");
   const auto on = job({.save = saved, .resume = true}, patient);
-  on->train({});
-  EXPECT_EQ(on->validations().size(), 1u);
+  EXPECT_EQ(on->train({}).validations.size(), 1u);
 }
 
 TEST_F(ValidatedJob, EndsWhereItGetsNoBetter) {
   const auto one =
       job({}, {"validation.every_steps=1", "validation.patience=2", "validation.min_delta=10", "data.epochs=9"});
-  one->train({});
-  EXPECT_TRUE(one->ended_early());
-  EXPECT_FALSE(one->stopped());
-  EXPECT_EQ(one->validations().size(), 3u);
-  EXPECT_GE(one->steps_done(), 3);
-  EXPECT_LT(one->steps_done(), 10);
+  const TrainResult& run = one->train({});
+  EXPECT_TRUE(run.ended_early);
+  EXPECT_FALSE(run.stopped);
+  EXPECT_EQ(run.validations.size(), 3u);
+  EXPECT_GE(run.steps_done, 3);
+  EXPECT_LT(run.steps_done, 10);
 }
 
 TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
@@ -210,8 +207,8 @@ TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
                        "schedule.dense=[\"linear?steps=10\"]"}),
             half);
   const auto still = job({}, {"schedule.tables=[\"constant?factor=0\"]", "schedule.dense=[\"constant?factor=0\"]"});
-  still->train({});
-  EXPECT_EQ(still->validations().front().metrics["logloss"], still->validations().back().metrics["logloss"]);
+  const std::vector<TrainValidation>& validations = still->train({}).validations;
+  EXPECT_EQ(validations.front().metrics["logloss"], validations.back().metrics["logloss"]);
 }
 
 TEST_F(ValidatedJob, LogsALineForEach) {
@@ -225,7 +222,7 @@ TEST_F(ValidatedJob, LogsALineForEach) {
   EXPECT_EQ(lines[0].at("step"), 5);
   EXPECT_NEAR(lines[0].at("table_rate").get<double>(), 0.4, 1e-12);
   EXPECT_GT(lines[0].at("loss").get<double>(), 0);
-  EXPECT_EQ(lines[1].at("validation").at("auc"), one->validations().front().metrics["auc"]);
+  EXPECT_EQ(lines[1].at("validation").at("auc"), one->report({}).validations.front().metrics["auc"]);
   EXPECT_EQ(lines[1].at("best"), true);
 }
 

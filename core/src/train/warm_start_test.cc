@@ -46,19 +46,19 @@ class WarmStartedJob : public test::JobTest {
 
 TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   const std::string saved = (folder_ / "saved").string();
-  const double loss = trained({.save = saved}, {})->evaluate()["logloss"];
+  const double loss = trained({.save = saved}, {})->evaluate().metrics["logloss"];
   const auto same = trained({.start = saved, .max_steps = 0}, {});
-  EXPECT_EQ(same->evaluate()["logloss"], loss);
-  ASSERT_EQ(same->start_notes().size(), 1u) << same->start_notes().at(1);
-  EXPECT_THAT(same->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters from " + saved));
-  EXPECT_NE(trained({.max_steps = 0}, {})->evaluate()["logloss"], loss);
+  EXPECT_EQ(same->evaluate().metrics["logloss"], loss);
+  ASSERT_EQ(same->start().notes.size(), 1u) << same->start().notes.at(1);
+  EXPECT_THAT(same->start().notes[0], HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters from " + saved));
+  EXPECT_NE(trained({.max_steps = 0}, {})->evaluate().metrics["logloss"], loss);
   const auto on = trained({.start = saved}, {});
-  EXPECT_EQ(on->first_step(), 0);
-  EXPECT_EQ(on->steps_done(), 10);
+  EXPECT_EQ(on->start().first_step, 0);
+  EXPECT_EQ(on->report({}).steps, 10);
   const auto grown = trained({.start = saved, .max_steps = 0}, {"data.rows=[60, 10]", "model.top_mlp=[9, 1]"});
-  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c0: 50 of 60 rows are there, the others start again")));
-  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 stored rows have no place here")));
-  EXPECT_THAT(grown->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
+  EXPECT_THAT(grown->start().notes, Contains(HasSubstr("table c0: 50 of 60 rows are there, the others start again")));
+  EXPECT_THAT(grown->start().notes, Contains(HasSubstr("table c1: 10 of its 20 stored rows have no place here")));
+  EXPECT_THAT(grown->start().notes[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
   EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
 }
 
@@ -73,9 +73,9 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
                {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));
   std::atomic<int> more = 0;  // the read-ahead thread also calls stop()
-  job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
-  ASSERT_TRUE(job.stopped());
-  trained({.save = once, .max_steps = job.steps_done()}, set);
+  const TrainResult& run = job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
+  ASSERT_TRUE(run.stopped);
+  trained({.save = once, .max_steps = run.steps_done}, set);
   std::string changes, all = once + "/save-1";
   for (const auto& entry : fs::directory_iterator(often)) {
     if (entry.is_directory()) changes = std::max(changes, entry.path().string());
@@ -96,8 +96,8 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
     EXPECT_TRUE(packed(changes, format) == packed(all, format)) << to_string(format);
   const auto begun = [&](const std::string& from) {
     const auto job = trained({.start = from, .max_steps = 0}, set);
-    EXPECT_THAT(job->start_notes(), testing::ElementsAre(HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters")));
-    return job->evaluate()["logloss"];
+    EXPECT_THAT(job->start().notes, testing::ElementsAre(HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters")));
+    return job->evaluate().metrics["logloss"];
   };
   EXPECT_EQ(begun(changes), begun(all));
 
@@ -168,19 +168,19 @@ input = "top"
 
 TEST_F(WarmStartedJob, FrozenTablesStay) {
   const std::vector<std::string> still = {"schedule.dense=[\"constant?factor=0\"]"};
-  const double before = trained({.max_steps = 0}, {})->evaluate()["logloss"];
+  const double before = trained({.max_steps = 0}, {})->evaluate().metrics["logloss"];
   std::vector<std::string> frozen = still;
   frozen.emplace_back("table_defaults.trainable=false");
-  EXPECT_EQ(trained({}, frozen)->evaluate()["logloss"], before);
-  EXPECT_NE(trained({}, still)->evaluate()["logloss"], before);
+  EXPECT_EQ(trained({}, frozen)->evaluate().metrics["logloss"], before);
+  EXPECT_NE(trained({}, still)->evaluate().metrics["logloss"], before);
   frozen.back() = "table.c0.trainable=false";
-  EXPECT_NE(trained({}, frozen)->evaluate()["logloss"], before) << "the other table learns";
+  EXPECT_NE(trained({}, frozen)->evaluate().metrics["logloss"], before) << "the other table learns";
 }
 
 // Each batch is evaluated before it is learned from, so the mean loss is the steps' loss.
 TEST_F(WarmStartedJob, TrainingBatchesAreJudged) {
   const auto job = trained({}, {"metrics.training=[\"logloss\", \"auc?bins=100\"]", "metrics.window=60"});
-  const json report = json::parse(job->report(job->evaluate()));
+  const json report = json::parse(to_json(job->report(job->evaluate())));
   const auto losses = report.at("losses").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), 10u);
   const json metrics = report.at("train").at("metrics");
